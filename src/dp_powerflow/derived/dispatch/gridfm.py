@@ -76,13 +76,15 @@ class _Writer:
         plain = study.feeder
         feeder = with_units(plain, self.units, as_loads=False)
         n = len(feeder.nodes)
-        self.order = np.concatenate([study.released, np.setdiff1d(np.arange(n), study.released)])
-        nodes = network_of(feeder, NodeFacts(order=self.order, released=len(study.released)))
+        # Released tables merge switches: two released nodes may be one node of their network.
+        own = np.array(list(dict.fromkeys(study.released.tolist())), dtype=np.int64)
+        self.order = np.concatenate([own, np.setdiff1d(np.arange(n), own)])
+        nodes = network_of(feeder, NodeFacts(order=self.order, released=len(own)))
         bus_of = nodes.groups()
         self.network: PublishedNetwork = nodes.merged(bus_of).turned()
         self.bus_of_node = np.empty(n, dtype=np.int64)
         self.bus_of_node[self.order] = bus_of
-        self.bus_of_row: IntArray = bus_of[: len(study.released)]
+        self.bus_of_row: IntArray = self.bus_of_node[study.released]
         self.feeder, self.retained = feeder, plain.retained
         self.shares = unit_shares(plain, self.units)
 
