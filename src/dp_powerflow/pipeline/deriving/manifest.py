@@ -65,7 +65,7 @@ FOLLOWS = {
 }
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*$")]
 
 
 class Origins(Section):
