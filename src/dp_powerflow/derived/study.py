@@ -41,6 +41,8 @@ class Study:
     customers : (load of the feeder,) public number of customers, 0 for a load without any.
     irradiance : (day, step) public share of peak irradiance of new PV, day d modulo its days.
     mends : whether snapshots without solution are mended as in the release.
+    file_names : whether settings may call buses and lines as the feeder's file does. Settings are published,
+        so where these names are the owner's only public names are understood.
     """
 
     feeder: Feeder
@@ -53,6 +55,7 @@ class Study:
     customers: IntArray | None = None
     irradiance: FloatArray | None = None
     mends: bool = True
+    file_names: bool = True
 
     @property
     def days(self) -> int:

@@ -124,7 +124,16 @@ class LinDistFlow:
         """Complex (snapshot,) power that the sources give [p.u.]."""
         at = self._child[self.tree.parent[self._parent] < 0]
         # What a branch sends is at the phases of its parent, which may have more than its child.
-        return np.asarray(flows.sent[:, at].sum(axis=(1, 2)))
+        return np.asarray(flows.sent[:, at].sum(axis=(1, 2)) + self._at_sources)
+
+    @cached_property
+    def _at_sources(self) -> complex:
+        """Power that shunts at the sources draw, as iron losses of a transformer there [p.u.]."""
+        feeder, tree = self.tree.feeder, self.tree
+        v = np.zeros(len(feeder.nodes), dtype=np.complex128)
+        v[feeder.slack] = feeder.v_slack
+        own = np.where(tree.there, v[tree.nodes], 0.0)[tree.parent < 0]
+        return complex(np.sum(own * np.conj(_times(tree.shunt[tree.parent < 0], own))))
 
     def tangents(self, states: States) -> list[Tangent]:
         """The linear equations at every state."""

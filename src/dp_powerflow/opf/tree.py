@@ -250,11 +250,13 @@ class _Builder:
         for i, j, value in self._entries.get((above, bus), ()):
             at_i, at_j = self.place[i][1], self.place[j][1]
             moved[PARENT, CHILD, at_i, at_j] += value
-            moved[CHILD, PARENT, at_j, at_i] += value
             for side, node, at in ((PARENT, i, at_i), (CHILD, j, at_j)):
                 if node in self.outer:
                     inner[side][at] = True
                     regulator[side, at] = self._moves[node]
+        # A transformer that turns the phases (balanced nets of pandapower) has no symmetric block.
+        for i, j, value in self._entries.get((bus, above), ()):
+            moved[CHILD, PARENT, self.place[i][1], self.place[j][1]] += value
         return inner
 
     @cached_property

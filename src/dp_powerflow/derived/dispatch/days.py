@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.derived.dispatch.placing import branch_pairs
+from dp_powerflow.derived.dispatch.placing import branch_pairs, phase_of
 from dp_powerflow.derived.study import Study
 from dp_powerflow.model.sample import LoadBlock, PlacedDays, columns_of, placed_load, solve_placed
 from dp_powerflow.opf.dispatch import Dispatched, Dispatcher, Options, Snapshots
@@ -197,7 +197,15 @@ def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) ->
     place_of = {int(node): place for place, node in enumerate(network.node_of.tolist())}
     places = np.array([place_of.get(node, -1) for node in study.released.tolist()], dtype=np.int64)
     pairs = branch_pairs(study, tree)
-    rows = [(k, slot) for k in sorted(pairs) for slot in np.flatnonzero(tree.there[k]).tolist()]
+    # In the order of the public names, as in connections.parquet: that of the tree is the file's.
+    in_order = sorted(pairs, key=lambda k: sorted(pairs[k]))
+    rows = [
+        (k, slot)
+        for k in in_order
+        for slot in sorted(
+            np.flatnonzero(tree.there[k]).tolist(), key=lambda at: phase_of(feeder, int(tree.nodes[k, at]))
+        )
+    ]
     nodes = [int(tree.nodes[k, slot]) for k, slot in rows]
     whole = 3.0 if tree.m == 1 else 1.0
     return Layout(
@@ -205,7 +213,7 @@ def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) ->
         branch_of=np.array([k for k, _ in rows], dtype=np.int64),
         slot=np.array([slot for _, slot in rows], dtype=np.int64),
         pairs=tuple(pairs[k] for k, _ in rows),
-        phase=np.array([int(feeder.nodes[node].rsplit(".", 1)[1]) for node in nodes], dtype=np.int64),
+        phase=np.array([phase_of(feeder, node) for node in nodes], dtype=np.int64),
         limit_a=np.array([ampacity.get(tree.buses[k], np.inf) for k, _ in rows], dtype=np.float64),
         kv=np.array([float(feeder.base_kv[node]) * whole for node in nodes], dtype=np.float64),
     )

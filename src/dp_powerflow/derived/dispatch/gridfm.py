@@ -76,10 +76,10 @@ class _Writer:
         plain = study.feeder
         feeder = with_units(plain, self.units, as_loads=False)
         n = len(feeder.nodes)
-        # Rows of released tables whose nodes were merged share one.
-        first = np.array(list(dict.fromkeys(study.released.tolist())), dtype=np.int64)
-        self.order = np.concatenate([first, np.setdiff1d(np.arange(n), first)])
-        nodes = network_of(feeder, NodeFacts(order=self.order, released=len(first)))
+        # Released tables merge switches: two released nodes may be one node of their network.
+        own = np.array(list(dict.fromkeys(study.released.tolist())), dtype=np.int64)
+        self.order = np.concatenate([own, np.setdiff1d(np.arange(n), own)])
+        nodes = network_of(feeder, NodeFacts(order=self.order, released=len(own)))
         bus_of = nodes.groups()
         self.network: PublishedNetwork = nodes.merged(bus_of).turned()
         self.bus_of_node = np.empty(n, dtype=np.int64)
@@ -154,7 +154,7 @@ class _Writer:
         """Sources at the price of import, then units: one row for every phase that a unit injects at."""
         count, slack = len(keys.scenario), len(self.network.reference)
         node, unit = (axis.astype(np.int64) for axis in np.nonzero(self.shares))
-        order = np.lexsort((node, unit))
+        order = np.lexsort((self.bus_of_node[node], unit))
         node, unit = node[order], unit[order]
         share = self.shares[node, unit]
         at = power[:, unit] * share

@@ -21,13 +21,17 @@ from dp_powerflow.opf.tree import BusTree
 from dp_powerflow.opf.units import Unit, UnitsPowerFlow
 from dp_powerflow.units import FloatArray
 
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+_MOST = 1e9
+"""Of any power, price and limit: beyond it a solver knows no difference from infinity."""
+Positive = Annotated[float, Field(gt=0.0, le=_MOST)]
+NotNegative = Annotated[float, Field(ge=0.0, le=_MOST)]
+Finite = Annotated[float, Field(ge=-_MOST, le=_MOST)]
 
 
 class DeclaredUnit(BaseModel):
-    """One unit at a place of its own: by `node`, a public name, or by `bus`, a name of the feeder's file.
+    """One unit at a place of its own: by `node` of nodes.parquet, or by `bus` of buses.parquet.
+
+    In experiments `bus` may be a name of the feeder's file; a derived release would publish it.
 
     Attributes
     ----------
@@ -44,7 +48,7 @@ class DeclaredUnit(BaseModel):
     bus: str | None = None
     phases: tuple[int, ...] = ()
     kw: NotNegative
-    kw_min: Annotated[float, Field(le=0.0, allow_inf_nan=False)] = 0.0
+    kw_min: Annotated[float, Field(le=0.0, ge=-_MOST)] = 0.0
     kva: Positive | None = None
     cost_per_kwh: Finite = 0.08
     cost_per_kw2h: NotNegative = 1e-5
@@ -54,6 +58,8 @@ class DeclaredUnit(BaseModel):
     def _placed(self) -> DeclaredUnit:
         if (self.node is None) == (self.bus is None):
             raise ValueError("a unit stands at a node or at a bus; name one of the two")
+        if self.node is not None and self.phases:
+            raise ValueError("a node is of one phase; name a bus, or leave out phases")
         if self.kw == 0.0 and self.kw_min == 0.0 and self.kva is None:
             raise ValueError("a unit without active power needs a rating; set kva")
         return self
@@ -73,7 +79,8 @@ class OptimalDispatch(BaseModel):
         or one per step of all days.
     v_min, v_max : voltage magnitudes to keep at every node [p.u.].
     ampacity_a : current limit of every line and phase [A]; none by default.
-    ampacities : line of the file, or two public buses with a dash between → its own limit [A].
+    ampacities : two public buses with a dash between → its own limit [A]; in experiments also by the name of
+        a line.
     taps : "as operated", or "optimised" together with the units.
     corrections : how often a dispatch is written again around its own AC solution.
     days : only the first so many days.
@@ -85,7 +92,7 @@ class OptimalDispatch(BaseModel):
 
     units: tuple[DeclaredUnit, ...] = ()
     unit_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
-    unit_size: Positive = 1.0
+    unit_size: Annotated[float, Field(gt=0.0, le=1e3)] = 1.0
     unit_kva_per_kw: Annotated[float, Field(ge=1.0, le=10.0)] = 1.1
     unit_cost_per_kwh: Finite = 0.08
     unit_cost_per_kw2h: NotNegative = 1e-5

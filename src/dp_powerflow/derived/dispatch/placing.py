@@ -36,14 +36,18 @@ class Places:
     ----------
     tree : of the feeder.
     node_of : public name of a node → its index in the feeder.
+    bus_of : name of a bus, in lower case → its number in the tree.
     """
 
     tree: BusTree
     node_of: Mapping[str, int]
+    bus_of: Mapping[str, int]
 
     @classmethod
     def of(cls, study: Study, tree: BusTree) -> Places:
-        return cls(tree, dict(zip(study.node_ids, study.released.tolist(), strict=True)))
+        nodes = dict(zip(study.node_ids, study.released.tolist(), strict=True))
+        buses = {bus.lower(): k for k, bus in enumerate(tree.buses)} if study.file_names else {}
+        return cls(tree, nodes, buses | {name: k for k, name in public_buses(study, tree).items()})
 
     def loads(self, share: float) -> list[int]:
         """Every k-th load with active power, k = 1/share rounded, in the order of the public node names.
@@ -57,7 +61,8 @@ class Places:
                 at.setdefault(node, []).append(number)
         found: dict[int, None] = {}
         for node in self.node_of.values():
-            for number in at.get(node, ()):
+            # Of loads at one node the larger comes first: their order in the file is not public.
+            for number in sorted(at.get(node, ()), key=lambda k: -feeder.loads[k].kw):
                 found.setdefault(number)
         step = max(1, round(1.0 / share))
         return list(found)[::step]
@@ -79,9 +84,9 @@ class Places:
 
     def _at_bus(self, name: str, phases: tuple[int, ...]) -> Branches:
         feeder, tree = self.tree.feeder, self.tree
-        number = {bus.lower(): k for k, bus in enumerate(tree.buses)}.get(name.lower())
+        number = self.bus_of.get(name.lower())
         if number is None or tree.parent[number] < 0:
-            raise ConfigError(f"the feeder has no bus '{name}'; name one as in its file")
+            raise ConfigError(f"there is no bus '{name}' with a released node; name one of buses.parquet")
         nodes = [node for node in tree.nodes[number].tolist() if node >= 0]
         chosen = [node for node in nodes if not phases or phase_of(feeder, node) in phases]
         if not chosen or (phases and len(chosen) < len(set(phases))):
@@ -117,8 +122,8 @@ class UnitFacts:
 def facts_of(study: Study, unit: Unit) -> UnitFacts:
     """A unit with the public names of its nodes."""
     names = dict(zip(study.released.tolist(), study.node_ids, strict=True))
-    at = dict.fromkeys(node for pair in unit.branches for node in pair if node in names)
-    return UnitFacts(unit, tuple(names[node] for node in at))
+    at = {node for pair in unit.branches for node in pair if node in names}
+    return UnitFacts(unit, tuple(sorted(names[node] for node in at)))
 
 
 def ampacities(
@@ -129,13 +134,14 @@ def ampacities(
     Parameters
     ----------
     default : of every line; None for no limit.
-    own : name of a line of the file, or two public bus names with a dash between → its limit.
+    own : two public bus names with a dash between, or, where the study knows it, the name of a line of the
+        file → its limit.
     """
     found: dict[str, float] = {}
     if default is not None:
         found = {bus: default for bus, line in zip(tree.buses, tree.lines, strict=True) if line}
     pairs = branch_pairs(study, tree)
-    by_line = {line.lower(): k for k, line in enumerate(tree.lines) if line}
+    by_line = {line.lower(): k for k, line in enumerate(tree.lines) if line and study.file_names}
     by_pair = {
         name: k for k, pair in pairs.items() for name in (f"{pair[0]}-{pair[1]}", f"{pair[1]}-{pair[0]}")
     }
@@ -143,8 +149,8 @@ def ampacities(
         k = by_line.get(name.lower(), by_pair.get(name))
         if k is None:
             raise ConfigError(
-                f"no branch is called '{name}' in ampacities; name a line of the feeder's file, or two buses "
-                "of buses.parquet with a dash between"
+                f"no branch is called '{name}' in ampacities; name two buses of buses.parquet with a dash "
+                "between"
             )
         found[tree.buses[k]] = limit
     return found
@@ -155,6 +161,13 @@ def branch_pairs(study: Study, tree: BusTree) -> dict[int, tuple[str, str]]:
 
     Only branches between two buses with a released node have public names; none without connections.
     """
+    public = public_buses(study, tree)
+    parents = tree.parent.tolist()
+    return {k: (public[p], public[k]) for k, p in enumerate(parents) if p in public and k in public}
+
+
+def public_buses(study: Study, tree: BusTree) -> dict[int, str]:
+    """Bus of the tree → its public name, of those with a released node; none without connections."""
     connections = study.connections
     if connections is None:
         return {}
@@ -164,5 +177,4 @@ def branch_pairs(study: Study, tree: BusTree) -> dict[int, tuple[str, str]]:
         rows = {bus_of_node[node] for node in tree.nodes[k].tolist() if node in bus_of_node}
         if len(rows) == 1:
             public[k] = connections.bus_ids[rows.pop()]
-    parents = tree.parent.tolist()
-    return {k: (public[p], public[k]) for k, p in enumerate(parents) if p in public and k in public}
+    return public

@@ -62,7 +62,7 @@ def figures_of(
         "not_corrected": int(np.count_nonzero(uncorrected)),
         "mean_cost_per_h": _rounded(np.mean(cost[known])) if known.any() else None,
         "mean_cost_without_units_per_h": _rounded(np.mean(without[both])) if both.any() else None,
-        "largest_cost_error_percent": _largest(100.0 * np.abs(linear[known] / cost[known] - 1.0)),
+        "largest_cost_error_percent": _largest(_error_percent(linear[known], cost[known])),
         "largest_voltage_error_pu": _largest(np.abs(vm - linear_vm)[solved], 6),
         "snapshots_beyond_voltage": _sizes(beyond_v.max(axis=1), SIZES_PU),
         "voltages_beyond": _sizes(beyond_v, SIZES_PU),
@@ -71,6 +71,12 @@ def figures_of(
         "v_min": settings.v_min,
         "v_max": settings.v_max,
     }
+
+
+def _error_percent(linear: FloatArray, cost: FloatArray) -> FloatArray:
+    """How far the cost of the program is from the checked one, where that is not zero [%]."""
+    paid = cost != 0.0
+    return 100.0 * np.abs(linear[paid] - cost[paid]) / np.abs(cost[paid])
 
 
 def _rounded(value: float) -> float:

@@ -36,7 +36,8 @@ class HostingCapacity(BaseModel):
     reactive : whether PV with a power factor below 1 absorbs or injects reactive power.
     regulators : taps and capacitors held where they are on the drawn day, or acting.
     ampacity_a : largest current of every conductor of every line [A]; None for no limit.
-    ampacities_a : of single lines, by name or by their two buses, "a-b" [A].
+    ampacities_a : of single lines, by their two public buses, "b003-b017" [A]; in experiments also by names
+        of the feeder's file.
     worsening_pu : by how much anything may get worse at a step at which a limit is broken without new PV: of
         1 p.u. of voltage, and of the ampacity.
     per_day : whether the capacity of every day is published beside the quantiles.
@@ -150,7 +151,9 @@ class HostingCapacity(BaseModel):
         if study.connections is not None:
             for node, bus in zip(study.released.tolist(), study.connections.bus_of.tolist(), strict=True):
                 public[bus_name(study.feeder.nodes[node])] = study.connections.bus_ids[bus]
-        return ampacities_of(study.feeder, self.ampacity_a, self.ampacities_a, public)
+        return ampacities_of(
+            study.feeder, self.ampacity_a, self.ampacities_a, public, file_names=study.file_names
+        )
 
 
 def _load_nodes(study: Study) -> IntArray:

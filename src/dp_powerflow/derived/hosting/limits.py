@@ -88,7 +88,12 @@ def _phases(feeder: Feeder) -> int:
 
 
 def ampacities_of(
-    feeder: Feeder, default_a: float | None, own_a: Mapping[str, float], public_bus: Mapping[str, str]
+    feeder: Feeder,
+    default_a: float | None,
+    own_a: Mapping[str, float],
+    public_bus: Mapping[str, str],
+    *,
+    file_names: bool = True,
 ) -> dict[int, float]:
     """Line → ampacity [A].
 
@@ -97,6 +102,7 @@ def ampacities_of(
     default_a : of every line without one of its own; None for no limit.
     own_a : by the name of a line, or its two buses, "a-b".
     public_bus : bus of the feeder → its public name, where there is one.
+    file_names : whether names of the feeder's file are understood beside public ones.
 
     Raises
     ------
@@ -105,25 +111,27 @@ def ampacities_of(
     """
     lines_of: dict[str, list[int]] = {}
     for k, line in enumerate(feeder.lines):
-        for name in dict.fromkeys(_names(feeder, line, public_bus)):
+        for name in dict.fromkeys(_names(feeder, line, public_bus, file_names=file_names)):
             lines_of.setdefault(name, []).append(k)
     found = {} if default_a is None else dict.fromkeys(range(len(feeder.lines)), default_a)
     for key, ampacity in own_a.items():
         if key.lower() not in lines_of:
             raise ConfigError(
-                f"ampacities_a names '{key}', which is no line of the network; use the name of a line, or of "
-                "two buses that a line joins, as in 'b003-b017'"
+                f"ampacities_a names '{key}', which is no line of the network; name two buses of "
+                "buses.parquet that a line joins, as in 'b003-b017'"
             )
         found |= dict.fromkeys(lines_of[key.lower()], ampacity)
     return found
 
 
-def _names(feeder: Feeder, line: Line, public_bus: Mapping[str, str]) -> Iterator[str]:
-    yield line.name.lower()
+def _names(feeder: Feeder, line: Line, public_bus: Mapping[str, str], *, file_names: bool) -> Iterator[str]:
+    if file_names:
+        yield line.name.lower()
     slack = set(feeder.slack.tolist())
     buses = list(dict.fromkeys(bus_name(feeder.nodes[k], is_source=k in slack) for k in line.nodes))
     if len(buses) == 2:
-        for one, other in (buses, [public_bus.get(bus, bus) for bus in buses]):
+        known = [public_bus.get(bus, bus) for bus in buses if file_names or bus in public_bus]
+        for one, other in ([buses] if file_names else []) + ([known] if len(known) == 2 else []):
             yield f"{one}-{other}".lower()
             yield f"{other}-{one}".lower()
 

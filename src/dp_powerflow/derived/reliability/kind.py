@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.derived.reliability.indices import ClosedForm, closed_form
-from dp_powerflow.derived.reliability.names import bus_numbers
+from dp_powerflow.derived.reliability.names import bus_numbers, in_public_order
 from dp_powerflow.derived.reliability.points import Points, points_of, require_customers
 from dp_powerflow.derived.reliability.sections import Sections, sections_of
 from dp_powerflow.derived.reliability.settings import ReliabilitySettings
@@ -73,7 +73,7 @@ class Reliability(ReliabilitySettings):
     def compute(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Found:
         """The figures behind the tables, as arrays that nobody has rounded."""
         self.check(study)
-        tree = tree_of(study.feeder, self)
+        tree = in_public_order(study, tree_of(study.feeder, self))
         sections = sections_of(tree, self, bus_numbers(study, tree.graph))
         points = points_of(study, self, workers, progress)
         at_load = sections.of_bus[load_buses(study.feeder, tree.graph)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
+from dp_powerflow.derived.reliability.tree import Element, Tree
 from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.buses import BusGraph
 
@@ -30,10 +32,31 @@ def public_buses(study: Study, graph: BusGraph) -> dict[int, str]:
 
 
 def bus_numbers(study: Study, graph: BusGraph) -> dict[str, int]:
-    """Name that a setting may use → bus: public names, or those of the feeder where nothing is published."""
-    if study.connections is None:
+    """Name that a setting may use → bus: public names; those of the feeder's file where they may be told."""
+    if study.connections is None and study.file_names:
         return {name: bus for bus, name in enumerate(graph.names)}
     return {name: bus for bus, name in public_buses(study, graph).items()}
+
+
+def in_public_order(study: Study, tree: Tree) -> Tree:
+    """The tree with its elements by their released nodes and public buses.
+
+    Simulated faults are drawn in the order of the elements, which is that of the feeder's file otherwise.
+    """
+    graph = tree.graph
+    place = {
+        name: at for at, name in enumerate(() if study.connections is None else study.connections.bus_ids)
+    }
+    last = len(study.released) + len(place)
+    rank = {bus: len(study.released) + place[name] for bus, name in public_buses(study, graph).items()}
+    for at in range(len(study.released) - 1, -1, -1):
+        rank[int(graph.bus_of[study.released[at]])] = at
+
+    def key(element: Element) -> tuple[int, int, str, float]:
+        first, second = sorted(rank.get(bus, last) for bus in element.pair)
+        return first, second, element.part, element.per_year
+
+    return replace(tree, elements=tuple(sorted(tree.elements, key=key)))
 
 
 def _grow(

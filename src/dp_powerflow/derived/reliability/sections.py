@@ -120,8 +120,8 @@ def _declared(pairs: tuple[tuple[str, str], ...], names: Names, key: str) -> lis
     for pair in pairs:
         if not set(pair) <= set(names):
             raise ConfigError(
-                f"'{key}' names a bus that is none of this network; use the names of buses.parquet, or those "
-                "of the feeder's file where a release has no connections"
+                f"'{key}' names a bus that is none of this network; use the names of buses.parquet, which a "
+                'release has with "connections" in network.also_publish'
             )
         one, other = sorted(names[bus] for bus in pair)
         found.append((one, other))

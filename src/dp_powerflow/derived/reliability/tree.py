@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from dp_powerflow.derived.reliability.settings import ReliabilitySettings
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import ConfigError, FeederError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.quantities import TRANSFORMER
@@ -125,6 +125,15 @@ def require_lengths(feeder: Feeder) -> None:
         )
 
 
+def _require_codes(feeder: Feeder, settings: ReliabilitySettings) -> None:
+    """Refuse codes of cables where no line states a code: every cable would be overhead in silence."""
+    if settings.underground_codes and all(line.code is None for line in feeder.lines):
+        raise ConfigError(
+            "no line of this network states a conductor code, so underground_codes can find no cable; leave "
+            'it out, or take a release with network.lines = "length", whose codes are public'
+        )
+
+
 def tree_of(feeder: Feeder, settings: ReliabilitySettings) -> Tree:
     """The tree of a feeder.
 
@@ -133,6 +142,7 @@ def tree_of(feeder: Feeder, settings: ReliabilitySettings) -> Tree:
     FeederError : a line has no length, or the feeder is not radial.
     """
     require_lengths(feeder)
+    _require_codes(feeder, settings)
     graph = BusGraph.of(feeder)
     phases = _phases(feeder, graph)
     lines = [(line, pair) for line in feeder.lines if (pair := _pair_of(graph, line)) is not None]

@@ -9,14 +9,26 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, ValidationError
 
+from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.reader import Corpus
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, solve_days
 from dp_powerflow.pipeline.deriving import manifest as derived_manifest
 from dp_powerflow.pipeline.deriving.manifest import Origin
-from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError, Section
+from dp_powerflow.pipeline.manifest.model import (
+    DIGEST,
+    MANIFEST_FILE,
+    Manifest,
+    ReleaseError,
+    Section,
+    canonical_json,
+    digest_of,
+    json_object,
+)
 from dp_powerflow.pipeline.manifest.policy import registered
+from dp_powerflow.pipeline.opened import parsed_manifest
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, clear_sky
 from dp_powerflow.units import FloatArray
 
@@ -101,6 +113,22 @@ class Basis:
         )
 
 
+def derivable_manifest(directory: Location, content: bytes) -> Manifest[Any]:
+    """The manifest of a release that figures may be derived from, given its file.
+
+    Raises
+    ------
+    ReleaseError : it was changed after the release, or is of an earlier version.
+    PrivacyError : the release was not solved on a twin.
+    """
+    source = parsed_manifest(directory, content)[0]
+    raw = json_object(content)
+    if canonical_json(raw) != content or raw.get(DIGEST) != digest_of(raw):
+        raise ReleaseError(f"{directory / MANIFEST_FILE} was changed after the release; fetch it again")
+    refuse_underivable(source)
+    return source
+
+
 def refuse_underivable(manifest: Manifest[Any]) -> None:
     """Refuse a release whose network is not a twin."""
     policy = registered(manifest.guarantee.network.mode)
@@ -159,12 +187,17 @@ class _FirstDay:
 
 
 def refuse_another_scene(study: Study, corpus: Corpus) -> None:
-    """Solve the first day and compare it with the release: is this the network, and are these its loads?
+    """Compare with the release: its days and connections, and the voltages of the first day, solved again.
 
     Raises
     ------
-    ReleaseError : the release holds other voltages.
+    ReleaseError : the release holds others.
     """
+    if study.days > corpus.layout.days or not _same(study.connections, corpus.connections):
+        raise ReleaseError(
+            f"release '{corpus.release_id}' has other days or connections than its config asks for now; "
+            "restore the config as it was when the release was made"
+        )
     solver = study.make_solver(None)
     made = solve_days(
         solver, _FirstDay(study.source), generation=study.generation, nodes="all", mend=study.mends
@@ -177,3 +210,19 @@ def refuse_another_scene(study: Study, corpus: Corpus) -> None:
             f"release '{corpus.release_id}' holds other voltages than its loads give on its network; restore "
             "the config, the files it names and the private state as they were when it was made"
         )
+
+
+def _same(one: Connections | None, other: Connections | None) -> bool:
+    """Whether the same is published of two networks: a study may show no bus that the release hides."""
+    if one is None or other is None:
+        return one is other
+    places = (one.coordinates, other.coordinates)
+    return (
+        (one.bus_ids, one.kinds) == (other.bus_ids, other.kinds)
+        and all(
+            np.array_equal(getattr(one, name), getattr(other, name))
+            for name in ("bus_of", "phase", "pairs", "source")
+        )
+        and (places[0] is None) == (places[1] is None)
+        and (places[0] is None or places[1] is None or np.array_equal(places[0], places[1]))
+    )

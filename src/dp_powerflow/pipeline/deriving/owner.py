@@ -29,6 +29,7 @@ from dp_powerflow.pipeline.deriving.basis import (
     Basis,
     StudySettings,
     clear_sky_year,
+    derivable_manifest,
     refuse_another_scene,
 )
 from dp_powerflow.pipeline.deriving.manifest import FROM_STATE
@@ -39,10 +40,11 @@ from dp_powerflow.pipeline.inputs import (
     history_of,
     read_network,
 )
-from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError
+from dp_powerflow.pipeline.manifest.facts import loads_guarantee
+from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError, differences
 from dp_powerflow.pipeline.manifest.policy import policy_of, registered
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
-from dp_powerflow.pipeline.opened import manifest_content, parsed_manifest
+from dp_powerflow.pipeline.opened import manifest_content
 from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.state import PrivateState
@@ -75,6 +77,7 @@ def basis_of_config(config: Config, settings: StudySettings, *, state_path: Path
         raise PrivacyError(_run_first(release_id))
     scene = mode.scene(inputs, network, model)
     _refuse_another_release(mode, inputs, scene, source)
+    _refuse_another_promise(config, scene, source)
     sun, words = _sun(inputs, settings, model.n_steps)
     study = replace(_study(mode, inputs, scene), irradiance=sun)
     refuse_another_scene(study, open_corpus(config.release.output))
@@ -97,7 +100,7 @@ def _released(config: Config) -> tuple[bytes, Manifest[Any]]:
         if isinstance(place, RemotePath):
             raise
         raise ReleaseError(_run_first(release_id)) from None
-    source = parsed_manifest(place, content)[0]
+    source = derivable_manifest(place, content)
     if source.release.id != release_id:
         raise ReleaseError(
             f"{place} is release '{source.release.id}', and the config names '{release_id}'; correct "
@@ -139,6 +142,21 @@ def _refuse_another_release(
         )
 
 
+def _refuse_another_promise(config: Config, scene: Scene, source: Manifest[Any]) -> None:
+    """What the release promises must follow from config and load model: it is said of this study too."""
+    policy = policy_of(config).on_network(scene.network.absent)
+    loads = differences(source.guarantee.loads.model_dump(), loads_guarantee(scene.model))
+    stated = source.guarantee.network.model_dump()
+    figures = policy.figures()
+    network = differences({key: stated[key] for key in figures}, figures)
+    same_days = source.data.days == config.release.days
+    if type(policy).read(source) != policy or any(loads) or any(network) or not same_days:
+        raise ReleaseError(
+            f"release '{config.release.id}' was made with other settings than the config has now, or its "
+            "manifest was changed; restore both as they were when it was made"
+        )
+
+
 def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study:
     """The scene of the release, as its parts were made."""
     config, feeder, solar = inputs.config, scene.network.feeder, scene.network.solar
@@ -160,6 +178,7 @@ def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study
         connections=mode.connections(inputs, scene.network, job.released, key),
         customers=_customers(inputs, scene),
         mends=job.mends,
+        file_names=False,
     )
 
 

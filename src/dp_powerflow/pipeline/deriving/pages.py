@@ -24,6 +24,7 @@ from dp_powerflow.pipeline.manifest.model import NOT_STATED, Manifest
 from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
 from dp_powerflow.pipeline.quality import promise_of
 
+_PART = "part-"
 _MOST_FIGURES = 60
 """Rows of figures on a page; the manifest has all."""
 
@@ -45,14 +46,14 @@ class NamedTable:
 
 
 def named_tables(tables: Sequence[TableSection]) -> list[NamedTable]:
-    """Tables by name, those in parts as one: `dispatch/part-00000.parquet` is part of `dispatch`."""
+    """Tables by name, those in parts as one."""
     found: dict[str, list[TableSection]] = {}
     for table in tables:
         found.setdefault(table_name(table.file), []).append(table)
     return [
         NamedTable(
             name,
-            f"{name}/*.parquet" if "/" in parts[0].file else parts[0].file,
+            _pattern(parts[0].file),
             sum(part.rows for part in parts),
             tuple(parts[0].columns),
         )
@@ -61,9 +62,22 @@ def named_tables(tables: Sequence[TableSection]) -> list[NamedTable]:
 
 
 def table_name(file: str) -> str:
-    """Name of the table that a file is, or is part of."""
+    """Name of the table that a file is, or is part of.
+
+    `dispatch/part-00000.parquet` is part of `dispatch`, and a file in a folder `key=value` of what is above.
+    """
     path = PurePosixPath(file)
-    return str(path.parent) if path.parent.name else path.stem
+    if "=" in path.parent.name:
+        return str(path.parent.parent.with_suffix(""))
+    return str(path.parent) if path.name.startswith(_PART) else str(path.with_suffix(""))
+
+
+def _pattern(file: str) -> str:
+    """All files of the table that a file is, or is part of."""
+    path = PurePosixPath(file)
+    if "=" in path.parent.name:
+        return f"{path.parent.parent}/*/*.parquet"
+    return f"{path.parent}/*.parquet" if path.name.startswith(_PART) else file
 
 
 def title_of(statement: DerivedStatement[Any]) -> str:
@@ -83,7 +97,9 @@ def card_bytes(statement: DerivedStatement[Any], source: Manifest[Any]) -> bytes
         "pretty_name": title_of(statement),
         **license_of(source),
         "tags": ["distribution-grid", "energy", "synthetic", "differential-privacy", "dp-powerflow"],
-        "configs": [{"config_name": table.name, "data_files": table.files} for table in tables],
+        "configs": [
+            {"config_name": table.name.replace("/", "-"), "data_files": table.files} for table in tables
+        ],
     }
     shown = {
         **_shown(statement),

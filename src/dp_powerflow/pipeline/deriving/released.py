@@ -18,7 +18,6 @@ import scipy.sparse as sp
 from dp_powerflow.corpus.gridfm.lines import lines_of
 from dp_powerflow.corpus.gridfm.network import MERGED_ABOVE_MVA, published_feeder
 from dp_powerflow.corpus.gridfm.released import ReleasedTables, states_of
-from dp_powerflow.corpus.schema import MANIFEST_FILE
 from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.model.sample import LoadBlock, days_per_block
@@ -26,20 +25,13 @@ from dp_powerflow.pipeline.deriving.basis import (
     Basis,
     StudySettings,
     clear_sky_year,
+    derivable_manifest,
     refuse_another_scene,
-    refuse_underivable,
 )
 from dp_powerflow.pipeline.deriving.buses import buses_of
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES
-from dp_powerflow.pipeline.manifest.model import (
-    DIGEST,
-    Manifest,
-    ReleaseError,
-    canonical_json,
-    digest_of,
-    json_object,
-)
-from dp_powerflow.pipeline.opened import manifest_content, parsed_manifest
+from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError
+from dp_powerflow.pipeline.opened import manifest_content
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
@@ -110,11 +102,7 @@ def basis_of_release(directory: Path, settings: StudySettings) -> Basis:
     PrivacyError : it was not solved on a twin.
     """
     content = manifest_content(directory)
-    source = parsed_manifest(directory, content)[0]
-    raw = json_object(content)
-    if canonical_json(raw) != content or raw.get(DIGEST) != digest_of(raw):
-        raise ReleaseError(f"{directory / MANIFEST_FILE} was changed after the release; fetch it again")
-    refuse_underivable(source)
+    source = derivable_manifest(directory, content)
     tables = source.data.network_tables
     if tables is None or not tables.days:
         raise ReleaseError(

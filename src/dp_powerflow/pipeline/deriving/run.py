@@ -100,8 +100,7 @@ def files_of(
         software=_versions(kind) if software is None else software,
     )
     statement = assemble(facts)
-    files |= dict(sorted(found.files.items()))
-    files |= {
+    files |= found.files | {
         SOURCE_FILE: basis.content,
         PAGE_FILE: derived_html(statement, basis.source, found.items),
         CERTIFICATE_FILE: certificate_html(statement),

@@ -48,8 +48,8 @@ from dp_powerflow.pipeline.release_checks import SEED, query_problems
 from dp_powerflow.pipeline.verify import VerifyReport, no_manifest, verify_release
 
 NOT_COMPUTED = (
-    f"That the tables, the figures and {PAGE_FILE} follow from the release and the settings: they were "
-    "compared with their SHA-256 only."
+    f"That tables, figures, sentences and {PAGE_FILE} follow from the release and the settings: whoever "
+    "writes a manifest can change or leave out any of them; they were compared with their SHA-256 only."
 )
 OF_THE_RELEASE = (
     f"Whatever {SOURCE_FILE} says of its release, such as the hashes of its files and the charges of the "

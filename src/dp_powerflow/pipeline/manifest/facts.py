@@ -423,7 +423,7 @@ def assemble(facts: Facts) -> Statement[Any]:
                 "changed_after_internal_look": list(facts.looked_at),
                 "warnings": words.warnings,
             },
-            "guarantee": {"loads": _loads_guarantee(facts.model), "network": words.section},
+            "guarantee": {"loads": loads_guarantee(facts.model), "network": words.section},
             "composition": {
                 "statement": words.composition,
                 "loads": facts.loads.entries(),
@@ -447,7 +447,8 @@ def assemble(facts: Facts) -> Statement[Any]:
     )
 
 
-def _loads_guarantee(model: LoadModel) -> dict[str, Any]:
+def loads_guarantee(model: LoadModel) -> dict[str, Any]:
+    """What a release states of its customers, given its load model."""
     return {
         "definition": text.DEFINITION,
         "unit": str(model.unit),
