@@ -26,7 +26,7 @@ def small() -> Study:
     return study_of(dpf.open_feeder("ieee13"), level=0.7)
 
 
-WIDE = OptimalDispatch(unit_share=0.5, v_min=0.85, v_max=1.15, gridfm=True)
+WIDE = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, gridfm=True)
 
 
 @functools.cache
@@ -77,7 +77,7 @@ def test_published_powers_balance_with_the_published_import() -> None:
 
 def test_voltages_beyond_limits_are_counted_by_size() -> None:
     """A limit that no dispatch can keep: nothing is hidden."""
-    kind = OptimalDispatch(unit_share=0.5, v_min=0.85, v_max=1.0)
+    kind = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.0)
     result = kind.find(small(), workers=1)
     total = small().days * small().steps
     assert result.figures["by_status"] == {"infeasible": total}
@@ -95,7 +95,7 @@ def test_voltages_beyond_limits_are_counted_by_size() -> None:
 def test_a_dispatch_that_breaks_a_limit_in_ac_power_flow_is_counted() -> None:
     """Without correction the linear voltages err: some snapshot passes a limit that binds in the program."""
     study = study_of(dpf.open_feeder("ieee13"), level=0.7)
-    kind = OptimalDispatch(unit_share=1.0, unit_size=2.5, v_min=0.85, v_max=1.06, corrections=0)
+    kind = OptimalDispatch(unit_share=1.0, unit_size=2.5, v_min_pu=0.85, v_max_pu=1.06, corrections=0)
     result = kind.find(study, workers=1)
     counted = result.figures["snapshots_beyond_voltage"]["0"]
     table = result.tables["snapshots.parquet"]
@@ -108,7 +108,7 @@ def test_a_dispatch_that_breaks_a_limit_in_ac_power_flow_is_counted() -> None:
 
 
 def test_days_and_steps_can_be_chosen() -> None:
-    kind = OptimalDispatch(unit_share=0.5, v_min=0.85, v_max=1.15, days=1, every=3)
+    kind = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, days=1, every=3)
     table = kind.find(small(), workers=1).tables["snapshots.parquet"]
     assert table.column("day").to_pylist() == [0, 0]
     assert table.column("step").to_pylist() == [0, 3]
@@ -124,8 +124,8 @@ def test_units_stand_where_they_are_declared() -> None:
             DeclaredUnit(bus="671", phases=(1, 3), kw=60.0, kva=80.0, kw_min=-20.0),
             DeclaredUnit(bus="675", kw=90.0, sun=True),
         ),
-        v_min=0.85,
-        v_max=1.15,
+        v_min_pu=0.85,
+        v_max_pu=1.15,
         price_per_kwh=(0.05, 0.05, 0.05, 0.2, 0.2, 0.2),
     )
     result = kind.find(study, workers=1)
@@ -149,7 +149,7 @@ def test_units_stand_where_they_are_declared() -> None:
         (OptimalDispatch(units=(DeclaredUnit(bus="x", kw=1.0),)), "no bus 'x'"),
         (OptimalDispatch(units=(DeclaredUnit(bus="645", phases=(1,), kw=1.0),)), "lacks a phase"),
         (OptimalDispatch(price_per_kwh=(0.1, 0.2)), "2 figures"),
-        (OptimalDispatch(ampacities={"nothing": 10.0}), "no branch is called 'nothing'"),
+        (OptimalDispatch(ampacities_a={"nothing": 10.0}), "no branch is called 'nothing'"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(kind: OptimalDispatch, words: str) -> None:
@@ -159,7 +159,7 @@ def test_settings_that_do_not_fit_are_refused(kind: OptimalDispatch, words: str)
 
 def test_impossible_settings_are_refused_when_made() -> None:
     for settings in (
-        {"v_min": 1.1},
+        {"v_min_pu": 1.1},
         {"price_per_kwh": ()},
         {"nonsense": 1},
         {"units": ({"kw": 1.0},)},

@@ -46,7 +46,7 @@ TWIN: dict[str, Any] = {
 }
 BARE = TWIN | {"also_publish": [], "publish": "voltages"}
 BARE.pop("graph_days")
-WIDE = {"v_min": 0.85, "v_max": 1.15, "days": 1, "every": 8}
+WIDE = {"v_min_pu": 0.85, "v_max_pu": 1.15, "days": 1, "every": 8}
 
 STREET = """
 Clear
@@ -140,7 +140,7 @@ def test_a_guarantee_that_was_made_smaller_is_not_copied(
     ("kind", "settings"),
     [
         ("opf", {"units": [{"bus": "671", "kw": 10.0}]}),
-        ("opf", {"ampacities": {"632671": 300.0}}),
+        ("opf", {"ampacities_a": {"632671": 300.0}}),
         ("hosting-capacity", {"ampacities_a": {"632671": 300.0}}),
         ("hosting-capacity", {"ampacities_a": {"632-671": 300.0}}),
         ("reliability", {"devices": [["632", "671"]]}),
@@ -163,7 +163,11 @@ def test_public_names_place_units_and_limits(published: Path, tmp_path: Path) ->
     pair = f"{first['from_bus']}-{first['to_bus']}"
     units = [{"bus": first["to_bus"], "kw": 10.0}]
     found = dpf.derive(
-        "opf", config, tmp_path / "b", settings=WIDE | {"units": units, "ampacities": {pair: 5e3}}, workers=1
+        "opf",
+        config,
+        tmp_path / "b",
+        settings=WIDE | {"units": units, "ampacities_a": {pair: 5e3}},
+        workers=1,
     )
     limited = [row for row in found.table("branches").to_pylist() if row["ampacity_a"] is not None]
     assert {row["ampacity_a"] for row in limited} == {5e3}
@@ -191,7 +195,7 @@ def turned_round(study: Study) -> Study:
     "kind",
     [
         Reliability(years=300),
-        OptimalDispatch(unit_share=0.5, v_min=0.85, v_max=1.15, every=6, corrections=0),
+        OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, every=6, corrections=0),
         HostingCapacity(grid_kw=10.0),
     ],
     ids=lambda kind: kind.name,
@@ -292,11 +296,12 @@ def test_an_hour_of_free_import_has_no_relative_error() -> None:
     assert figures["mean_cost_per_h"] == 0.0
 
 
-LIMITS: dict[str, Any] = {"v_min": 0.85, "v_max": 1.15, "corrections": 0}
+LIMITS: dict[str, Any] = {"v_min_pu": 0.85, "v_max_pu": 1.15, "corrections": 0}
 
 
 @pytest.mark.parametrize(
-    "settings", [{"unit_size": 1e308}, {"price_per_kwh": (1e308,)}, {"ampacity_a": 1e300}, {"v_max": 1e300}]
+    "settings",
+    [{"unit_size": 1e308}, {"price_per_kwh": (1e308,)}, {"ampacity_a": 1e300}, {"v_max_pu": 1e300}],
 )
 def test_settings_beyond_all_reason_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="less than or equal"):

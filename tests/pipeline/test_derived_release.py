@@ -145,7 +145,7 @@ def longer_line(feeder: Feeder) -> Feeder:
 
 SMALL: dict[str, dict[str, Any]] = {
     KIND: {},
-    "opf": {"every": 12, "v_min": 0.9, "v_max": 1.1, "gridfm": True},
+    "opf": {"every": 12, "v_min_pu": 0.9, "v_max_pu": 1.1, "gridfm": True},
     "hosting-capacity": {"v_max_pu": 1.1},
     "reliability": {"years": 200},
 }

@@ -42,9 +42,9 @@ class Limits(Protocol):
     """Settings that are written."""
 
     @property
-    def v_min(self) -> float: ...
+    def v_min_pu(self) -> float: ...
     @property
-    def v_max(self) -> float: ...
+    def v_max_pu(self) -> float: ...
 
 
 def refuse_gridfm(solver: Solver, *, optimised: bool) -> None:
@@ -139,8 +139,8 @@ class _Writer:
             "Qd": bus.column("Qd").to_numpy().reshape(shape) + injected.imag,
             "Pg": bus.column("Pg").to_numpy().reshape(shape) + injected.real,
             "Qg": bus.column("Qg").to_numpy().reshape(shape) + injected.imag,
-            "min_vm_pu": self.limits.v_min,
-            "max_vm_pu": self.limits.v_max,
+            "min_vm_pu": self.limits.v_min_pu,
+            "max_vm_pu": self.limits.v_max_pu,
             "PV": pv,
             "PQ": bus.column("PQ").to_numpy().reshape(shape) * (1 - pv),
         }

@@ -77,9 +77,9 @@ class OptimalDispatch(BaseModel):
     unit_cost_per_kwh, unit_cost_per_kw2h, unit_sun : as of a declared unit.
     price_per_kwh : price of import at the source, which export earns too: one figure, one per step of a day,
         or one per step of all days.
-    v_min, v_max : voltage magnitudes to keep at every node [p.u.].
+    v_min_pu, v_max_pu : voltage magnitudes to keep at every node [p.u.].
     ampacity_a : current limit of every line and phase [A]; none by default.
-    ampacities : two public buses with a dash between → its own limit [A]; in experiments also by the name of
+    ampacities_a : two public buses with a dash between → its own limit [A]; in experiments also by the name of
         a line.
     taps : "as operated", or "optimised" together with the units.
     corrections : how often a dispatch is written again around its own AC solution.
@@ -98,10 +98,10 @@ class OptimalDispatch(BaseModel):
     unit_cost_per_kw2h: NotNegative = 1e-5
     unit_sun: bool = False
     price_per_kwh: tuple[Finite, ...] = (0.1,)
-    v_min: Positive = 0.95
-    v_max: Positive = 1.05
+    v_min_pu: Positive = 0.95
+    v_max_pu: Positive = 1.05
     ampacity_a: Positive | None = None
-    ampacities: dict[str, Positive] = {}
+    ampacities_a: dict[str, Positive] = {}
     taps: TapMode = "as operated"
     corrections: Annotated[int, Field(ge=0, le=5)] = 1
     days: Annotated[int, Field(ge=1)] | None = None
@@ -110,8 +110,8 @@ class OptimalDispatch(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> OptimalDispatch:
-        if not self.v_min < self.v_max:
-            raise ValueError("v_min must lie below v_max")
+        if not self.v_min_pu < self.v_max_pu:
+            raise ValueError("v_min_pu must lie below v_max_pu")
         if not self.price_per_kwh:
             raise ValueError("price_per_kwh needs at least one figure")
         return self
@@ -125,7 +125,7 @@ class OptimalDispatch(BaseModel):
         require("clarabel", "opf")
         tree = BusTree.of(study.feeder)
         facts = self._facts(study, tree)
-        ampacities(study, tree, self.ampacity_a, self.ampacities)
+        ampacities(study, tree, self.ampacity_a, self.ampacities_a)
         self._prices(study)
         if any(fact.unit.sun for fact in facts) and study.irradiance is None:
             raise ConfigError("a unit follows the sun, but the study has no irradiance; set its sun to false")
@@ -144,8 +144,8 @@ class OptimalDispatch(BaseModel):
         job = DispatchJob(
             study=study,
             units=tuple(fact.unit for fact in facts),
-            options=Options(self.v_min, self.v_max, self.taps, self.corrections),
-            ampacity=ampacities(study, tree, self.ampacity_a, self.ampacities),
+            options=Options(self.v_min_pu, self.v_max_pu, self.taps, self.corrections),
+            ampacity=ampacities(study, tree, self.ampacity_a, self.ampacities_a),
             price=self._prices(study),
             every=self.every,
         )

@@ -29,9 +29,9 @@ class Limits(Protocol):
     """Settings that are shown."""
 
     @property
-    def v_min(self) -> float: ...
+    def v_min_pu(self) -> float: ...
     @property
-    def v_max(self) -> float: ...
+    def v_max_pu(self) -> float: ...
     @property
     def corrections(self) -> int: ...
 
@@ -68,8 +68,8 @@ def figures_of(
         "voltages_beyond": _sizes(beyond_v, SIZES_PU),
         "snapshots_beyond_ampacity": _sizes(beyond_i.max(axis=1), SIZES_SHARE),
         "branches_without_flows": unnamed,
-        "v_min": settings.v_min,
-        "v_max": settings.v_max,
+        "v_min_pu": settings.v_min_pu,
+        "v_max_pu": settings.v_max_pu,
     }
 
 
@@ -172,7 +172,7 @@ def _voltages(settings: Limits, days: Sequence[DayResult]) -> Item:
     base = np.concatenate([day.base_vm.ravel() for day in days])
     checked = np.concatenate([day.vm.ravel() for day in days])
     base, checked = base[np.isfinite(base)], checked[np.isfinite(checked)]
-    both = np.concatenate([base, checked, [settings.v_min, settings.v_max]])
+    both = np.concatenate([base, checked, [settings.v_min_pu, settings.v_max_pu]])
     edges = np.linspace(both.min() - 1e-3, both.max() + 1e-3, _BINS + 1).round(5)
     shares = [
         np.round(np.histogram(values, edges)[0] / max(len(values), 1) * 100.0, 4)
@@ -183,7 +183,7 @@ def _voltages(settings: Limits, days: Sequence[DayResult]) -> Item:
         y=Axis("share of node-snapshots", "%", decimals=3),
         edges=edges,
         series=(Series("without units", shares[0]), Series("with dispatch", shares[1])),
-        limits=(Limit(settings.v_min, "v_min"), Limit(settings.v_max, "v_max")),
+        limits=(Limit(settings.v_min_pu, "lowest"), Limit(settings.v_max_pu, "highest")),
     )
     caption = "All nodes and dispatched snapshots, by AC power flow."
     return Figure("voltages", "Voltages before and after", caption, chart)
