@@ -79,8 +79,8 @@ class OptimalDispatch(BaseModel):
         or one per step of all days.
     v_min_pu, v_max_pu : voltage magnitudes to keep at every node [p.u.].
     ampacity_a : current limit of every line and phase [A]; none by default.
-    ampacities_a : two public buses with a dash between → its own limit [A]; in experiments also by the name of
-        a line.
+    ampacities_a : two public buses with a dash between → its own limit [A]; in experiments also the name
+        of a line.
     taps : "as operated", or "optimised" together with the units.
     corrections : how often a dispatch is written again around its own AC solution.
     days : only the first so many days.
