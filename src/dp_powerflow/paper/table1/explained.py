@@ -45,6 +45,18 @@ EXPLAINED: Mapping[tuple[str, Column, Mark], str] = MappingProxyType(
             "or the single Gaussian of all customers, moves the loads or breaks their course in time "
             "by more than the rule allows."
         ),
+        ("opf-noise", Column.TRUE_Y, Mark.NOT_APPLICABLE): (
+            "It releases a dispatch and flows of linear equations, which are set up on the true network; no "
+            "voltage of a power flow is in it."
+        ),
+        ("bilevel", Column.LOAD_DP, Mark.NO): (
+            "The published form takes the least cost of the true loads as public. It is a function of them: "
+            "with it and all other loads the last one comes back. The feeder form pays for its total."
+        ),
+        ("bilevel", Column.TRUE_Y, Mark.NOT_APPLICABLE): (
+            "It releases loads. The true network enters through the optimum that they must cost; power flow "
+            "is the user's own."
+        ),
         ("grid-datasets", Column.FIDELITY, Mark.NOT_APPLICABLE): (
             "It releases no voltages. Its own figures stand in its row."
         ),

@@ -63,7 +63,7 @@ def probe_network(bench: Bench, make: Make, made: Composition, *, only_loads: bo
     base = _composition(make(same, 0))
     try:
         first, second = (release(one, bench.generator("one day", 0), 1) for one in (base, other))
-    except FeederError:
+    except (FeederError, PrivacyError):  # its figures are in no file
         return _on_the_network_as_it_is(bench, made)
     if first.feeder is None or second.feeder is None:
         return Probe(False, f"{line}: the noise leaves no network that power flow can be set up on")
