@@ -101,11 +101,12 @@ $(VENV)/.kernels: $(VENV)/.runtime
 	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile
 	touch $@
 
-# Kernels for every kind of processor that this one can run as: tests compare their bits. Compiled while pip
-# installs what tests need.
-$(VENV)/.processors: $(VENV)/.kernels
+# Kernels for every kind of processor that this one can run as, a process for each: tests compare their bits.
+# Compiled while pip installs what tests need.
+$(VENV)/.processors: $(VENV)/.runtime
+	$(BIN)/python -m compileall -q src
 	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile --all
-	touch $@
+	touch $(VENV)/.kernels $@
 
 # The same again: compiles what has changed.
 kernels: $(VENV)/.runtime

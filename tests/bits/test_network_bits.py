@@ -43,13 +43,9 @@ def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
 
 
 @pytest.mark.slow
-def test_a_pandapower_net_has_the_same_bits_on_every_processor() -> None:
+def test_a_pandapower_net_is_compared(native: dict[str, str]) -> None:
     pytest.importorskip("pandapower")
-    native, haswell, without = (
-        output_of(CHILD, environment, "--pandapower")
-        for environment in (PROCESSORS["native"], PROCESSORS["haswell"], WITHOUT_FMA)
-    )
-    assert native == haswell == without
+    assert sum(key.startswith("pandapower: ") for key in native) > 15
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Prints hashes of what a network becomes: Y, twin levels, factors, voltages, rounded phasors.
 
-Run as `python -m support.network_bits [--pandapower] [--threads N]` by the tests of equal bits.
+Run as `python -m support.network_bits [--threads N]` by the tests of equal bits. A pandapower net is among
+the networks where pandapower is installed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import json
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -151,7 +153,6 @@ def pandapower_net() -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--pandapower", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     bits: dict[str, str] = {}
@@ -159,7 +160,19 @@ def main() -> None:
     def add(name: str, found: dict[str, str]) -> None:
         bits.update({f"{name}: {key}": value for key, value in found.items()})
 
-    if options.pandapower:
+    for name in ("ieee13", "ieee123"):
+        feeder = open_feeder(name)
+        voltages = voltage_bits(feeder, NOSE[name], options.threads)
+        add(name, network_bits(feeder) | voltages | operated_bits(feeder, options.threads))
+    add("ieee13", twin_bits(open_feeder("ieee13")))
+    with tempfile.TemporaryDirectory() as folder:
+        add("controls", operated_bits(with_controls(Path(folder)), options.threads))
+        feeder = open_feeder(write_synthetic(Path(folder) / "feeder.dss", 200))
+        add(
+            "opendss",
+            network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 1.2, options.threads),
+        )
+    if find_spec("pandapower") is not None:
         from dp_powerflow.grid.pandapower.reader import read_pandapower
 
         feeder = read_pandapower(pandapower_net(), name="cigre")
@@ -167,19 +180,6 @@ def main() -> None:
             "pandapower",
             network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 2.0, options.threads),
         )
-    else:
-        for name in ("ieee13", "ieee123"):
-            feeder = open_feeder(name)
-            voltages = voltage_bits(feeder, NOSE[name], options.threads)
-            add(name, network_bits(feeder) | voltages | operated_bits(feeder, options.threads))
-        add("ieee13", twin_bits(open_feeder("ieee13")))
-        with tempfile.TemporaryDirectory() as folder:
-            add("controls", operated_bits(with_controls(Path(folder)), options.threads))
-            feeder = open_feeder(write_synthetic(Path(folder) / "feeder.dss", 200))
-            add(
-                "opendss",
-                network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 1.2, options.threads),
-            )
     sys.stdout.write(json.dumps(bits) + "\n")
 
 
