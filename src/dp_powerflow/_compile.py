@@ -118,8 +118,9 @@ def compile_all(targets: Sequence[Target]) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         cache, folder = Path(name), Path(name) / CACHE_NAME
         Archive.read(shipped_path()).unpack(folder)
-        # Two runs at a time compile much of it twice: where there are several targets, each has one process.
-        parts = [tuple(RUNS)] if len(targets) > 1 else [(run,) for run in RUNS]
+        # Processes of one target compile much of it twice: two for a single one, else one for each.
+        runs = tuple(RUNS)
+        parts = [runs] if len(targets) > 1 else [runs[::2], runs[1::2]]
         jobs = [_Job(target, part, cache) for part in parts for target in targets]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             lists = list(pool.map(_Job.keys, jobs))

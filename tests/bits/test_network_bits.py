@@ -17,6 +17,8 @@ from support.processors import COMPILED_HERE, PROCESSORS, WITHOUT_FMA, output_of
 
 CHILD = "support.network_bits"
 OTHERS = PROCESSORS | {"no fused multiply-add": WITHOUT_FMA, "compiled here": COMPILED_HERE}
+MINUTES = ("no fused multiply-add", "compiled here")
+"""Everything is compiled for these."""
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +30,7 @@ def native() -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "processor",
-    [
-        "haswell",
-        "no fused multiply-add",
-        *(pytest.param(name, marks=pytest.mark.campaign) for name in ("nehalem", "compiled here")),
-    ],
+    ["haswell", "nehalem", *(pytest.param(name, marks=pytest.mark.campaign) for name in MINUTES)],
 )
 def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
     processor: str, native: dict[str, str]
@@ -40,6 +38,14 @@ def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
     found = output_of(CHILD, OTHERS[processor])
     assert {key for key in native if found[key] != native[key]} == set()
     assert len(native) > 50
+
+
+@pytest.mark.slow
+def test_networks_and_voltages_have_the_same_bits_without_fused_multiply_add(native: dict[str, str]) -> None:
+    """Where an instruction does both, a function of the C library takes its place."""
+    found = output_of(CHILD, WITHOUT_FMA, "--fused")
+    assert {"ieee13: far, plain", "ieee13: far, volt-var"} <= found.keys()
+    assert found.items() <= native.items()
 
 
 @pytest.mark.slow

@@ -127,7 +127,11 @@ def fused() -> dict[str, str]:
     )
     nodes = np.arange(N_NODES)
     drawn = LoadLaw(
-        classes=(law,), class_of=0 * nodes, scale_kw=1.0 + nodes, tan_theta=np.full(N_NODES, 0.3), q_size=None
+        classes=(law,),
+        class_of=0 * nodes,
+        scale_kw=np.arange(1.0, N_NODES + 1),
+        tan_theta=np.full(N_NODES, 0.3),
+        q_size=None,
     )
     block = LoadSampler(drawn, KEY, 70).block(0)
     at = np.arange(-4000, 4000) / 401.0
