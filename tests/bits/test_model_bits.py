@@ -7,6 +7,8 @@ import pytest
 from support.processors import COMPILED_HERE, PROCESSORS, WITHOUT_FMA, output_of
 
 RUNS = PROCESSORS | {"without fused multiply-add": WITHOUT_FMA, "compiled here": COMPILED_HERE}
+LONG = ("haswell", "without fused multiply-add", "compiled here")
+"""Another BLAS, which models do not use and releases are compared with, and runs that compile everything."""
 pytestmark = pytest.mark.slow
 
 
@@ -18,14 +20,19 @@ def native() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "other",
-    [
-        "haswell",
-        "without fused multiply-add",
-        *(pytest.param(name, marks=pytest.mark.campaign) for name in ("nehalem", "compiled here")),
-    ],
+    ["nehalem", *(pytest.param(name, marks=pytest.mark.campaign) for name in LONG)],
 )
 def test_meters_integers_model_and_draws_have_the_same_bits(native: dict[str, str], other: str) -> None:
     assert output_of("support.model_bits", RUNS[other]) == native
+
+
+def test_whatever_multiplies_and_adds_at_once_has_the_same_bits_without_that_instruction(
+    native: dict[str, str],
+) -> None:
+    """Other kernels have no such instruction, so nothing changes without it: the campaign compares them."""
+    found = output_of("support.model_bits", WITHOUT_FMA, "--fused")
+    assert found.keys() == {"days of a law", "functions"}
+    assert found.items() <= native.items()
 
 
 def test_both_methods_of_truncated_draws_are_compared(native: dict[str, str]) -> None:

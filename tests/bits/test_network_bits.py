@@ -17,6 +17,8 @@ from support.processors import COMPILED_HERE, PROCESSORS, WITHOUT_FMA, output_of
 
 CHILD = "support.network_bits"
 OTHERS = PROCESSORS | {"no fused multiply-add": WITHOUT_FMA, "compiled here": COMPILED_HERE}
+LONG = ("haswell", "no fused multiply-add", "compiled here")
+"""A BLAS between the other two, with which releases are compared, and runs that compile everything."""
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +30,7 @@ def native() -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "processor",
-    [
-        "haswell",
-        "no fused multiply-add",
-        *(pytest.param(name, marks=pytest.mark.campaign) for name in ("nehalem", "compiled here")),
-    ],
+    ["nehalem", *(pytest.param(name, marks=pytest.mark.campaign) for name in LONG)],
 )
 def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
     processor: str, native: dict[str, str]
@@ -43,13 +41,17 @@ def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
 
 
 @pytest.mark.slow
-def test_a_pandapower_net_has_the_same_bits_on_every_processor() -> None:
+def test_networks_and_voltages_have_the_same_bits_without_fused_multiply_add(native: dict[str, str]) -> None:
+    """Where an instruction does both, a function of the C library takes its place."""
+    found = output_of(CHILD, WITHOUT_FMA, "--fused")
+    assert {"ieee13: far, plain", "ieee13: far, volt-var"} <= found.keys()
+    assert found.items() <= native.items()
+
+
+@pytest.mark.slow
+def test_a_pandapower_net_is_compared(native: dict[str, str]) -> None:
     pytest.importorskip("pandapower")
-    native, haswell, without = (
-        output_of(CHILD, environment, "--pandapower")
-        for environment in (PROCESSORS["native"], PROCESSORS["haswell"], WITHOUT_FMA)
-    )
-    assert native == haswell == without
+    assert sum(key.startswith("pandapower: ") for key in native) > 15
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from dp_powerflow._bits.kept import SWITCH
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.run import run_release
 from support.fleet_small import on_twins, write_feeders
+from support.here import Here
 from support.reading import everything
 from support.small import small_config
 
@@ -43,7 +44,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         run_release(small_config(folders[-1], release={"days": 3}, **sections), workers=1)
     folders.append(tmp_path_factory.mktemp("fleet"))
     write_feeders(folders[-1], repaired=True)
-    run_fleet(on_twins(folders[-1], fleet={"days": 1}))
+    run_fleet(on_twins(folders[-1], fleet={"days": 1}), engine=Here())
     return folders
 
 

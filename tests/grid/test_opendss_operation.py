@@ -10,6 +10,7 @@ import pytest
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.operation import InverterCurve, Pick, Regulator, Response
 from dp_powerflow.grid.sources import open_feeder
+from support.opened import opened_once
 from support.operated import EngineSolution, folded, imbalance, ratios_of, solved, with_inner
 
 SMALL = (
@@ -59,9 +60,9 @@ def regulator_of(folder: Path, **parts: str) -> Regulator:
 
 def opened(name: str, request: pytest.FixtureRequest) -> Feeder:
     if "/" not in name:
-        return open_feeder(name)
+        return opened_once(name)
     cases: Path = request.getfixturevalue("foreign_cases")
-    return open_feeder(cases / name, drop_islanded=True)
+    return opened_once(cases / name, drop_islanded=True)
 
 
 def control_voltage(feeder: Feeder, each: Regulator, solution: EngineSolution) -> float:

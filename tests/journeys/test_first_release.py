@@ -25,7 +25,9 @@ def meters(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FEEDERS)
+@pytest.mark.parametrize(
+    "name", ["IEEE 34", "SimBench MV", pytest.param("SMART-DS small", marks=pytest.mark.campaign)]
+)
 def test_the_first_release_on_own_data_works_at_the_first_try(
     name: str,
     meters: Path,

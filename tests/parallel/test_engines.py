@@ -48,7 +48,7 @@ from support.small import small_config, tree_hash
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
 
-DAYS = 1200
+DAYS = 800
 TWIN: dict[str, Any] = {
     "network": {
         **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5},
@@ -136,11 +136,10 @@ def test_two_processes_threads_of_dask_and_processes_of_dask_make_the_same_relea
 ) -> None:
     assert any(name.startswith("twin/") for name in expected(network)) is (network == "twin")
     with threaded() as client:
-        engines: dict[str, Runner] = {
-            "pool": Processes(2),
-            "threads": Connected(client),
-            "processes": DaskScheduler(cluster.scheduler_address),
-        }
+        engines: dict[str, Runner] = {"pool": Processes(2)}
+        if network == "twin":  # processes of Dask make releases of the true network below
+            engines["threads"] = Connected(client)
+            engines["processes"] = DaskScheduler(cluster.scheduler_address)
         for name, engine in engines.items():
             folder = tmp_path / name
             folder.mkdir()

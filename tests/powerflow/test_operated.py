@@ -12,7 +12,6 @@ import pytest
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.operation import CONSTANT_POWER
-from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.operated import LEVELS, PER_NOMINAL, OperatedSolution, OperatedSolver
 from dp_powerflow.units import FloatArray, IntArray
 from support.engine_controls import (
@@ -23,6 +22,7 @@ from support.engine_controls import (
     starts_of,
     states_of,
 )
+from support.opened import opened_once
 from support.operated import solved
 from support.small_circuits import BANK, REGULATOR, small_circuit
 from support.small_feeders import exact_voltage, feeder_of, largest_load, one_line
@@ -46,9 +46,9 @@ STEPS = 96
 
 def opened(name: str, request: pytest.FixtureRequest) -> Feeder:
     if "/" not in name:
-        return open_feeder(name)
+        return opened_once(name)
     cases: Path = request.getfixturevalue("foreign_cases")
-    return open_feeder(cases / name, drop_islanded=True)
+    return opened_once(cases / name, drop_islanded=True)
 
 
 def neutral(feeder: Feeder) -> IntArray:

@@ -1,7 +1,12 @@
-"""Prints, as JSON, hashes of simulated meters, noisy integers, models and draws; for several processors."""
+"""Prints, as JSON, hashes of simulated meters, noisy integers, models and draws; for several processors.
+
+Run as `python -m support.model_bits [--fused]`, which hashes only what multiplies and adds in one
+instruction, and the functions that everything is made of: little is compiled for that.
+"""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import sys
@@ -10,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dp_powerflow._bits import elementary, linear
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
@@ -18,7 +24,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.drawing import draw_population, shared_path
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
-from dp_powerflow.model.law import LoadNodes
+from dp_powerflow.model.law import ClassLaw, LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions, FittedReactive, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
@@ -113,12 +119,34 @@ def histories() -> dict[str, str]:
     return found
 
 
+def fused() -> dict[str, str]:
+    """Days of a law that is not fitted, and elementary functions."""
+    root = elementary.cos(np.outer(np.arange(25.0), np.arange(1.0, 26.0)) * 0.37)
+    law = ClassLaw.gaussian(
+        0.3 * root[0], linear.product(root, root.T.copy()) / 25 + 0.05 * np.eye(25), margins=(1e-30, 1e30)
+    )
+    nodes = np.arange(N_NODES)
+    drawn = LoadLaw(
+        classes=(law,),
+        class_of=0 * nodes,
+        scale_kw=np.arange(1.0, N_NODES + 1),
+        tan_theta=np.full(N_NODES, 0.3),
+        q_size=None,
+    )
+    block = LoadSampler(drawn, KEY, 70).block(0)
+    at = np.arange(-4000, 4000) / 401.0
+    functions = (elementary.exp, elementary.sin, elementary.cos, elementary.tan, elementary.arctan)
+    return {
+        "days of a law": digest(block.load_kw, block.load_kvar),
+        "functions": digest(*(function(at) for function in functions), elementary.log(at[at > 0])),
+    }
+
+
 def hashes() -> dict[str, str]:
     history = simulate_load_history(300, n_days=8, seed=2, reactive=True)
     assert history.load_kvar is not None
     found = {"history": digest(history.load_kw, history.load_kvar), "mu": gdp_mu(1.0, 1e-6).hex()}
-    found["persistent customers"] = persistent()
-    found |= histories()
+    found |= {"persistent customers": persistent(), **histories(), **fused()}
     for name, options in CASES.items():
         model = fit(history, budget=Budget(10.0), options=options, key=KEY)
         assert model.origin is not None
@@ -131,5 +159,7 @@ def hashes() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fused", action="store_true")
     warnings.simplefilter("ignore", WeakBudgetWarning)
-    json.dump(hashes(), sys.stdout)
+    json.dump(fused() if parser.parse_args().fused else hashes(), sys.stdout)

@@ -1,6 +1,8 @@
 """Prints hashes of what a network becomes: Y, twin levels, factors, voltages, rounded phasors.
 
-Run as `python -m support.network_bits [--pandapower] [--threads N]` by the tests of equal bits.
+Run as `python -m support.network_bits [--threads N] [--fused]` by the tests of equal bits. A pandapower net
+is among the networks where pandapower is installed. `--fused` is one network and the solver of many
+snapshots far from its limits, which multiplies and adds in one instruction: little is compiled for that.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import hashlib
 import json
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -77,12 +80,13 @@ def network_bits(feeder: Feeder) -> dict[str, str]:
     }
 
 
-def voltage_bits(feeder: Feeder, nose: float, threads: int) -> dict[str, str]:
-    """Voltages far from the nose and near it, with and without volt-var."""
+def voltage_bits(feeder: Feeder, nose: float | None, threads: int) -> dict[str, str]:
+    """Voltages far from the nose and near it, if it is given, with and without volt-var."""
     bits: dict[str, str] = {}
     n = len(feeder.retained)
     voltvar = VoltVar((CATEGORY_B,), np.where(np.arange(n) % 3 == 0, 0, -1).astype(np.int64))
-    for place, scale in (("far", 0.7), ("near", nose)):
+    places = {"far": 0.7} if nose is None else {"far": 0.7, "near": nose}
+    for place, scale in places.items():
         load = loads_of(feeder, scale)
         generation = np.zeros_like(load)
         generation.real[:, ::2] = np.minimum(0.3 * np.abs(load.real[:, ::2]), 0.08)
@@ -151,36 +155,47 @@ def pandapower_net() -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--pandapower", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--fused", action="store_true")
     options = parser.parse_args()
+    sys.stdout.write(json.dumps(fused() if options.fused else everything(options.threads)) + "\n")
+
+
+def fused() -> dict[str, str]:
+    """A network and its voltages far from the nose."""
+    feeder = open_feeder("ieee13")
+    found = network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, None, 1)
+    return {f"ieee13: {key}": value for key, value in found.items()}
+
+
+def everything(threads: int) -> dict[str, str]:
+    """Several networks, everywhere."""
     bits: dict[str, str] = {}
 
     def add(name: str, found: dict[str, str]) -> None:
         bits.update({f"{name}: {key}": value for key, value in found.items()})
 
-    if options.pandapower:
+    for name in ("ieee13", "ieee123"):
+        feeder = open_feeder(name)
+        voltages = voltage_bits(feeder, NOSE[name], threads)
+        add(name, network_bits(feeder) | voltages | operated_bits(feeder, threads))
+    add("ieee13", twin_bits(open_feeder("ieee13")))
+    with tempfile.TemporaryDirectory() as folder:
+        add("controls", operated_bits(with_controls(Path(folder)), threads))
+        feeder = open_feeder(write_synthetic(Path(folder) / "feeder.dss", 200))
+        add(
+            "opendss",
+            network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 1.2, threads),
+        )
+    if find_spec("pandapower") is not None:
         from dp_powerflow.grid.pandapower.reader import read_pandapower
 
         feeder = read_pandapower(pandapower_net(), name="cigre")
         add(
             "pandapower",
-            network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 2.0, options.threads),
+            network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 2.0, threads),
         )
-    else:
-        for name in ("ieee13", "ieee123"):
-            feeder = open_feeder(name)
-            voltages = voltage_bits(feeder, NOSE[name], options.threads)
-            add(name, network_bits(feeder) | voltages | operated_bits(feeder, options.threads))
-        add("ieee13", twin_bits(open_feeder("ieee13")))
-        with tempfile.TemporaryDirectory() as folder:
-            add("controls", operated_bits(with_controls(Path(folder)), options.threads))
-            feeder = open_feeder(write_synthetic(Path(folder) / "feeder.dss", 200))
-            add(
-                "opendss",
-                network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 1.2, options.threads),
-            )
-    sys.stdout.write(json.dumps(bits) + "\n")
+    return bits
 
 
 if __name__ == "__main__":
