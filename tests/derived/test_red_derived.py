@@ -209,7 +209,11 @@ def test_the_order_of_the_feeders_file_leaves_no_trace(kind: Kind) -> None:
     study = replace(study, released=released, connections=released_connections(feeder, released, key))
 
     def make(feeder: Feeder) -> Any:
-        return lambda threads: study.make_solver(threads).on(feeder)
+        def solver(threads: int | None) -> Any:
+            found: Any = study.make_solver(threads)
+            return found.on(feeder)
+
+        return solver
 
     other = turned_round(study)
     other = replace(other, make_solver=make(other.feeder))
@@ -329,7 +333,11 @@ def test_indices_with_a_fuse_and_a_tie_are_those_of_a_hand_computation(street: F
     study = study_of(street, random_days(street, 1, 4, 0.5))
     graph = BusGraph.of(street)
     name = {graph.names[bus]: public for bus, public in public_buses(study, graph).items()}
-    rates = {"switch_per_year": 0.0, "overhead_per_km_year": 0.1, "overhead_repair_hours": 5.0}
+    rates: dict[str, Any] = {
+        "switch_per_year": 0.0,
+        "overhead_per_km_year": 0.1,
+        "overhead_repair_hours": 5.0,
+    }
     for ties, waits_at_e in (((), 5.0), (((name["a"], name["e"]),), 1.0)):
         kind = Reliability(repair_law="fixed", more_ties=ties, years=100, **rates)
         system = kind.compute(study).expected.system

@@ -76,7 +76,7 @@ def figures_of(
 def _error_percent(linear: FloatArray, cost: FloatArray) -> FloatArray:
     """How far the cost of the program is from the checked one, where that is not zero [%]."""
     paid = cost != 0.0
-    return 100.0 * np.abs(linear[paid] - cost[paid]) / np.abs(cost[paid])
+    return np.asarray(100.0 * np.abs(linear[paid] - cost[paid]) / np.abs(cost[paid]))
 
 
 def _rounded(value: float) -> float:

@@ -100,7 +100,7 @@ def files_of(
         software=_versions(kind) if software is None else software,
     )
     statement = assemble(facts)
-    files |= found.files | {
+    files |= dict(found.files) | {
         SOURCE_FILE: basis.content,
         PAGE_FILE: derived_html(statement, basis.source, found.items),
         CERTIFICATE_FILE: certificate_html(statement),
