@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -164,18 +165,16 @@ def run(options: ExperimentOptions) -> Written:
         for change in scale.changes:
             row = store.get_or(
                 f"records-{plant}-{change:g}",
-                lambda *, r=records, c=change: record_row(r, c, scale.runs, options.seed),
+                partial(record_row, records, change, scale.runs, options.seed),
             )
             found["records"].append({"plant": plant, **row})
             options.progress(len(found["records"]), total)
-    for name, ((case, capacity), change) in grids.items():
-        size = CHANGE * float(np.median(capacity)) if change is None else change
+    for name, ((case, capacity), stated) in grids.items():
+        size = CHANGE * float(np.median(capacity)) if stated is None else stated
         for rounds in scale.rounds:
             row = store.get_or(
                 f"capacities-{name.lower().replace(' ', '-')}-{rounds}",
-                lambda *, g=_Grid(case, capacity, size), t=rounds: capacity_row(
-                    g, t, scale.runs, options.seed
-                ),
+                partial(capacity_row, _Grid(case, capacity, size), rounds, scale.runs, options.seed),
             )
             found["capacities"].append({"grid": name, "change": size, **row})
             options.progress(len(found["records"]) + len(found["capacities"]), total)

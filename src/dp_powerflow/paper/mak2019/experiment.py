@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,18 @@ def measure_feeder(folder: Path, alpha: float, draws: int, seed: int) -> ExactRo
         far.append([_apart(each, noisy) for each in found])
         ends.append(at_an_end(found[-1], band))
     shares, means = np.mean(ways, axis=0).tolist(), np.mean(far, axis=0).tolist()
-    return ExactRow(alpha, draws, float(np.mean(plain)), *shares, *means, float(np.mean(ends)))
+    return ExactRow(
+        alpha=alpha,
+        draws=draws,
+        noisy_feasible=float(np.mean(plain)),
+        relaxed_kept=shares[0],
+        kept=shares[1],
+        exact_kept=shares[2],
+        relaxed_far=means[0],
+        far=means[1],
+        exact_far=means[2],
+        at_an_end=float(np.mean(ends)),
+    )
 
 
 def measure_leak(name: str) -> dict[str, float]:
@@ -136,6 +148,11 @@ def measure_leak(name: str) -> dict[str, float]:
     return {"loads": len(true), "worst": max(errors), "smallest load": float(true.min())}
 
 
+def _plain(measure: Callable[..., CaseRow | ExactRow], *arguments: Any) -> dict[str, Any]:
+    """A row as plain values."""
+    return asdict(measure(*arguments))
+
+
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
     scale = QUICK if options.quick else Scale()
@@ -146,7 +163,7 @@ def run(options: ExperimentOptions) -> Written:
     for name, alpha in scale.cases:
         stored = store.get_or(
             f"{name}-{alpha:g}",
-            lambda *, c=name, a=alpha: asdict(measure_case(c, a, scale.draws, options.seed)),
+            partial(_plain, measure_case, name, alpha, scale.draws, options.seed),
         )
         rows.append(CaseRow(**stored))
         options.progress(done := done + 1, total)
@@ -154,7 +171,7 @@ def run(options: ExperimentOptions) -> Written:
     for alpha in scale.feeder:
         stored = store.get_or(
             f"feeder15-{alpha:g}",
-            lambda *, a=alpha: asdict(measure_feeder(options.reference_folder, a, scale.draws, options.seed)),
+            partial(_plain, measure_feeder, options.reference_folder, alpha, scale.draws, options.seed),
         )
         exact.append(ExactRow(**stored))
         options.progress(done := done + 1, total)
