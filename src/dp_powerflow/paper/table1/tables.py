@@ -87,13 +87,14 @@ class Disagreement:
 
 
 def disagreements(table: Table1) -> Iterator[Disagreement]:
-    """Every mark that is measured and is not the paper's."""
+    """Every mark that is measured and is not the paper's; that a cross does not apply is none."""
     for row in table.rows:
         if row.printed is None:
             continue
         for column, ours in table.ticks(row).items():
             paper = PRINTED[row.printed].mark(column)
-            if ours.mark not in (Mark.UNKNOWN, paper):
+            beside_the_point = ours.mark is Mark.NOT_APPLICABLE and paper is Mark.NO
+            if ours.mark not in (Mark.UNKNOWN, paper) and not beside_the_point:
                 yield Disagreement(row, column, paper, ours)
 
 
