@@ -83,7 +83,7 @@ def test_every_row_is_in_every_file_and_a_second_run_computes_nothing(
 
     # What is not installed, not built, or refuses the data says so.
     assert "dp-powerflow[ml]" in by_key["loads-wgan"]["absent"]
-    assert by_key["not-built-mak2019privacy"]["absent"] == "not built yet"
+    assert by_key["not-built-dvorkin2023differentially"]["absent"] == "not built yet"
     assert "needs at least 14 days" in by_key["loads-history"]["absent"]
 
     # A release of something else has cells of its own, and takes the place of the row that was not built.

@@ -58,7 +58,7 @@ AGAIN = (
 DRAWN = "depends on noise or draws: no config and no feeder decides it"
 CAUGHT = "the report says so and the release goes on; where evidence is required, it is asked before"
 MISUSE = "no config reaches it: a wrong call from Python, or a bug elsewhere"
-OTHER = "not asked by a release: certify, init, inspect"
+OTHER = "not asked by a release: certify, derive, init, inspect"
 
 WHEN: dict[str, dict[str, int]] = {
     BEFORE: {
@@ -265,6 +265,33 @@ WHEN: dict[str, dict[str, int]] = {
         "powerflow.voltvar:VoltVarCurve.__post_init__": 3,
     },
     OTHER: {
+        "derived.dispatch.gridfm:refuse_gridfm": 1,
+        "derived.dispatch.kind:OptimalDispatch._facts": 1,
+        "derived.dispatch.kind:OptimalDispatch._prices": 1,
+        "derived.dispatch.kind:OptimalDispatch.check": 2,
+        "derived.dispatch.placing:Places._at_bus": 3,
+        "derived.dispatch.placing:Places._at_node": 2,
+        "derived.dispatch.placing:ampacities": 1,
+        "derived.hosting.kind:HostingCapacity.check": 5,
+        "derived.hosting.limits:ampacities_of": 1,
+        "derived.hosting.snapshots:per_kw": 1,
+        "derived.hosting.snapshots:prepared": 1,
+        "derived.kinds:kind_of": 3,
+        "derived.reliability.points:require_customers": 2,
+        "derived.reliability.sections:_declared": 1,
+        "derived.reliability.sections:_declared_ties": 1,
+        "derived.reliability.sections:_devices": 1,
+        "derived.reliability.tree:_require_codes": 1,
+        "derived.reliability.tree:_walk": 1,
+        "derived.reliability.tree:require_lengths": 1,
+        "opf.radial:RadialNetwork.__post_init__": 4,
+        "opf.tree:_Builder._refuse_loop": 1,
+        "opf.tree:_Builder._walk": 1,
+        "opf.units:UnitsPowerFlow.__init__": 1,
+        "pipeline.deriving.basis:Settings.of": 1,
+        "pipeline.deriving.owner:_sun": 1,
+        "powerflow.batch:refuse_curves": 1,
+        "powerflow.operated:OperatedSolver.solve_held": 1,
         "grid.opendss.engine:declared_voltages": 2,
         "grid.problems:in_full": 1,
         "grid.sources:twin_problems": 1,

@@ -57,7 +57,7 @@ class DayResult:
     found : of the dispatched steps.
     base_vm, vm : (step, place) magnitudes without units and with them, by AC power flow [p.u.].
     flows : complex (step, branch row) power delivered, by AC power flow [kW + j·kvar].
-    load_columns, generation_columns : what the solver was given, for tables of the whole network.
+    column_load, column_generation : what the solver was given, for tables of the whole network.
     beyond_v : (step, place) how far a voltage is beyond its limit [p.u.]; 0 within.
     beyond_i : (step, place) how far a current is, as a share of its limit.
     base_cost : (step,) of import without units, per hour.
@@ -71,8 +71,8 @@ class DayResult:
     base_vm: FloatArray
     vm: FloatArray
     flows: ComplexArray
-    load_columns: ComplexArray
-    generation_columns: ComplexArray | None
+    column_load: ComplexArray
+    column_generation: ComplexArray | None
     beyond_v: FloatArray
     beyond_i: FloatArray
     base_cost: FloatArray
@@ -168,8 +168,8 @@ class _Worker:
             base_vm=vm[0],
             vm=vm[1],
             flows=delivered,
-            load_columns=load[at],
-            generation_columns=None if generation is None else generation[at],
+            column_load=load[at],
+            column_generation=None if generation is None else generation[at],
             beyond_v=np.where(beyond_v > BEYOND_PU, beyond_v, 0.0),
             beyond_i=np.where(beyond_i > BEYOND_SHARE, beyond_i, 0.0),
             base_cost=price * network.imported(flows[0]).real * base_kva,

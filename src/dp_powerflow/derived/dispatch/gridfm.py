@@ -116,9 +116,9 @@ class _Writer:
         """Net load of every bus without units [MW], and power of every unit [MW], of the good snapshots."""
         at = np.flatnonzero(_good(day))
         demand = np.zeros((len(at), self.network.n), dtype=np.complex128)
-        net = day.load_columns[at].copy()
-        if day.generation_columns is not None:
-            net -= day.generation_columns[at]
+        net = day.column_load[at].copy()
+        if day.column_generation is not None:
+            net -= day.column_generation[at]
         np.add.at(demand.T, self.bus_of_node[self.retained], net.T * self.feeder.base_mva)
         return demand, day.found.power[at] / KW_PER_MW
 
