@@ -1,8 +1,8 @@
 """Prints hashes of what a network becomes: Y, twin levels, factors, voltages, rounded phasors.
 
 Run as `python -m support.network_bits [--threads N] [--fused]` by the tests of equal bits. A pandapower net
-is among the networks where pandapower is installed. `--fused` is one network and the solver of many
-snapshots far from its limits, which multiplies and adds in one instruction: little is compiled for that.
+is among the networks where pandapower is installed. `--fused` is one network, the solver of many snapshots
+far from its limits and the solver as operated, which multiply and add in one instruction: less is compiled.
 """
 
 from __future__ import annotations
@@ -162,9 +162,11 @@ def main() -> None:
 
 
 def fused() -> dict[str, str]:
-    """A network and its voltages far from the nose."""
+    """A network, its voltages far from the nose, and those as operated."""
     feeder = open_feeder("ieee13")
-    found = network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, None, 1)
+    found = (
+        network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, None, 1) | operated_bits(feeder, 1)
+    )
     return {f"ieee13: {key}": value for key, value in found.items()}
 
 

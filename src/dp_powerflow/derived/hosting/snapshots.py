@@ -100,8 +100,8 @@ class FixedHosts:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldHosts:
-    """Of the feeder as operated, with taps and capacitors where they are on the drawn day."""
+class _OperatedHosts:
+    """Of the feeder as operated."""
 
     solver: OperatedSolver
     existing: int
@@ -111,6 +111,10 @@ class HeldHosts:
         """Of voltages, loads and injections."""
         feeder = self.solver.feeder
         return len(feeder.energised) + len(feeder.loads) + len(feeder.pv)
+
+
+class HeldHosts(_OperatedHosts):
+    """With taps and capacitors where they are on the drawn day."""
 
     def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
         """As of `Hosts`."""
@@ -118,18 +122,8 @@ class HeldHosts:
         return self.solver.solve_held(rows.states[at], rows.load[at], injected, nodes="all")
 
 
-@dataclass(frozen=True, eq=False)
-class ActingHosts:
-    """Of the feeder as operated, with controls that act; `at` is of whole days where they remember."""
-
-    solver: OperatedSolver
-    existing: int
-
-    @property
-    def width(self) -> int:
-        """Of voltages, loads and injections."""
-        feeder = self.solver.feeder
-        return len(feeder.energised) + len(feeder.loads) + len(feeder.pv)
+class ActingHosts(_OperatedHosts):
+    """With controls that act; `at` is of whole days where they remember."""
 
     def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
         """As of `Hosts`."""
@@ -138,7 +132,7 @@ class ActingHosts:
 
 
 def _injected(
-    hosts: HeldHosts | ActingHosts, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray
+    hosts: _OperatedHosts, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray
 ) -> ComplexArray:
     """Complex (solution, PV system): what is there already, and the new one."""
     injected = np.zeros((len(at), len(hosts.solver.feeder.pv)), dtype=np.complex128)
