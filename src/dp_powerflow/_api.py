@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -677,14 +676,12 @@ def export_gridfm(
     >>> made.networks[0].perturbed
     16
     """
-    from dp_powerflow._bits.compiled import without_compiling
     from dp_powerflow.corpus.gridfm.export import export_gridfm
     from dp_powerflow.fleet.manifest import release_paths
 
     given = [releases] if isinstance(releases, str | PathLike) else list(releases)
     paths = [found for path in given for found in release_paths(path)]
-    with nullcontext() if variety else without_compiling():  # what is perturbed is solved
-        return export_gridfm(paths, Path(directory), style=style, variety=variety, on_progress=on_progress)
+    return export_gridfm(paths, Path(directory), style=style, variety=variety, on_progress=on_progress)
 
 
 # --- by hand: feeder, meters, model, twin, power flow ------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -71,6 +72,9 @@ def command() -> None:
     atexit.register(gc.freeze)  # nor once more at the end
     write_what_can_be()
     warnings.showwarning = _show_warning
+    notes = logging.getLogger(dpf.__name__)
+    notes.addHandler(_Notes())
+    notes.setLevel(logging.INFO)
     try:
         app()
     except DpPowerflowError as error:
@@ -89,6 +93,13 @@ def command() -> None:
             raise
         _say(ENDING.sentence(f"error: {NO_MEMORY}"))
         sys.exit(2)
+
+
+class _Notes(logging.Handler):
+    """What the package logs, as notes for people."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(f"note: {record.getMessage()}")
 
 
 def _show_warning(
@@ -609,7 +620,6 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
-    from dp_powerflow._bits.compiled import without_compiling
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
     from dp_powerflow.report.ledger import render_ledger
@@ -625,14 +635,12 @@ def ledger(
     figures = (epsilon, delta, radius)
     if account is None and (figures != (None, None, None) or reason):
         raise ConfigError("name the account to change with --account")
-    with without_compiling():
-        opened = Ledger.inspect(state)
-        if account is not None and radius is not None:
-            restate_radius(opened, account, radius, reason)
-        if account is not None and (radius is None or figures[:2] != (None, None)):
-            opened.change_figures(account, epsilon, delta, reason)
-        summary = opened.summary()
-    _show(render_ledger(summary), as_json)
+    opened = Ledger.inspect(state)
+    if account is not None and radius is not None:
+        restate_radius(opened, account, radius, reason)
+    if account is not None and (radius is None or figures[:2] != (None, None)):
+        opened.change_figures(account, epsilon, delta, reason)
+    _show(render_ledger(opened.summary()), as_json)
 
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:

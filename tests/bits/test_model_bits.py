@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from support.processors import COMPILED_HERE, PROCESSORS, WITHOUT_FMA, output_of
+from support.processors import PROCESSORS, WITHOUT_FMA, output_of
 
-RUNS = PROCESSORS | {"without fused multiply-add": WITHOUT_FMA, "compiled here": COMPILED_HERE}
-LONG = ("haswell", "without fused multiply-add", "compiled here")
+RUNS = PROCESSORS | {"without fused multiply-add": WITHOUT_FMA}
+LONG = ("haswell", "without fused multiply-add")
 """Another BLAS, which models do not use and releases are compared with, and runs that compile everything."""
 pytestmark = pytest.mark.slow
 

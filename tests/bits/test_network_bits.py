@@ -13,11 +13,11 @@ from dp_powerflow.powerflow import batch
 from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
 from support.network_bits import NOSE, digest, loads_of
-from support.processors import COMPILED_HERE, PROCESSORS, WITHOUT_FMA, output_of
+from support.processors import PROCESSORS, WITHOUT_FMA, output_of
 
 CHILD = "support.network_bits"
-OTHERS = PROCESSORS | {"no fused multiply-add": WITHOUT_FMA, "compiled here": COMPILED_HERE}
-LONG = ("haswell", "no fused multiply-add", "compiled here")
+OTHERS = PROCESSORS | {"no fused multiply-add": WITHOUT_FMA}
+LONG = ("haswell", "no fused multiply-add")
 """A BLAS between the other two, with which releases are compared, and runs that compile everything."""
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dp_powerflow import _files
-from dp_powerflow._bits.kept import Folder as KernelFolder
 from dp_powerflow._files import create_once, is_temporary, remove_temporaries, whole_file, write_private
 from dp_powerflow._parallel import fitness
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -160,17 +158,6 @@ def test_a_writer_whose_file_was_taken_for_a_leftover_begins_again(
 def test_journals_of_the_ledger_are_no_temporary_files() -> None:
     """SQLite undoes with them what a killed process began."""
     assert not is_temporary("ledger.sqlite-journal")
-
-
-def test_kernels_that_a_killed_process_did_not_finish_are_forgotten(tmp_path: Path) -> None:
-    folder = KernelFolder(tmp_path)
-    folder.keep("sum-1", b"code")
-    for name, age in (("sum-2.kernel.abc", 2 * 24 * 3600), ("sum-3.kernel.def", 0)):
-        (tmp_path / name).write_bytes(b"half")
-        then = time.time() - age
-        os.utime(tmp_path / name, (then, then))
-    folder.keep("sum-4", b"code")
-    assert sorted(os.listdir(tmp_path)) == ["sum-1.kernel", "sum-3.kernel.def", "sum-4.kernel"]
 
 
 def test_a_probe_for_workers_that_was_left_beside_the_output_is_removed_by_the_next(tmp_path: Path) -> None:

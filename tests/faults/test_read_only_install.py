@@ -9,16 +9,12 @@ import re
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow import cli
-from dp_powerflow._bits import kept
-from dp_powerflow._bits.kept import SWITCH, Folder, KernelsNotKeptWarning
 from dp_powerflow.corpus.storage import local_copy, location
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.pipeline.run import run_release
@@ -53,8 +49,8 @@ def commands(release: Path, own: Path) -> list[list[str]]:
 
 
 def run(release: Path, own: Path, **how: Any) -> list[tuple[int, str]]:
-    """Results of all commands; none says a word but what is wrong with the last."""
-    nowhere = {"HOME": "/nonexistent", "TMPDIR": "/nonexistent", "XDG_CACHE_HOME": "", SWITCH: "compile"}
+    """Results of all commands; beside what is wrong with the last, the notes are that it compiles and keeps nothing."""
+    nowhere = {"HOME": "/nonexistent", "TMPDIR": "/nonexistent", "XDG_CACHE_HOME": ""}
     done = subprocess.run(
         [sys.executable, "-m", "support.unwritable", str(own)],
         input=json.dumps(commands(release, own)),
@@ -68,13 +64,15 @@ def run(release: Path, own: Path, **how: Any) -> list[tuple[int, str]]:
     assert done.returncode == 0, done.stderr[-3000:]
     # Where results are and how long it takes so far is progress, no notice.
     said = [line for line in done.stderr.splitlines() if not re.search(r"^written: |: \d+ s$", line)]
-    assert len(said) == 1, done.stderr[-3000:]
-    assert said[0].startswith("error: ")
+    assert [line.partition(":")[0] for line in said] == ["note", "note", "error"], done.stderr[-3000:]
+    assert any(line.startswith("note: compiled kernels cannot be kept") for line in said)
     return [(code, printed) for code, printed in json.loads(done.stdout)]
 
 
 @pytest.mark.slow
-def test_where_nothing_can_be_written_consumers_work_and_get_no_notice(release: Path, tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_consumers_work_and_get_one_notice(
+    release: Path, tmp_path: Path
+) -> None:
     verified, figures, page, export, mistake = run(release, tmp_path)
     assert [verified[0], figures[0], page[0], export[0], mistake[0]] == [0, 0, 0, 0, 2]
     assert "verdict: demonstration" in verified[1]
@@ -124,30 +122,6 @@ def test_a_release_that_must_be_copied_says_where_to(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tempfile, "TemporaryDirectory", nothing)
     with pytest.raises(CorpusError, match="TMPDIR"), local_copy(location("memory://read-only")):
         pass
-
-
-def test_the_command_says_in_one_sentence_that_kernels_cannot_be_kept(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    kept._warn_once.cache_clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = cli._show_warning
-        Folder(None).keep("kernel-1", b"code")
-        Folder(None).keep("kernel-2", b"code")
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith("note: compiled kernels cannot be kept (no cache folder")
-    assert said[0].endswith("set NUMBA_CACHE_DIR to a folder of this user")
-
-
-def test_nobody_is_told_that_a_template_cannot_be_kept(tmp_path: Path) -> None:
-    kept._warn_once.cache_clear()
-    Folder(None).keep("template-1", b"code", quietly=True)
-    (tmp_path / "file").write_text("no folder")
-    Folder(tmp_path / "file").keep("template-2", b"code", quietly=True)  # warnings are errors
-    with pytest.warns(KernelsNotKeptWarning):
-        Folder(tmp_path / "file").keep("kernel-1", b"code")
 
 
 def test_what_a_package_logs_while_it_is_imported_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,6 @@ from support.building import ROOT, SOURCES, VERSION, Installed, build, content, 
 pytestmark = pytest.mark.slow
 
 PACKAGE = ROOT / "src" / "dp_powerflow"
-KERNELS = ".kernels"
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,9 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
 
 
 def packaged(names: Iterable[str]) -> set[str]:
-    """Paths within the package of a wheel, kernels apart."""
+    """Paths within the package of a wheel."""
     start = "dp_powerflow/"
-    return {name.removeprefix(start) for name in names if name.startswith(start) and KERNELS not in name}
+    return {name.removeprefix(start) for name in names if name.startswith(start)}
 
 
 def metadata_of(files: dict[str, bytes]) -> Message:
@@ -66,21 +65,15 @@ def test_a_wheel_has_the_package_and_nothing_else(built: Built) -> None:
 
 def test_a_wheel_has_every_file_of_the_package_and_no_stray_one(built: Built) -> None:
     beside = {path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    known = {str(path.relative_to(PACKAGE)) for path in beside if "_compiled" not in path.parts}
+    known = {str(path.relative_to(PACKAGE)) for path in beside}
     assert {"py.typed", "__init__.pyi", "page/assets/page.html", "grid/data/ieee123/lines.csv"} <= known
     assert packaged(content(built.wheel)) == known
-
-
-def test_kernels_are_shipped_if_they_are_compiled_and_never_in_an_sdist(built: Built) -> None:
-    compiled = {f"dp_powerflow/_compiled/{path.name}" for path in PACKAGE.glob(f"_compiled/*{KERNELS}")}
-    assert {name for name in content(built.wheel) if KERNELS in name} == compiled
-    assert not {name for name in content(built.again) if KERNELS in name}
 
 
 def test_an_sdist_gives_the_wheel_of_the_checkout(built: Built) -> None:
     first, again = content(built.wheel), content(built.again)
     assert built.again.name == built.wheel.name
-    kept = {name for name in first if KERNELS not in name and not name.endswith("RECORD")}
+    kept = {name for name in first if not name.endswith("RECORD")}
     assert kept == {name for name in again if not name.endswith("RECORD")}
     assert {name for name in kept if first[name] != again[name]} == set()
 

@@ -45,7 +45,6 @@ ALLOWED = (
     *(f"pipeline/manifest/{name}.py" for name in ("true", "twin/policy", "twin/section", "old_twin")),
     *(f"pipeline/setup/{name}.py" for name in ("example", "modes")),
     "report/demo/configs.py",
-    "_compile.py",
     "_completion.py",
 )
 """Beside the union: the modes and their policies, the example config, what `init` writes of each mode,

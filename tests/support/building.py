@@ -60,7 +60,7 @@ def build(source: Path, kind: str, target: Path) -> Path:
 
 def clean_environment() -> dict[str, str]:
     """Without variables by which tests find the checkout, or play another processor (`.ci/processors`)."""
-    dropped = ("PYTHONPATH", "DP_POWERFLOW_KERNELS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
+    dropped = ("PYTHONPATH", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 

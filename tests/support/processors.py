@@ -36,12 +36,9 @@ PROCESSORS: dict[str, dict[str, str]] = {
 }
 """The three runs whose bits must be equal.
 
-All take kernels compiled ahead for what they find or name, if there are any, and else compile. Of a
-processor that is named, numba still uses all features that it finds, unless they are named as well.
+Each compiles kernels of its own, once. Of a processor that is named, numba still uses all features that it finds,
+unless they are named as well.
 """
-
-COMPILED_HERE = {"DP_POWERFLOW_KERNELS": "compile"}
-"""Kernels for this very processor, tuned as LLVM likes for it: minutes, so a campaign."""
 
 WITHOUT_FMA = PROCESSORS["nehalem"] | {
     "NUMBA_CPU_NAME": "nehalem",
@@ -51,14 +48,19 @@ WITHOUT_FMA = PROCESSORS["nehalem"] | {
 """A processor of 2008: no fused multiply-add, in the C library neither."""
 
 
-def output_of(module: str, environment: dict[str, str], *arguments: str) -> Any:
-    """What `python -m module arguments` prints as JSON, in a process of its own."""
+def environment_of(settings: dict[str, str]) -> dict[str, str]:
+    """The environment of a process that runs this tree with some settings."""
     paths = os.pathsep.join(str(ROOT / name) for name in ("src", "tests"))
     threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # here BLAS takes as many as it likes
     outside = {name: value for name, value in os.environ.items() if name not in threads}
+    return {**outside, "PYTHONPATH": paths, **settings}
+
+
+def output_of(module: str, environment: dict[str, str], *arguments: str) -> Any:
+    """What `python -m module arguments` prints as JSON, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", module, *arguments],
-        env={**outside, "PYTHONPATH": paths, **environment},
+        env=environment_of(environment),
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,

@@ -1,4 +1,4 @@
-"""All that a consumer does with a release, as hashes of what it gives.
+"""What readers give of a release, as hashes.
 
 Run as `python -m support.reading FOLDER…`: where nothing is compiled, and compiling raises. Prints JSON.
 """
@@ -9,8 +9,6 @@ import hashlib
 import importlib
 import json
 import sys
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ import numpy as np
 
 import dp_powerflow as dpf
 from dp_powerflow.corpus.gridfm.reader import read_gridfm
-from support.small import tree_hash
 
 
 def _hash(*values: Any) -> str:
@@ -42,29 +39,16 @@ def _read(folder: Path) -> str:
     return _hash(*read, *(getattr(corpus, name)() for name in corpus.holds if name != "voltages"))
 
 
-def _quality(folder: Path) -> str:
-    found = dpf.quality(dpf.open_corpus(folder / "out"))
-    return hashlib.sha256(found.to_json().encode() + found.to_html()).hexdigest()
-
-
-def _tables(folder: Path) -> Any:
-    with tempfile.TemporaryDirectory() as name:
-        dpf.export_gridfm(folder / "out", Path(name) / "graphs")
-        return tree_hash(Path(name) / "graphs")
-
-
 def everything(folder: Path) -> dict[str, Any]:
-    """What each command gives, of a release or a fleet in `folder/out`."""
+    """What readers give, of a release or a fleet in `folder/out`."""
     out = folder / "out"
-    found = {"verify": dpf.verify(out).to_json()}
     if (out / "fleet.json").exists():
         fleet = dpf.open_fleet(out)
-        return found | {"voltages": [_hash(fleet.feeder(name).voltages()) for name in fleet.names]}
-    commands: dict[str, Callable[[Path], Any]] = {"quality": _quality, "read": _read}
+        return {"voltages": [_hash(fleet.feeder(name).voltages()) for name in fleet.names]}
+    found = {"read": _read(folder)}
     if (out / "twin").is_dir():
-        commands |= {"export": _tables, "tables": lambda path: _hash(read_gridfm(out / "twin").voltage())}
-    found["private"] = dpf.verify(out, private=folder / "state").to_json()
-    return found | {name: command(folder) for name, command in commands.items()}
+        found["tables"] = _hash(read_gridfm(out / "twin").voltage())
+    return found
 
 
 def main() -> None:

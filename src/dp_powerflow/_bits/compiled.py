@@ -1,86 +1,49 @@
-"""How kernels are compiled and where compiled ones are kept: the only module that calls `njit`.
+"""How kernels are compiled and where numba keeps them: the only module that calls `njit`.
 
-A kernel is compiled once for each signature. Code is looked for in three places:
+Numba compiles a kernel when it is first called and keeps the code in a folder of this user. The folder's name is
+a hash of every source that kernels are made of and of Python, numba and llvmlite; inside it numba tells signatures
+and processors apart. So a change of one kernel compiles all of them again, and stale code is never found.
 
-1. in the file shipped with the package, compiled ahead for one of `TARGETS`
-   (`python -m dp_powerflow._compile` makes it);
-2. in the folder of this user, compiled for this processor: `NUMBA_CACHE_DIR`, else `__pycache__` beside the
-   package, else the user's cache folder, the first that this user can write and nobody else;
-3. nowhere: it is compiled now, and kept in that folder. If no folder can be written, one warning says so.
-
-Whoever reads a release does not compile: inside `without_compiling`, where nothing was found, a kernel's
-counterpart in NumPy takes its place (`_bits._numpy`). It is slower and has the same bits.
-
-Code is found by content (`fingerprint`), never by date: stale code has another name. Everything here goes
-through the dispatcher of each kernel; numba's settings for other code of the process stay as they are.
-
-`DP_POWERFLOW_KERNELS=compile` leaves out what is shipped. So does `NUMBA_CPU_NAME` or `NUMBA_CPU_FEATURES`,
-unless they name one of `TARGETS`: what is shipped for it is what would be compiled.
+The folder is the first of these that this user can write and nobody else: below `NUMBA_CACHE_DIR`, `__pycache__`
+of the package, the user's cache folder. Code in it is run, so a folder of another user is never taken. If there is
+none, the code goes to a temporary folder for this run, if there is one, and one warning says so.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
-import importlib
-import io
-import pickle
-import platform
+import logging
+import os
+import re
+import shutil
+import stat
 import sys
+import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import llvmlite  # type: ignore[import-untyped]
-import llvmlite.binding  # type: ignore[import-untyped]
 import numba
-import numpy as np
 from numba import njit
-from numba.core import config, serialize, sigutils
-from numba.core.caching import _Cache
-from numba.core.compiler import CompileResult
-from numba.core.environment import Environment, _rebuild_env, lookup_environment
-from numba.core.runtime import rtsys
-
-from dp_powerflow._bits.fingerprint import fingerprint, signature_text
-from dp_powerflow._bits.kept import Folder, shipped_archive
+from numba.core import config
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _Cache, _CacheLocator
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_compiles: ContextVar[bool] = ContextVar("compiles", default=True)
-_ahead = False
-
-_HASWELL = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "pclmul", "sse4.2", "aes")
-_AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-
-
-@dataclass(frozen=True)
-class Target:
-    """A kind of processor that code is compiled for ahead.
-
-    Attributes
-    ----------
-    name, features : what `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` say for it
-    needed : what a processor must have beyond any x86-64, as LLVM names it
-    """
-
-    name: str
-    features: str
-    needed: tuple[str, ...]
-
-    @property
-    def runs_here(self) -> bool:
-        """Whether this processor can run such code."""
-        has = llvmlite.binding.get_host_cpu_features()
-        return bool(config.ENABLE_AVX) and all(has.get(name, False) for name in self.needed)
+_PACKAGE = Path(__file__).resolve().parents[1]
+_HAS_KERNELS = re.compile(rb"^from dp_powerflow\._bits\.|_kernels\.compiled import", re.M)
+_IMPORTS = re.compile(rb"^from (dp_powerflow[\w.]*) import", re.M)
+_FORGOTTEN_AFTER_S = 30 * 24 * 3600
+_ONLY_USER = 0o700
 
 
-TARGETS = (
-    Target("x86-64-v4", "+aes,-prefer-256-bit", _HASWELL + _AVX512),
-    Target("haswell", "+aes", _HASWELL),
-)
-"""The fastest first. Wide vectors are worth a target of their own: some kernels are several times faster."""
+class KernelsNotKeptWarning(UserWarning):
+    """Kernels were compiled and cannot be kept: the next run compiles them again."""
 
 
 def kernel(function: _Function) -> _Function:
@@ -91,163 +54,162 @@ def kernel(function: _Function) -> _Function:
 def compiled(function: _Function, **options: Any) -> _Function:
     """Compile with further options of `numba.njit`; all kernels release the GIL."""
     dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
-    dispatcher._cache = KernelCache(dispatcher)
-    # Numba asks here for what to call, if nothing is loaded yet that fits the arguments.
-    dispatcher._compile_for_args = functools.partial(_to_call, dispatcher, dispatcher._compile_for_args)
+    dispatcher._cache = KernelCache(function)
     return cast(_Function, dispatcher)
 
 
-@contextmanager
-def without_compiling() -> Iterator[None]:
-    """Read with compiled kernels that are there, and with counterparts in NumPy for the others.
-
-    A kernel without a counterpart is compiled all the same. Threads do as those who started them, if they
-    are those of `_threads`.
-    """
-    token = _compiles.set(False)
-    try:
-        yield
-    finally:
-        _compiles.reset(token)
-
-
-def compile_ahead() -> None:
-    """From now on everything is compiled that this process runs, for readers too: others are to find it."""
-    global _ahead
-    _ahead = True
-
-
-def _to_call(dispatcher: Any, load_or_compile: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """Compiled code for some arguments; the counterpart, if there is none and nothing may be compiled."""
-    cache: KernelCache = dispatcher._cache
-    if not _compiles.get() and not _ahead and cache.counterpart is not None:
-        kinds = tuple(map(dispatcher.typeof_pyval, arguments))
-        if kinds in cache.missing or not cache.holds(kinds, dispatcher.targetctx):
-            cache.missing.add(kinds)
-            return cache.counterpart
-    found: Callable[..., Any] = load_or_compile(*arguments)
-    return found
-
-
 class KernelCache(_Cache):  # type: ignore[misc]
-    """Where numba looks for compiled code of one kernel."""
+    """Numba's cache of one kernel in our folder, which is not looked for before a kernel is called."""
 
-    def __init__(self, dispatcher: Any) -> None:
-        self._function = dispatcher.py_func
-        self._options = str(sorted(dispatcher.targetoptions.items()))
-        self._enabled = True
-        self.missing: set[tuple[Any, ...]] = set()
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @functools.cached_property
+    def _kept(self) -> Any:
+        return NullCache() if kernel_folder() is None else _Kept(self._function)
 
     @property
     def cache_path(self) -> str:
-        """The user's folder."""
-        return str(Folder.of_user().path or "")
+        """The folder."""
+        return str(self._kept.cache_path or "")
 
-    def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
-        """Compiled code for one signature, or None."""
-        found = self._found(sig, target_context) if self._enabled else None
-        if found is None:
-            return None
-        # What numba registers beyond this is for compiling; code that is compiled runs without.
-        rtsys.initialize(target_context)
-        return CompileResult._rebuild(target_context, *_Unpickler(io.BytesIO(found)).load())
-
-    @functools.cached_property
-    def counterpart(self) -> Callable[..., Any] | None:
-        """The same in NumPy, as `_bits._numpy` says; None if there is no such function."""
-        package, _, module = self._function.__module__.rpartition(".")
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Compiled code for one signature; None if there is none, or it is damaged."""
         try:
-            counterparts = importlib.import_module(f"{package}._numpy.{module}")
-        except ModuleNotFoundError:
-            return None
-        found = vars(counterparts).get(self._function.__name__)
-        return None if found is None else np.errstate(all="ignore")(found)
+            found = self._kept.load_overload(sig, target_context)
+        except Exception:  # damaged: unpickling it may raise anything
+            self._kept.flush()
+            found = None
+        if found is None:
+            _tell_once()
+        return found
 
-    def holds(self, sig: Any, target_context: Any) -> bool:
-        """Whether there is compiled code for one signature."""
-        return self._found(sig, target_context) is not None
-
-    def _found(self, sig: Any, target_context: Any) -> bytes | None:
-        source = self._source(sig)
-        keys = [self._key(source, target.name, target.features) for target in shipped_targets()]
-        found = next(filter(None, map(shipped_archive().find, keys)), None)
-        if found is not None:
-            return found
-        return Folder.of_user().find(self._key(source, *_target(target_context.codegen())))
-
-    def save_overload(self, sig: Any, data: CompileResult) -> None:
-        """Keep what was compiled now."""
-        if not self._enabled or data.lifted or data.library.has_dynamic_globals:
-            return
-        key = self._key(self._source(sig), *_target(data.codegen))
-        Folder.of_user().keep(key, serialize.dumps(data._reduce()))
-
-    def _source(self, sig: Any) -> str:
-        arguments, _ = sigutils.normalize_signature(sig)
-        return f"{fingerprint(self._function)}\n{self._options}\n{signature_text(arguments)}\n{_compiler()}"
-
-    def _key(self, source: str, processor: str, features: str) -> str:
-        content = f"{source}\n{processor} {features}"
-        name = f"{self._function.__module__}.{self._function.__qualname__}"
-        return f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:40]}"
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled now, one process after the other: numba numbers files by its index."""
+        with suppress(OSError), _alone(kernel_folder()):  # a full disk: compiled again next time
+            self._kept.save_overload(sig, data)
 
     def enable(self) -> None:
         """Look for compiled code and keep it."""
-        self._enabled = True
+        self._kept.enable()
 
     def disable(self) -> None:
         """Compile every time."""
-        self._enabled = False
+        self._kept.disable()
 
     def flush(self) -> None:
-        """Nothing: what is stale is never found."""
+        """Forget what is kept of this kernel."""
+        self._kept.flush()
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads compiled code without importing the modules that it was compiled from.
+class _Place(_CacheLocator):  # type: ignore[misc]
+    """Our folder, where functions are told apart by module and line."""
 
-    Numba imports the module of every function that a kernel is made of; those of its own bring in SciPy.
-    Names of that module matter to Python code only, and a kernel has none.
-    """
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = f"{function.__module__}-{function.__code__.co_firstlineno}"
 
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == (_rebuild_env.__module__, _rebuild_env.__name__):
-            return _environment
-        return super().find_class(module, name)
+    def get_cache_path(self) -> str:
+        return str(kernel_folder())
+
+    def get_source_stamp(self) -> str:
+        return ""  # the folder's name has it
+
+    def get_disambiguator(self) -> str:
+        return self._name
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Place:
+        return cls(py_func)
 
 
-def _environment(module: str, constants: list[Any], name: str) -> Environment:
-    """As numba's own, for a module that need not be there."""
-    if module in sys.modules:
-        return _rebuild_env(module, constants, name)
-    found = lookup_environment(name)
-    if found is None:
-        found = Environment({"__name__": module})
-        found.consts[:] = constants
-        found.env_name = name
-        Environment._memo[name] = found
-    return found
+class _Files(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Place,)
+
+
+class _Kept(FunctionCache):  # type: ignore[misc]
+    _impl_class = _Files
 
 
 @functools.cache
-def shipped_targets() -> tuple[Target, ...]:
-    """What shipped code this process may run, the fastest first; none if it has to compile."""
-    named = (config.CPU_NAME, config.CPU_FEATURES)
-    return tuple(
-        target
-        for target in TARGETS
-        if target.runs_here and named in ((None, None), (target.name, target.features))
+def _tell_once() -> None:
+    logging.getLogger("dp_powerflow").info("compiling for this processor, once: a minute or two")
+
+
+@functools.cache
+def kernel_folder() -> Path | None:
+    """Where the code of this process is kept; None where no file can be written."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    places = [Path(config.CACHE_DIR) / "dp_powerflow"] if config.CACHE_DIR else []
+    places += [_PACKAGE / "__pycache__" / "kernels", Path(cache) / "dp_powerflow" / "kernels"]
+    name = _sources_hash()
+    for place in places:
+        if _only_user_writes(place) and _only_user_writes(place / name):
+            _forget_old(place)
+            return place / name
+    warnings.warn(
+        "compiled kernels cannot be kept, so every run compiles them again; set NUMBA_CACHE_DIR to a folder that "
+        "only this user can write",
+        KernelsNotKeptWarning,
+        stacklevel=2,
     )
+    try:
+        made = tempfile.mkdtemp(prefix="dp_powerflow-kernels-")
+    except OSError:
+        return None
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    os.environ["NUMBA_CACHE_DIR"] = made  # for the processes that this one starts
+    return Path(made)
 
 
-@functools.cache
-def _compiler() -> str:
-    """Everything besides source and target that code depends on."""
-    settings = (config.OPT, config.BOUNDSCHECK, config.DEBUGINFO_DEFAULT)
-    versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag, platform.system())
-    return f"{versions} {' '.join(map(str, settings))} {llvmlite.binding.get_default_triple()}"
+def _hashed_sources() -> dict[Path, bytes]:
+    """All modules with kernels and the modules that they import from, where their constants stand."""
+    texts = {path: path.read_bytes() for path in sorted(_PACKAGE.rglob("*.py"))}
+    chosen = {path for path, text in texts.items() if _HAS_KERNELS.search(text)}
+    for module in {name.decode() for path in chosen for name in _IMPORTS.findall(texts[path])}:
+        found = _PACKAGE.parent.joinpath(*module.split("."))
+        chosen |= {found.with_suffix(".py"), found / "__init__.py"} & texts.keys()
+    return {path: texts[path] for path in sorted(chosen)}
 
 
-def _target(codegen: Any) -> tuple[str, str]:
-    _, name, features = codegen.magic_tuple()
-    return name, features
+def _sources_hash() -> str:
+    digest = hashlib.sha256()
+    for text in _hashed_sources().values():
+        digest.update(hashlib.sha256(text).digest())
+    versions = (numba.__version__, llvmlite.__version__, config.OPT, config.BOUNDSCHECK)
+    digest.update(repr(versions).encode())
+    return f"{sys.implementation.cache_tag}-{digest.hexdigest()[:24]}"
+
+
+def _only_user_writes(folder: Path) -> bool:
+    """Whether a folder, made if there is none, can be written by this user and nobody else."""
+    try:
+        folder.mkdir(_ONLY_USER, parents=True, exist_ok=True)
+        found = folder.lstat()  # the folder itself: a link may belong to another user
+    except OSError:
+        return False
+    shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or (
+        hasattr(os, "geteuid") and found.st_uid != os.geteuid()
+    )
+    return stat.S_ISDIR(found.st_mode) and not shared and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _forget_old(place: Path) -> None:
+    """Remove folders of other sources that no process has used for a month."""
+    with suppress(OSError):
+        os.utime(place / _sources_hash())
+        for folder in place.iterdir():
+            if time.time() - folder.stat().st_mtime > _FORGOTTEN_AFTER_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _alone(folder: Path | None) -> Iterator[None]:
+    """Hold the lock of a folder; Windows has no such locks."""
+    if folder is None or sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

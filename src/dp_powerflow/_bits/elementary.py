@@ -15,7 +15,6 @@ from __future__ import annotations
 import numpy as np
 
 from dp_powerflow._bits.compiled import kernel as kernel
-from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.units import ComplexArray, FloatArray
 
 _MAGIC = 6755399441055744.0  # 1.5·2⁵²: adding it rounds to an integer, which its low bits then hold
@@ -287,7 +286,6 @@ def modulus(a: ComplexArray) -> FloatArray:
     return np.asarray(np.sqrt(square(a)))
 
 
-@without_compiling()
 def degrees(a: ComplexArray) -> FloatArray:
     """Angle of a, elementwise [degrees] in (-180, 180]; 0 of 0."""
     flat = np.ascontiguousarray(a, dtype=np.complex128).reshape(-1)
@@ -296,7 +294,6 @@ def degrees(a: ComplexArray) -> FloatArray:
     return out.reshape(np.shape(a))
 
 
-@without_compiling()
 def unit(angle_deg: FloatArray) -> ComplexArray:
     """cos + j·sin of angles [degrees], elementwise; exact at multiples of 90."""
     flat = np.ascontiguousarray(angle_deg, dtype=np.float64).reshape(-1)

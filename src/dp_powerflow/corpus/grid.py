@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_powerflow._bits.compiled import without_compiling
-from dp_powerflow._bits.elementary import degrees1, kernel, unit
+from dp_powerflow._bits.elementary import degrees1, kernel
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -48,8 +47,6 @@ _HALF_TURN = 180.0 * VA_PER_DEG
 _COARSE = float(VA_COARSE_DEG * VA_PER_DEG)
 # A count times this is the same float32 as the count divided: true of every count of the grid, and tested.
 _PU_PER_COUNT, _DEG_PER_COUNT = 1e-6, 1e-5
-_TILE = 16
-"""Nodes that are turned together: a line of the cache of float32."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,7 @@ class Phasors:
 
     def complex(self) -> ComplexArray:
         """Complex voltages [p.u.] of the grid points."""
-        vm, va = self.exact()
-        return np.asarray(vm * unit(va))
+        return phasor(*self.exact())
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +123,12 @@ class Pages(NamedTuple):
     first_value: IntArray
     rows_per_page: int
     rows: int
+
+
+def phasor(magnitude: FloatArray, angle_deg: FloatArray) -> ComplexArray:
+    """Complex numbers of magnitudes and angles [degrees], for readers: the last bit depends on the processor."""
+    angle = np.deg2rad(angle_deg)
+    return np.asarray(magnitude * (np.cos(angle) + 1j * np.sin(angle)))
 
 
 # --- one number -------------------------------------------------------------------------------------------
@@ -297,74 +299,47 @@ def _no_power() -> CorpusError:
     )
 
 
-# --- back again -------------------------------------------------------------------------------------------
-@without_compiling()
+# --- back again, in NumPy: readers compile nothing ---------------------------------------------------------
 def vm_counts(vm_pu: Float32Array) -> IntArray:
     """Grid counts of stored magnitudes."""
-    out = np.empty(np.shape(vm_pu), dtype=np.int64)
-    _vm_counts(np.ascontiguousarray(vm_pu, dtype=np.float32).reshape(-1), out.reshape(-1))
-    return out
+    return np.rint(np.asarray(vm_pu, dtype=np.float64) * VM_PER_PU).astype(np.int64)
 
 
-@without_compiling()
 def va_counts(va_deg: Float32Array) -> IntArray:
     """Grid counts of stored angles."""
-    out = np.empty(np.shape(va_deg), dtype=np.int64)
-    _va_counts(np.ascontiguousarray(va_deg, dtype=np.float32).reshape(-1), out.reshape(-1))
-    return out
+    return _nearest_counts(np.asarray(va_deg, dtype=np.float64)).astype(np.int64)
+
+
+def _nearest_counts(degrees: FloatArray) -> FloatArray:
+    """As `_nearest_count1`."""
+    count = np.rint(degrees * VA_PER_DEG)
+    coarse = 2.0 * np.rint(degrees * (VA_PER_DEG / 2))
+    return np.where(np.abs(count) >= _COARSE, coarse, count) + 0.0
 
 
 def on_grid(phasors: Phasors) -> BoolArray:
-    """Which entries are exactly a number that `round_to_grid` can produce."""
+    """Which entries are exactly a number that `round_to_grid` can produce.
+
+    Compared as bits: a negative zero is equal to zero but is not a number of the grid.
+    """
     vm, va = (np.ascontiguousarray(a, dtype=np.float32) for a in (phasors.vm_pu, phasors.va_deg))
-    out = np.empty(vm.shape, dtype=np.bool_)
-    _on_grid(vm.reshape(-1), va.reshape(-1), out.reshape(-1))
-    return out
+    magnitude, angle = vm.astype(np.float64), va.astype(np.float64)
+    in_range = (magnitude >= 0.0) & (magnitude <= VM_MAX_PU) & (angle > -180.0) & (angle <= 180.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        vm_count, va_count = np.rint(magnitude * VM_PER_PU) + 0.0, _nearest_counts(angle)
+        stored = (vm_count * _PU_PER_COUNT).astype(np.float32), (va_count * _DEG_PER_COUNT).astype(np.float32)
+    same = [a.view(np.uint32) == b.view(np.uint32) for a, b in zip(stored, (vm, va), strict=True)]
+    return np.asarray(in_range & same[0] & same[1] & ((vm_count > 0.0) | (va_count == 0.0)))
 
 
 def power_on_grid(power: Float32Array) -> BoolArray:
     """Which entries are exactly a number that `round_power` can produce."""
     given = np.ascontiguousarray(power, dtype=np.float32)
-    out = np.empty(given.shape, dtype=np.bool_)
-    _power_on_grid(given.reshape(-1), out.reshape(-1))
-    return out
+    count = given.astype(np.float64) * POWER_PER_KW
+    in_range = np.abs(count) <= POWER_MAX_KW * POWER_PER_KW
+    return np.asarray(in_range & (np.rint(count) == count) & (given.view(np.uint32) != np.uint32(0x80000000)))
 
 
-@kernel
-def _vm_counts(vm: Float32Array, out: IntArray) -> None:
-    for k in range(vm.size):
-        out[k] = np.int64(np.rint(np.float64(vm[k]) * VM_PER_PU))
-
-
-@kernel
-def _va_counts(va: Float32Array, out: IntArray) -> None:
-    for k in range(va.size):
-        out[k] = np.int64(_nearest_count1(np.float64(va[k])))
-
-
-@kernel
-def _on_grid(vm: Float32Array, va: Float32Array, out: BoolArray) -> None:
-    """Compared as bits: a negative zero is equal to zero but is not a number of the grid."""
-    vm_bits, va_bits = vm.view(np.uint32), va.view(np.uint32)
-    for k in range(vm.size):
-        magnitude, angle = np.float64(vm[k]), np.float64(va[k])
-        in_range = (magnitude >= 0.0) & (magnitude <= VM_MAX_PU) & (angle > -180.0) & (angle <= 180.0)
-        vm_count, va_count = np.rint(magnitude * VM_PER_PU) + 0.0, _nearest_count1(angle)
-        same_vm = np.float32(vm_count * _PU_PER_COUNT).view(np.uint32) == vm_bits[k]
-        same_va = np.float32(va_count * _DEG_PER_COUNT).view(np.uint32) == va_bits[k]
-        out[k] = in_range & same_vm & same_va & ((vm_count > 0.0) | (va_count == 0.0))
-
-
-@kernel
-def _power_on_grid(power: Float32Array, out: BoolArray) -> None:
-    bits = power.view(np.uint32)
-    for k in range(power.size):
-        count = np.float64(power[k]) * POWER_PER_KW
-        in_range = abs(count) <= POWER_MAX_KW * POWER_PER_KW
-        out[k] = in_range & (np.rint(count) == count) & (bits[k] != np.uint32(0x80000000))
-
-
-@without_compiling()
 def turn_days(
     stored: Float32Array, days: IntArray, nodes: IntArray, out: Float32Array, rows: IntArray | None = None
 ) -> None:
@@ -375,18 +350,5 @@ def turn_days(
     days, nodes : which of those stored, in which order.
     rows : where the days go, one after the other if not given.
     """
-    rows = np.arange(len(days)) if rows is None else rows
-    _turn_days(stored, days.astype(np.int64), nodes.astype(np.int64), out, rows.astype(np.int64))
-
-
-@kernel
-def _turn_days(
-    stored: Float32Array, days: IntArray, nodes: IntArray, out: Float32Array, rows: IntArray
-) -> None:
-    for k in range(days.size):
-        for first in range(0, nodes.size, _TILE):
-            tile = nodes[first : first + _TILE]
-            for step in range(stored.shape[2]):
-                into = out[rows[k], step, first : first + _TILE]
-                for j in range(tile.size):
-                    into[j] = stored[days[k], tile[j], step]
+    for day, row in zip(days, range(len(days)) if rows is None else rows, strict=True):
+        out[row] = stored[day, nodes].T

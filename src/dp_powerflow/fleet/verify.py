@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow._parallel import run_on_pool
 from dp_powerflow._threads import cores, in_order
 from dp_powerflow.corpus.snapshot import KEPT_BYTES, one_reading
@@ -78,7 +77,6 @@ class _Feeder:
     entry: FeederEntry | None = None
 
 
-@without_compiling()
 def verify_fleet(
     path: str | os.PathLike[str] | RemotePath,
     state_path: str | os.PathLike[str] | None = None,

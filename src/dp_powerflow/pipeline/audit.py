@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location, RemotePath, loading
 from dp_powerflow.errors import DpPowerflowError
@@ -72,9 +71,8 @@ def verify_private(
     place = path if isinstance(path, RemotePath) else Path(path)
     content, state = manifest_content(place), PrivateState.inspect(Path(state_path))
     try:
-        with without_compiling():
-            opened = open_release(place, content)
-            report, facts = check_release(opened), opened.facts
+        opened = open_release(place, content)
+        report, facts = check_release(opened), opened.facts
     except (ValueError, RecursionError):
         return no_manifest(content)
     try:
@@ -110,7 +108,6 @@ def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -
     return check("commitment", problems(), good)
 
 
-@without_compiling()
 def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     """The composition statement against the ledger, as of the spend of this release."""
     try:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
 
@@ -53,7 +52,6 @@ def _begun(content: bytes) -> Future[LoadModel | None]:
     return found
 
 
-@without_compiling()
 def _derived(content: bytes) -> LoadModel | None:
     try:
         with np.errstate(all="ignore"):  # figures that somebody made up may overflow

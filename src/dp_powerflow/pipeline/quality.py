@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location, loading
@@ -47,7 +46,6 @@ def quality_of(
     return measure(corpus, promise_of(statement), workers=workers, progress=progress)
 
 
-@without_compiling()
 def quality_of_release(
     corpus: Corpus, *, workers: int | None = None, progress: Progress | None = None
 ) -> Quality:

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.pipeline import release_checks as checks_of
 from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, UNDECLARED
@@ -105,7 +104,6 @@ class VerifyReport:
         return {"verdict": self.verdict, "intact": self.intact, **asdict(self)}
 
 
-@without_compiling()
 def verify_release(path: str | os.PathLike[str] | RemotePath) -> VerifyReport:
     """Check a release in a directory, or at a URL (`corpus.snapshot`); needs nothing private.
 
@@ -127,7 +125,6 @@ def no_manifest(content: bytes) -> VerifyReport:
     return VerifyReport(None, sha256_of(content), (broken,), ())
 
 
-@without_compiling()
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
     checks = [checks_of.check_manifest(opened), checks_of.check_files(opened), checks_of.check_corpus(opened)]

@@ -44,7 +44,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from dp_powerflow._bits.elementary import exp1, expm11, kernel, log1
+from dp_powerflow._bits.elementary import exp1, expm11, log1
 from dp_powerflow._bits.linear import log_ndtr1
 from dp_powerflow._bits.roots import least_between, root_between
 from dp_powerflow.errors import PrivacyError
@@ -237,7 +237,6 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
     return max(0.0, min(found.value, epsilon_at(near)))
 
 
-@kernel
 def _epsilon_at(rho: float, delta: float, log_order_minus_1: float) -> float:
     excess = exp1(log_order_minus_1)
     order = 1 + excess

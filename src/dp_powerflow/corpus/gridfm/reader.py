@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from dp_powerflow._bits.elementary import unit
+from dp_powerflow.corpus.grid import phasor
 from dp_powerflow.corpus.gridfm.network import SN_MVA
 from dp_powerflow.corpus.gridfm.schema import (
     ADDED,
@@ -65,7 +65,7 @@ class GridfmData:
 
     def voltage(self) -> ComplexArray:
         """Complex (scenario, bus) Vm and Va as they are written, turned back or not [p.u.]."""
-        return np.asarray(self.column("bus", "Vm") * unit(self.column("bus", "Va")))
+        return phasor(self.column("bus", "Vm"), self.column("bus", "Va"))
 
     def turn_deg(self) -> FloatArray:
         """(scenario, bus) angle that a voltage is turned back by [degrees]; 0 in tables of phasors."""
@@ -76,7 +76,7 @@ class GridfmData:
     def phasor(self) -> ComplexArray:
         """Complex (scenario, bus) voltage phasors [p.u.], whatever frame the tables are in."""
         turn, v = self.turn_deg(), self.voltage()
-        return np.asarray(np.where(turn == 0.0, v, v * unit(turn)))
+        return np.asarray(np.where(turn == 0.0, v, phasor(v, turn)))
 
     def admittance(self, scenario: int = 0) -> sp.csr_array:
         """Complex (bus, bus) [p.u. of sn_mva] of y_bus_data, in the frame of the tables.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.config import Config
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES
 from dp_powerflow.pipeline.deriving.opened import open_files
@@ -27,9 +26,8 @@ def audit_derived(path: Path, config: Config, state: Path, *, workers: int | Non
     DpPowerflowError : there is no derived release, or it was derived from released files.
     """
     try:
-        with without_compiling():
-            opened = open_files(path)
-            report = check_derived(opened)
+        opened = open_files(path)
+        report = check_derived(opened)
     except (ValueError, RecursionError):
         return no_manifest(manifest_content(path))
     if opened.manifest is not None and opened.manifest.source.derived_from == FROM_FILES:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.derived.kinds import kind_of, settings_of
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.pipeline.deriving.basis import Basis, StudySettings, in_words
@@ -74,15 +73,13 @@ def verify_derived(path: Path, *, release: Path | None = None, workers: int | No
     ReleaseError : there is no derived release, or no release.
     """
     try:
-        with without_compiling():
-            opened = open_files(path)
-            report = check_derived(opened)
+        opened = open_files(path)
+        report = check_derived(opened)
     except (ValueError, RecursionError):
         return no_manifest(manifest_content(path))
     if release is None:
         return report
-    with without_compiling():
-        report = _with_release(report, opened, release)
+    report = _with_release(report, opened, release)
     if opened.manifest is None or opened.manifest.source.derived_from != FROM_FILES:
         return report
     return with_derivation(report, opened, lambda settings: basis_of_release(release, settings), workers)
@@ -165,7 +162,6 @@ def _other_versions(manifest: DerivedManifest[Any]) -> str:
     return f"; it was made with {', '.join(others)}" if others else ""
 
 
-@without_compiling()
 def check_derived(opened: OpenedDerived) -> VerifyReport:
     """All checks that need nothing but the folder."""
     checks = [_check_manifest(opened), _check_files(opened)]

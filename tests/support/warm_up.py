@@ -1,26 +1,20 @@
-"""Compile all kernels ahead: `python -m dp_powerflow._compile` writes what `_bits.compiled` looks for first.
+"""Run every kind of small release, fit and power flow once, so that its kernels are compiled and kept.
 
-What is compiled is what runs: small releases of every kind, models and power flows, in processes that compile
-for one of `TARGETS` each. So there is no list of kernels or signatures to maintain.
+`python -m support.warm_up [processor …]` runs a process for each kind of processor of `support.processors`, at once.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dp_powerflow as dpf
-from dp_powerflow._bits.compiled import TARGETS, Target, compile_ahead
-from dp_powerflow._bits.kept import CACHE_NAME, SWITCH, Archive, Folder, shipped_path
 from dp_powerflow.config import parse_config
+from support.processors import PROCESSORS, environment_of
 
 Raw = dict[str, dict[str, Any]]
 
@@ -110,70 +104,15 @@ RUNS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def compile_all(targets: Sequence[Target]) -> list[str]:
-    """Run everything in processes that compile for these targets; the keys of what they compiled.
-
-    What is compiled already and still the same is taken from the file that is there.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        cache, folder = Path(name), Path(name) / CACHE_NAME
-        Archive.read(shipped_path()).unpack(folder)
-        # Processes of one target compile much of it twice: two for a single one, else one for each.
-        runs = tuple(RUNS)
-        parts = [runs] if len(targets) > 1 else [runs[::2], runs[1::2]]
-        jobs = [_Job(target, part, cache) for part in parts for target in targets]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            lists = list(pool.map(_Job.keys, jobs))
-        keys = sorted({key for found in lists for key in found})
-        Archive.write(shipped_path(), folder, keys)
-    return keys
-
-
-@dataclass(frozen=True)
-class _Job:
-    target: Target
-    runs: tuple[str, ...]
-    cache: Path
-
-    def keys(self) -> list[str]:
-        """Keys of the compiled code that the runs used."""
-        settings = {
-            SWITCH: "compile",
-            "NUMBA_CPU_NAME": self.target.name,
-            "NUMBA_CPU_FEATURES": self.target.features,
-            "NUMBA_CACHE_DIR": str(self.cache),
-        }
-        command = [sys.executable, "-W", "ignore", "-m", "dp_powerflow._compile", "--run", *self.runs]
-        environment = {**os.environ, **settings}
-        # This Python and this module: nothing of it is input.
-        return subprocess.run(  # nosec B603
-            command, env=environment, check=True, stdout=subprocess.PIPE, text=True
-        ).stdout.split()
-
-
 def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(
-        prog="python -m dp_powerflow._compile", description="Compile kernels ahead."
-    )
-    parser.add_argument("--all", action="store_true", help="for every kind of processor, not only this one")
-    parser.add_argument(
-        "--run", nargs="+", choices=list(RUNS), help="these runs in this process; prints what they used"
-    )
-    options = parser.parse_args()
-    if options.run is not None:
-        compile_ahead()
-        for run in options.run:
-            with tempfile.TemporaryDirectory() as folder:
-                RUNS[run](Path(folder))
-        sys.stdout.write("\n".join(sorted(Folder.of_user().used)))
-        return
-    targets = [target for target in TARGETS if target.runs_here]
-    keys = compile_all(targets if options.all else targets[:1])
-    names = ", ".join(target.name for target in (targets if options.all else targets[:1]))
-    sys.stdout.write(
-        f"{len(keys)} compiled kernels for {names or 'no target of this processor'}: {shipped_path()}\n"
-    )
+    """Run everything here, or in a process for each processor that is named."""
+    if len(sys.argv) > 1:
+        command = [sys.executable, "-W", "ignore", "-m", "support.warm_up"]
+        running = [subprocess.Popen(command, env=environment_of(PROCESSORS[name])) for name in sys.argv[1:]]
+        sys.exit(max(process.wait() for process in running))
+    for run in RUNS.values():
+        with tempfile.TemporaryDirectory() as folder:
+            run(Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Kernels of this room as NumPy operations (`_bits._numpy`)."""
