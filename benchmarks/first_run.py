@@ -1,4 +1,4 @@
-"""What the first run on a machine costs: processor seconds of a command with an empty cache of kernels, and again.
+"""What the first run on a machine costs: processor seconds with an empty cache of kernels, and again.
 
 Times are user and system seconds of the command and its children.
 

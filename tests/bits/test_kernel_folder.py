@@ -1,4 +1,4 @@
-"""Compiled code is code: it is kept where only this user writes, found by its sources, and never half of it is run."""
+"""Compiled code is code: kept where only this user writes, found by its sources, never run by halves."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def commands(release: Path, own: Path) -> list[list[str]]:
 
 
 def run(release: Path, own: Path, **how: Any) -> list[tuple[int, str]]:
-    """Results of all commands; beside what is wrong with the last, the notes are that it compiles and keeps nothing."""
+    """Results of all commands; notes say that it compiles and keeps nothing."""
     nowhere = {"HOME": "/nonexistent", "TMPDIR": "/nonexistent", "XDG_CACHE_HOME": ""}
     done = subprocess.run(
         [sys.executable, "-m", "support.unwritable", str(own)],

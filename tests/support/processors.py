@@ -36,8 +36,8 @@ PROCESSORS: dict[str, dict[str, str]] = {
 }
 """The three runs whose bits must be equal.
 
-Each compiles kernels of its own, once. Of a processor that is named, numba still uses all features that it finds,
-unless they are named as well.
+Each compiles kernels of its own, once. Of a processor that is named, numba still uses all features that it
+finds, unless they are named as well.
 """
 
 WITHOUT_FMA = PROCESSORS["nehalem"] | {

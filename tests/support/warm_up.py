@@ -1,6 +1,6 @@
 """Run every kind of small release, fit and power flow once, so that its kernels are compiled and kept.
 
-`python -m support.warm_up [processor …]` runs a process for each kind of processor of `support.processors`, at once.
+`python -m support.warm_up [processor …]` runs a process for each kind of `support.processors`, at once.
 """
 
 from __future__ import annotations

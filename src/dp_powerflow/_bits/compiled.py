@@ -1,12 +1,14 @@
 """How kernels are compiled and where numba keeps them: the only module that calls `njit`.
 
-Numba compiles a kernel when it is first called and keeps the code in a folder of this user. The folder's name is
-a hash of every source that kernels are made of and of Python, numba and llvmlite; inside it numba tells signatures
-and processors apart. So a change of one kernel compiles all of them again, and stale code is never found.
+Numba compiles a kernel when it is first called and keeps the code in a folder of this user. The folder's name
+is a hash of every source that kernels are made of and of Python, numba and llvmlite; inside it numba tells
+signatures and processors apart. So a change of one kernel compiles all of them again, and stale code is never
+found.
 
-The folder is the first of these that this user can write and nobody else: below `NUMBA_CACHE_DIR`, `__pycache__`
-of the package, the user's cache folder. Code in it is run, so a folder of another user is never taken. If there is
-none, the code goes to a temporary folder for this run, if there is one, and one warning says so.
+The folder is the first of these that this user can write and nobody else: below `NUMBA_CACHE_DIR`,
+`__pycache__` of the package, the user's cache folder. Code in it is run, so a folder of another user is never
+taken. If there is none, the code goes to a temporary folder for this run, if there is one, and one warning
+says so.
 """
 
 from __future__ import annotations
@@ -147,8 +149,8 @@ def kernel_folder() -> Path | None:
             _forget_old(place)
             return place / name
     warnings.warn(
-        "compiled kernels cannot be kept, so every run compiles them again; set NUMBA_CACHE_DIR to a folder that "
-        "only this user can write",
+        "compiled kernels cannot be kept, so every run compiles them again; set NUMBA_CACHE_DIR to a folder "
+        "that only this user can write",
         KernelsNotKeptWarning,
         stacklevel=2,
     )

@@ -126,7 +126,7 @@ class Pages(NamedTuple):
 
 
 def phasor(magnitude: FloatArray, angle_deg: FloatArray) -> ComplexArray:
-    """Complex numbers of magnitudes and angles [degrees], for readers: the last bit depends on the processor."""
+    """Complex numbers of magnitudes and angles [degrees]; the last bit depends on the processor."""
     angle = np.deg2rad(angle_deg)
     return np.asarray(magnitude * (np.cos(angle) + 1j * np.sin(angle)))
 
