@@ -18,7 +18,6 @@ from typing import Any
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.storage import Location, loading, location, readers_of
 from dp_powerflow.fleet.names import FLEET_FILE, partition
-from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
 from dp_powerflow.pipeline.manifest.model import (
     MANIFEST_FILE,
@@ -28,7 +27,7 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.twin.figures import version_of
-from dp_powerflow.pipeline.receipts import kept_models
+from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE, kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState, check_release_id

@@ -15,13 +15,13 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location, RemotePath, loading
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.manifest.facts import AccountFacts, Facts
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import Check, check
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.opened import Opened, manifest_content, open_release
+from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.verify import VerifyReport, check_release, no_manifest
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger

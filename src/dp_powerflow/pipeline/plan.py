@@ -204,7 +204,7 @@ def plan_release(
         chosen = chosen_estimator(config, history.n_days)
         asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac))
     rho = total_rho(asked.queries)
-    request = _request(config, inputs)
+    request = request_of(config, inputs)
     loads_cap = LoadsCap(
         config.release.epsilon_cap or config.model.epsilon, config.model.delta, budget_of(config).unit
     )
@@ -342,7 +342,8 @@ def _planned_fit(
     return planned_queries(facts, options, budget), predicted
 
 
-def _request(config: Config, inputs: str) -> str:
+def request_of(config: Config, inputs: str) -> str:
+    """Hash of all that decides a release; `inputs` as of `plan_release`."""
     public = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST)
     content = {"config": public, "inputs": inputs, "version": __version__, "draws": DRAWS}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

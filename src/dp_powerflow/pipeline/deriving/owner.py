@@ -17,12 +17,11 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import RemotePath, location
-from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE, draw_key, part_job
+from dp_powerflow.pipeline.conversation import draw_key, part_job
 from dp_powerflow.pipeline.customers import Services, count_customers
 from dp_powerflow.pipeline.deriving.basis import (
     ON_THE_TRUE_NETWORK,
@@ -45,8 +44,9 @@ from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError, differe
 from dp_powerflow.pipeline.manifest.policy import policy_of, registered
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.opened import manifest_content
-from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.plan import kept_model
+from dp_powerflow.pipeline.ready import writer_of
+from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -160,12 +160,7 @@ def _refuse_another_promise(config: Config, scene: Scene, source: Manifest[Any])
 def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study:
     """The scene of the release, as its parts were made."""
     config, feeder, solar = inputs.config, scene.network.feeder, scene.network.solar
-    released, steps = len(mode.released_nodes(feeder)), scene.model.n_steps
-    layout = layout_of(config.release.days, steps, released, mode.drawn(feeder))
-    # Only its shape is asked: nothing is written there.
-    writer = CorpusWriter(
-        location(config.release.output), layout, config.release.id, mode.extras(feeder, solar)
-    )
+    writer = writer_of(mode, feeder, solar, scene.model.n_steps)  # only its shape: nothing is written there
     key = draw_key(inputs, scene)
     job = part_job(mode, scene, key, writer)
     return Study(
@@ -173,7 +168,7 @@ def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study
         source=job.source,
         make_solver=partial(job.solver, job.feeder, job.solar),
         released=job.released,
-        node_ids=NodeTable.opaque(released).ids,
+        node_ids=NodeTable.opaque(writer.layout.nodes).ids,
         generation=job.solar.generation,
         connections=mode.connections(inputs, scene.network, job.released, key),
         customers=_customers(inputs, scene),
