@@ -102,8 +102,9 @@ class CorpusWriter:
     @cached_property
     def remote(self) -> RemoteStage | None:
         """The release in the making at a URL, None for a directory."""
-        at_url = isinstance(self.target, RemotePath)
-        return RemoteStage(self.target, self.release_id, self.stage) if at_url else None
+        if not isinstance(self.target, RemotePath):
+            return None
+        return RemoteStage(self.target, self.release_id, self.stage)
 
     @property
     def partial(self) -> Path:

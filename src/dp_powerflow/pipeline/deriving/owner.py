@@ -20,9 +20,8 @@ from dp_powerflow.corpus.storage import RemotePath, location
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.conversation import draw_key, part_job
-from dp_powerflow.pipeline.customers import Services, count_customers
+from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.deriving.basis import (
     ON_THE_TRUE_NETWORK,
     Basis,
@@ -32,13 +31,7 @@ from dp_powerflow.pipeline.deriving.basis import (
     refuse_another_scene,
 )
 from dp_powerflow.pipeline.deriving.manifest import FROM_STATE
-from dp_powerflow.pipeline.inputs import (
-    NetworkInputs,
-    declared_services,
-    feeder_of,
-    history_of,
-    read_network,
-)
+from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.manifest.facts import loads_guarantee
 from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError, differences
 from dp_powerflow.pipeline.manifest.policy import policy_of, registered
@@ -71,7 +64,7 @@ def basis_of_config(config: Config, settings: StudySettings, *, state_path: Path
     model = kept_model(config, state)
     if model is None:
         raise PrivacyError(_run_first(release_id))
-    inputs, mode = _inputs(config, state, model), mode_of(config)
+    inputs, mode = network_again(config, state, model.n_steps), mode_of(config)
     network = mode.kept_network(inputs)
     if network is None:
         raise PrivacyError(_run_first(release_id))
@@ -116,14 +109,6 @@ def _state(config: Config, state_path: Path | None) -> PrivateState:
     if not Path(config.release.state).is_dir():
         raise PrivacyError(_run_first(config.release.id))
     return PrivateState.open(config.release.state, create=False, insecure_seed=config.release.insecure_seed)
-
-
-def _inputs(config: Config, state: PrivateState, model: LoadModel) -> NetworkInputs:
-    """PRIVATE. The network with what is declared of the load points; no reading plays a part."""
-    services = declared_services(config)
-    if services is None:  # load shapes say which loads they are of only when they are read
-        services = Services.of(config, history_of(config, feeder_of(config, state)))
-    return read_network(config, state, model.n_steps, services)
 
 
 def _refuse_another_release(
