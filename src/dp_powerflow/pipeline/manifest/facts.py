@@ -51,7 +51,6 @@ from dp_powerflow.pipeline.manifest.model import (
     SOLVERS,
     UNDECLARED,
     AccountSection,
-    GdpAccount,
     InstanceAccount,
     LoadsAccount,
     NetLoads,
@@ -62,8 +61,8 @@ from dp_powerflow.pipeline.manifest.model import (
     in_mode,
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
-from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, epsilon_to_rho, gdp_epsilon
-from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, TwinCap, fits
+from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, epsilon_to_rho
+from dp_powerflow.privacy.ledger.accounts import Cap, InstanceCap, LoadsCap, TwinCap, fits
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
 from dp_powerflow.privacy.ledger.twins import Composed
@@ -176,7 +175,7 @@ class AccountFacts:
     ----------
     cap : the most that may ever be spent.
     charges : spends so far, this one included.
-    spent : by quantity: rho; epsilon and delta; mu_squared; or the epsilon of the worst element of twins.
+    spent : by quantity: rho; epsilon and delta; or the epsilon of the worst element of twins.
     composed : of an account of twins, everything that touched the worst element; `spent` follows from it.
     """
 
@@ -207,9 +206,7 @@ class AccountFacts:
             if cap.delta == 0 and spent.mu_squared > 0:
                 raise ReleaseError("an account of twins with Gaussian noise is stated at delta 0")
             return cls._of_twins(cap, section.charges, spent.pure_epsilons, spent.mu_squared)
-        if isinstance(section, GdpAccount):
-            cap = GdpCap(section.cap.mu, section.cap.delta, Neighbours(section.unit))
-        elif isinstance(section, InstanceAccount):
+        if isinstance(section, InstanceAccount):
             cap = InstanceCap(section.cap.epsilon, section.cap.delta, Neighbours(section.unit))
         else:
             assert isinstance(section, LoadsAccount)
@@ -234,9 +231,7 @@ class AccountFacts:
         return {
             "charges": self.charges,
             "unit": str(cap.unit),
-            "cap": {"mu": cap.mu, "epsilon": gdp_epsilon(cap.mu, cap.delta), "delta": cap.delta}
-            if isinstance(cap, GdpCap)
-            else {"epsilon": cap.epsilon, "delta": cap.delta},
+            "cap": {"epsilon": cap.epsilon, "delta": cap.delta},
             "spent": dict(self.spent)
             if self.composed is None
             else {

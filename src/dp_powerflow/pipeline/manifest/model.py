@@ -1,4 +1,4 @@
-"""`manifest.json` as a model: the machine-readable certificate of a release, format 6.
+"""`manifest.json` as a model: the machine-readable certificate of a release, format 7.
 
 It holds policy constants, declared-public inputs, the costs of the load queries and, of a twin, the guarantee
 that follows from its public noise; nothing that was computed from the network or from the meter data without
@@ -28,8 +28,10 @@ from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.pipeline.model_again import MODEL_FILE as MODEL_FILE
 
-FORMAT: Literal["dp-powerflow manifest, version 6"] = "dp-powerflow manifest, version 6"
+FORMAT: Literal["dp-powerflow manifest, version 7"] = "dp-powerflow manifest, version 7"
 """Fixes form and wording: any change of either is another version."""
+LAST_READER = "0.5.0"
+"""Last version of this program that reads manifests of earlier formats, 2 to 6."""
 MANIFEST_FILE = "manifest.json"
 CERTIFICATE_FILE = "certificate.html"
 CROISSANT_FILE = "croissant.json"
@@ -224,20 +226,6 @@ class Rho(Section):
     rho: Positive
 
 
-class MuSquared(Section):
-    """What adds up on an account of twins."""
-
-    mu_squared: Positive
-
-
-class MuCap(Section):
-    """The cap of an account of twins: a μ, also stated as (ε, δ)."""
-
-    mu: Positive
-    epsilon: Positive
-    delta: Probability
-
-
 class TwinTotal(Section):
     """The cap of an account of twins; delta is 0 if all its costs must be pure."""
 
@@ -283,13 +271,6 @@ class InstanceAccount(AccountSection):
     spent: EpsilonDelta
 
 
-class GdpAccount(AccountSection):
-    """A network's account in Gaussian differential privacy, of versions up to 0.2."""
-
-    cap: MuCap
-    spent: MuSquared
-
-
 class TwinAccount(AccountSection):
     """A network's account of twins, stated for the worst element."""
 
@@ -302,7 +283,7 @@ class Composition(Section):
 
     statement: Sentence
     loads: LoadsAccount
-    network: InstanceAccount | GdpAccount | TwinAccount
+    network: InstanceAccount | TwinAccount
 
 
 class LoadQuery(Section):
@@ -607,7 +588,7 @@ class InternalReport(Section):
 class Statement(Section, Generic[Network]):
     """All that a release says but for the hashes of its files; certificate and metadata are made from it."""
 
-    format: Literal["dp-powerflow manifest, version 6"]
+    format: Literal["dp-powerflow manifest, version 7"]
     release: Release
     guarantee: Guarantee[Network]
     composition: Composition
