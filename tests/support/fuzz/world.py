@@ -26,7 +26,6 @@ from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_digest, fleet_manifest, read_entries
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.grid.opendss.engine import DssOrigin
-from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import canonical_json
 from dp_powerflow.pipeline.receipts import keep_receipt
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -106,7 +105,6 @@ class World:
             if spend.release_id == "r-1":
                 keep_receipt(state, "r-1", spend)
         state.write_internal("r-1", "model.json", made.inputs.model.to_json().encode())
-        record_look(made.inputs.config, state, "plan")
         register = {
             "alder": {"name": "feeder-0001", "charged under": ["r-1"]},
             "b/irch": {"name": "f2", "charged under": []},

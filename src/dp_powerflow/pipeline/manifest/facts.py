@@ -249,7 +249,6 @@ class Facts:
     Attributes
     ----------
     mended : snapshots whose powers were lowered until they had a solution.
-    looked_at : settings that were changed after the data owner saw something INTERNAL.
     publication : what he declares of the publication.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
@@ -267,7 +266,6 @@ class Facts:
     commitment_sha256: str
     extras: ExtrasLayout = NOTHING
     mended: int = 0
-    looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
     connections: Connections | None = None
     publication: Publication = UNDECLARED
@@ -291,7 +289,6 @@ class ManifestInputs:
     extras : what the corpus holds beside its voltages.
     customers : that are drawn for all loads together; None if a node is one draw.
     mended : snapshots whose powers were lowered until they had a solution.
-    looked_at : settings that were changed after the data owner saw something INTERNAL.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
     """
@@ -309,7 +306,6 @@ class ManifestInputs:
     extras: ExtrasLayout = NOTHING
     customers: int | None = None
     mended: int = 0
-    looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
     connections: Connections | None = None
 
@@ -344,7 +340,6 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         commitment_sha256=inputs.commitment_sha256,
         extras=inputs.extras,
         mended=inputs.mended,
-        looked_at=inputs.looked_at,
         publication=Publication(**inputs.config.publication.model_dump(mode="json")),
         days=inputs.days,
         connections=inputs.connections,
@@ -397,7 +392,6 @@ def read_facts(
         commitment_sha256=statement.internal_report.sha256,
         extras=corpus.extras.layout,
         mended=corpus.extras.n_mended,
-        looked_at=tuple(statement.release.changed_after_internal_look),
         publication=statement.publication,
         days=corpus.days,
         connections=corpus.connections,
@@ -415,7 +409,6 @@ def assemble(facts: Facts) -> Statement[Any]:
                 "software": "dp-powerflow",
                 "insecure_seed": facts.insecure_seed,
                 "simulated_loads": facts.model.simulated,
-                "changed_after_internal_look": list(facts.looked_at),
                 "warnings": words.warnings,
             },
             "guarantee": {"loads": loads_guarantee(facts.model), "network": words.section},
@@ -536,18 +529,12 @@ def contradictions(facts: Facts) -> list[str]:
     return [
         *_model_contradictions(facts),
         *_account_contradictions(facts),
-        *_wrong_looks(facts),
         *wrong_extras(facts),
         *wrong_days(facts),
         *wrong_connections(facts),
         *wrong_histories(facts),
         *facts.policy.contradictions(facts),
     ]
-
-
-def _wrong_looks(facts: Facts) -> Iterator[str]:
-    if list(facts.looked_at) != sorted(set(facts.looked_at)):
-        yield "The settings that were changed after an internal look are not listed once each, in order."
 
 
 def _model_contradictions(facts: Facts) -> Iterator[str]:

@@ -88,7 +88,6 @@ Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Sentence = Annotated[str, Field(min_length=1)]
-ConfigKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)?$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Version = Annotated[str, Field(pattern=r"^[0-9][A-Za-z0-9.+!-]*$")]
@@ -133,7 +132,6 @@ class Release(Section):
     software: Literal["dp-powerflow"]
     insecure_seed: bool
     simulated_loads: bool
-    changed_after_internal_look: list[ConfigKey]
     warnings: list[Sentence]
 
 

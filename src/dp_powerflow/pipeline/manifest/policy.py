@@ -384,11 +384,6 @@ def public_sizes(facts: Facts) -> list[str]:
         *public_days(facts.days),
         *public_dates(model),
     ]
-    if facts.looked_at:
-        outcomes.append(
-            "What these settings tell of the private data, since they were changed after the data owner had "
-            f"seen figures computed from it: {', '.join(facts.looked_at)}."
-        )
     if len(model.class_names) > 1 and model.public_labels:
         outcomes.append("The classes of the load points and the share of each: declared public.")
     return outcomes
