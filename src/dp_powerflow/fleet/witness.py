@@ -32,7 +32,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState, check_release_id
 
-_FIGURES = ("charges", "unit", "cap", "spent")
+_FIGURES = ("unit", "spent")
 _OLDER = "an older copy of the private state was put back, or the release was made with another one"
 
 

@@ -273,7 +273,7 @@ class Maker:
             manifest_inputs(self.inputs, scene.model, writer, report, paid),
             left_out=self.mode.left_out(scene.network),
             absent=scene.network.absent,
-            customers=scene.nodes.customers,
+            sums_customers=scene.nodes.customers is not None,
             mended=mended,
             connections=self.mode.connections(self.inputs, scene.network, job.released, key),
         )

@@ -107,7 +107,6 @@ class Basis:
             steps_per_day=study.steps,
             nodes=len(study.released),
             loads=len(study.feeder.loads),
-            customers=None if study.customers is None else int(study.customers.sum()),
             latitude_deg=self.settings.latitude_deg,
             irradiance=self.irradiance,
         )

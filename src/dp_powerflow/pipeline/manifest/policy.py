@@ -431,7 +431,7 @@ def attested_composition(facts: Facts, sign: str) -> str:
     """What the ledger says of this and earlier releases; `sign` goes between epsilon and its figure."""
     loads, network = facts.loads, facts.network
     return (
-        f"This and earlier releases, by the ledger: customers charged {loads.charges} times, epsilon at most "
-        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network charged "
-        f"{network.charges} times, {sign} {at_most(network.promise.epsilon)}."
+        f"This and earlier releases, by the ledger: customers, epsilon at most "
+        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network, {sign} "
+        f"{at_most(network.promise.epsilon)}."
     )

@@ -314,6 +314,6 @@ def attested(facts: Facts, policy: TwinPolicy) -> tuple[str, ...]:
     return (
         f"Network: twin '{policy.twin_id}' was drawn once, with the stated noise, from the network that "
         "this release is about, and all was solved on it. Its epsilon is recomputed, not attested.",
-        text.attested_composition(facts, f"epsilon at delta {in_digits(facts.network.cap.delta)} at most"),
+        text.attested_composition(facts, f"epsilon at delta {in_digits(facts.network.law.delta)} at most"),
         "Declared-public inputs are what the data owner says they are, and the key was kept secret.",
     )
