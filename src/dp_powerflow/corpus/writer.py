@@ -67,7 +67,8 @@ from dp_powerflow.units import ComplexArray
 
 _BYTES_PER_PHASOR = 4
 """A corpus of a feeder takes 4.7 bytes per phasor; with less free space than this it cannot fit."""
-_PROBE = ".probe"
+PROBE = ".probe"
+"""Ending of the folder that is made and removed to try whether a place can be written."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,8 @@ class CorpusWriter:
     @cached_property
     def remote(self) -> RemoteStage | None:
         """The release in the making at a URL, None for a directory."""
-        if not isinstance(self.target, RemotePath):
-            return None
-        return RemoteStage(self.target, self.release_id, self.stage)
+        at = self.target
+        return RemoteStage(at, self.release_id, self.stage) if isinstance(at, RemotePath) else None
 
     @property
     def partial(self) -> Path:
@@ -145,7 +145,7 @@ class CorpusWriter:
             return ()
         stem = self._beside("")
         found = (path.name.removeprefix(stem.name) for path in stem.parent.glob(f"{glob.escape(stem.name)}*"))
-        return tuple(rest[1:] for rest in found if rest[:1] in ("", ".") and rest != _PROBE)
+        return tuple(rest[1:] for rest in found if rest[:1] in ("", ".") and rest != PROBE)
 
     def refuse_other_stages(self, own: str | None = None) -> None:
         """Refuse to write beside a stage that a run of the same release id left, but for one's own."""
@@ -154,7 +154,7 @@ class CorpusWriter:
                 raise foreign_stage(str(replace(self, stage=stage).partial))
 
     def check(self, *, begun: bool) -> None:
-        """Refuse a place that is taken or cannot be written; a folder stays as it is.
+        """Refuse a place that is taken or cannot be written; at a URL it is reserved.
 
         Parameters
         ----------
@@ -166,13 +166,12 @@ class CorpusWriter:
         self._refuse_existing_target()
         if not begun:
             self.refuse_other_stages()
-        probe = self._beside(_PROBE)
+        probe = self._beside(PROBE)
         with storing(self.target):
-            probe.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
-                put(probe / "file", b"")
+                put(probe / "file", b"", make_folder=True)
             finally:
-                shutil.rmtree(probe)
+                shutil.rmtree(probe, ignore_errors=True)
 
     def prepare(self) -> None:
         """Make the stage or continue in the one that a killed run left; refuse what is bound to fail later.
@@ -347,8 +346,7 @@ class CorpusWriter:
                 shutil.rmtree(self.partial)
 
     def _beside(self, ending: str) -> Path:
-        name = f"{self._directory.name}.partial-{self.release_id}{ending}"
-        return self._directory.with_name(name)
+        return self._directory.with_name(f"{self._directory.name}.partial-{self.release_id}{ending}")
 
     @property
     def _directory(self) -> Path:

@@ -16,6 +16,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from dp_powerflow._files import is_temporary, sync_directory
 from dp_powerflow._threads import in_order
@@ -29,6 +30,7 @@ from dp_powerflow.corpus.storage import (
     readers_of,
     storing,
 )
+from dp_powerflow.corpus.writer import PROBE
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
@@ -96,11 +98,9 @@ class Shelf(ABC):
         committed, begun : what a release of this private state commits to, and whether it has begun one.
         """
         others = [where for where, release_id in self._stages() if not begun(release_id)]
-        others += [
-            str(self.place / directory)
-            for directory, (release_id, sha256) in self._releases.items()
-            if committed(release_id) != sha256
-        ]
+        for directory, (release_id, sha256) in self._releases.items():
+            if committed(release_id) != sha256:
+                others.append(str(self.place / directory))
         for where in others:
             raise ConfigError(
                 f"{where} was made with another private state than fleet.state; correct fleet.state, choose "
@@ -193,10 +193,9 @@ class Shelf(ABC):
             name = feeder_of(directory)
             if name is None or release is None or not is_release_of(release[0], self.fleet_id, name):
                 self._refuse(directory)
-                continue
             self._releases[directory] = release
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str) -> NoReturn:
         raise ConfigError(
             f"{self.place} holds {what}, which is not of fleet '{self.fleet_id}'; choose another fleet.output"
         )
@@ -235,7 +234,9 @@ class Folder(Shelf):
 
     def _stages(self) -> Iterator[tuple[str, str]]:
         for path in sorted(self.staging.glob(f"{partition('')}*{_PARTIAL}*")):
-            yield str(path), path.name.partition(_PARTIAL)[2].partition(".")[0]
+            release_id, dot, stage = path.name.partition(_PARTIAL)[2].partition(".")
+            if dot + stage != PROBE:
+                yield str(path), release_id
 
     def prepare(self) -> None:
         """Make the staging directory."""

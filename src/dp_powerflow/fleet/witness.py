@@ -27,7 +27,7 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.twin.figures import version_of
-from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE, kept_models
+from dp_powerflow.pipeline.receipts import committed, kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState, check_release_id
@@ -133,8 +133,7 @@ class _Court:
                     f"The ledger disagrees with release '{release_id}' on what had been spent on the {name}: "
                     f"{_OLDER}."
                 )
-        report = self.state.read_internal(release_id, REPORT_FILE)
-        if report is not None and self.state.commit(release_id, COMMITMENT, report).sha256 != commitment:
+        if committed(self.state, release_id) not in (None, commitment):
             yield f"Release '{release_id}' commits to another internal report than the one kept: {_OLDER}."
 
     def _paid_for(self, model: str, release_id: str) -> set[str]:

@@ -74,8 +74,7 @@ def other_parts(
     solver = job.solver(job.feeder, job.solar, None)
     source = OneDay(job.source, int(sha256_of(manifest_content(path))[:8], 16))
     nodes: Nodes = "all" if job.solves_all else "retained"
-    layout = replace(writer.layout, days=1, days_per_part=1)
-    one = replace(job, writer=replace(writer, layout=layout))
+    one = replace(job, writer=replace(writer, layout=replace(writer.layout, days=1, days_per_part=1)))
     for part in range(writer.layout.n_parts):
         made = solve_days(solver, source, part, generation=job.solar.generation, nodes=nodes, mend=job.mends)
         files = one.writer.encoded(0, part_voltages(one, made), part_extras(one, solver, made))

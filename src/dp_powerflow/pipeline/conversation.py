@@ -45,7 +45,6 @@ from dp_powerflow.privacy.ledger.records import Balance, Spend
 from dp_powerflow.privacy.random import StreamKey, canonical_bytes
 from dp_powerflow.units import IntArray
 
-STAGE_DIGITS = 32
 CHANGED_MEANWHILE = (
     "an input file changed while the release was being made, so nothing was released; restore the file and "
     "run the same command again, which costs nothing more"
@@ -234,7 +233,7 @@ class Maker:
         request = request_of(self.inputs.config, self.inputs.identity)
         shape = canonical_bytes((writer.layout, writer.extras))
         key = draw_key(self.inputs, scene).bind("purpose", "stage")
-        return key.keyed_hash([request.encode(), scene.model.to_json().encode(), shape])[:STAGE_DIGITS]
+        return key.keyed_hash([request.encode(), scene.model.to_json().encode(), shape])[:32]
 
     def _report(self, scene: Scene) -> InternalReport:
         """The internal report that the manifest commits to: the one already made, or a fresh one."""

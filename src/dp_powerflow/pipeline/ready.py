@@ -125,15 +125,13 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     layout, extras, target = writer.layout, writer.extras, writer.target
     per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
     per_day = layout.steps * layout.nodes * per_node
-    if not isinstance(target, Path):  # a store has no size, and asks for keys
-        return release.days * per_day
-    if is_made(writer, inputs.state):
+    if not isinstance(target, Path) or is_made(writer, inputs.state):  # a store has no size
         return release.days * per_day
     if os.path.lexists(target):
         raise CorpusError(f"{target} exists already; choose another directory or remove it first")
-    if not is_begun(inputs.state, release.id):
-        writer.refuse_other_stages()
     for stage in writer.stages():  # one, or it is refused once it is known which is one's own
+        if not is_begun(inputs.state, release.id):
+            writer.refuse_other_stages()
         writer = replace(writer, stage=stage)
     place = _nearest(target.parent)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):

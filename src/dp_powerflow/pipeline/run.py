@@ -83,10 +83,8 @@ def run_release(
     engine = engine or engine_of(workers, None)
     engine.check()  # a cluster that does not answer is found out before anything is spent
     state = open_state(config)
-    with (
-        true_words(begun=is_begun(state, config.release.id)),
-        only_process(state.internal_directory(config.release.id)),
-    ):
+    begun = is_begun(state, config.release.id)
+    with true_words(begun=begun), only_process(state.internal_directory(config.release.id)):
         ready = make_ready(config, state, history=history, say=say)
         owner = _Owner(ready, say)
         maker = Maker(ready, engine, say, progress)

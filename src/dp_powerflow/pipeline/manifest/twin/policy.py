@@ -97,7 +97,7 @@ class TwinPolicy(NetworkPolicy):
         assert twin.mode == "twin-network"
         return cls(
             twin_id=twin.id,
-            design=twin.design,
+            design=replace(twin.design, delta=twin_guarantee(twin.design).delta),  # Laplace noise needs none
             published=twin.publish,
             all_nodes=twin.released == "all",
             table_days=min(twin.graph_days or days, days) if twin.publish == WITH_LOADS else 0,
