@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
@@ -53,8 +54,8 @@ from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines
-from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
-from dp_powerflow.twin.draw import FORMAT, Element, Twin, draw_twin, elements_of, parameters_of
+from dp_powerflow.twin.design import LINE, LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.draw import FORMAT, Changes, Element, Twin, draw_twin, elements_of, parameters_of
 from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import IntArray
 
@@ -159,8 +160,17 @@ class TwinMode(NetworkMode[TwinNetwork]):
             yield repr((line.line, line.code, line.candidates)).encode()
 
     def figures(self, inputs: NetworkInputs, key: StreamKey) -> Mapping[str, str]:
-        """Of the elements that the twin protects."""
-        return {element.name: element.figures(key) for element in self._elements(inputs)}
+        """Of the elements that the twin protects; of a line also of its buses."""
+        graph, own = BusGraph.of(inputs.feeder), key.bind("purpose", "buses")
+        hashed = [own.keyed_hash([name.encode()]) for name in graph.names]
+        ends = {
+            f"{LINE} {line.name}": sorted({hashed[graph.bus_of[node]] for node in line.nodes})
+            for line in inputs.feeder.lines
+        }
+        return {
+            element.name: " ".join([element.figures(key), *ends.get(element.name, ())])
+            for element in self._elements(inputs)
+        }
 
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         """The twin that is kept for this network, or a fresh draw that is kept from now on."""
@@ -356,11 +366,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def _directory(self) -> str:
         return f"twin-{self.section.id}"
 
-    def _cost(self, scope: Scope) -> PureCost | GdpCost:
+    def _cost(self, scope: Scope, times: int = 1) -> PureCost | GdpCost:
+        """Of figures that enter so often at once, each with noise of its own."""
         promised = self.guarantee
         if promised.mu is None:
-            return PureCost(promised.epsilon, self.neighbours, scope)
-        return GdpCost(promised.mu, self.neighbours, scope)
+            return PureCost(times * promised.epsilon, self.neighbours, scope)
+        mu = promised.mu if times == 1 else math.nextafter(promised.mu * math.sqrt(times), math.inf)
+        return GdpCost(mu, self.neighbours, scope)
 
     def _paid(self, account: AccountSummary | None) -> list[Spend]:
         """Charges of an account for versions of this very twin."""
@@ -379,20 +391,22 @@ class TwinMode(NetworkMode[TwinNetwork]):
         The ledger knows elements by their names. One with a new name counts as added, which no earlier twin
         has seen, only where no other twin is in the account and no version's figures are forgotten. Where an
         element of an earlier version is gone, the new one may be that element under another name: this
-        version is then charged as a whole, or every re-export with other names would be a free draw.
+        version is then charged as a whole, or every re-export with other names would be a free draw. A new
+        element beside one that was replaced or is gone may be a part of it: see `Changes`.
         """
         drawn = self._drawn(state, account.name)
         if drawn is None:
             return self._cost(Scope())
-        now = facts.figures(self._key(state, account.name))
-        changed = {name for name, figures in now.items() if figures not in drawn.get(name, ())}
-        if not changed:  # other loads or switch states, the same figures: what was paid for covers it
+        found = Changes.between(drawn, facts.figures(self._key(state, account.name)))
+        if not found.changed:  # other loads or switch states, the same figures: what was paid for covers it
             return PureCost(0.0, self.neighbours)
-        new, gone = changed - drawn.keys(), drawn.keys() - now.keys()
-        if new and gone:
-            return self._cost(Scope())
-        added = new if sum(_whole(spend.cost) for spend in account.spends) == 1 else set()
-        return self._cost(Scope(replaced=tuple(changed - added), added=tuple(added)))
+        joined = tuple(found.joined)
+        if found.new and found.gone:
+            return self._cost(Scope(joined=joined), found.times)
+        alone = sum(_whole(spend.cost) for spend in account.spends) == 1
+        added = found.new - found.joined if alone else frozenset[str]()
+        scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=joined)
+        return self._cost(scope, found.times)
 
     def _source(self, inputs: NetworkInputs) -> Rebuilder:
         return Rebuilder(
