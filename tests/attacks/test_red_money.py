@@ -128,7 +128,7 @@ def worst_loss(owner: Owner, versions: list[Callable[[float], str]], km: float) 
 
     An element is drawn anew where its figures are others; the noise of a pair has density exp(-max |n| / t).
     """
-    (part,) = mode_of(owner.config(circuit(1.0))).section.design.parts.values()  # type: ignore[attr-defined]
+    (part,) = mode_of(owner.config(circuit(1.0))).section.design.parts.values()
     total, drawn = 0.0, set[tuple[str, frozenset[Any]]]()
     for version in versions:
         one, other = (figures_of(owner, version(length)) for length in (km, 1.05 * km))

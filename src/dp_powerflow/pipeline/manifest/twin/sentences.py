@@ -48,10 +48,10 @@ COMPOSITION = (
     "A later twin of the same network adds to it, and an element that is replaced or added gets fresh noise, "
     "charged to that element alone. A new element that shares a bus with one of its kind that was replaced "
     "or is gone may be a part of it: both have one past from then on, and the charge counts how often "
-    "figures of one old element can enter. Pure epsilons add up, mu^2 of Gaussian noise adds up, and both together "
-    "compose by their privacy-loss distributions. Customers and network are two secrets with a guarantee "
-    "each, and both hold at once: against a reader who compares worlds that differ in one record and in one "
-    "element together, epsilons and deltas of the two add up. Releases made on the true network are in "
+    "figures of one old element can enter. Pure epsilons add up, mu^2 of Gaussian noise adds up, and both "
+    "together compose by their privacy-loss distributions. Customers and network are two secrets with a "
+    "guarantee each, and both hold at once: against a reader who compares worlds that differ in one record "
+    "and in one element together, epsilons and deltas of the two add up. Releases made on the true network are in "
     "another account, which this one does not count."
 )
 
