@@ -51,8 +51,8 @@ COMPOSITION = (
     "figures of one old element can enter. Pure epsilons add up, mu^2 of Gaussian noise adds up, and both "
     "together compose by their privacy-loss distributions. Customers and network are two secrets with a "
     "guarantee each, and both hold at once: against a reader who compares worlds that differ in one record "
-    "and in one element together, epsilons and deltas of the two add up. Releases made on the true network are in "
-    "another account, which this one does not count."
+    "and in one element together, epsilons and deltas of the two add up. Releases made on the true network "
+    "are in another account, which this one does not count."
 )
 
 TAPS: Mapping[str, str] = {
