@@ -180,6 +180,15 @@ def test_a_line_that_is_split_is_charged_as_often_as_its_figures_enter(owner: Ow
     assert worst_loss(owner, versions, 1.5) <= owner.spent
 
 
+def test_a_twin_under_another_id_counts_a_line_that_was_split_since_the_first(owner: Owner) -> None:
+    """The line in the first twin, both parts in the second: three times, as in two versions of one twin."""
+    owner.draw(whole(1.5), "t1")
+    owner.draw(tapped(1.5), "t2")
+    assert owner.spent == pytest.approx(3.0)
+    owner.draw(tapped(1.5), "t3")  # both parts once more
+    assert owner.spent == pytest.approx(5.0)
+
+
 def test_the_past_of_a_split_line_stays_with_its_parts(owner: Owner) -> None:
     """Replaced, split under new names, one part replaced: the part has the charges of the line."""
     for version in SPLITS["replaced, then split"][1]:

@@ -113,8 +113,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
         for spend in paid:
             if spend.dataset == facts.dataset:
                 return replace(asked, paid_by=spend.release_id, cost=spend.cost)
-        if account is None or not paid:
+        if account is None:
             return asked
+        if not paid:
+            return replace(asked, cost=self._cost_beside_others(facts, state, account))
         # Also past another twin whose own id reads like a version of this one.
         number = 1 + max(version_of(spend.release_id, asked.paid_by) or 1 for spend in account.spends)
         cost = self._cost_of_changes(facts, state, account)
@@ -364,7 +366,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     @property
     def _directory(self) -> str:
-        return f"twin-{self.section.id}"
+        return f"{_PREFIX}{self.section.id}"
 
     def _cost(self, scope: Scope, times: int = 1) -> PureCost | GdpCost:
         """Of figures that enter so often at once, each with noise of its own."""
@@ -408,6 +410,25 @@ class TwinMode(NetworkMode[TwinNetwork]):
         scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=joined)
         return self._cost(scope, found.times)
 
+    def _cost_beside_others(
+        self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
+    ) -> PureCost | GdpCost:
+        """The cost of a whole twin, as often as figures of an element that others were drawn of can enter."""
+        joined, times = frozenset[str](), 1
+        for directory, names in state.internal_files():
+            twin = directory.removeprefix(_PREFIX)
+            requests = {
+                s.request_sha256 for s in account.spends if version_of(s.release_id, twin) is not None
+            }
+            if twin == directory or _figures_file(account.name) not in names:
+                continue
+            drawn = self._drawn(state, account.name, twin) or {}
+            for request in sorted(requests):
+                key = state.stream_key().bind("twin", twin).bind("account", account.name)
+                found = Changes.between(drawn, facts.figures(key.bind("request", request)))
+                joined, times = joined | found.joined, max(times, found.times)
+        return self._cost(Scope(joined=tuple(joined)), times)
+
     def _source(self, inputs: NetworkInputs) -> Rebuilder:
         return Rebuilder(
             inputs.feeder, self.section.protected, drop_islanded=self.config.feeder.drop_islanded
@@ -443,17 +464,19 @@ class TwinMode(NetworkMode[TwinNetwork]):
             raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
         return account.name
 
-    def _drawn(self, state: PrivateState, account: str) -> dict[str, list[str]] | None:
+    def _drawn(
+        self, state: PrivateState, account: str, twin: str | None = None
+    ) -> dict[str, list[str]] | None:
         """Element → keyed hashes of the figures that were drawn, in any version; None if nothing is known."""
-        name = f"figures-{account}.json"
-        stored = state.read_internal(self._directory, name)
+        name, twin = _figures_file(account), twin or self.section.id
+        stored = state.read_internal(f"{_PREFIX}{twin}", name)
         try:
             found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
             if found is not None and not all(isinstance(figures, list) for figures in found.values()):
                 raise ValueError
         except (ValueError, AttributeError, RecursionError):
             raise PrivacyError(
-                f"{name} of twin '{self.section.id}' in the private state is damaged; restore it from a "
+                f"{name} of twin '{twin}' in the private state is damaged; restore it from a "
                 "backup, or remove it, so that the next version is charged as a whole; nothing was spent"
             ) from None
         return found
@@ -463,7 +486,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         for name, figures in self.figures(inputs, self._key(inputs.state, account)).items():
             drawn[name] = sorted({*drawn.get(name, []), figures})
         content = json.dumps(drawn, sort_keys=True).encode()
-        inputs.state.write_internal(self._directory, f"figures-{account}.json", content)
+        inputs.state.write_internal(self._directory, _figures_file(account), content)
 
     def _kept(self, inputs: NetworkInputs, dataset: str) -> Twin | None:
         stored = inputs.state.read_internal(self._directory, _file(dataset))
@@ -489,6 +512,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
         identity = hashlib.sha256(twin.to_json().encode()).hexdigest()
         absent = twin.absent if self.section.protect == "if present" else None
         return Solvable(feeder, inputs.solar_on(feeder), identity, absent)
+
+
+_PREFIX = "twin-"
+"""Of the folder of a twin in the private state."""
+
+
+def _figures_file(account: str) -> str:
+    return f"figures-{account}.json"
 
 
 def _file(dataset: str) -> str:

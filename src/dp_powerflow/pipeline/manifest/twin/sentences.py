@@ -304,8 +304,7 @@ def not_claimed(policy: TwinPolicy) -> list[str]:
         f"{changes_in_words(policy.figures()['changes'])}.",
         "What releases on the true network, or anything else published of it, tell is not covered and adds "
         "to what is known. That an element was replaced between two releases on one twin can be seen. Parts "
-        "of a line that was split are elements of their own in every later draw, and a twin under another id "
-        "counts each element of the network as it then is once.",
+        "of a line that was split are elements of their own in every later draw.",
         "The secret order and the names of the nodes are no protection of the network: who knows its "
         "connectivity may find out which node is which.",
         text.ABOUT_RECORDS,
