@@ -32,6 +32,7 @@ from dp_powerflow.pipeline.fitting import (
 )
 from dp_powerflow.pipeline.inputs import ReleaseInputs, class_names
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
+from dp_powerflow.pipeline.manifest.policy import delta_problem
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.outlook import YearlyCost, yearly_costs
 from dp_powerflow.pipeline.ready import make_ready, open_state
@@ -194,6 +195,7 @@ def plan_release(
     inputs : keyed hash of everything else that decides the outcome (`ReleaseInputs.identity`).
     almanac : public holidays and weather of the days of the history; not needed for a model that is reused.
     """
+    refuse_large_delta(config.model.delta, len(history.node_of))
     asked, chosen = PlannedFit((), ()), None
     predicted: tuple[PredictedError, ...] = ()
     if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
@@ -219,6 +221,13 @@ def plan_release(
         estimator=chosen,
         predicted=predicted,
     )
+
+
+def refuse_large_delta(delta: float, load_points: int) -> None:
+    """Refuse a δ that no release may state, before anything is spent (`delta_problem`)."""
+    problem = delta_problem(delta, load_points)
+    if problem is not None:
+        raise PrivacyError(f"{problem}; choose model.delta well below it; nothing was spent")
 
 
 def kept_model(config: Config, state: PrivateState) -> LoadModel | None:
