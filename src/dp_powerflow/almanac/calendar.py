@@ -15,6 +15,8 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.units import BoolArray, FloatArray
 
 SATURDAY = 5
+YEARS = range(1900, 2200)
+"""Of days that a config or a meter file may have; a day beyond is a slip of the pen."""
 DateArray = NDArray[np.datetime64]
 _ONE_DAY = dt.timedelta(days=1)
 

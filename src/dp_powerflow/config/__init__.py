@@ -7,6 +7,7 @@ is declared public, and the manifest repeats it.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError, model_validator
 
+from dp_powerflow._names import refuse_unusable
 from dp_powerflow.config.mistakes import Moved, mistakes_in
 from dp_powerflow.config.mistakes import Section as Section
 from dp_powerflow.config.mistakes import sentence_of as one_message
@@ -30,6 +32,7 @@ from dp_powerflow.config.sections import PublicationSection as PublicationSectio
 from dp_powerflow.config.sections import PVSection as PVSection
 from dp_powerflow.config.sections import ReleaseSection as ReleaseSection
 from dp_powerflow.config.sections import WeatherSection as WeatherSection
+from dp_powerflow.config.values import Count as Count
 from dp_powerflow.config.values import Positive as Positive
 from dp_powerflow.config.values import Probability as Probability
 from dp_powerflow.config.values import Reason as Reason
@@ -247,6 +250,7 @@ def read_config(path: Path) -> Config:
 
 def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
     """The content of a TOML file; `what` it is and what to do `otherwise`, for the errors."""
+    refuse_unusable(path.absolute(), ConfigError)
     if not path.is_file():
         raise ConfigError(f"{what} {path} does not exist; {otherwise}")
     try:
@@ -299,16 +303,9 @@ def absent_files(raw: dict[str, Any], base: Path) -> Iterator[str]:
         for key in keys:
             name = table.get(key)
             a_file = isinstance(name, str) and (key != "source" or name.lower().endswith(_FEEDER_FILES))
-            if a_file and not _exists(base / str(name)):
-                where = base / str(name)
+            where = base / str(name)
+            if a_file and not os.path.exists(where):
                 yield f"the config's '{section}.{key}' is {where}, which does not exist; correct the path"
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name that no file can have, or a folder that nobody may look into
-        return False
 
 
 def _with_absolute_paths(config: Config, base: Path) -> Config:

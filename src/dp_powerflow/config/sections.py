@@ -11,6 +11,8 @@ from pydantic import BeforeValidator, Field, PlainValidator
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.config.mistakes import Section
 from dp_powerflow.config.values import (
+    Count,
+    Epsilon,
     Margins,
     Positive,
     PowerFactor,
@@ -137,9 +139,9 @@ class LoadsSection(Section):
     floor_kw: Positive = 0.01
     most_export: Share = 0.01
     on_export: Literal["error", "floor"] = "error"
-    load_points: Annotated[int, Field(ge=2)] = 1000
+    load_points: Annotated[Count, Field(ge=2)] = 1000
     homes_only: bool = False
-    days: Annotated[int, Field(ge=1)] = 365
+    days: Count = 365
     seed: int = 0
 
     rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day)
@@ -198,19 +200,19 @@ class ModelSection(Section):
     reuse : id of an earlier release whose load model is taken; it costs the customers nothing more.
     """
 
-    epsilon: Positive
+    epsilon: Epsilon
     delta: Probability = 1e-5
     unit: Literal["load-point", "load-point-day"] = "load-point"
     estimator: Literal["history", "structured", "plain"] | None = None
-    private_classes: Annotated[int, Field(ge=0)] = 0
-    components: Annotated[int, Field(ge=1)] = 1
+    private_classes: Annotated[int, Field(ge=0, le=1000)] = 0
+    components: Annotated[int, Field(ge=1, le=1000)] = 1
     use_scale: bool = True
     bounds: Margins = (1e-3, 3.0)
     bounds_of_class: dict[str, Margins] = Field(default_factory=dict)
-    variance_floor: Positive = 1e-3
+    variance_floor: Annotated[Positive, Field(le=100.0)] = 1e-3
     power_factor: PowerFactor = 0.95
     power_factor_of_class: dict[str, PowerFactor] = Field(default_factory=dict)
-    reactive_spread: Positive = 0.15
+    reactive_spread: Annotated[Positive, Field(le=10.0)] = 0.15
     reactive_correlation_minutes: Positive = 120.0
     reuse: str | None = None
 
@@ -351,7 +353,7 @@ class ReleaseSection(Section):
     """
 
     id: ReleaseId
-    days: Annotated[int, Field(ge=1)]
+    days: Count
     first_day: dt.date | None = None
     output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path

@@ -383,8 +383,7 @@ class Corpus:
         wanted = self.day_numbers(days), self.node_numbers(nodes)
         if any(len(np.unique(numbers)) < len(numbers) for numbers in wanted):
             raise CorpusError(
-                "a day or a node is asked for twice, and the rows of a table are told apart by both; ask for "
-                "each once, or take arrays (corpus.voltages)"
+                "a table has each day and node once; ask for none twice, or use corpus.voltages"
             )
         return wanted
 
@@ -409,7 +408,7 @@ def _positions(asked: Days | Nodes, count: int, what: str, ids: tuple[str, ...] 
         return np.flatnonzero(np.array(given, dtype=np.bool_))
     if masks:
         raise CorpusError(
-            f"the corpus has {count} {what}s, and a mask says true or false of each; give it that length"
+            f"the corpus has {count} {what}s, and a mask says true or false of each; mend its length"
         )
     place = {name: k for k, name in enumerate(ids)}
     numbers = [place.get(item, -1) if ids and isinstance(item, str) else item for item in given]

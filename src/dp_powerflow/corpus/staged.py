@@ -47,8 +47,8 @@ class RemoteStage:
         with loading(self.target):
             return (self.target / MANIFEST_FILE).exists() and not self.marker.exists()
 
-    def begin(self) -> None:
-        """Begin, or continue what a killed run of the same release left; refuse any other object."""
+    def check(self) -> None:
+        """Refuse a URL of other objects, or where this user cannot put and remove one; nothing stays."""
         split = urlsplit(self.target.url)
         if not split.path.strip("/") and split.scheme != "memory":
             raise CorpusError(f"{self.target} is a whole bucket; name a folder in it, such as …/release")
@@ -58,6 +58,14 @@ class RemoteStage:
             taken = bool(names) or self.target.exists()
         if taken and not begun:
             raise CorpusError(f"{self.target} exists already; choose another URL or remove it first")
+        probe = self.target.with_name(f"{self.target.name}.probe-{self.release_id}")
+        with storing(self.target):
+            probe.write_bytes(b"")
+            probe.unlink()
+
+    def begin(self) -> None:
+        """Begin, or continue what a killed run of the same release left; refuse any other object."""
+        self.check()
         with storing(self.target):
             self.marker.write_bytes(b"")
 

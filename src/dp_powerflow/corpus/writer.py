@@ -131,6 +131,11 @@ class CorpusWriter:
                 "a path that all of them share, or the URL of a store"
             )
 
+    def check_remote(self) -> None:
+        """Refuse a URL at which the release cannot be made; nothing stays there."""
+        if self.remote is not None and not self.finished:
+            self.remote.check()
+
     def prepare(self) -> None:
         """Make the directory or continue in one left by a killed run; refuse what is bound to fail later.
 

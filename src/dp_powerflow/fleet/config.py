@@ -17,6 +17,7 @@ from dp_powerflow._names import PUBLIC_RULE, alike
 from dp_powerflow.config import (
     CalendarSection,
     Config,
+    Count,
     LoadsSection,
     ModelSection,
     NodesSection,
@@ -82,7 +83,7 @@ class FleetSection(Section):
     feeders: Annotated[tuple[str, ...], Field(min_length=1)]
     names: dict[str, PublicName] = Field(default_factory=dict)
     models: Literal["one", "per-feeder"] = "one"
-    days: Annotated[int, Field(ge=1)]
+    days: Count
     first_day: dt.date | None = None
     output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path

@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 from dp_powerflow._bits.elementary import arctan1, tan
+from dp_powerflow._names import is_absent, refuse_unusable
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.export import FLOOR_KW, MOST_EXPORT
 from dp_powerflow.loads.history import refuse_alike, steps_per_day
@@ -82,12 +83,7 @@ class MeterFormat:
             raise LoadDataError(
                 "the delimiter must be one character other than the decimal sign; use ';' with decimal commas"
             )
-        try:
-            "".join((self.stamp_format or "", self.delimiter, *self.missing)).encode()
-        except UnicodeEncodeError:
-            raise LoadDataError(
-                "the format of the meter file has characters that are not text; remove them"
-            ) from None
+        refuse_unusable("".join((self.stamp_format or "", self.delimiter, *self.missing)), LoadDataError)
         if self.stamp_format is not None and not _names_a_day(self.stamp_format):
             raise LoadDataError(
                 "the format of the stamps must name year, month and day, such as '%d.%m.%Y %H:%M'; correct "
@@ -219,7 +215,7 @@ def one_service_each(customers: Iterable[str]) -> ServiceMap:
 
 
 def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> list[dict[str, str]]:
-    """Rows of a service map, their cells without blanks around them.
+    """Rows of a service map, their cells without blanks around them; a cell that says nothing is left out.
 
     Parameters
     ----------
@@ -231,7 +227,7 @@ def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> lis
             reader = csv.DictReader(file)
             missing = [name for name in needed if name not in (reader.fieldnames or ())]
             rows = [
-                {name: text.strip() for name, text in row.items() if isinstance(text, str)} for row in reader
+                {name: text.strip() for name, text in row.items() if not is_absent(text)} for row in reader
             ]
     except (OSError, UnicodeDecodeError, csv.Error):
         raise LoadDataError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.storage import location
+from dp_powerflow.corpus.storage import in_time, location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, LoadDataError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -119,11 +119,12 @@ def make_ready(
 
 
 def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder) -> int:
-    """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing is written there.
+    """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing stays there.
 
     Raises
     ------
-    CorpusError : the output exists, cannot be made there, or would not fit on the disk.
+    CorpusError : the output exists, cannot be made there, or would not fit on the disk; or the store does
+        not answer.
     """
     release = inputs.config.release
     extras = mode.extras(structure, inputs.solar_on(structure))
@@ -136,9 +137,10 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
     per_day = layout.steps * layout.nodes * per_node
     target = location(release.output)
-    if not isinstance(target, Path):  # a store has no size, and asks for keys
-        return release.days * per_day
     writer = CorpusWriter(target, layout, release.id, extras)
+    if not isinstance(target, Path):  # a store has no size
+        in_time(writer.check_remote, target)
+        return release.days * per_day
     if writer.finished:
         return release.days * per_day
     if os.path.lexists(target):
