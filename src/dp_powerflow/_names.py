@@ -83,12 +83,12 @@ def refuse_unusable(name: str | os.PathLike[str], error: type[Exception]) -> Non
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of Unicode that a terminal obeys or does not show: controls, formats, surrogates, separators."""
 LONGEST_ID = 200
-_ABSENT = frozenset({"", "nan", "nat", "na", "n/a", "<na>", "#n/a", "none", "null"})
+_ABSENT = frozenset({"", "nan", "nat", "none", "null", "n/a", "<na>", "#n/a"})
 
 
 def is_absent(cell: object) -> bool:
     """Whether a cell of a table has no text, but at most what programs write where there is none."""
-    return not isinstance(cell, str) or cell.strip().casefold() in _ABSENT
+    return not isinstance(cell, str) or cell.strip() == "NA" or cell.strip().casefold() in _ABSENT
 
 
 def odd(names: Iterable[str]) -> int:

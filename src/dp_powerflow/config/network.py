@@ -49,7 +49,7 @@ class TrueNetwork(NetworkSection):
     mode: Literal["true-network"]
     bound: Literal["paper", "corrected", "full-support"]
     radius: Positive
-    calibration_days: Annotated[Count, Field(ge=20)] = 1000
+    calibration_days: Annotated[int, Field(ge=20, le=10_000_000)] = 1000
     line_change: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.01
     line_draws: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     require_evidence: bool = True

@@ -139,7 +139,7 @@ class LoadsSection(Section):
     floor_kw: Positive = 0.01
     most_export: Share = 0.01
     on_export: Literal["error", "floor"] = "error"
-    load_points: Annotated[Count, Field(ge=2)] = 1000
+    load_points: Annotated[int, Field(ge=2, le=10_000_000)] = 1000
     homes_only: bool = False
     days: Count = 365
     seed: int = 0
