@@ -100,7 +100,7 @@ def read_holidays(path: Path) -> frozenset[dt.date]:
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         raise ConfigError(f"the file of holidays {path} is not a text file that can be read") from None
     return frozenset(_date_of(line, path, number) for number, line in enumerate(lines, 1) if _words(line))
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from dp_powerflow.config.mistakes import Section
-from dp_powerflow.config.values import Count, Epsilon, Positive, Probability, TwinId
+from dp_powerflow.config.values import Count, Positive, Probability, TwinId
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.quantities import Protect, Protected
 from dp_powerflow.twin.design import TwinDesign
@@ -21,7 +21,7 @@ class NetworkSection(Section):
     """
 
     mode: str
-    epsilon: Epsilon
+    epsilon: Positive
     delta: Probability
 
     random_reactive: ClassVar[bool] = True

@@ -142,7 +142,7 @@ class LoadsSection(Section):
     load_points: Annotated[int, Field(ge=2, le=10_000_000)] = 1000
     homes_only: bool = False
     days: Count = 365
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
 
     rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day)
 

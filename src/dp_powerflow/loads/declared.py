@@ -229,7 +229,7 @@ def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> lis
             rows = [
                 {name: text.strip() for name, text in row.items() if not is_absent(text)} for row in reader
             ]
-    except (OSError, UnicodeDecodeError, csv.Error):
+    except (OSError, ValueError, csv.Error):
         raise LoadDataError(
             f"the service map {path} cannot be read; check the path and the encoding"
         ) from None
