@@ -255,7 +255,7 @@ def test_a_table_has_each_day_and_node_once(corpus: Corpus, days: Any, nodes: An
     for library in ("pandas", "xarray"):
         pytest.importorskip(library)
     for read in (corpus.to_pandas, corpus.to_xarray):
-        with pytest.raises(CorpusError, match="asked for twice"):
+        with pytest.raises(CorpusError, match="ask for none twice"):
             read(days, nodes)
 
 

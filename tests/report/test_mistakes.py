@@ -123,8 +123,8 @@ MISTAKES = [
     config("a twin id with a blank", "'twin-1' would do", network={"id": "twin 1"}),
     # ---- figures
     config("a negative epsilon", "greater than 0", model={"epsilon": -1}),
-    config("an epsilon without bounds", "between 0.0001 and 1e+06", model={"epsilon": 1e308}),
-    config("an epsilon of nothing", "between 0.0001 and 1e+06", model={"epsilon": 5e-324}),
+    config("an epsilon without bounds", "between 0.001 and 1e+06", model={"epsilon": 1e308}),
+    config("an epsilon of nothing", "between 0.001 and 1e+06", model={"epsilon": 5e-324}),
     config("a delta of nothing", "between 1e-30 and 1", model={"delta": 5e-324}),
     config("an epsilon of the network without bounds", "between 1e-30 and", network={"epsilon": 1e308}),
     config("a variance beyond all loads", "less than or equal to 100", model={"variance_floor": 1e3}),
@@ -162,7 +162,7 @@ MISTAKES = [
     config("two suns", "give one of the two", pv={"latitude": 50.0, "irradiance": "meters.csv"}),
     config(
         "the private state within the release",
-        "release.state must not be release.output",
+        "its state must not be its output",
         release={"state": "out/state"},
     ),
     config("meters without a path", "need a path", loads={"path": None}),
@@ -319,7 +319,9 @@ def test_the_folder_of_a_config_may_have_any_name_and_what_the_locale_lacks_is_s
     for utf8, code, says in (("1", 0, ""), ("0", 2, "set LC_ALL=C.UTF-8")):
         done = subprocess.run(
             [sys.executable, "-m", "dp_powerflow", "plan", "release.toml"],
-            **{"cwd": folder, "capture_output": True, "check": False},
+            cwd=folder,
+            capture_output=True,
+            check=False,
             env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": utf8, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         said = done.stderr.decode(errors="replace")

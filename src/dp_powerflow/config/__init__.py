@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError, model_validator
 
@@ -23,6 +23,7 @@ from dp_powerflow.config.network import Network as Network
 from dp_powerflow.config.network import NetworkSection as NetworkSection
 from dp_powerflow.config.network import TrueNetwork as TrueNetwork
 from dp_powerflow.config.network import TwinNetwork as TwinNetwork
+from dp_powerflow.config.sections import STATE_RULES as STATE_RULES
 from dp_powerflow.config.sections import CalendarSection as CalendarSection
 from dp_powerflow.config.sections import FeederSection as FeederSection
 from dp_powerflow.config.sections import LoadsSection as LoadsSection
@@ -40,6 +41,8 @@ from dp_powerflow.config.values import StorageUrl as StorageUrl
 from dp_powerflow.config.values import named_by as named_by
 from dp_powerflow.config.values import path_or_url as path_or_url
 from dp_powerflow.errors import ConfigError
+
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def _has_a_solver(config: Config) -> str | None:
@@ -276,14 +279,19 @@ def parse_config(raw: dict[str, Any], base: Path = Path(), *, files_must_exist: 
     ------
     ConfigError : all its mistakes at once.
     """
+    return _with_absolute_paths(checked(raw, Config, base if files_must_exist else None), base)
+
+
+def checked(raw: dict[str, Any], model: type[Checked], base: Path | None) -> Checked:
+    """A config of the given kind, whose files are there if a `base` is given; ConfigError of all mistakes."""
+    gone = () if base is None else tuple(absent_files(raw, base))
     try:
-        config = Config.model_validate(raw)
+        config = model.model_validate(raw)
     except ValidationError:
-        config = None
-    gone = tuple(absent_files(raw, base)) if files_must_exist else ()
-    if config is None or gone:
-        raise ConfigError(sentence_of(raw, Config, gone))
-    return _with_absolute_paths(config, base)
+        raise ConfigError(sentence_of(raw, model, gone)) from None
+    if gone:
+        raise ConfigError(sentence_of(raw, model, gone))
+    return config
 
 
 _FILES_READ = {

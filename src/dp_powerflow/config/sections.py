@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
@@ -310,22 +310,26 @@ class WeatherSection(Section):
     time_zone: TimeZone | None = None
 
 
-def _keeps_the_state_apart(release: ReleaseSection) -> str | None:
+def _keeps_the_state_apart(release: Any) -> str | None:
     output, state = release.output, Path(release.state)
     if isinstance(output, StorageUrl) or "://" in str(output):
         return None
     if Path(output) != state and Path(output) not in state.parents:
         return None
     return (
-        "release.state must not be release.output or lie within it, because the output is published and the "
-        "state never is; choose another directory"
+        "its state must not be its output or lie within it, because the output is published and the state "
+        "never is; choose another directory"
     )
 
 
-def _keeps_the_state_here(release: ReleaseSection) -> str | None:
+def _keeps_the_state_here(release: Any) -> str | None:
     if ":/" not in str(release.state):
         return None
-    return "release.state is private and cannot be a URL; name a directory of this machine"
+    return "its state is private and cannot be a URL; name a directory of this machine"
+
+
+STATE_RULES = (_keeps_the_state_apart, _keeps_the_state_here)
+"""Of a release, and of a fleet."""
 
 
 class ReleaseSection(Section):
@@ -367,7 +371,7 @@ class ReleaseSection(Section):
     unrelated_network: Reason = None
     insecure_seed: int | None = None
 
-    rules = (_keeps_the_state_apart, _keeps_the_state_here)
+    rules = STATE_RULES
 
 
 class PublicationSection(Section):

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule, refuse_unusable
 from dp_powerflow.almanac.calendar import YEARS
-from dp_powerflow.errors import LoadDataError, PrivacyError
-from dp_powerflow.loads.declared import zone
+from dp_powerflow.almanac.stamps import zone_of
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from dp_powerflow.privacy.ledger.records import Unrelated
 
@@ -88,10 +88,7 @@ Margins = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
 
 
 def _known_zone(name: str) -> str:
-    try:
-        zone(name)
-    except LoadDataError as error:
-        raise ValueError(str(error)) from None
+    zone_of(name, ValueError)
     return name
 
 

@@ -382,9 +382,7 @@ class Corpus:
         """Days and nodes that name the rows of a table, or an error where one is asked for twice."""
         wanted = self.day_numbers(days), self.node_numbers(nodes)
         if any(len(np.unique(numbers)) < len(numbers) for numbers in wanted):
-            raise CorpusError(
-                "a table has each day and node once; ask for none twice, or use corpus.voltages"
-            )
+            raise CorpusError("a table has each day and node once; ask for none twice, or use voltages")
         return wanted
 
 
@@ -393,10 +391,7 @@ def _positions(asked: Days | Nodes, count: int, what: str, ids: tuple[str, ...] 
     if asked is None:
         return np.arange(count)
     either = "positions or ids" if ids else "whole numbers"
-    unclear = CorpusError(
-        f"{what}s are given as a sequence of {either}, or as a mask of {count} times true or false; what was "
-        "given is none of these"
-    )
+    unclear = CorpusError(f"{what}s are a sequence of {either}, or a mask of {count} times true or false")
     if isinstance(asked, str | bytes | set | frozenset):  # of a set nobody knows the order
         raise unclear
     try:
@@ -407,9 +402,7 @@ def _positions(asked: Days | Nodes, count: int, what: str, ids: tuple[str, ...] 
     if masks and masks == len(given) == count:
         return np.flatnonzero(np.array(given, dtype=np.bool_))
     if masks:
-        raise CorpusError(
-            f"the corpus has {count} {what}s, and a mask says true or false of each; mend its length"
-        )
+        raise CorpusError(f"the corpus has {count} {what}s, and a mask says true or false of each; mend it")
     place = {name: k for k, name in enumerate(ids)}
     numbers = [place.get(item, -1) if ids and isinstance(item, str) else item for item in given]
     if not all(isinstance(k, int | np.integer) for k in numbers):

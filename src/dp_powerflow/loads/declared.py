@@ -14,12 +14,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow._names import is_absent, refuse_unusable
+from dp_powerflow.almanac.stamps import zone_of
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.export import FLOOR_KW, MOST_EXPORT
 from dp_powerflow.loads.history import refuse_alike, steps_per_day
@@ -128,12 +129,7 @@ class WideColumns:
 
 def zone(name: str) -> ZoneInfo:
     """The time zone of an IANA name."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise LoadDataError(
-            f"the time zone '{name}' is not in the IANA database; use a name such as 'Europe/Berlin' or 'UTC'"
-        ) from None
+    return zone_of(name, LoadDataError)
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

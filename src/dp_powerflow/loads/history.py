@@ -32,9 +32,7 @@ def refuse_alike(ids: Iterable[str], what: str) -> None:
     ids = tuple(ids)
     count, blank = alike(ids), sum(name != name.strip() or is_absent(name) for name in ids)
     if blank:
-        raise LoadDataError(
-            f"{blank} {what} have no id (empty, NaN, None, null) or blanks around it; correct them"
-        )
+        raise LoadDataError(f"{blank} {what} have no id (empty, NaN, None) or blanks around it; correct them")
     if count:
         raise LoadDataError(
             f"{count} {what} have ids that differ from another only in blanks, case or invisible characters; "

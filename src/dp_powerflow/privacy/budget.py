@@ -52,7 +52,7 @@ from dp_powerflow.errors import PrivacyError
 ADJACENCY = "replace-one, public number of load points"
 _SLACK = 1e-9  # relative; far above the error of the roots, far below what a guarantee is read to
 _LOSS_STEPS = 2**15  # of the composed epsilon: the grid of a mixed privacy-loss distribution
-LEAST_EPSILON, MOST_EPSILON, LEAST_DELTA = 1e-4, 1e6, 1e-30
+LEAST_EPSILON, MOST_EPSILON, LEAST_DELTA = 1e-3, 1e6, 1e-30
 """Of a budget: where conversions to ρ and back are accurate; also all that makes sense."""
 _MIN_MU, _MAX_MU = 1e-5, 1e3  # where the formula is accurate to `_SLACK`; also all that makes sense
 
