@@ -214,7 +214,7 @@ CASES = [
         "beyond the year 9999",
         f"{CALENDAR}:Calendar.starting",
         network=TWIN,
-        release={"first_day": "9999-12-31"},
+        release={"days": 3_000_000},
     ),
     # ---- evidence that is required and impossible
     own(

@@ -154,6 +154,7 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
         continues=config.release.continues_loads,
         release_id=config.model.reuse or config.release.id,
     )
+    refuse_unpaid_model(config, state, paid=loads.already_charged)
     network = preview_network(ledger, config, found.network, facts.dataset)
     whole = mode.charge(found.request_sha256)
     yearly = yearly_costs(
@@ -259,6 +260,24 @@ def _parsed(content: bytes, spread: tuple[float, float] | None) -> LoadModel:
     if isinstance(fitted, PublicSpread) and spread is None:
         return model.with_reactive(fitted.power_factor)
     return model
+
+
+def refuse_unpaid_model(config: Config, state: PrivateState, *, paid: bool) -> None:
+    """Refuse to reuse a load model that these customers never paid for, or that was never fitted."""
+    if config.model.reuse is None:
+        return
+    if not paid:
+        raise never_charged(config.model.reuse)
+    if kept_model(config, state) is None:
+        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
+
+
+def never_charged(reused: str) -> PrivacyError:
+    """What is wrong with the name of an earlier release or fleet that is not one of these customers."""
+    return PrivacyError(
+        f"model.reuse names '{reused}', which these customers were never charged for; name a release or "
+        "fleet of the same meter data, or remove the key to fit anew"
+    )
 
 
 def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
