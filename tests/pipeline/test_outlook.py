@@ -71,6 +71,17 @@ def test_predicted_errors_fall_with_customers_and_budget(
     assert by_budget == sorted(by_budget, reverse=True)
 
 
+def test_what_an_estimator_gets_wrong_without_noise_is_predicted_and_not_blamed_on_the_budget() -> None:
+    """Days that are normal in the log have too long a tail for homes, however many there are."""
+    facts = replace(
+        history_facts(history_of(np.ones((2, 14, 96))), FitOptions(BOUNDS), ONE.unit),
+        load_points_of_class=(("all", 10**7),),
+    )
+    *_, tail = stand_in_errors(facts, FitOptions(BOUNDS), ONE)
+    assert max(tail.by_spread) > tail.usual
+    assert not tail.too_large
+
+
 def test_the_energy_of_many_classes_is_known_better_than_the_smallest_of_them() -> None:
     mean, energy, _ = predicted(3000, FitOptions(BOUNDS), labels=3)
     assert energy.error < mean.error
@@ -97,4 +108,4 @@ def test_long_histories_with_weather_are_predicted_by_their_first_days(
     said: list[str] = []
     monkeypatch.setattr(outlook, "_PATIENCE", -1.0)
     assert len(stand_in_errors(facts, options, ONE, said.append)) == 3
-    assert said[-1] == "public stand-ins for the customers: 4 of 4 fits are made"
+    assert said[-1] == "public stand-ins for the customers: 6 of 6 fits are made"

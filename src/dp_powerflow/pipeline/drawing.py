@@ -17,7 +17,7 @@ from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.drawing import path_of, population_of
+from dp_powerflow.model.history.drawing import draw_population, path_of
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.sample import LoadSource, draw_node_classes
@@ -75,15 +75,8 @@ def _histories(
 ) -> LoadSource:
     """Customers who persist, through the days of the meters."""
     count, used = history.n_load_points, set(classes)
-    people = population_of(
-        model.histories,
-        model.sha256,
-        classes,
-        np.arange(count),
-        history.scale_kw if model.scaled else None,
-        np.zeros(count),
-        key,
-    )
+    scale_kw = history.scale_kw if model.scaled else None
+    people = draw_population(model, classes, np.arange(count), scale_kw, np.zeros(count), key)
     facts = None if model.origin is None else model.origin.facts.days
     assert facts is not None  # no model of histories is fitted without the facts of its days
     off, factor = path_of(

@@ -2,9 +2,9 @@
 
 Nothing here sees a meter. How wrong the loads are is found out with public stand-ins: simulated homes from a
 public seed, whose levels have the spread that homes of a place have. The estimator of the release is fitted
-to them again and again, with the noise that is due to the public number of customers, and customers are drawn
-from the model. The relative noise of an average goes with 1/(n·√ρ). So a few stand-ins with more of a budget
-have the noise of many.
+to them again and again, with the noise that is due to the public number of customers, and once without; and
+customers are drawn from each model. The relative noise of an average goes with 1/(n·√ρ). So a few stand-ins
+with more of a budget have the noise of many.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ RUNS = 12
 CUSTOMERS, DAYS = 200, 14
 """Stand-ins for a class, and the most days of each."""
 _SEED, _DELTA, _PATIENCE, _TAIL = 40, 1e-12, 2.0, 0.99
+_MANY = 10**9  # customers: noise plays no part
 _RHO = (1e-12, 1e6)  # budgets of stand-ins: beyond these nothing changes
 
 
@@ -106,21 +107,23 @@ def stand_in_errors(
     """
     classes = facts.load_points_of_class
     people = [(*_stand_ins(facts, options, name, place), n) for place in SPREADS for name, n in classes]
-    runs = RUNS if len(classes) == 1 else RUNS // 2
+    runs = 1 + (RUNS if len(classes) == 1 else RUNS // 2)  # the last one without noise
+    jobs = range(runs * len(people))
 
     def drawn(job: int) -> FloatArray:
         key, (history, own, n) = StreamKey.from_insecure_seed(job), people[job % len(people)]
-        model = fit(history, budget=_as_noisy(budget, n, facts.n_days, history), options=own, key=key)
+        count = n if job < jobs.stop - len(people) else _MANY
+        model = fit(history, budget=_as_noisy(budget, count, facts.n_days, history), options=own, key=key)
         return _figures(draw_customers(model, history, key))
 
     found, said = [], time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # how weak it is, these fits find out
-        for figures in in_order(drawn, range(runs * len(people))):
+        for figures in in_order(drawn, jobs):
             found.append(figures)
             if time.monotonic() - said > _PATIENCE:
                 said = time.monotonic()
-                say(f"public stand-ins for the customers: {len(found)} of {runs * len(people)} fits are made")
+                say(f"public stand-ins for the customers: {len(found)} of {len(jobs)} fits are made")
     kw = np.array(found).reshape(runs, len(SPREADS), len(classes), 2)
     real = np.array([_figures(history.load_kw) for history, *_ in people]).reshape(kw.shape[1:])
     count = np.array([n for _, n in classes])
@@ -139,12 +142,14 @@ def _figures(load_kw: FloatArray) -> FloatArray:
 
 
 def _error(what: str, off: FloatArray, usual: float) -> PredictedError:
-    """Of relative errors (run, spread). Runs are few, so the range is one of normal logs."""
-    rms, logs, runs = np.sqrt(np.mean(off * off, axis=0)), np.log1p(off), len(off)
+    """Of relative errors (run, spread), the last run without noise. Few runs: their logs count as normal."""
+    (*_, calm), off, runs = off, off[:-1], len(off) - 1
+    noise, rms = (np.sqrt(np.mean(part * part, axis=0)) for part in (off - calm, off))
+    logs = np.log1p(off)
     reach = stdtrit(runs - 1, 0.9) * np.sqrt(1 + 1 / runs) * np.std(logs, axis=0, ddof=1)
     low, high = np.expm1(logs.mean(axis=0) - reach), np.expm1(logs.mean(axis=0) + reach)
     between = float(low.min()), float(high.max())
-    return PredictedError(what, float(rms.max()), usual, between, tuple(rms.tolist()))
+    return PredictedError(what, float(noise.max()), usual, between, tuple(rms.tolist()))
 
 
 def _as_noisy(budget: Budget, n: int, n_days: int, stand_ins: LoadHistory) -> Budget:

@@ -100,11 +100,12 @@ class PredictedError:
     Attributes
     ----------
     what : the figure.
-    error : root mean square, relative to the figure or its usual size.
+    error : root mean square of what noise adds, relative to the figure or its usual size; the largest of all
+        spreads.
     usual : error from which on the model is of little use.
     between : where the error of eight in ten fits will lie, by fits to public stand-ins, however their levels
         spread; None of what no fit was made for.
-    by_spread : root mean square for every spread of the levels of stand-ins; `error` is the largest.
+    by_spread : root mean square of all that is wrong, for every spread of the levels of stand-ins.
     """
 
     what: str
