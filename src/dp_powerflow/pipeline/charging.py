@@ -50,7 +50,7 @@ def charge_loads(
     """
     config, state = inputs.config, inputs.state
     ledger, facts = open_ledger(state), mode.facts(inputs)
-    plan = with_charge(planned(inputs), facts, mode, state, ledger)
+    plan = with_charge(planned(inputs, say), facts, mode, state, ledger)
     for warning in plan.warnings:
         say(warning)
     loads = ledger.account(
