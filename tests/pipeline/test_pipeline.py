@@ -19,6 +19,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.sources import open_feeder, write_taps
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import conversation as pipeline
 from dp_powerflow.pipeline import inputs as assembly
@@ -386,8 +387,10 @@ def test_two_processes_cannot_make_the_same_release_at_once(tmp_path: Path) -> N
 
 def test_taps_solved_on_a_private_feeder_are_refused(tmp_path: Path, foreign_cases: Path) -> None:
     source = foreign_cases / "ieee13_dss" / "IEEE13Nodeckt.dss"
-    with pytest.raises(ConfigError, match=r"set feeder\.taps"):
-        run_release(small_config(tmp_path, feeder={"source": str(source)}), workers=1)
+    write_taps(tmp_path / "solved.csv", open_feeder(source).taps)
+    for taps in ({}, {"taps": "solved.csv"}):
+        with pytest.raises(ConfigError, match=r"is not: set feeder\.taps"):
+            run_release(small_config(tmp_path, feeder={"source": str(source)} | taps), workers=1)
 
 
 def test_meter_data_without_a_public_list_of_records_are_refused(tmp_path: Path) -> None:

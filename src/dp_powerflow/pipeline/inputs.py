@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from dp_powerflow.config import Config, LoadsSection
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
+from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL, TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.loads.checks import IngestResult
 from dp_powerflow.loads.clipping import count_clipped, refuse_many_clipped
@@ -340,11 +340,12 @@ def feeder_of(config: Config, state: PrivateState | None = None) -> Feeder:
 
 def require_declared_taps(config: Config, feeder: Feeder) -> None:
     """Refuse taps solved on a private network: they are a function of it (paper corrections 11, 17)."""
-    solved = feeder.taps_from == TAPS_SOLVED
+    solved = feeder.taps_from in (TAPS_SOLVED, TAPS_INTERNAL)
     if solved and config.feeder.source.lower() not in BUILT_IN:
         raise ConfigError(
-            "the feeder has regulators, whose taps a release on the true network takes as declared public: "
-            "write them with 'dp-powerflow inspect FEEDER --save-taps taps.csv' and set feeder.taps"
+            "the feeder has regulators, whose taps a release on the true network takes as declared public; "
+            "what 'dp-powerflow inspect' solves on it is not: set feeder.taps to a tap file whose first line "
+            f"is '# {TAPS_DECLARED}' and who set them, with taps that are known without the network"
         )
 
 
