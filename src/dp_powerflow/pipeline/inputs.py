@@ -33,6 +33,7 @@ from dp_powerflow.loads.simulate import (
     CustomerClass,
     simulate_load_history,
     simulated_services,
+    summed,
 )
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
@@ -224,13 +225,14 @@ def read_network(
 
 def _simulated(section: LoadsSection) -> LoadHistory:
     """Made-up customers of the config."""
-    return simulate_load_history(
-        section.load_points,
+    homes = simulate_load_history(
+        section.load_points * section.homes_per_point,
         n_days=section.days,
         step_minutes=section.step_minutes,
         seed=section.seed,
         classes=_classes_of(section),
     )
+    return summed(homes, section.homes_per_point)
 
 
 def _classes_of(section: LoadsSection) -> tuple[CustomerClass, ...]:
@@ -245,7 +247,10 @@ def declared_services(config: Config) -> Services | None:
     section = config.loads
     if section.kind == "simulated":
         labels, scale_kw = simulated_services(
-            section.load_points, seed=section.seed, classes=_classes_of(section)
+            section.load_points,
+            seed=section.seed,
+            classes=_classes_of(section),
+            customers=section.homes_per_point,
         )
         return Services((None,) * len(labels), labels, scale_kw, customers_of_loads(config))
     if section.kind == "opendss-shapes" or section.services is None:

@@ -37,6 +37,7 @@ kind = "simulated"            # simulated | long | wide | opendss-shapes
 step_minutes = 15
 load_points = 1000            # of simulated loads
 homes_only = false            # true: homes alone, else homes, shops and works
+# homes_per_point = 20        # with homes_only: homes behind a load point, which is their sum
 days = 120                    # of simulated loads
 seed = 0                      # of simulated loads
 
