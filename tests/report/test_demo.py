@@ -23,7 +23,7 @@ from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.demo.compare import Demo
-from dp_powerflow.report.demo.configs import PAPER_RAW, SEED, TWIN_RAW, as_toml, demo_config
+from dp_powerflow.report.demo.configs import PAPER_RAW, SEED, TAPS, TAPS_TEXT, TWIN_RAW, as_toml, demo_config
 from dp_powerflow.report.demo.sides import Fidelity
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 
@@ -193,6 +193,7 @@ def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
 
 def test_a_config_survives_its_file(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(as_toml(PAPER_RAW))
+    (tmp_path / TAPS).write_text(TAPS_TEXT)
     assert read_config(tmp_path / "a.toml") == demo_config(tmp_path, PAPER_RAW)
 
 

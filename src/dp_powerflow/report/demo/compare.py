@@ -19,11 +19,9 @@ import numpy as np
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.loads.simulate import summed
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.conversation import REPORT_FILE
-from dp_powerflow.pipeline.inputs import ReleaseInputs, meters_of, read_inputs
+from dp_powerflow.pipeline.inputs import Meters, ReleaseInputs, meters_of, read_inputs
 from dp_powerflow.pipeline.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits
 from dp_powerflow.pipeline.metered import metered_days
@@ -79,19 +77,17 @@ class Demo:
         return cls(folder, demo_config(folder), demo_config(folder, PAPER_RAW))
 
     @cached_property
-    def homes(self) -> LoadHistory:
-        """The simulated homes, which both releases and the comparison share."""
-        return meters_of(self.twin, None).history
-
-    def _history(self, config: Config) -> LoadHistory:
-        """The homes as the load points of a release."""
-        return summed(self.homes, config.loads.homes_per_point)
+    def meters(self) -> dict[str, Meters]:
+        """The simulated homes as the load points of each release, which the comparison takes too."""
+        return {config.release.id: meters_of(config, None) for config in (self.twin, self.paper)}
 
     def release(
         self, config: Config, say: Callable[[str], None], progress: Callable[[int, int], None]
     ) -> ReleaseResult:
         """Make one of the two."""
-        result = run_release(config, say=say, progress=progress, history=self._history(config))
+        result = run_release(
+            config, say=say, progress=progress, history=self.meters[config.release.id].history
+        )
         self.models[config.release.id] = result.model
         return result
 
@@ -100,7 +96,8 @@ class Demo:
         state = PrivateState.open(self.twin.release.state, insecure_seed=SEED)
         say("solving the simulated meters themselves")
         on_twin, on_true = (
-            read_inputs(own, state, history=self._history(own)) for own in (self.twin, self.paper)
+            read_inputs(own, state, history=self.meters[own.release.id].history)
+            for own in (self.twin, self.paper)
         )
         looks = self._look(on_twin), self._look(on_true)
         sides = self._twin_side(on_twin, looks[0]), self._paper_side(on_true, looks[1])
