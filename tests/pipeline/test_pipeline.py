@@ -34,7 +34,7 @@ from dp_powerflow.privacy.ledger import chain
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import certify_config
-from support.small import small_config, tree_hash
+from support.small import CORNERS, small_config, tree_hash
 
 
 def unrelated(account: str) -> dict[str, object]:
@@ -240,10 +240,6 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     residuals = [residual(np.delete(v, k, axis=1), v[:, k]) for k in range(v.shape[1])]
     assert np.median(residuals) > 1e-4
     assert np.count_nonzero(np.array(residuals) < 2e-5) == 4
-
-
-CORNERS = "dp_powerflow.pipeline.modes.true.refuse_unsolved_corners"
-"""Days of bound 'full-support' may pass the bounds that are solved beforehand; so these do."""
 
 
 def test_a_snapshot_without_solution_aborts_and_leaves_nothing(
