@@ -77,6 +77,12 @@ def _steps_fill_a_day(loads: LoadsSection) -> str | None:
     return f"{loads.step_minutes} min do not divide a day; set loads.step_minutes to 5, 10, 15, 30 or 60"
 
 
+def _sums_are_of_homes(loads: LoadsSection) -> str | None:
+    if loads.homes_per_point == 1 or loads.homes_only:
+        return None
+    return "loads.homes_per_point is about homes; set loads.homes_only = true, or leave it out"
+
+
 class LoadsSection(Section):
     """Where the meter data are, and the declared facts about them.
 
@@ -112,8 +118,9 @@ class LoadsSection(Section):
         `floor_kw` do not count.
     on_export : whether more of it stops the release, as with panels behind many meters, or what is fed in is
         dropped (`floor`), which the manifest states.
-    load_points : how many customers are simulated.
+    load_points : how many load points are simulated.
     homes_only : simulate homes, instead of homes, shops and works.
+    homes_per_point : homes behind a simulated load point, which is their sum; with `homes_only`.
     days : how many days are simulated.
     seed : of the simulated loads.
     """
@@ -141,10 +148,11 @@ class LoadsSection(Section):
     on_export: Literal["error", "floor"] = "error"
     load_points: Annotated[int, Field(ge=2, le=10_000_000)] = 1000
     homes_only: bool = False
+    homes_per_point: Count = 1
     days: Count = 365
     seed: Annotated[int, Field(ge=0)] = 0
 
-    rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day)
+    rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day, _sums_are_of_homes)
 
     @property
     def declared_days(self) -> int | None:
