@@ -8,11 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 
 import numpy as np
-from dss import DSSException
 
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, enabled_names, run
+from dp_powerflow.grid.opendss.engine import DSSException, DssOrigin, build_circuit, enabled_names, run
 from dp_powerflow.grid.opendss.generation import OTHER_SOURCES
 from dp_powerflow.grid.pandapower.engine import FEEDING, LEFT_OUT, require, third_party_warnings
 from dp_powerflow.grid.pandapower.reader import PandapowerOrigin

@@ -527,6 +527,9 @@ def _model_contradictions(facts: Facts) -> Iterator[str]:
         yield "The load model and the release disagree on whether the noise came from a seed."
     if model.n_steps != facts.layout.steps or model.n_steps * model.step_minutes != 24 * 60:
         yield "The steps of the corpus are not those of the load model's day."
+    problem = text.delta_problem(model.delta, model.n_load_points)
+    if problem is not None:
+        yield f"{problem[:1].upper()}{problem[1:]}."
     if model.spent_epsilon > model.epsilon * (1 + RELATIVE):
         yield "The queries cost more than the budget that was granted."
     if not all(
