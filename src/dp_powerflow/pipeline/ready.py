@@ -36,6 +36,7 @@ from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
+from dp_powerflow.powerflow.comparison import check_reading
 from dp_powerflow.privacy.state import PrivateState
 
 BYTES_PER_PHASOR = 5
@@ -106,6 +107,8 @@ def make_ready(
     size = check_room(mode, network, structure)
     feasibility = Feasibility()
     if state.read_internal(config.release.id, REQUEST_FILE) is None:  # what is paid for is finished
+        say("comparing the feeder with its file")
+        check_reading(network.feeder, config.feeder.accept_difference, acting=mode.acting)
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
     try:

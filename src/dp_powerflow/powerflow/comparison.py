@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from dss import DSSException
 
-from dp_powerflow.errors import DpPowerflowError, PowerFlowError
+from dp_powerflow.errors import DpPowerflowError, FeederError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, enabled_names, run
+from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, declared_voltages, enabled_names, run
 from dp_powerflow.grid.opendss.generation import OTHER_SOURCES
+from dp_powerflow.grid.operation import CONSTANT_POWER
 from dp_powerflow.grid.pandapower.engine import FEEDING, LEFT_OUT, require, third_party_warnings
 from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
@@ -24,6 +26,13 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 LEVELS: FloatArray = (np.array([2, 6, 10, 14, 16]) + 0.5) / PER_NOMINAL
 """Loads over nominal ones that are compared. They stand in the middle of rows of the solver's table of taps,
 which are found from neutral: without generation, a snapshot that starts there stays there."""
+OWN = 1.0
+"""Level of the file's own loads, which are not touched."""
+SAME_PU = 1e-5
+"""Largest difference from OpenDSS that needs no explanation [p.u.]."""
+_CHECKED: FloatArray = LEVELS[1:2]
+_PROTECTION = ("fuse", "recloser", "relay")
+_SHOWN = 3
 _ROUNDS = 300
 _TOLERANCES = (1e-10, 1e-6, 1e-4)
 _STILL, _ALMOST_STILL = 1e-8, 1e-4
@@ -47,6 +56,8 @@ class Comparison:
     same_states_pu : of the feeder as operated where the states are the same, None if they never are.
     frozen_pu : of the frozen frame, None if it was not compared.
     reversed : snapshots, of the feeder as operated, in which a reversible regulator worked backwards.
+    worst : nodes that are farthest apart, and by how much, where the controls here start from where those of
+        the other program rest: what is left is explained by nothing. None if it was not compared.
     """
 
     against: str
@@ -56,18 +67,85 @@ class Comparison:
     same_states_pu: float | None = None
     frozen_pu: float | None = None
     reversed: int = 0
+    worst: dict[str, float] | None = None
+
+    def refused(self, accepted: float | None = None) -> str | None:
+        """INTERNAL. Why a feeder is not the one of its OpenDSS file; None if it is.
+
+        Parameters
+        ----------
+        accepted : difference that is declared to be accepted [p.u.], if any.
+        """
+        if self.worst is None:
+            unknown = f"the feeder as read cannot be compared with OpenDSS on its file ({self.against})"
+            return None if accepted else f"{unknown}; mend that, or declare feeder.accept_difference"
+        far = {node: apart for node, apart in self.worst.items() if apart > max(accepted or 0.0, SAME_PU)}
+        if not far:
+            return None
+        largest = max(far.values())
+        power = f"{10.0 ** math.ceil(math.log10(largest)):.0e}" if math.isfinite(largest) else "1"
+        return (
+            f"the feeder as read is not the one that OpenDSS solves: voltages at {', '.join(far)} differ by "
+            f"up to {power} p.u., and nothing that is left out explains it; change what the file has there, "
+            f"or declare feeder.accept_difference = {power}, which the manifest states"
+        )
 
 
-def compare(feeder: Feeder) -> Comparison:
-    """Compare a feeder with OpenDSS, or pandapower, on the file that it was read from."""
+def compare(feeder: Feeder, levels: FloatArray = LEVELS) -> Comparison:
+    """Compare a feeder with OpenDSS, or pandapower, on the file that it was read from.
+
+    Parameters
+    ----------
+    levels : loads over nominal ones, beside the file's own loads.
+    """
     try:
         if isinstance(feeder.origin, DssOrigin):
-            return _with_opendss(feeder, feeder.origin)
+            return _with_opendss(feeder, feeder.origin, levels)
         if isinstance(feeder.origin, PandapowerOrigin):
             return _with_pandapower(feeder, feeder.origin)
     except DpPowerflowError as error:
         return Comparison(f"not measured: {error}")
     return Comparison("not measured: the feeder was read from no file")
+
+
+def check_reading(feeder: Feeder, accepted: float | None, *, acting: bool) -> None:
+    """Refuse a feeder whose solution is not that of OpenDSS on its own file.
+
+    The tests of this package compare the built-in feeders.
+
+    Parameters
+    ----------
+    accepted : difference that is declared to be accepted [p.u.], if any.
+    acting : whether its controls act; otherwise the frozen frame is compared, with every load of constant
+        power by its own connection.
+    """
+    if not isinstance(feeder.origin, DssOrigin) or feeder.origin.public:
+        return
+    found = compare(feeder, _CHECKED) if acting else _held_still(feeder)
+    refused = found.refused(accepted)
+    if refused is not None:
+        raise FeederError(refused)
+
+
+def _held_still(feeder: Feeder) -> Comparison:
+    """The frozen frame, its loads by their own connections, against OpenDSS at the same taps."""
+    if not isinstance(feeder.origin, DssOrigin):
+        return Comparison("not measured")
+    loads = tuple(replace(load, response=CONSTANT_POWER) for load in feeder.loads)
+    still = OperatedSolver(replace(feeder, operation=None, loads=loads), controls="frozen")
+    try:
+        theirs = declared_voltages(feeder)[feeder.energised]
+    except FeederError as error:
+        return Comparison(f"not measured: {error}")
+    ours = still.solve(feeder.nominal_load[None, :], nodes="all")
+    return Comparison("OpenDSS at the same taps", worst=_worst(feeder, ours.v, theirs[None, :]))
+
+
+def _worst(feeder: Feeder, ours: ComplexArray, theirs: ComplexArray) -> dict[str, float]:
+    """The nodes that are farthest apart in any snapshot; infinitely where there is no solution here."""
+    apart = np.nan_to_num(np.abs(ours - theirs).max(axis=0), nan=np.inf)
+    order = np.argsort(-apart, kind="stable")[:_SHOWN]
+    return {feeder.nodes[feeder.energised[k]]: float(apart[k]) for k in order}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +186,16 @@ _Row = tuple[float, float, ComplexArray, list[int], bool]
 # --- ours --------------------------------------------------------------------------------------------------
 def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison:
     operated, frozen = _operated(feeder, theirs), _frozen(feeder, theirs)
-    usable = theirs.settled & frozen.converged
+    settled = theirs.settled & ((theirs.levels != OWN) | (theirs.levels == OWN).all())
+    usable = settled & frozen.converged
+    worst = _resting(feeder, theirs) if operated is not None else _held_still(feeder).worst
     if operated is not None:
-        usable = theirs.settled & operated.converged
+        usable = settled & operated.converged
     if not usable.any():
-        return Comparison(f"not measured: no snapshot is solved here and by {against}")
+        return Comparison(f"not measured: no snapshot is solved here and by {against}", worst=worst)
     frozen_pu = _largest(frozen.v, theirs.v, usable & frozen.converged)
     if operated is None:
-        return Comparison(against, int(usable.sum()), frozen_pu=frozen_pu)
+        return Comparison(against, int(usable.sum()), frozen_pu=frozen_pu, worst=worst)
     states = np.concatenate([operated.taps, operated.capacitors], axis=1)
     same = usable & (states == theirs.states).all(axis=1)
     return Comparison(
@@ -126,7 +206,29 @@ def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison
         same_states_pu=_largest(operated.v, theirs.v, same),
         frozen_pu=frozen_pu,
         reversed=int(operated.reversed[usable].sum()),
+        worst=worst,
     )
+
+
+def _resting(feeder: Feeder, theirs: _Snapshots) -> dict[str, float] | None:
+    """The worst nodes where the controls here start from where those of the other program rest.
+
+    Where controls rest depends on where they start; at the same place both programs must agree that they do.
+    """
+    rows = np.flatnonzero(theirs.settled)
+    if not len(rows) or not isinstance(feeder.origin, DssOrigin):
+        return None
+    solver = OperatedSolver(feeder, controls="snapshot")
+    lit = _generation(feeder, theirs).by_system(np.arange(len(theirs.sun))) if theirs.sun.any() else None
+    found = [
+        solver.solve_from(
+            theirs.states[k],
+            theirs.levels[k : k + 1, None] * feeder.nominal_load,
+            None if lit is None or theirs.sun[k] == 0.0 else lit[k : k + 1],
+        )
+        for k in rows
+    ]
+    return _worst(feeder, np.concatenate(found), theirs.v[rows])
 
 
 def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> float | None:
@@ -165,18 +267,21 @@ def _generation(feeder: Feeder, theirs: _Snapshots) -> Generation:
 
 
 # --- OpenDSS -----------------------------------------------------------------------------------------------
-def _with_opendss(feeder: Feeder, origin: DssOrigin) -> Comparison:
+def _with_opendss(feeder: Feeder, origin: DssOrigin, chosen: FloatArray) -> Comparison:
     # A reversible regulator of the engine keeps its direction whatever is reset: a circuit for each level.
     alone = any(regulator.reverse for regulator in feeder.as_operated.regulators)
-    groups = [[level] for level in LEVELS.tolist()] if alone else [LEVELS.tolist()]
+    every = [OWN, *chosen.tolist()]
+    plain = not any("PV system" in words for words in feeder.as_operated.left_out)
+    sunny = bool(feeder.pv) and not alone and plain
+    groups = [[level] for level in every] if alone else [every]
     rows: list[_Row] = []
     for levels in groups:
         engine = _AsItIs(feeder, origin)
-        rows += engine.snapshots(levels, sunny=bool(feeder.pv) and not alone)
+        rows += engine.snapshots(levels, sunny=sunny)
     theirs = _Snapshots.of(rows)
-    sun = ", without generation of PV" + " and in full sun" * (not alone) if feeder.pv else ""
+    sun = ", without generation of PV" + " and in full sun" * sunny if feeder.pv else ""
     off = f", without {', '.join(engine.disabled)}" if engine.disabled else ""
-    loads = f"loads {LEVELS[0]:.2f} to {LEVELS[-1]:.2f} of nominal{sun}{off}"
+    loads = f"loads {chosen[0]:.2f} to {chosen[-1]:.2f} of nominal{sun}{off}"
     exact = f", exact to {engine.moves:.1g} p.u. itself" if engine.moves > _STILL else ""
     against = f"OpenDSS, the file's own models and controls from neutral, {loads}{exact}"
     return _differences(feeder, theirs, against)
@@ -197,7 +302,8 @@ class _AsItIs:
         self._engine = build_circuit(origin)
         self._circuit = self._engine.ActiveCircuit
         kept = {unit.name for unit in feeder.as_operated.generators}
-        found = {kind: enabled_names(self._engine, kind) for kind in (*OTHER_SOURCES, "storagecontroller")}
+        others = (*OTHER_SOURCES, "storagecontroller", *_PROTECTION)
+        found = {kind: enabled_names(self._engine, kind) for kind in others}
         units = enabled_names(self._engine, "generator")
         found["generator"] = [name for name in units if name not in kept]
         for kind, names in found.items():
@@ -206,7 +312,7 @@ class _AsItIs:
         self._solar = {kind: enabled_names(self._engine, kind) for kind in ("pvsystem", "invcontrol")}
         for name in self._solar["invcontrol"]:  # the engine stops 2.5 % off the curve unless told otherwise
             self._text(f'Edit "InvControl.{name}" VarChangeTolerance=1e-5 VoltageChangeTolerance=1e-6')
-        self._text(f"Set Mode=Snapshot MaxControlIter={_ROUNDS} MaxIterations=500 LoadMult=1")
+        self._text(f"Set Mode=Snapshot MaxControlIter={_ROUNDS} MaxIterations=500")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
 
     def snapshots(self, levels: Sequence[float], *, sunny: bool) -> list[_Row]:
@@ -237,6 +343,9 @@ class _AsItIs:
             circuit.SetActiveElement(f"capacitor.{bank.name}")
             element = circuit.ActiveCktElement
             (element.Close if bank.closed else element.Open)(1, 0)
+        if level == OWN:
+            return
+        self._text("Set LoadMult=1")
         for load in self._feeder.loads:
             circuit.Loads.idx = self._numbers[load.name]
             circuit.Loads.kW, circuit.Loads.kvar = level * load.kw, level * load.kvar
