@@ -33,6 +33,8 @@ SAME_PU = 1e-5
 _CHECKED: FloatArray = LEVELS[1:2]
 _PROTECTION = ("fuse", "recloser", "relay")
 _SHOWN = 3
+_JITTER = 10.0
+"""How often the engine's own unrest at a node may be found again in a difference there."""
 _ROUNDS = 300
 _TOLERANCES = (1e-10, 1e-6, 1e-4)
 _STILL, _ALMOST_STILL = 1e-8, 1e-4
@@ -100,7 +102,7 @@ def compare(feeder: Feeder, levels: FloatArray = LEVELS) -> Comparison:
     """
     try:
         if isinstance(feeder.origin, DssOrigin):
-            return _with_opendss(feeder, feeder.origin, levels)
+            return _differences(feeder, *_with_opendss(feeder, feeder.origin, levels))
         if isinstance(feeder.origin, PandapowerOrigin):
             return _with_pandapower(feeder, feeder.origin)
     except DpPowerflowError as error:
@@ -121,7 +123,12 @@ def check_reading(feeder: Feeder, accepted: float | None, *, acting: bool) -> No
     """
     if not isinstance(feeder.origin, DssOrigin) or feeder.origin.public:
         return
-    found = compare(feeder, _CHECKED) if acting else _held_still(feeder)
+    if acting:
+        theirs, against = _with_opendss(feeder, feeder.origin, _CHECKED)
+        solver = OperatedSolver(feeder, controls="snapshot")
+        found = Comparison(against, worst=_resting(feeder, theirs, solver))
+    else:
+        found = _held_still(feeder)
     refused = found.refused(accepted)
     if refused is not None:
         raise FeederError(refused)
@@ -141,9 +148,16 @@ def _held_still(feeder: Feeder) -> Comparison:
     return Comparison("OpenDSS at the same taps", worst=_worst(feeder, ours.v, theirs[None, :]))
 
 
-def _worst(feeder: Feeder, ours: ComplexArray, theirs: ComplexArray) -> dict[str, float]:
-    """The nodes that are farthest apart in any snapshot; infinitely where there is no solution here."""
-    apart = np.nan_to_num(np.abs(ours - theirs).max(axis=0), nan=np.inf)
+def _worst(
+    feeder: Feeder, ours: ComplexArray, theirs: ComplexArray, explained: FloatArray | float = 0.0
+) -> dict[str, float]:
+    """The nodes that are farthest apart in any snapshot; infinitely where there is no solution here.
+
+    Parameters
+    ----------
+    explained : part of the differences that needs no other explanation [p.u.].
+    """
+    apart = np.nan_to_num((np.abs(ours - theirs) - explained).max(axis=0), nan=np.inf)
     order = np.argsort(-apart, kind="stable")[:_SHOWN]
     return {feeder.nodes[feeder.energised[k]]: float(apart[k]) for k in order}
 
@@ -157,6 +171,7 @@ class _Snapshots:
     levels : (snapshot,) loads over nominal ones.
     sun : (snapshot,) irradiance of all PV systems, 1 at peak.
     v : complex (snapshot, node) [p.u.], NaN where it shows no voltage.
+    moves : (snapshot, node) change of a voltage when a solution is solved again [p.u.].
     states : (snapshot, control) taps, then capacitors.
     settled : (snapshot,) whether it found a solution and its controls came to rest.
     """
@@ -164,31 +179,35 @@ class _Snapshots:
     levels: FloatArray
     sun: FloatArray
     v: ComplexArray
+    moves: FloatArray
     states: IntArray
     settled: BoolArray
 
     @classmethod
     def of(cls, rows: Sequence[_Row]) -> _Snapshots:
-        """From rows of level, sun, voltages, states, and whether they settled."""
-        levels, sun, v, states, settled = zip(*rows, strict=True)
+        """From rows of level, sun, voltages and their moves, states, and whether they settled."""
+        levels, sun, v, moves, states, settled = zip(*rows, strict=True)
         return cls(
             np.array(levels),
             np.array(sun),
             np.array(v),
+            np.array(moves),
             np.array(states, dtype=np.int64).reshape(len(rows), -1),
             np.array(settled, dtype=np.bool_),
         )
 
 
-_Row = tuple[float, float, ComplexArray, list[int], bool]
+_Row = tuple[float, float, ComplexArray, FloatArray, list[int], bool]
 
 
 # --- ours --------------------------------------------------------------------------------------------------
 def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison:
-    operated, frozen = _operated(feeder, theirs), _frozen(feeder, theirs)
+    solver = None if feeder.as_operated.refused else OperatedSolver(feeder, controls="snapshot")
+    operated = None if solver is None else _operated(feeder, theirs, solver)
+    frozen = _frozen(feeder, theirs)
     settled = theirs.settled & ((theirs.levels != OWN) | (theirs.levels == OWN).all())
     usable = settled & frozen.converged
-    worst = _resting(feeder, theirs) if operated is not None else _held_still(feeder).worst
+    worst = _held_still(feeder).worst if solver is None else _resting(feeder, theirs, solver)
     if operated is not None:
         usable = settled & operated.converged
     if not usable.any():
@@ -210,15 +229,17 @@ def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison
     )
 
 
-def _resting(feeder: Feeder, theirs: _Snapshots) -> dict[str, float] | None:
+def _resting(feeder: Feeder, theirs: _Snapshots, solver: OperatedSolver) -> dict[str, float] | None:
     """The worst nodes where the controls here start from where those of the other program rest.
 
     Where controls rest depends on where they start; at the same place both programs must agree that they do.
+    Those of a reversible regulator, which has a direction beside its tap, are held there.
     """
     rows = np.flatnonzero(theirs.settled)
     if not len(rows) or not isinstance(feeder.origin, DssOrigin):
         return None
-    solver = OperatedSolver(feeder, controls="snapshot")
+    if any(regulator.reverse for regulator in feeder.as_operated.regulators):
+        solver = solver.on(feeder, controls="frozen")
     lit = _generation(feeder, theirs).by_system(np.arange(len(theirs.sun))) if theirs.sun.any() else None
     found = [
         solver.solve_from(
@@ -228,7 +249,7 @@ def _resting(feeder: Feeder, theirs: _Snapshots) -> dict[str, float] | None:
         )
         for k in rows
     ]
-    return _worst(feeder, np.concatenate(found), theirs.v[rows])
+    return _worst(feeder, np.concatenate(found), theirs.v[rows], _JITTER * theirs.moves[rows])
 
 
 def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> float | None:
@@ -237,11 +258,8 @@ def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> flo
     return float(seen.max()) if len(seen) else None
 
 
-def _operated(feeder: Feeder, theirs: _Snapshots) -> OperatedSolution | None:
-    """The feeder as operated; None where its file has a setting that is refused."""
-    if feeder.as_operated.refused:
-        return None
-    solver = OperatedSolver(feeder, controls="snapshot")
+def _operated(feeder: Feeder, theirs: _Snapshots, solver: OperatedSolver) -> OperatedSolution:
+    """The feeder as operated."""
     load = np.ascontiguousarray(theirs.levels[:, None] * feeder.nominal_load)
     dark = solver.solve(load, nodes="all")
     if not theirs.sun.any():
@@ -267,7 +285,7 @@ def _generation(feeder: Feeder, theirs: _Snapshots) -> Generation:
 
 
 # --- OpenDSS -----------------------------------------------------------------------------------------------
-def _with_opendss(feeder: Feeder, origin: DssOrigin, chosen: FloatArray) -> Comparison:
+def _with_opendss(feeder: Feeder, origin: DssOrigin, chosen: FloatArray) -> tuple[_Snapshots, str]:
     # A reversible regulator of the engine keeps its direction whatever is reset: a circuit for each level.
     alone = any(regulator.reverse for regulator in feeder.as_operated.regulators)
     every = [OWN, *chosen.tolist()]
@@ -284,7 +302,7 @@ def _with_opendss(feeder: Feeder, origin: DssOrigin, chosen: FloatArray) -> Comp
     loads = f"loads {chosen[0]:.2f} to {chosen[-1]:.2f} of nominal{sun}{off}"
     exact = f", exact to {engine.moves:.1g} p.u. itself" if engine.moves > _STILL else ""
     against = f"OpenDSS, the file's own models and controls from neutral, {loads}{exact}"
-    return _differences(feeder, theirs, against)
+    return theirs, against
 
 
 class _AsItIs:
@@ -350,8 +368,8 @@ class _AsItIs:
             circuit.Loads.idx = self._numbers[load.name]
             circuit.Loads.kW, circuit.Loads.kvar = level * load.kw, level * load.kvar
 
-    def _solved(self) -> tuple[ComplexArray, list[int], bool]:
-        """Voltages, states, and whether there is a solution with controls at rest.
+    def _solved(self) -> tuple[ComplexArray, FloatArray, list[int], bool]:
+        """Voltages, their moves, states, and whether there is a solution with controls at rest.
 
         Controls act only where the engine calls a solution converged, which at nodes that nothing feeds it
         may never do at a tight tolerance: then a wider one is tried, and the solution is made exact with the
@@ -370,11 +388,11 @@ class _AsItIs:
         before = self._voltages()
         solution.Solve()
         v = self._voltages()
-        moves = float(np.abs(v - before).max())
-        settled = settled and moves < _ALMOST_STILL
+        moves = np.abs(v - before)
+        settled = settled and float(moves.max()) < _ALMOST_STILL
         if settled:
-            self.moves = max(self.moves, moves)
-        return v, self._states(), settled
+            self.moves = max(self.moves, float(moves.max()))
+        return v, moves, self._states(), settled
 
     def _voltages(self) -> ComplexArray:
         feeder = self._feeder
@@ -429,7 +447,7 @@ def _with_pandapower(feeder: Feeder, origin: PandapowerOrigin) -> Comparison:
             middle = f"_{phase}" if phase else ""
             angle = np.deg2rad(row[f"va{middle}_degree"])
             v[feeder.node_index[node] + k] = row[f"vm{middle}_pu"] * np.exp(1j * angle)
-    theirs = _Snapshots(
-        np.ones(1), np.zeros(1), v[None, feeder.energised], np.zeros((1, 0), dtype=np.int64), np.ones(1, bool)
-    )
+    seen = v[None, feeder.energised]
+    none = np.zeros((1, 0), dtype=np.int64)
+    theirs = _Snapshots(np.ones(1), np.zeros(1), seen, np.zeros(seen.shape), none, np.ones(1, bool))
     return _differences(feeder, theirs, f"pandapower's {name}, nominal loads without generation")

@@ -103,15 +103,25 @@ STATED = {
 """Option of runs → its usual value, and what is said where the file has another one."""
 
 
-def use_of_option(option: str) -> str:
-    """What happens to an option of `Set` and `Solve`, in words."""
-    if option in HONOURED:
-        return "honoured"
+def _use(option: str) -> str:
     if option in LIMITED:
         return f"refused, but for {' and '.join(LIMITED[option])}" if LIMITED[option] else "refused"
     if option in STATED:
-        return f"left out; another than {STATED[option][0]} is stated: {STATED[option][1]}"
-    return "left out: it changes no solution"
+        return f"left out; any other than {STATED[option][0]} is stated: {STATED[option][1]}"
+    return "honoured" if option in HONOURED else "left out: of runs, reports and plots"
+
+
+USE_OF_OPTION = {option: _use(option) for option in _OPTIONS}
+"""Every option of `Set` and `Solve` → what happens to it, in words."""
+
+
+def table_of_options() -> str:
+    """`USE_OF_OPTION` in Markdown."""
+    of_use: dict[str, list[str]] = {}
+    for option, use in sorted(USE_OF_OPTION.items(), key=lambda item: (item[1], item[0])):
+        of_use.setdefault(use, []).append(f"`{option}`")
+    rows = (f"| {', '.join(options)} | {use} |" for use, options in of_use.items())
+    return "\n".join(["| options | what happens |", "|---|---|", *rows])
 
 
 _OBSERVERS = frozenset({"monitor", "energymeter", "sensor"})
@@ -291,15 +301,14 @@ class _Reader:
         self._add(_absolute(_without_traces(text), self._folder), place)
 
     def _options(self, verb: str, words: list[Word], place: str) -> None:
-        kept = []
+        kept, last = [], -1
         for word in words:
-            option = _matched(word.name, _OPTIONS) if word.name else None
-            if word.name and option is None:
+            option = _matched(word.name, _OPTIONS) if word.name else _OPTIONS[(last + 1) % len(_OPTIONS)]
+            if option is None:
                 raise FeederError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
+            last = _OPTIONS.index(option)  # a value without a name is that of the next option
             if option in ("type", "class", "object", "element"):
                 self._kind = ""  # of what comes next; whatever it is, all of it is looked at
-            if not word.name or option is None:
-                raise FeederError(f"{place}: '{word.value}' is a value without a name; write name=value")
             value = word.value.strip().lower()
             if option in LIMITED and not any(usual.startswith(value or "?") for usual in LIMITED[option]):
                 raise FeederError(
