@@ -198,3 +198,21 @@ CIRCUITS = os.environ.get("DP_POWERFLOW_CIRCUITS")
 def test_taps_of_ieee_8500_are_found() -> None:
     feeder = open_feeder(Path(str(CIRCUITS)) / "8500-Node" / "Master.dss")
     assert len(feeder.taps) == 12
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        SWITCH + " state=open action=close",
+        SWITCH + " normal=open state=closed",
+        SWITCH + " action=open lock=yes",
+        "New Load.q bus1=d phases=3 kv=12.47 kw=-100 kvar=5",
+        "New Load.q bus1=d phases=3 kv=12.47 kw=300 vminpu=1.1 vlowpu=1.05",
+        "New Fuse.f monitoredobj=line.sw ratedcurrent=1",  # it would blow, and is stated as left out
+    ],
+)
+def test_a_feeder_that_is_the_one_of_its_file_is_not_refused(tmp_path: Path, more: str) -> None:
+    feeder = open_feeder(write(tmp_path, more))
+    assert compare(feeder).refused() is None
+    for acting in (True, False):
+        check_reading(feeder, None, acting=acting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 
@@ -13,7 +13,14 @@ from dss import DSSException
 
 from dp_powerflow.errors import DpPowerflowError, FeederError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, declared_voltages, enabled_names, run
+from dp_powerflow.grid.opendss.engine import (
+    DssOrigin,
+    Properties,
+    build_circuit,
+    declared_voltages,
+    enabled_names,
+    run,
+)
 from dp_powerflow.grid.opendss.generation import OTHER_SOURCES
 from dp_powerflow.grid.operation import CONSTANT_POWER
 from dp_powerflow.grid.pandapower.engine import FEEDING, LEFT_OUT, require, third_party_warnings
@@ -204,10 +211,13 @@ _Row = tuple[float, float, ComplexArray, FloatArray, list[int], bool]
 def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison:
     solver = None if feeder.as_operated.refused else OperatedSolver(feeder, controls="snapshot")
     operated = None if solver is None else _operated(feeder, theirs, solver)
-    frozen = _frozen(feeder, theirs)
+    worst = _held_still(feeder).worst if solver is None else _resting(feeder, theirs, solver)
+    try:
+        frozen = _frozen(feeder, theirs)
+    except PowerFlowError as error:
+        return Comparison(f"not measured: {error}", worst=worst)
     settled = theirs.settled & ((theirs.levels != OWN) | (theirs.levels == OWN).all())
     usable = settled & frozen.converged
-    worst = _held_still(feeder).worst if solver is None else _resting(feeder, theirs, solver)
     if operated is not None:
         usable = settled & operated.converged
     if not usable.any():
@@ -326,12 +336,27 @@ class _AsItIs:
         found["generator"] = [name for name in units if name not in kept]
         for kind, names in found.items():
             self._switch("Disable", kind, names)
+        self._switched = list(self._settled_switches())
         self.disabled = [f"{len(names)} of class {kind}" for kind, names in found.items() if names]
         self._solar = {kind: enabled_names(self._engine, kind) for kind in ("pvsystem", "invcontrol")}
         for name in self._solar["invcontrol"]:  # the engine stops 2.5 % off the curve unless told otherwise
             self._text(f'Edit "InvControl.{name}" VarChangeTolerance=1e-5 VoltageChangeTolerance=1e-6')
         self._text(f"Set Mode=Snapshot MaxControlIter={_ROUNDS} MaxIterations=500")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
+
+    def _settled_switches(self) -> Iterator[str]:
+        """Commands that put switches where their controls have them: a reset moves them to their normal."""
+        controls = enabled_names(self._engine, "swtcontrol")
+        with suppress(DSSException):
+            if controls:
+                self._circuit.Solution.Solve()
+        for name in controls:
+            own = Properties(self._engine, "swtcontrol", name)
+            switch, terminal = own.text("switchedobj"), int(own.number("switchedterm"))
+            self._circuit.SetActiveElement(switch)
+            opened = self._circuit.ActiveCktElement.IsOpen(terminal, 0)
+            yield f'{"Open" if opened else "Close"} "{switch}" {terminal}'
+        self._switch("Disable", "swtcontrol", controls)
 
     def snapshots(self, levels: Sequence[float], *, sunny: bool) -> list[_Row]:
         """Every load level from neutral taps without PV; then, from there, in full sun if asked."""
@@ -352,6 +377,8 @@ class _AsItIs:
     def _begin(self, level: float) -> None:
         operation, circuit = self._feeder.as_operated, self._circuit
         self._text("Reset Controls")
+        for command in self._switched:
+            self._text(command)
         for regulator in operation.regulators:
             circuit.Transformers.Name, circuit.Transformers.Wdg = regulator.transformer, regulator.winding
             circuit.Transformers.Tap = 1.0

@@ -524,6 +524,7 @@ def declared_voltages(feeder: Feeder) -> ComplexArray:
         loads.Model = 1
         loads.Vminpu = 0.0
         loads.Vmaxpu = 10.0
+        run(engine, f'Edit "Load.{loads.Name}" Vlowpu=0', origin)
     for tolerance in (SOLVER_TOLERANCE, _ROUGH_TOLERANCE):  # windings that float are never that exact
         run(engine, f"Set Mode=Snapshot Tolerance={tolerance} MaxIterations=500", origin)
         if solve(engine, origin):
