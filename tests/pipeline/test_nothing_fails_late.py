@@ -187,6 +187,16 @@ CASES = [
         "different power factors",
         nodes={"power_factor_of_load": {"one": 0.9}},
     ),
+    own(
+        "INTERNAL: with the loads of some phases",
+        "pipeline.feasibility.verdict:refuse_unsolved_corners",
+        nodes={"scale_factor": 1000.0},
+    ),
+    taps(
+        "takes as declared public",
+        "# solved on the true network; INTERNAL\ntransformer,winding,tap\nreg,2,1.0\n",
+        "pipeline.inputs:require_declared_taps",
+    ),
     # ---- sun
     own("no PV system", "pipeline.inputs:_irradiance", pv={"irradiance": "sun.csv"}),
     sun("does not exist", DAY, f"{SUN}:read_irradiance", irradiance="gone.csv"),
@@ -231,7 +241,7 @@ CASES = [
         "beyond the year 9999",
         f"{CALENDAR}:Calendar.starting",
         network=TWIN,
-        release={"first_day": "9999-12-31"},
+        release={"days": 3_000_000},
     ),
     # ---- evidence that is required and impossible
     own(

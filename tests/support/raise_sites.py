@@ -140,6 +140,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.sources:read_taps": 3,
         "pipeline.feasibility.loads:refuse_endless": 1,
         "pipeline.feasibility.verdict:on_twins": 2,
+        "pipeline.feasibility.verdict:refuse_unsolved_corners": 1,
         "pipeline.fitting:refuse_short_history": 1,
         "pipeline.inputs:_check_file_curves": 1,
         "pipeline.inputs:_irradiance": 1,

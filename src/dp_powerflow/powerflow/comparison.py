@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from dss import DSSException
 
 from dp_powerflow.errors import DpPowerflowError, FeederError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import (
+    DSSException,
     DssOrigin,
     Properties,
     build_circuit,

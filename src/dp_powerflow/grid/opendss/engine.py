@@ -19,13 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dss import DSS, DSSException
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Tap
 from dp_powerflow.grid.opendss.script import PROTECTION, read_script
 from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import ComplexArray
+
+# Else, in a folder whose name the locale lacks, OpenDSS makes another one and moves there.
+_locale = os.environ.get("LC_ALL", "")
+os.environ["LC_ALL"] = "C.UTF-8"
+from dss import DSS  # noqa: E402
+from dss import DSSException as DSSException  # noqa: E402
+
+os.environ["LC_ALL"] = _locale
 
 Engine = Any
 """`dss.IDSS`; the package ships no usable types."""
