@@ -125,7 +125,7 @@ CASES = [
     feeder(
         HEAD
         + LOADS
-        + "New Load.rod bus1=x.3.5 phases=1 kv=2.4 kW=80\nNew Reactor.rod bus1=x.5 phases=1\n"
+        + "New Load.rod bus1=x.3.5 phases=1 kv=2.4 kW=80\nNew Reactor.rod bus1=x.5 phases=1 r=10 x=0\n"
         + TAIL,
         "powerflow.comparison:check_reading",
         "not the one that OpenDSS solves",
