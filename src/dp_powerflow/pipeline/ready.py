@@ -1,6 +1,7 @@
 """Everything that is asked before anything is spent, in one path that `plan` and `release` share.
 
-    state → feeder, sun, days, weather → controls → disk, permissions → power flow on public loads → meters
+    state → feeder, sun, days, weather → controls → disk, permissions → the feeder's own file
+          → power flow on public loads → meters
 
 What takes long comes last. Whatever `plan` would refuse, `release` refuses with the same sentence, before it
 touches the ledger.
@@ -38,6 +39,7 @@ from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.opened import release_at
 from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.receipts import committed, is_begun
+from dp_powerflow.powerflow.comparison import check_reading
 from dp_powerflow.privacy.state import PrivateState
 
 BYTES_PER_PHASOR = 5
@@ -105,6 +107,8 @@ def make_ready(
     size = check_room(mode, network, structure)
     feasibility = Feasibility()
     if not is_begun(state, config.release.id):  # what is paid for is finished
+        say("comparing the feeder with its file")
+        check_reading(network.feeder, config.feeder.accept_difference, acting=mode.acting)
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
     inputs = read_inputs(config, state, network=network, history=history, say=say)
