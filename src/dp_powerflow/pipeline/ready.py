@@ -127,8 +127,8 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     layout, extras, target = writer.layout, writer.extras, writer.target
     per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
     per_day = layout.steps * layout.nodes * per_node
-    if writer.remote is not None:  # a store has no size
-        in_time(partial(_check_store, writer, inputs.state), writer.remote.target)
+    if not isinstance(target, Path):  # a store has no size
+        in_time(partial(_check_store, writer, inputs.state), target)
         return release.days * per_day
     if is_made(writer, inputs.state):
         return release.days * per_day
