@@ -338,7 +338,8 @@ def _part_json(part: Part) -> dict[str, Any]:
 def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> bytes:
     """Training and test error against the epoch at every ε, as the bytes of an SVG or PNG file."""
     width = max(1.8 * len(parts) + 1.0, 7.0)
-    figure = new_figure((width, 4.0 + 0.15 * len(picture.columns)))
+    legend_columns = 2 if width > _TWO_COLUMNS else 1
+    figure = new_figure((width, 5.0 + 0.2 * len(picture.columns) / legend_columns))
     panels: Any = figure.subplots(2, len(parts), sharex=True, sharey="row", squeeze=False)
     colours = {NOISE_FREE: "0.25", DP_SGD: "C3"}
     free = ("C0", "C2", "C1", "C4", "C5", "C6", "C8", "C9", "C7")
@@ -364,7 +365,7 @@ def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> by
         lines.values(),
         lines.keys(),
         loc="outside lower center",
-        ncols=2 if width > _TWO_COLUMNS else 1,
+        ncols=legend_columns,
         fontsize=8,
         frameon=False,
     )

@@ -136,7 +136,7 @@ def draw_panel(axes: Any, drawn: list[Mark], numbers: Mapping[str, int]) -> dict
         edges.append(edges[-1] + len(group))
     for edge in edges[1:-1]:
         axes.axvline(edge, color="0.75", linewidth=0.8)
-    axes.set_xlim(0, max(edges[-1], 1))
+    axes.set_xlim(0, edges[-1] + 0.4)
     middles = [(low + high) / 2.0 for low, high in pairwise(edges)]
     axes.set_xticks(middles, [f"{epsilon:g}" for epsilon in groups], fontsize=8)
     return handles
