@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 """The public version, stated here alone. It is part of what is paid for and of released bytes, so it is the
 same for every commit up to the next version; `_version.py` adds the commit for people."""
 DRAWS = 2

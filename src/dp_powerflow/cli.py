@@ -407,7 +407,7 @@ def fidelity(
 ) -> None:
     """Compare a release with its true meters and feeder, and attack it (INTERNAL; spends nothing).
 
-    Do not choose settings by it: the look is recorded. Exit code 1 if an attack learned more than epsilon
+    Do not choose settings by it: no epsilon covers that. Exit code 1 if an attack learned more than epsilon
     allows.
 
     Example: `dp-powerflow fidelity release release.toml`
@@ -416,7 +416,7 @@ def fidelity(
     from dp_powerflow.fidelity.effort import FULL, QUICK
     from dp_powerflow.fidelity.measure import Watch
     from dp_powerflow.fidelity.of_release import fidelity_of_release
-    from dp_powerflow.fidelity.report import MARKING
+    from dp_powerflow.fidelity.report import LEAK, MARKING
     from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fidelity import render_fidelity
 
@@ -427,7 +427,7 @@ def fidelity(
     ):
         kept = fidelity_of_release(directory, opened, QUICK if quick else FULL, Watch(describe, advance))
     err.print(MARKING, style="bold red")
-    _say(kept.report.leak)
+    _say(LEAK)
     _show(render_fidelity(kept.report), as_json)
     alarms = kept.report.attacks.alarms
     for alarm in alarms:

@@ -60,7 +60,7 @@ def store() -> Iterator[Any]:
 
 
 def refused(**how: bool) -> None:
-    maker = Refused(None, (), Local(1), lambda _: None, None)  # type: ignore[arg-type]
+    maker = Refused(None, Local(1), lambda _: None, None)  # type: ignore[arg-type]
     with pytest.raises((CorpusError, PrivacyError)):
         next(maker.steps(**how))
 

@@ -11,12 +11,10 @@ import pytest
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.pipeline.inputs import NetworkInputs, frame_chunks, read_network
-from dp_powerflow.pipeline.manifest.facts import AccountFacts, make_statement
+from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
-from dp_powerflow.pipeline.manifest.old_twin import OldTwinPolicy, Spread
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.verify import UNCHECKED, verify_release
-from dp_powerflow.privacy.ledger.accounts import GdpCap, PureCost, Scope
+from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.ledger.twins import Composed
@@ -184,24 +182,6 @@ def test_a_copy_that_is_a_little_off_symmetry_has_the_frame_of_the_original() ->
 @pytest.fixture(scope="module")
 def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
     return Forger.of(make_release(tmp_path_factory.mktemp("made"), twin_config()).path)
-
-
-def test_a_release_of_this_version_in_a_mode_of_earlier_ones_is_not_intact(forger: Forger) -> None:
-    """Its sentences were all "as the program that made it says", nothing was unprotected: a release."""
-    facts = forger.opened.readable()[1]
-    policy = OldTwinPolicy(
-        "tw-1", Spread(resistance=0.2, reactance=0.2), 0.05, 4.0, 1e-6, "voltages", False, 0
-    )
-    account = AccountFacts(GdpCap(policy.mu, 1e-6, policy.neighbours), 1, {"mu_squared": policy.mu**2})
-    assert forger.found_of(facts) == set()
-    assert forger.found_of(replace(facts, policy=policy, network=account)) == {"manifest", "statement"}
-
-
-@pytest.mark.parametrize("mode", ["true", "twin"])
-def test_that_pages_of_an_earlier_version_were_not_checked_is_said_first(mode: str) -> None:
-    """A forger states an earlier version and writes any certificate; `verify` said so in its last line."""
-    report = verify_release(Path(__file__).parents[1] / "data" / "format2" / mode)
-    assert UNCHECKED in report.warnings
 
 
 def test_an_account_holds_no_more_costs_than_charges(forger: Forger) -> None:

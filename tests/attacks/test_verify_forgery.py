@@ -186,7 +186,6 @@ def test_a_forger_who_states_all_that_follows_gets_no_further(forger: Forger) ->
         "commitment_sha256",
         "versions",
         "declared.drawn",
-        "looked_at",
         "declared.load_power_factors",
         "declared.generation",
         "declared.solver",
@@ -213,7 +212,6 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     sun = DeclaredSun(2, True, "category A")
     yield "declared.generation", replace(facts, declared=replace(facts.declared, generation=sun))
     yield "declared.solver", replace(facts, declared=replace(facts.declared, solver="opendss"))
-    yield "looked_at", replace(facts, looked_at=("model.bounds",))
     yield "mended", replace(facts, mended=3, extras=replace(facts.extras, mended=True))
     scaled = replace(facts.declared, drawn=ScaledNodes(9.0))
     yield "declared.drawn", replace(facts, declared=scaled)

@@ -94,13 +94,6 @@ def test_verify_says_it(tmp_path: Path) -> None:
     assert json.loads(rendered.json_text)["warnings"][0].startswith(NO_PROTECTION)
 
 
-def test_of_a_release_of_version_0_1_0_it_is_said_too() -> None:
-    """Its manifest does not: `verify` finds it from the constants."""
-    report = verify_release(Path(__file__).parents[1] / "data" / "format2" / "true")
-    assert report.intact
-    assert report.warnings[0].startswith(f"{NO_PROTECTION}: epsilon* = 1000000 is above 10.")
-
-
 def test_neighbours_keep_every_digit_and_old_accounts_are_found(tmp_path: Path) -> None:
     """On the code of ffefb60 r = 1.2345678 and r = 1.2345712 were the same neighbours, r = 1.23457."""
     one, other = account_neighbours(1.2345678, 1.0), account_neighbours(1.2345712, 1.0)

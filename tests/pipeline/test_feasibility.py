@@ -20,7 +20,6 @@ from dp_powerflow.pipeline.feasibility.look import NO_LOAD, NOMINAL, UPPER, Corn
 from dp_powerflow.pipeline.feasibility.surrogates import LENGTH_KM, public_parameters
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import read_network
-from dp_powerflow.pipeline.looks import LOOKS_FILE, changed_settings, record_look
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import PlannedRelease
 from dp_powerflow.privacy.state import PrivateState
@@ -265,58 +264,6 @@ def test_without_load_the_network_itself_must_have_a_solution(
     monkeypatch.setattr("dp_powerflow.pipeline.feasibility.verdict.look_at", look)
     with pytest.raises(ConfigError, match="no power-flow solution without load"):
         mode.feasibility(network, structure)
-
-
-# ------------------------------------------------------------------------------------------------ looks
-
-
-def test_a_look_is_kept_and_settings_that_changed_after_it_are_found(tmp_path: Path) -> None:
-    config = config_in(tmp_path)
-    dpf.plan(config)
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    assert changed_settings(config, state) == ()
-    later = config_in(
-        tmp_path,
-        model={"bounds": [0.01, 3.0]},
-        nodes={"kw_per_customer": 4.0},
-        release={"id": "another", "output": "elsewhere"},
-        publication={"license": "CC-BY-4.0"},
-    )
-    assert changed_settings(later, state) == ("model.bounds", "nodes.kw_per_customer")
-
-
-def test_the_same_look_is_kept_once_and_holds_no_figure_of_the_data(tmp_path: Path) -> None:
-    config = config_in(tmp_path)
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    for _ in range(2):
-        record_look(config, state, "plan")
-    stored = json.loads(state.read_internal("r1", LOOKS_FILE) or b"")
-    assert len(stored["looks"]) == 1
-    assert set(stored["looks"][0]) == {"by", "settings"}
-    assert set(stored["looks"][0]["settings"]) == {*RAW, "pv", "calendar", "weather"}
-
-
-def test_another_mode_section_or_file_is_one_change(tmp_path: Path) -> None:
-    loads = tmp_path / "loads.csv"
-    loads.write_text("name,kw,kvar\n")
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    config = config_in(tmp_path, feeder={"source": "ieee13", "loads": "loads.csv"})
-    record_look(config, state, "plan")
-    loads.write_text("name,kw,kvar\none,1,1\n")
-    assert changed_settings(config, state) == ("feeder.loads",)
-    loads.write_text("name,kw,kvar\n")
-    sunny = config.model_copy(update={"pv": config_in(tmp_path, pv={"latitude": 40.0}).pv})
-    assert changed_settings(sunny, state) == ("pv",)
-    true = config_in(tmp_path, feeder={"source": "ieee13", "loads": "loads.csv"}, network=TRUE)
-    assert "network.mode" in changed_settings(true, state)
-    assert "network.epsilon" not in changed_settings(true, state)
-
-
-def test_a_damaged_record_of_looks_is_refused(tmp_path: Path) -> None:
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    state.write_internal("r1", LOOKS_FILE, b"{}")
-    with pytest.raises(PrivacyError, match="is damaged"):
-        changed_settings(config_in(tmp_path), state)
 
 
 # ---------------------------------------------------------------------------------- the true network, money

@@ -40,7 +40,6 @@ class Sides:
     true : the true feeder; words why it is not compared, where it is not.
     promise : what the release promises of the network, in words.
     design : PUBLIC. Of its twin; None on the true network.
-    recorded : whether it is recorded that somebody looks.
     """
 
     corpus: Corpus
@@ -49,7 +48,6 @@ class Sides:
     true: TrueSide | str
     promise: str
     design: TwinDesign | None
-    recorded: bool
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def measure(sides: Sides, effort: Effort, key: StreamKey, watch: Watch | None = 
         watch.say("solving the meters on the true feeder")
         network = compare_network(sides.corpus, sides.true, effort, on_split=watch.progress)
     attacks = _attacks(sides, effort, key, watch)
-    return FidelityReport(facts, customers, network, attacks, effort, sides.recorded)
+    return FidelityReport(facts, customers, network, attacks, effort)
 
 
 def check_meters(model: LoadModel, history: LoadHistory) -> None:

@@ -33,10 +33,10 @@ from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries, release_at
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
-from dp_powerflow.pipeline.manifest.model import QUALITY_FILE, canonical_json
+from dp_powerflow.pipeline.manifest.model import canonical_json
 
-OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE, QUALITY_FILE)
-"""What lies beside the feeders, written last; the last one is the page of earlier versions."""
+OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
+"""What lies beside the feeders, written last."""
 _REMOVED = ".removed"
 _PARTIAL = ".partial-"
 
@@ -144,11 +144,6 @@ class Shelf(ABC):
         with storing(self.place):
             put(self.place / PAGE_FILE, page)
             put(self.place / FLEET_FILE, content)
-            self._drop(QUALITY_FILE)
-
-    @abstractmethod
-    def _drop(self, name: str) -> None:
-        """Remove a file of the whole, if it is there."""
 
     @abstractmethod
     def _listed(self) -> set[str]:
@@ -268,10 +263,7 @@ class Folder(Shelf):
     def _write_nothing(self) -> None:
         with storing(self._place):
             for name in OF_THE_WHOLE:
-                self._drop(name)
-
-    def _drop(self, name: str) -> None:
-        (self._place / name).unlink(missing_ok=True)
+                (self._place / name).unlink(missing_ok=True)
 
 
 class Store(Shelf):
@@ -371,10 +363,7 @@ class Store(Shelf):
     def _write_nothing(self) -> None:
         with storing(self._place):
             for name in reversed(OF_THE_WHOLE):
-                self._drop(name)
-
-    def _drop(self, name: str) -> None:
-        (self._place / name).unlink()
+                (self._place / name).unlink()
 
 
 def _feeders(items: Iterable[str]) -> set[str]:

@@ -129,7 +129,7 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
         loads = _balances(ledger, of_loads, lambda charged: not own or charged == release_id)
         network = _balances(ledger, of_network, lambda charged: policy.is_paid_by(charged, release_id))
         for name, balances in (("loads", loads), ("network", network)):
-            stated = opened.stated["composition"][name]
+            stated = opened.raw["composition"][name]
             if not balances:
                 yield f"The ledger has no charge of this release, or of its twin, to the {name}."
             elif not any(AccountFacts.of(balance).entries() == stated for balance in balances):

@@ -138,11 +138,9 @@ class Maker:
     Attributes
     ----------
     ready : what it is made from; all checks are passed.
-    changed : settings that differ from those under which something INTERNAL was shown.
     """
 
     ready: Ready
-    changed: tuple[str, ...]
     engine: Runner
     say: Say
     progress: Progress | None
@@ -262,7 +260,6 @@ class Maker:
             absent=scene.network.absent,
             customers=scene.nodes.customers,
             mended=mended,
-            looked_at=self.changed,
             connections=self.mode.connections(self.inputs, scene.network, job.released, key),
         )
         self.say("looking at the corpus")

@@ -31,7 +31,6 @@ from dp_powerflow.pipeline.fitting import (
     fit_options_of,
 )
 from dp_powerflow.pipeline.inputs import ReleaseInputs, class_names
-from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.outlook import YearlyCost, yearly_costs
@@ -159,7 +158,6 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     yearly = yearly_costs(
         (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_for_later
     )
-    record_look(config, state, "plan")
     return PlannedRelease(
         mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
     )

@@ -18,7 +18,7 @@ from typing import Any
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import location
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import CorpusError, LoadDataError, PrivacyError
+from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory, MeterFacts, steps_per_day
 from dp_powerflow.pipeline.almanac import declared_days
@@ -32,7 +32,6 @@ from dp_powerflow.pipeline.inputs import (
     read_inputs,
     read_network,
 )
-from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
@@ -40,7 +39,6 @@ from dp_powerflow.privacy.state import PrivateState
 
 BYTES_PER_PHASOR = 5
 """Of a voltage in the files of a corpus; a power takes about as much."""
-REFUSED_METERS = "refused meter data"
 Say = Callable[[str], None]
 
 
@@ -83,8 +81,6 @@ def make_ready(
 ) -> Ready:
     """Read and check all that a release is made from; nothing is spent, and nothing is written.
 
-    But where meter data are refused, that somebody has seen why is kept in the private state: see `looks`.
-
     Parameters
     ----------
     history : PRIVATE. The meter data of the config, or their facts, if somebody has read them already.
@@ -108,11 +104,7 @@ def make_ready(
     if state.read_internal(config.release.id, REQUEST_FILE) is None:  # what is paid for is finished
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
-    try:
-        inputs = read_inputs(config, state, network=network, history=history, say=say)
-    except LoadDataError:
-        record_look(config, state, REFUSED_METERS)  # the sentence says what was found in the readings
-        raise
+    inputs = read_inputs(config, state, network=network, history=history, say=say)
     if declared is None:
         structure = mode.check(inputs)  # now that it is known which loads the meter data are of
     return Ready(inputs, mode, structure, feasibility, size)

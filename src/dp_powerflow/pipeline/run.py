@@ -30,7 +30,6 @@ from dp_powerflow.pipeline.charging import Charged, charge_loads, charge_network
 from dp_powerflow.pipeline.conversation import Ask, Conversation, Examined, Made, Maker, Paid, Solved
 from dp_powerflow.pipeline.fitting import MeterDays, budget_of, fit_options_of
 from dp_powerflow.pipeline.inputs import class_names
-from dp_powerflow.pipeline.looks import changed_settings
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import NetworkMode, Progress
 from dp_powerflow.pipeline.plan import Plan, kept_model
@@ -88,7 +87,7 @@ def run_release(
     with true_words(begun=begun), only_process(state.internal_directory(config.release.id)):
         ready = make_ready(config, state, history=history, say=say)
         owner = _Owner(ready, say)
-        maker = Maker(ready, changed_settings(config, state), engine, say, progress)
+        maker = Maker(ready, engine, say, progress)
         made = answered(maker.steps(), owner.answer)
         assert owner.model is not None
         return ReleaseResult(

@@ -131,13 +131,7 @@ def derivable_manifest(directory: Location, content: bytes) -> Manifest[Any]:
 
 def refuse_underivable(manifest: Manifest[Any]) -> None:
     """Refuse a release whose network is not a twin."""
-    policy = registered(manifest.guarantee.network.mode)
-    if policy.of_earlier_versions:
-        raise ReleaseError(
-            f"release '{manifest.release.id}' is of an earlier version, whose twin had other noise; derive "
-            "from a release of this version"
-        )
-    if not policy.derivable:
+    if not registered(manifest.guarantee.network.mode).derivable:
         raise PrivacyError(ON_THE_TRUE_NETWORK.format(id=manifest.release.id))
 
 

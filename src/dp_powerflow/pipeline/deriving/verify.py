@@ -42,7 +42,6 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
 )
 from dp_powerflow.pipeline.manifest.policy import Check, check, registered
-from dp_powerflow.pipeline.manifest.versions import in_this_version
 from dp_powerflow.pipeline.opened import MALFORMED, UNREADABLE, manifest_content, sha256_of
 from dp_powerflow.pipeline.release_checks import SEED, query_problems
 from dp_powerflow.pipeline.verify import VerifyReport, no_manifest, verify_release
@@ -243,7 +242,7 @@ def _check_source(opened: OpenedDerived) -> Check:
             yield f"{SOURCE_FILE} does not match its own SHA-256, so it was changed after the release."
         if source.release.id != manifest.source.id:
             yield f"{SOURCE_FILE} is of another release than the manifest says."
-        yield from query_problems(source, in_this_version(raw)["load_queries"])
+        yield from query_problems(source, raw["load_queries"])
         policy = registered(source.guarantee.network.mode)
         if not policy.derivable:
             yield "Its network is not a twin, and nothing may be derived from it."

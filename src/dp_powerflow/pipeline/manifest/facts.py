@@ -51,7 +51,6 @@ from dp_powerflow.pipeline.manifest.model import (
     SOLVERS,
     UNDECLARED,
     AccountSection,
-    GdpAccount,
     InstanceAccount,
     LoadsAccount,
     NetLoads,
@@ -62,8 +61,8 @@ from dp_powerflow.pipeline.manifest.model import (
     in_mode,
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
-from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, epsilon_to_rho, gdp_epsilon
-from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, TwinCap, fits
+from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, epsilon_to_rho
+from dp_powerflow.privacy.ledger.accounts import Cap, InstanceCap, LoadsCap, TwinCap, fits
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
 from dp_powerflow.privacy.ledger.twins import Composed
@@ -176,7 +175,7 @@ class AccountFacts:
     ----------
     cap : the most that may ever be spent.
     charges : spends so far, this one included.
-    spent : by quantity: rho; epsilon and delta; mu_squared; or the epsilon of the worst element of twins.
+    spent : by quantity: rho; epsilon and delta; or the epsilon of the worst element of twins.
     composed : of an account of twins, everything that touched the worst element; `spent` follows from it.
     """
 
@@ -207,9 +206,7 @@ class AccountFacts:
             if cap.delta == 0 and spent.mu_squared > 0:
                 raise ReleaseError("an account of twins with Gaussian noise is stated at delta 0")
             return cls._of_twins(cap, section.charges, spent.pure_epsilons, spent.mu_squared)
-        if isinstance(section, GdpAccount):
-            cap = GdpCap(section.cap.mu, section.cap.delta, Neighbours(section.unit))
-        elif isinstance(section, InstanceAccount):
+        if isinstance(section, InstanceAccount):
             cap = InstanceCap(section.cap.epsilon, section.cap.delta, Neighbours(section.unit))
         else:
             assert isinstance(section, LoadsAccount)
@@ -234,9 +231,7 @@ class AccountFacts:
         return {
             "charges": self.charges,
             "unit": str(cap.unit),
-            "cap": {"mu": cap.mu, "epsilon": gdp_epsilon(cap.mu, cap.delta), "delta": cap.delta}
-            if isinstance(cap, GdpCap)
-            else {"epsilon": cap.epsilon, "delta": cap.delta},
+            "cap": {"epsilon": cap.epsilon, "delta": cap.delta},
             "spent": dict(self.spent)
             if self.composed is None
             else {
@@ -254,7 +249,6 @@ class Facts:
     Attributes
     ----------
     mended : snapshots whose powers were lowered until they had a solution.
-    looked_at : settings that were changed after the data owner saw something INTERNAL.
     publication : what he declares of the publication.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
@@ -272,7 +266,6 @@ class Facts:
     commitment_sha256: str
     extras: ExtrasLayout = NOTHING
     mended: int = 0
-    looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
     connections: Connections | None = None
     publication: Publication = UNDECLARED
@@ -296,7 +289,6 @@ class ManifestInputs:
     extras : what the corpus holds beside its voltages.
     customers : that are drawn for all loads together; None if a node is one draw.
     mended : snapshots whose powers were lowered until they had a solution.
-    looked_at : settings that were changed after the data owner saw something INTERNAL.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
     """
@@ -314,7 +306,6 @@ class ManifestInputs:
     extras: ExtrasLayout = NOTHING
     customers: int | None = None
     mended: int = 0
-    looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
     connections: Connections | None = None
 
@@ -349,7 +340,6 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         commitment_sha256=inputs.commitment_sha256,
         extras=inputs.extras,
         mended=inputs.mended,
-        looked_at=inputs.looked_at,
         publication=Publication(**inputs.config.publication.model_dump(mode="json")),
         days=inputs.days,
         connections=inputs.connections,
@@ -402,7 +392,6 @@ def read_facts(
         commitment_sha256=statement.internal_report.sha256,
         extras=corpus.extras.layout,
         mended=corpus.extras.n_mended,
-        looked_at=tuple(statement.release.changed_after_internal_look),
         publication=statement.publication,
         days=corpus.days,
         connections=corpus.connections,
@@ -420,7 +409,6 @@ def assemble(facts: Facts) -> Statement[Any]:
                 "software": "dp-powerflow",
                 "insecure_seed": facts.insecure_seed,
                 "simulated_loads": facts.model.simulated,
-                "changed_after_internal_look": list(facts.looked_at),
                 "warnings": words.warnings,
             },
             "guarantee": {"loads": loads_guarantee(facts.model), "network": words.section},
@@ -541,18 +529,12 @@ def contradictions(facts: Facts) -> list[str]:
     return [
         *_model_contradictions(facts),
         *_account_contradictions(facts),
-        *_wrong_looks(facts),
         *wrong_extras(facts),
         *wrong_days(facts),
         *wrong_connections(facts),
         *wrong_histories(facts),
         *facts.policy.contradictions(facts),
     ]
-
-
-def _wrong_looks(facts: Facts) -> Iterator[str]:
-    if list(facts.looked_at) != sorted(set(facts.looked_at)):
-        yield "The settings that were changed after an internal look are not listed once each, in order."
 
 
 def _model_contradictions(facts: Facts) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`manifest.json` as a model: the machine-readable certificate of a release, format 6.
+"""`manifest.json` as a model: the machine-readable certificate of a release, format 7.
 
 It holds policy constants, declared-public inputs, the costs of the load queries and, of a twin, the guarantee
 that follows from its public noise; nothing that was computed from the network or from the meter data without
@@ -28,8 +28,10 @@ from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.pipeline.model_again import MODEL_FILE as MODEL_FILE
 
-FORMAT: Literal["dp-powerflow manifest, version 6"] = "dp-powerflow manifest, version 6"
+FORMAT: Literal["dp-powerflow manifest, version 7"] = "dp-powerflow manifest, version 7"
 """Fixes form and wording: any change of either is another version."""
+LAST_READER = "0.5.0"
+"""Last version of this program that reads manifests of earlier formats, 2 to 6."""
 MANIFEST_FILE = "manifest.json"
 CERTIFICATE_FILE = "certificate.html"
 CROISSANT_FILE = "croissant.json"
@@ -86,7 +88,6 @@ Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Sentence = Annotated[str, Field(min_length=1)]
-ConfigKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)?$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Version = Annotated[str, Field(pattern=r"^[0-9][A-Za-z0-9.+!-]*$")]
@@ -131,7 +132,6 @@ class Release(Section):
     software: Literal["dp-powerflow"]
     insecure_seed: bool
     simulated_loads: bool
-    changed_after_internal_look: list[ConfigKey]
     warnings: list[Sentence]
 
 
@@ -224,20 +224,6 @@ class Rho(Section):
     rho: Positive
 
 
-class MuSquared(Section):
-    """What adds up on an account of twins."""
-
-    mu_squared: Positive
-
-
-class MuCap(Section):
-    """The cap of an account of twins: a μ, also stated as (ε, δ)."""
-
-    mu: Positive
-    epsilon: Positive
-    delta: Probability
-
-
 class TwinTotal(Section):
     """The cap of an account of twins; delta is 0 if all its costs must be pure."""
 
@@ -283,13 +269,6 @@ class InstanceAccount(AccountSection):
     spent: EpsilonDelta
 
 
-class GdpAccount(AccountSection):
-    """A network's account in Gaussian differential privacy, of versions up to 0.2."""
-
-    cap: MuCap
-    spent: MuSquared
-
-
 class TwinAccount(AccountSection):
     """A network's account of twins, stated for the worst element."""
 
@@ -302,7 +281,7 @@ class Composition(Section):
 
     statement: Sentence
     loads: LoadsAccount
-    network: InstanceAccount | GdpAccount | TwinAccount
+    network: InstanceAccount | TwinAccount
 
 
 class LoadQuery(Section):
@@ -607,7 +586,7 @@ class InternalReport(Section):
 class Statement(Section, Generic[Network]):
     """All that a release says but for the hashes of its files; certificate and metadata are made from it."""
 
-    format: Literal["dp-powerflow manifest, version 6"]
+    format: Literal["dp-powerflow manifest, version 7"]
     release: Release
     guarantee: Guarantee[Network]
     composition: Composition

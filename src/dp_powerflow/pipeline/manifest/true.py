@@ -132,11 +132,6 @@ class TruePolicy(NetworkPolicy):
         stated = statement.guarantee.network
         return cls(**{field.name: getattr(stated, field.name) for field in fields(cls)})
 
-    @classmethod
-    def unknown_to_version_2(cls) -> dict[str, Any]:
-        """Version 2 did not say how weak a policy is, nor on which power base; r is read on 1 MVA."""
-        return {"base_mva": 1.0, "protection": AS_STATED, "weak_because": []}
-
     @property
     def full_support(self) -> bool:
         """Whether reactive load is drawn at random, so that a change of a line can be covered."""

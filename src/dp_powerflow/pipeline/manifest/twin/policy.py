@@ -145,16 +145,6 @@ class TwinPolicy(NetworkPolicy):
         present = [figure for figure in declared if figure not in self.absent]
         return PresenceSection(present=present, absent=list(self.absent))
 
-    @classmethod
-    def unknown_to_version_4(cls) -> dict[str, Any]:
-        """Every twin of version 4 was solved with fixed taps."""
-        return {"controls": "frozen"}
-
-    @classmethod
-    def unknown_to_version_5(cls) -> dict[str, Any]:
-        """No twin of version 5 published coordinates."""
-        return {"coordinates": "private"}
-
     @property
     def codes_known(self) -> bool:
         """Where lengths are protected, codes are declared public, or drawn; otherwise R and X hide them."""
