@@ -277,7 +277,7 @@ def test_nothing_of_a_figure_is_cut_off_although_a_quick_run_has_one_panel(
     picture: Picture, found: Recovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(report, "figure_bytes", lambda figure, form: drawn.append(figure) or b"")
+    monkeypatch.setattr(report, "figure_bytes", lambda figure, form: drawn.append(figure))
     curves = dict.fromkeys(
         [NOISE_FREE, *(column.label for column in picture.columns)], found.curves[NOISE_FREE]
     )

@@ -91,9 +91,10 @@ def empirical_law(data: Dataset) -> LoadLaw:
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
     data = open_dataset(options if options.config else replace(options, data=options.data or "oedi"))
-    floors, days, stem = FLOORS, options.calibration_days, "theorem"
+    days, stem = options.calibration_days, "theorem"
     if options.quick:
-        floors, days, stem = QUICK_FLOORS, min(days, QUICK_DAYS), "theorem-quick"
+        days, stem = min(days, QUICK_DAYS), "theorem-quick"
+    floors = QUICK_FLOORS if options.quick else FLOORS
     rows = run_theorem(data, floors=floors, calibration_days=days, progress=options.progress)
     text = to_markdown(data.words, rows)
     contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(to_json(rows), indent=1)}
