@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,8 @@ def test_a_line_renamed_in_two_steps_is_charged_for_what_was_drawn_before(owner:
     owner.draw(text)
     assert owner.draw(circuit(1.0)) == Scope()
     assert owner.spent == pytest.approx(1.0)
-    assert owner.draw(text.replace("Line.third", "Line.other")) == Scope()
+    renamed = owner.draw(text.replace("Line.third", "Line.other"))
+    assert renamed == Scope(joined=("line other", "line third"))
     assert owner.spent == pytest.approx(2.0)
 
 
@@ -100,6 +102,104 @@ def test_a_line_that_is_added_costs_itself_alone(owner: Owner) -> None:
     assert owner.draw(extended(circuit(1.0), THIRD.replace("0.7", "0.8"))) == Scope(replaced=("line third",))
     assert owner.spent == pytest.approx(2.0)
     owner.draw(extended(circuit(1.0), THIRD))  # as before, with the charge and the noise of before
+    assert owner.spent == pytest.approx(2.0)
+
+
+def with_second(*lines: tuple[str, str, str, float]) -> str:
+    """The circuit with other lines in place of the second."""
+    text = circuit(1.0)
+    start = text.index("New Line.second")
+    kept = text[:start] + text[text.index("\n", start) + 1 :]
+    made = (
+        f"New Line.{name} bus1={one} bus2={other} {LINE} length={km!r}\n" for name, one, other, km in lines
+    )
+    return extended(kept, "".join(made))
+
+
+def figures_of(owner: Owner, text: str) -> dict[str, dict[Any, int]]:
+    config = owner.config(text)
+    mode: Any = mode_of(config)
+    found = mode._elements(read_network(config, owner.state, 24))
+    return {element.name: dict(element.positions) for element in found}
+
+
+def worst_loss(owner: Owner, versions: list[Callable[[float], str]], km: float) -> float:
+    """Largest log likelihood ratio of all that was drawn: one line has `km`, or 5 % more, in every version.
+
+    An element is drawn anew where its figures are others; the noise of a pair has density exp(-max |n| / t).
+    """
+    (part,) = mode_of(owner.config(circuit(1.0))).section.design.parts.values()
+    total, drawn = 0.0, set[tuple[str, frozenset[Any]]]()
+    for version in versions:
+        one, other = (figures_of(owner, version(length)) for length in (km, 1.05 * km))
+        for name, positions in one.items():
+            if (name, frozenset(positions.items())) not in drawn:
+                drawn.add((name, frozenset(positions.items())))
+                total += max(abs(positions[key] - other[name][key]) for key in positions) / part.scale
+    return total
+
+
+def whole(km: float) -> str:
+    return with_second(("second", "a", "b", km))
+
+
+def tapped(km: float, first: str = "n1") -> str:
+    return with_second((first, "a", "t", 0.4 * km), ("n2", "t", "b", 0.6 * km))
+
+
+def in_three(km: float) -> str:
+    return with_second(("n1", "a", "t", 0.3 * km), ("n2", "t", "s", 0.4 * km), ("n3", "s", "b", 0.3 * km))
+
+
+def doubled(km: float) -> str:
+    return with_second(("n1", "a", "b", 0.9 * km), ("n2", "a", "b", 0.8 * km))
+
+
+def beside_another(km: float) -> str:
+    return with_second(("n1", "a", "t", km), ("n2", "t", "b", 0.7))
+
+
+SPLITS: dict[str, tuple[float, list[Callable[[float], str]]]] = {
+    "replaced": (2.0, [whole, lambda km: whole(km / 2)]),
+    "split by a tap": (3.0, [whole, lambda km: tapped(km, "second")]),
+    "split, both names new": (3.0, [whole, tapped]),
+    "split in three": (4.0, [whole, in_three]),
+    "doubled": (3.0, [whole, doubled]),
+    "replaced, then split": (4.0, [whole, lambda km: whole(km / 2), tapped]),
+    "merged": (2.0, [beside_another, lambda km: whole(km + 0.7)]),
+}
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_a_line_that_is_split_is_charged_as_often_as_its_figures_enter(owner: Owner, kind: str) -> None:
+    """A tap splits a line: both parts and the line are seen, log likelihood ratio 3.0; the account said 2."""
+    stated, versions = SPLITS[kind]
+    for version in versions:
+        owner.draw(version(1.5))
+    assert owner.spent == pytest.approx(stated)
+    assert worst_loss(owner, versions, 1.5) <= owner.spent
+
+
+def test_a_twin_under_another_id_counts_a_line_that_was_split_since_the_first(owner: Owner) -> None:
+    """The line in the first twin, both parts in the second: three times, as in two versions of one twin."""
+    owner.draw(whole(1.5), "t1")
+    owner.draw(tapped(1.5), "t2")
+    assert owner.spent == pytest.approx(3.0)
+    owner.draw(tapped(1.5), "t3")  # both parts once more
+    assert owner.spent == pytest.approx(5.0)
+
+
+def test_the_past_of_a_split_line_stays_with_its_parts(owner: Owner) -> None:
+    """Replaced, split under new names, one part replaced: the part has the charges of the line."""
+    for version in SPLITS["replaced, then split"][1]:
+        owner.draw(version(1.5))
+    owner.draw(with_second(("n1", "a", "t", 0.9), ("n2", "t", "b", 0.9)))
+    assert owner.spent == pytest.approx(5.0)
+
+
+def test_a_line_built_elsewhere_costs_itself_alone_though_another_was_replaced(owner: Owner) -> None:
+    owner.draw(circuit(1.0))
+    assert owner.draw(extended(circuit(1.1), THIRD)) == Scope(replaced=("line first",), added=("line third",))
     assert owner.spent == pytest.approx(2.0)
 
 

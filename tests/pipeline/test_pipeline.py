@@ -118,13 +118,21 @@ def test_a_file_is_hashed_when_it_is_written_and_read_only_if_an_earlier_run_wro
 
     monkeypatch.setattr("dp_powerflow.corpus.storage.file_hash", counted)
     config = small_config(tmp_path, release={"days": 400})
+    stages: list[Path] = []
+    prepare = CorpusWriter.prepare
+
+    def prepared(writer: CorpusWriter) -> None:
+        stages.append(writer.partial)
+        prepare(writer)
+
+    monkeypatch.setattr(CorpusWriter, "prepare", prepared)
     run_release(config, workers=1)
     assert read == []
     before = tree_hash(tmp_path / "out")
     parts = sorted((tmp_path / "out" / "data").iterdir())
     assert len(parts) > 2
-    (tmp_path / "out").rename(tmp_path / "out.partial-small")
-    (tmp_path / "out.partial-small" / "data" / parts[0].name).unlink()
+    (tmp_path / "out").rename(stages[0])
+    (stages[0] / "data" / parts[0].name).unlink()
     run_release(config, workers=1)
     assert sorted(read) == [part.name for part in parts[1:]]
     assert tree_hash(tmp_path / "out") == before

@@ -7,6 +7,7 @@ import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -73,7 +74,7 @@ def written(folder: Path, **asked: object) -> Written:
         "config": folder / "release.toml",
         "feeder": str(folder / "net.dss"),
         "meters": folder / "meters.csv",
-        "declared": DeclaredFormat(time_zone=BERLIN),
+        "declared": DeclaredFormat(time_zone=BERLIN, days=(FIRST, LAST)),
     }
     return set_up(SetupRequest(**{**request, **asked}))  # type: ignore[arg-type]
 
@@ -85,14 +86,15 @@ def run(*arguments: str | Path) -> Result:
 # ------------------------------------------------------------------------------------------------ facts
 
 
-def facts_of(path: Path, **declared: str) -> MeterFacts:
-    return meter_facts(path, DeclaredFormat(**{"time_zone": BERLIN, **declared}))  # type: ignore[arg-type]
+def facts_of(path: Path, **declared: Any) -> MeterFacts:
+    known = {"time_zone": BERLIN, "days": (FIRST, LAST), **declared}
+    return meter_facts(path, DeclaredFormat(**known))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize("label", ["start", "end"])
 @pytest.mark.parametrize("aware", [True, False], ids=["offset", "wall clock"])
-def test_stamps_tell_step_and_whole_days_through_a_clock_change(
+def test_stamps_tell_the_step_through_a_clock_change(
     tmp_path: Path, suffix: str, label: str, aware: bool
 ) -> None:
     path = meters(tmp_path, name=f"m.{suffix}", label=label, aware=aware)
@@ -139,6 +141,8 @@ def test_a_column_can_say_that_stamps_name_the_end(tmp_path: Path) -> None:
     [
         ("customer,time,value", {}, "give it with --unit"),
         ("customer,time,kwh", {"unit": "MWh"}, "--unit 'MWh' is not known"),
+        ("customer,time,kwh", {"days": None}, "--first-day 2024-01-01 --last-day 2024-12-31"),
+        ("customer,time,kwh", {"days": (LAST, FIRST)}, "--last-day is before --first-day"),
         ("customer,time,kwh", {"time_zone": None}, "give their time zone with --time-zone"),
         ("customer,time,kwh", {"time_zone": "Berlin"}, "not in the IANA database"),
         ("customer,time,kwh", {"interval_label": "middle"}, "--interval-label 'middle' is not known"),
@@ -149,7 +153,7 @@ def test_a_column_can_say_that_stamps_name_the_end(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_file_says_is_asked_for_in_one_sentence(
-    tmp_path: Path, header: str, declared: dict[str, str], says: str
+    tmp_path: Path, header: str, declared: dict[str, Any], says: str
 ) -> None:
     path = meters(tmp_path)
     path.write_text(path.read_text().replace("customer,time,kwh", header, 1))
@@ -161,7 +165,7 @@ def test_what_no_file_says_is_asked_for_in_one_sentence(
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = meters(tmp_path)
     path.write_text(path.read_text().replace("customer,time,kwh", "who,when,what", 1))
-    declared = DeclaredFormat("kWh", BERLIN, columns=Named("who", "when", "what"))
+    declared = DeclaredFormat("kWh", BERLIN, None, Named("who", "when", "what"), (FIRST, LAST))
     facts = meter_facts(path, declared)
     assert (facts.columns.customer, facts.columns.active) == ("who", "what")
     assert facts.unit == "kWh per interval"
@@ -284,6 +288,32 @@ def test_a_config_reads_back_and_its_inputs_fit(tmp_path: Path) -> None:
     inputs = read_inputs(config, state)
     assert inputs.readings.load_kw.shape == (len(NAMES), 5, 24)
     assert read_service_map(tmp_path / "release-services.csv").load_points == tuple(sorted(NAMES))
+
+
+OTHER_STAMPS: dict[str, Callable[[str], list[str]]] = {
+    "a day more at the end": lambda row: [row, row.replace("2024-04-02", "2024-04-03")],
+    "a day more at the beginning": lambda row: [row.replace("2024-03-29", "2024-03-28"), row],
+    "a day less": lambda row: [] if "2024-04-02" in row else [row],
+    "years away": lambda row: [row.replace("2024-", "1999-")],
+    "every five minutes": lambda row: [row.replace(":00:00", f":{k:02}:00") for k in range(0, 60, 5)],
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_STAMPS)
+def test_the_stamps_of_one_customer_do_not_change_the_config(tmp_path: Path, kind: str) -> None:
+    """The first and the last stamp of all decided the published days: 14 or 15, by one customer."""
+    texts = []
+    for folder, change in ((tmp_path / "one", lambda row: [row]), (tmp_path / "other", OTHER_STAMPS[kind])):
+        folder.mkdir()
+        circuit(folder)
+        path = meters(folder)
+        header, *rows = path.read_text().splitlines()
+        changed = [new for row in rows for new in (change(row) if row.startswith(NAMES[0]) else [row])]
+        path.write_text("\n".join([header, *changed]) + "\n")
+        made = written(folder)
+        assert made.services is not None
+        texts.append((made.config.read_text(), made.services.read_text()))
+    assert texts[0] == texts[1]
 
 
 def test_every_choice_has_a_comment(tmp_path: Path) -> None:
@@ -445,6 +475,7 @@ def test_the_written_config_is_planned_released_and_verified_without_an_edit(tmp
     made = run(
         *("init", file, "--feeder", tmp_path / "net.dss", "--meters", tmp_path / "meters.csv"),
         *("--time-zone", BERLIN, "--latitude", "52.5", "--days", "2", "--json"),
+        *("--first-day", "2024-03-24", "--last-day", "2024-04-04"),
     )
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["config"] == str(file)

@@ -63,6 +63,9 @@ TRUE: dict[str, Any] = {
 }
 
 
+OWN = "init new.toml --feeder net.dss --meters meters.csv --first-day 2024-01-01 --last-day 2024-01-04"
+
+
 @dataclass(frozen=True)
 class Mistake:
     """What somebody types, in a folder with which files, and what the answer must say.
@@ -176,12 +179,11 @@ MISTAKES = [
     typed("init for half of the data", "needs both --feeder and --meters", "init new.toml --feeder net.dss"),
     typed("init with a unit but no data", "add --feeder and --meters", "init new.toml --unit kW"),
     typed("init with a mode that there is not", "--mode is one of", "init new.toml --mode twin"),
-    typed("init without a unit", "give it with --unit", "init new.toml --feeder net.dss --meters meters.csv"),
+    typed("init without a unit", "give it with --unit", OWN),
     typed(
-        "init without a time zone",
-        "--time-zone",
-        "init new.toml --feeder net.dss --meters meters.csv --unit kW",
+        "init without days", "no stamp may decide them", "init new.toml --feeder net.dss --meters meters.csv"
     ),
+    typed("init without a time zone", "--time-zone", f"{OWN} --unit kW"),
     typed("verify what is no release", "give the directory of a release", "verify services.csv"),
     typed("a ledger that is not there", "there is no private state directory", "ledger nowhere"),
     typed("a cap of no account", "name the account", "ledger state --epsilon 4"),

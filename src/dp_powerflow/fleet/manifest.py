@@ -146,21 +146,6 @@ def feeders_at(place: Location) -> list[str]:
     return [name for item in items if (name := feeder_of(item)) is not None]
 
 
-def release_at(place: Location) -> str | None:
-    """Id of the release at a place, None if there is none."""
-    try:
-        content = (place / MANIFEST_FILE).read_bytes()
-    except OSError as error:
-        if isinstance(place, Path) or isinstance(error, FileNotFoundError):
-            return None
-        with loading(place):
-            raise
-    try:
-        return str(json_object(content)["release"]["id"])
-    except (RecursionError, *MALFORMED):
-        return None
-
-
 def fleet_manifest(
     fleet_id: str,
     models: str,

@@ -222,6 +222,14 @@ def read_network(
     return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 
 
+def network_again(config: Config, state: PrivateState, steps: int) -> NetworkInputs:
+    """The network side of a release that is made, with what is declared of the load points."""
+    services = declared_services(config)
+    if services is None:  # load shapes say which loads they are of only when they are read
+        services = Services.of(config, history_of(config, feeder_of(config, state)))
+    return read_network(config, state, steps, services)
+
+
 def _simulated(section: LoadsSection) -> LoadHistory:
     """Made-up customers of the config."""
     return simulate_load_history(

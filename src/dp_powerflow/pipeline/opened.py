@@ -88,6 +88,22 @@ def manifest_content(directory: Location) -> bytes:
         raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
 
 
+def release_at(place: Location) -> tuple[str, str] | None:
+    """Id of the release at a place and what it commits to, unchecked; None if there is none."""
+    try:
+        content = (place / MANIFEST_FILE).read_bytes()
+    except OSError as error:
+        if isinstance(place, Path) or isinstance(error, FileNotFoundError):
+            return None
+        with loading(place):
+            raise
+    try:
+        raw = json_object(content)
+        return str(raw["release"]["id"]), str(raw["internal_report"]["sha256"])
+    except (RecursionError, *MALFORMED):
+        return None
+
+
 def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
     """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
     return parsed_manifest(directory, manifest_content(directory))

@@ -32,6 +32,7 @@ from dp_powerflow.pipeline.fitting import (
 )
 from dp_powerflow.pipeline.inputs import ReleaseInputs, class_names
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
+from dp_powerflow.pipeline.manifest.policy import delta_problem
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.outlook import YearlyCost, yearly_costs
 from dp_powerflow.pipeline.ready import make_ready, open_state
@@ -194,6 +195,7 @@ def plan_release(
     inputs : keyed hash of everything else that decides the outcome (`ReleaseInputs.identity`).
     almanac : public holidays and weather of the days of the history; not needed for a model that is reused.
     """
+    refuse_large_delta(config.model.delta, len(history.node_of))
     asked, chosen = PlannedFit((), ()), None
     predicted: tuple[PredictedError, ...] = ()
     if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
@@ -202,7 +204,7 @@ def plan_release(
         chosen = chosen_estimator(config, history.n_days)
         asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac))
     rho = total_rho(asked.queries)
-    request = _request(config, inputs)
+    request = request_of(config, inputs)
     loads_cap = LoadsCap(
         config.release.epsilon_cap or config.model.epsilon, config.model.delta, budget_of(config).unit
     )
@@ -219,6 +221,13 @@ def plan_release(
         estimator=chosen,
         predicted=predicted,
     )
+
+
+def refuse_large_delta(delta: float, load_points: int) -> None:
+    """Refuse a δ that no release may state, before anything is spent (`delta_problem`)."""
+    problem = delta_problem(delta, load_points)
+    if problem is not None:
+        raise PrivacyError(f"{problem}; choose model.delta well below it; nothing was spent")
 
 
 def kept_model(config: Config, state: PrivateState) -> LoadModel | None:
@@ -340,7 +349,8 @@ def _planned_fit(
     return planned_queries(facts, options, budget), predicted
 
 
-def _request(config: Config, inputs: str) -> str:
+def request_of(config: Config, inputs: str) -> str:
+    """Hash of all that decides a release; `inputs` as of `plan_release`."""
     public = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST)
     content = {"config": public, "inputs": inputs, "version": __version__, "draws": DRAWS}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

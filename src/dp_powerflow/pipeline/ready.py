@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,16 @@ from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     ReleaseInputs,
+    Solar,
     check_declared,
     declared_services,
     read_inputs,
     read_network,
 )
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
+from dp_powerflow.pipeline.opened import release_at
 from dp_powerflow.pipeline.parts import layout_of
-from dp_powerflow.pipeline.receipts import REQUEST_FILE
+from dp_powerflow.pipeline.receipts import committed, is_begun
 from dp_powerflow.privacy.state import PrivateState
 
 BYTES_PER_PHASOR = 5
@@ -101,7 +103,7 @@ def make_ready(
     structure = mode.check(network)
     size = check_room(mode, network, structure)
     feasibility = Feasibility()
-    if state.read_internal(config.release.id, REQUEST_FILE) is None:  # what is paid for is finished
+    if not is_begun(state, config.release.id):  # what is paid for is finished
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
     inputs = read_inputs(config, state, network=network, history=history, say=say)
@@ -118,23 +120,19 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     CorpusError : the output exists, cannot be made there, or would not fit on the disk.
     """
     release = inputs.config.release
-    extras = mode.extras(structure, inputs.solar_on(structure))
-    layout = layout_of(
-        release.days,
-        steps_per_day(inputs.config.loads.step_minutes),
-        len(mode.released_nodes(structure)),
-        mode.drawn(structure),
-    )
+    steps = steps_per_day(inputs.config.loads.step_minutes)
+    writer = writer_of(mode, structure, inputs.solar_on(structure), steps)
+    layout, extras, target = writer.layout, writer.extras, writer.target
     per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
     per_day = layout.steps * layout.nodes * per_node
-    target = location(release.output)
-    if not isinstance(target, Path):  # a store has no size, and asks for keys
-        return release.days * per_day
-    writer = CorpusWriter(target, layout, release.id, extras)
-    if writer.finished:
+    if not isinstance(target, Path) or is_made(writer, inputs.state):  # a store has no size
         return release.days * per_day
     if os.path.lexists(target):
         raise CorpusError(f"{target} exists already; choose another directory or remove it first")
+    for stage in writer.stages():  # one, or it is refused once it is known which is one's own
+        if not is_begun(inputs.state, release.id):
+            writer.refuse_other_stages()
+        writer = replace(writer, stage=stage)
     place = _nearest(target.parent)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise CorpusError(
@@ -150,6 +148,25 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
             "days; nothing was spent"
         )
     return release.days * per_day
+
+
+def writer_of(mode: NetworkMode[Any], feeder: Feeder, solar: Solar, steps: int) -> CorpusWriter:
+    """Where the corpus of a release goes, and its shape.
+
+    Parameters
+    ----------
+    feeder : has the nodes, loads and controls of the network that is solved.
+    steps : of a day.
+    """
+    release = mode.config.release
+    layout = layout_of(release.days, steps, len(mode.released_nodes(feeder)), mode.drawn(feeder))
+    return CorpusWriter(location(release.output), layout, release.id, mode.extras(feeder, solar))
+
+
+def is_made(writer: CorpusWriter, state: PrivateState) -> bool:
+    """Whether this very release is finished: its manifest commits to the report that the state keeps."""
+    own = writer.release_id, committed(state, writer.release_id)
+    return writer.finished and release_at(writer.target) == own
 
 
 def _nearest(folder: Path) -> Path:

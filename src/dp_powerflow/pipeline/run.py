@@ -34,7 +34,7 @@ from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import NetworkMode, Progress
 from dp_powerflow.pipeline.plan import Plan, kept_model
 from dp_powerflow.pipeline.ready import Ready, Say, make_ready, open_state
-from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_derived_model
+from dp_powerflow.pipeline.receipts import is_begun, keep_derived_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -83,7 +83,7 @@ def run_release(
     engine = engine or engine_of(workers, None)
     engine.check()  # a cluster that does not answer is found out before anything is spent
     state = open_state(config)
-    begun = state.read_internal(config.release.id, REQUEST_FILE) is not None
+    begun = is_begun(state, config.release.id)
     with true_words(begun=begun), only_process(state.internal_directory(config.release.id)):
         ready = make_ready(config, state, history=history, say=say)
         owner = _Owner(ready, say)

@@ -199,6 +199,9 @@ def meter_format(world: World) -> Door:
     return Door((json.dumps({"fmt": fmt, "columns": columns}).encode(),), json_changed, enter, (SECRET,))
 
 
+READ = (dt.date(2024, 1, 1), dt.date(2024, 1, 6))
+
+
 def set_up_from(world: World) -> Door:
     """A meter file that `init` takes facts of format from."""
     folder = world.folder("init")
@@ -210,7 +213,7 @@ def set_up_from(world: World) -> Door:
         meters=folder / "meters.csv",
         services=None,
         taps=None,
-        declared=DeclaredFormat("kWh per interval", "Europe/Berlin", "start", Named(None, None, None)),
+        declared=DeclaredFormat("kWh per interval", "Europe/Berlin", "start", Named(None, None, None), READ),
         mode="twin-network",
         days=None,
         release_id=None,

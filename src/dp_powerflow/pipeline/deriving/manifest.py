@@ -116,7 +116,6 @@ class Study(Section):
     steps_per_day: Count
     nodes: Count
     loads: Count
-    customers: Annotated[int, Field(ge=0)] | None
     latitude_deg: Annotated[float, Field(ge=-90.0, le=90.0)]
     irradiance: Sentence
 

@@ -29,7 +29,7 @@ from dp_powerflow.pipeline.deriving.manifest import (
 from dp_powerflow.pipeline.deriving.opened import OpenedDerived, open_files
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.released import basis_of_release
-from dp_powerflow.pipeline.deriving.run import Watch, files_of
+from dp_powerflow.pipeline.deriving.run import Watch, files_of, software_versions
 from dp_powerflow.pipeline.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
@@ -153,8 +153,6 @@ def _bytes_that_differ(
 
 def _other_versions(manifest: DerivedManifest[Any]) -> str:
     """That other software computed it, which may write other bytes."""
-    from dp_powerflow.pipeline.manifest.facts import software_versions
-
     here = software_versions()
     others = [
         f"{name} {version}"
@@ -310,7 +308,7 @@ def _check_statement(opened: OpenedDerived) -> Check:
 
 
 def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> Iterator[str]:
-    """Entries on the study that contradict the release: its shape, customers and sun are stated there."""
+    """Entries on the study that contradict the release: its shape and sun are stated there."""
     study, data, declared = manifest.study, source.data, source.declared_public
     from_files = manifest.source.derived_from == FROM_FILES
     tables = data.network_tables
@@ -318,9 +316,6 @@ def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> 
         yield "number of steps or nodes"
     if study.days != (data.days if not from_files else 0 if tables is None else tables.days):
         yield "number of days"
-    counted = getattr(declared.node_scales, "customers", None)
-    if study.customers != (None if from_files else counted):
-        yield "number of customers"
     own_sun = not from_files and declared.generation is not None
     settings = StudySettings() if own_sun else StudySettings(latitude_deg=study.latitude_deg)
     if settings.latitude_deg != study.latitude_deg or (study.irradiance == in_words(settings)) is own_sun:

@@ -49,30 +49,10 @@ _HALF = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 """How JSON writes half of a surrogate pair."""
 RELATIVE = 1e-9
 """Figures that are computed again may differ by this share: other versions of scipy, other last digits."""
-PACKAGES = (
-    "dp-powerflow",
-    "dp-accounting",
-    "dss-python",
-    "jinja2",
-    "numba",
-    "numpy",
-    "pyarrow",
-    "pydantic",
-    "pyyaml",
-    "randomgen",
-    "scipy",
-)
-"""Whose versions the manifest names: what computed, drew, wrote or stated anything of the release."""
 
 
 class ReleaseError(DpPowerflowError):
     """A release cannot be described, or a directory is not a release."""
-
-
-def _all_packages(versions: dict[str, str]) -> dict[str, str]:
-    if versions.keys() != {"python", *PACKAGES}:
-        raise ValueError("names other packages than those that make a release")
-    return versions
 
 
 def _all_files(hashes: dict[str, str]) -> dict[str, str]:
@@ -91,11 +71,6 @@ Sentence = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Version = Annotated[str, Field(pattern=r"^[0-9][A-Za-z0-9.+!-]*$")]
-Software = Annotated[
-    dict[str, Version],
-    AfterValidator(_all_packages),
-    Field(json_schema_extra={"required": ["python", *PACKAGES]}),
-]
 FilePath = Annotated[
     str,
     Field(
@@ -115,6 +90,8 @@ Solver = Literal[
     "batched fixed point, the same bits on every x86-64 processor",
     "OpenDSS, whose last bits may differ between processors",
 ]
+Software = Literal["dp-powerflow 0.6.0"]
+"""What writes manifests of this form; a later version that does is added, so that no other can be named."""
 SOLVERS: Mapping[str, Solver] = dict(zip(("batch", "opendss"), get_args(Solver), strict=True))
 """What the manifest says of `release.solver`."""
 
@@ -129,7 +106,7 @@ class Release(Section):
     """Whose statement this is, and why it may not be a release at all."""
 
     id: ReleaseId
-    software: Literal["dp-powerflow"]
+    software: Software
     insecure_seed: bool
     simulated_loads: bool
     warnings: list[Sentence]
@@ -212,7 +189,7 @@ class Guarantee(Section, Generic[Network]):
 
 
 class EpsilonDelta(Section):
-    """A pair of sums, or of caps."""
+    """A pair of sums."""
 
     epsilon: Positive
     delta: Probability
@@ -222,13 +199,6 @@ class Rho(Section):
     """What adds up on the customers' account."""
 
     rho: Positive
-
-
-class TwinTotal(Section):
-    """The cap of an account of twins; delta is 0 if all its costs must be pure."""
-
-    epsilon: Positive
-    delta: Share
 
 
 class TwinSpent(Section):
@@ -249,7 +219,6 @@ class Promise(Section):
 class AccountSection(Section):
     """An account of the ledger just after the charge that paid for this release."""
 
-    charges: Count
     unit: Sentence
     promise: Promise
 
@@ -258,21 +227,18 @@ class LoadsAccount(AccountSection):
     """The customers' account."""
 
     unit: Unit
-    cap: EpsilonDelta
     spent: Rho
 
 
 class InstanceAccount(AccountSection):
     """A network's account of per-instance evidence."""
 
-    cap: EpsilonDelta
     spent: EpsilonDelta
 
 
 class TwinAccount(AccountSection):
     """A network's account of twins, stated for the worst element."""
 
-    cap: TwinTotal
     spent: TwinSpent
 
 
@@ -330,7 +296,6 @@ class NodeCustomers(Section):
     rule: ByCustomers
     kw_per_customer: Positive
     kw_per_customer_of_class: dict[str, Positive]
-    customers: Count
 
 
 class LoadClass(Section):
@@ -598,7 +563,6 @@ class Statement(Section, Generic[Network]):
     not_claimed: list[Sentence]
     data: Data
     publication: Publication
-    software: Software
     internal_report: InternalReport
 
 

@@ -281,6 +281,7 @@ if TYPE_CHECKING:
 LARGEST_EPSILON, LARGEST_DELTA = 10.0, 1e-3
 """Beyond these a promise protects a network from nothing that matters."""
 NO_PROTECTION: Literal["NO MEANINGFUL PROTECTION OF THE NETWORK"] = "NO MEANINGFUL PROTECTION OF THE NETWORK"
+NO_PROTECTION_OF_CUSTOMERS = "NO MEANINGFUL PROTECTION OF THE CUSTOMERS"
 DEFINITION = "(epsilon, delta)-differential privacy"
 LOADS_ACCOUNTING = (
     "exact discrete Gaussian noise on integer sums, rho = sensitivity^2 / (2 sigma^2) of zero-concentrated "
@@ -389,9 +390,31 @@ def public_sizes(facts: Facts) -> list[str]:
     return outcomes
 
 
+def delta_problem(delta: float, load_points: int) -> str | None:
+    """Why no release may state this δ of its customers; None if it may.
+
+    At δ = 1/n a release that publishes one load point whole, taken at random, would keep the promise. The
+    number n of load points is public: neighbours replace one and never add one.
+    """
+    if delta * load_points < 1.0:
+        return None
+    return (
+        f"delta = {all_digits(delta)} of the customers is not below one over the number of load points, "
+        f"{load_points}: publishing one of them whole would keep such a promise"
+    )
+
+
+def weak_delta(delta: float) -> list[str]:
+    """What certificate, manifest, `plan`, `release` and `verify` say of a large δ of the customers."""
+    if delta <= LARGEST_DELTA:
+        return []
+    limit = all_digits(LARGEST_DELTA)
+    return [f"{NO_PROTECTION_OF_CUSTOMERS}: delta = {all_digits(delta)} is above {limit}."]
+
+
 def warnings(facts: Facts) -> list[str]:
     """Why this may not be a release at all; shown before everything else."""
-    found = []
+    found = weak_delta(facts.model.delta)
     if facts.insecure_seed:
         found.append(
             "The noise came from an insecure seed, so anybody can take it off: nothing is protected. This is "
@@ -431,7 +454,7 @@ def attested_composition(facts: Facts, sign: str) -> str:
     """What the ledger says of this and earlier releases; `sign` goes between epsilon and its figure."""
     loads, network = facts.loads, facts.network
     return (
-        f"This and earlier releases, by the ledger: customers charged {loads.charges} times, epsilon at most "
-        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network charged "
-        f"{network.charges} times, {sign} {at_most(network.promise.epsilon)}."
+        f"This and earlier releases, by the ledger: customers, epsilon at most "
+        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network, {sign} "
+        f"{at_most(network.promise.epsilon)}."
     )

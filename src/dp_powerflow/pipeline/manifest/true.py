@@ -177,10 +177,10 @@ class TruePolicy(NetworkPolicy):
         )
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
-        if not isinstance(facts.network.cap, InstanceCap):
+        if not isinstance(facts.network.law, InstanceCap):
             yield "The account of the network is not that of releases on the true network."
             return
-        if facts.network.cap.unit != account_neighbours(self.radius, self.base_mva):
+        if facts.network.law.unit != account_neighbours(self.radius, self.base_mva):
             yield "The account of the network is about other neighbours than the policy."
         for name, own in (("epsilon", self.epsilon), ("delta", self.delta)):
             if not facts.network.holds(name, own):
