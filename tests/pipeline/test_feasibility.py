@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.config import Config, parse_config
-from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PrivacyError
+from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.pipeline.feasibility.look import NO_LOAD, NOMINAL, UPPER, Corner, Look, look_at
 from dp_powerflow.pipeline.feasibility.surrogates import LENGTH_KM, public_parameters
@@ -108,6 +108,7 @@ def test_stages_are_told_feeder_first_and_meters_last(tmp_path: Path) -> None:
     assert told == [
         "reading the feeder",
         "checking feeder, controls and sun",
+        "comparing the feeder with its file",
         "power flow on public loads",
         "reading the meter data",
     ]
@@ -280,6 +281,62 @@ def test_on_the_true_network_plan_states_what_is_known_of_a_refusal(tmp_path: Pa
     assert "with 95 % confidence at most 6.2 % of them" in internal_lines(found)[1]
     assert [year.network.epsilon for year in found.yearly] == pytest.approx([2.0, 10.0, 20.0])
     assert all(year.kept_network is None for year in found.yearly)
+
+
+PAPER = TRUE | {"bound": "paper", "calibration_days": 20, "require_evidence": False}
+SUNNY = """New PVSystem.roof bus1=y phases=3 kv=4.16 kva={kw} pmpp={kw} irradiance=1
+Set """
+
+
+@pytest.mark.parametrize("factor", [1.5, 1.0], ids=["all loads up", "two phases up, one phase low"])
+def test_loads_at_their_bounds_without_solution_are_refused_before_anything_is_spent(
+    tmp_path: Path, factor: float
+) -> None:
+    """The bounds end at 2, so at a factor of 1 a node may draw twice its nominal load.
+
+    With all loads there the feeder has a solution, with those of two phases alone it has none.
+    """
+    config = config_in(tmp_path, network=PAPER)
+    heavy = config.model_copy(update={"nodes": config.nodes.model_copy(update={"scale_factor": factor})})
+    said = []
+    for attempt in (dpf.plan, lambda asked: dpf.release(asked, workers=1)):
+        with pytest.raises(ConfigError, match=r"^INTERNAL: .* nothing was spent$") as caught:
+            attempt(heavy)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+    largest = float(said[0].split("nodes.scale_factor at which all have one is ")[1].split(",")[0])
+    assert 0.9 < largest < 1.0
+    nodes = config.nodes.model_copy(update={"scale_factor": 0.995 * largest})
+    dpf.release(config.model_copy(update={"nodes": nodes}), workers=1)
+    assert dpf.verify(tmp_path / "out").intact
+
+
+@pytest.mark.parametrize(("kw", "refused"), [(300, False), (300_000, True)])
+def test_pv_at_full_power_must_have_a_solution_before_anything_is_spent(
+    tmp_path: Path, kw: int, refused: bool
+) -> None:
+    circuit = CIRCUIT.format(length=0.5).replace("Set ", SUNNY.format(kw=kw), 1)
+    (tmp_path / "c.dss").write_text(circuit)
+    config = config_in(tmp_path, feeder={"source": "c.dss"}, network=PAPER, pv={"latitude": 40.0})
+    if not refused:
+        assert dpf.plan(config).affordable
+        return
+    with pytest.raises(ConfigError, match="nor have far lower loads"):
+        dpf.plan(config)
+
+
+def test_evidence_that_is_not_required_refuses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its days pass the bounds, so they may have no solution where every day of the release has one."""
+
+    def no_solution(*_: Any, **__: Any) -> Any:
+        raise PowerFlowError("power flow finds no solution")
+
+    monkeypatch.setattr("dp_powerflow.pipeline.modes.true.collect_evidence", no_solution)
+    dpf.release(config_in(tmp_path, network=TRUE | {"require_evidence": False}), workers=1)
+    assert dpf.verify(tmp_path / "out").intact
 
 
 @pytest.mark.parametrize("noise", [{}, {"noise": "gaussian", "delta": 1e-6}])

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dp_powerflow.cli import app
-from dp_powerflow.config import read_config
+from dp_powerflow.config import TrueNetwork, read_config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.loads.simulate import simulate_load_history
@@ -370,8 +370,11 @@ def test_on_the_true_network_customers_have_a_public_scale(tmp_path: Path) -> No
     assert config.model.use_scale
     scales = read_service_map(config.loads.services or "").scale_kw_of
     assert set(scales.values()) == {UNNAMED.kw_per_customer}
-    assert config.nodes.scale_factor == 0.1
+    assert config.model.bounds[1] * config.nodes.scale_factor == pytest.approx(1.0, abs=0.02)
+    assert isinstance(config.network, TrueNetwork)
+    assert (config.network.bound, config.network.radius) == ("paper", 1e-4)  # Algorithm 1 as printed
     assert "NOT differential privacy" in result.config.read_text()
+    assert '# bound = "full-support"' in result.config.read_text()
     assert any("not differential privacy" in note for note in result.notes)
 
 
@@ -382,7 +385,7 @@ def test_declared_scales_set_the_scale_of_a_node_on_the_true_network(tmp_path: P
         tmp_path, "customer,load_point,scale_kw", lambda k, name: f"{name},p{k},{10 + 2 * (k % 3)}"
     )
     config = read_config(written(tmp_path, services=path, mode="true-network").config)
-    assert config.nodes.scale_factor == 0.6  # a tenth of 12 kW over 2 kW
+    assert config.nodes.scale_factor == 2.0  # the upper bound of a node is its nominal load
     assert config.model.bounds == (0.004167, 0.5)
 
 
@@ -456,9 +459,12 @@ def test_a_wrong_request_is_one_sentence(tmp_path: Path, asked: dict[str, object
 
 
 @pytest.mark.slow
-def test_the_written_config_is_planned_released_and_verified_without_an_edit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "more"), [("twin-network", REGULATOR), ("true-network", "")])
+def test_the_written_config_is_planned_released_and_verified_without_an_edit(
+    tmp_path: Path, mode: str, more: str
+) -> None:
     """Meters with gaps, zeros, negatives, duplicates and a clock change; regulators, PV and an island."""
-    circuit(tmp_path, more=ROOF + ISLAND + REGULATOR)
+    circuit(tmp_path, more=ROOF + ISLAND + more)
     simulated = simulate_load_history(120, n_days=12, step_minutes=60, seed=3)
     homes = [k for k, label in enumerate(simulated.class_label) if label == "residential"][:80]
     history = simulated.load_kw[homes]
@@ -474,7 +480,7 @@ def test_the_written_config_is_planned_released_and_verified_without_an_edit(tmp
     file = tmp_path / "release.toml"
     made = run(
         *("init", file, "--feeder", tmp_path / "net.dss", "--meters", tmp_path / "meters.csv"),
-        *("--time-zone", BERLIN, "--latitude", "52.5", "--days", "2", "--json"),
+        *("--time-zone", BERLIN, "--latitude", "52.5", "--days", "2", "--json", "--mode", mode),
         *("--first-day", "2024-03-24", "--last-day", "2024-04-04"),
     )
     assert made.exit_code == 0, made.output

@@ -90,8 +90,27 @@ class RemoteStage:
         with loading(self.target):
             return self.marker.read_bytes() if self.marker.exists() else None
 
+    def check(self, *, begun: bool) -> None:
+        """Refuse a place that is taken, or where no object can be put and removed; nothing stays.
+
+        Parameters
+        ----------
+        begun : as of `reserve`.
+        """
+        if not (begun and self._held()):
+            self._refuse_taken()
+        probe = self.target.with_name(f"{self.target.name}.probe-{self.release_id}")
+        with storing(self.target):
+            probe.write_bytes(b"")
+            probe.unlink()
+
     def _take(self, content: bytes) -> None:
         """Mark a place where nothing lies; CorpusError if it is not free."""
+        self._refuse_taken()
+        with storing(self.target):
+            self.marker.write_bytes(content)
+
+    def _refuse_taken(self) -> None:
         split = urlsplit(self.target.url)
         if not split.path.strip("/") and split.scheme != "memory":
             raise CorpusError(f"{self.target} is a whole bucket; name a folder in it, such as …/release")
@@ -102,8 +121,6 @@ class RemoteStage:
             raise foreign_stage(f"{self.marker} and all below {self.target}")
         if taken:
             raise CorpusError(f"{self.target} exists already; choose another URL or remove it first")
-        with storing(self.target):
-            self.marker.write_bytes(content)
 
     def names(self) -> dict[str, str]:
         """Names of the objects and their versions."""

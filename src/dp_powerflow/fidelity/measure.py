@@ -13,7 +13,7 @@ from dp_powerflow.fidelity.attacks.design import design_of
 from dp_powerflow.fidelity.attacks.lines import attack_line
 from dp_powerflow.fidelity.attacks.membership import attack_membership
 from dp_powerflow.fidelity.attacks.planted import attack_planted
-from dp_powerflow.fidelity.drawing import draw_customers, quantum_of, some_customers
+from dp_powerflow.fidelity.drawing import quantum_of, some_customers
 from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.metrics import FEWEST_DAYS, HOURS, Setting
 from dp_powerflow.fidelity.network import NetworkComparison, TrueSide, compare_network
@@ -21,6 +21,7 @@ from dp_powerflow.fidelity.report import Attacks, Facts, FidelityReport
 from dp_powerflow.fidelity.splits import CustomerComparison, compare_customers
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign
 

@@ -46,7 +46,7 @@ from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import Plan, plan_release, refuse_large_delta
+from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -215,10 +215,7 @@ def charge_customers(
         return account, spend
     for earlier in ledger.spends(account, release_id=config.model.reuse):
         return account, earlier
-    raise PrivacyError(
-        f"model.reuse names '{config.model.reuse}', which these customers were never charged for; name a "
-        "fleet or release of the same meter data, or remove the key to fit anew"
-    )
+    raise never_charged(config.model.reuse)
 
 
 def keep_shared_model(

@@ -1,6 +1,7 @@
 """Everything that is asked before anything is spent, in one path that `plan` and `release` share.
 
-    state → feeder, sun, days, weather → controls → disk, permissions → power flow on public loads → meters
+    state → feeder, sun, days, weather → controls → disk, permissions → the feeder's own file
+          → power flow on public loads → meters
 
 What takes long comes last. Whatever `plan` would refuse, `release` refuses with the same sentence, before it
 touches the ledger.
@@ -12,11 +13,12 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.storage import location
+from dp_powerflow.corpus.storage import RemotePath, in_time, location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -37,6 +39,7 @@ from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.opened import release_at
 from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.receipts import committed, is_begun
+from dp_powerflow.powerflow.comparison import check_reading
 from dp_powerflow.privacy.state import PrivateState
 
 BYTES_PER_PHASOR = 5
@@ -104,6 +107,8 @@ def make_ready(
     size = check_room(mode, network, structure)
     feasibility = Feasibility()
     if not is_begun(state, config.release.id):  # what is paid for is finished
+        say("comparing the feeder with its file")
+        check_reading(network.feeder, config.feeder.accept_difference, acting=mode.acting)
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
     inputs = read_inputs(config, state, network=network, history=history, say=say)
@@ -113,11 +118,12 @@ def make_ready(
 
 
 def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder) -> int:
-    """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing is written there.
+    """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing stays there.
 
     Raises
     ------
-    CorpusError : the output exists, cannot be made there, or would not fit on the disk.
+    CorpusError : the output exists, cannot be made there, or would not fit on the disk; or the store does
+        not answer.
     """
     release = inputs.config.release
     steps = steps_per_day(inputs.config.loads.step_minutes)
@@ -125,7 +131,10 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     layout, extras, target = writer.layout, writer.extras, writer.target
     per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
     per_day = layout.steps * layout.nodes * per_node
-    if not isinstance(target, Path) or is_made(writer, inputs.state):  # a store has no size
+    if isinstance(target, RemotePath):  # a store has no size
+        in_time(partial(_check_store, writer, inputs.state), target)
+        return release.days * per_day
+    if is_made(writer, inputs.state):
         return release.days * per_day
     if os.path.lexists(target):
         raise CorpusError(f"{target} exists already; choose another directory or remove it first")
@@ -167,6 +176,12 @@ def is_made(writer: CorpusWriter, state: PrivateState) -> bool:
     """Whether this very release is finished: its manifest commits to the report that the state keeps."""
     own = writer.release_id, committed(state, writer.release_id)
     return writer.finished and release_at(writer.target) == own
+
+
+def _check_store(writer: CorpusWriter, state: PrivateState) -> None:
+    """Refuse a URL at which a release cannot be made, unless it is made already."""
+    if writer.remote is not None and not is_made(writer, state):
+        writer.remote.check(begun=is_begun(state, writer.release_id))
 
 
 def _nearest(folder: Path) -> Path:

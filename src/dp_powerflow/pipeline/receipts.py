@@ -20,13 +20,13 @@ from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.twin.figures import version_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import RECEIPT, PrivateState
 
 REQUEST_FILE = "request.sha256"
 REPORT_FILE = "report.json"
 COMMITMENT = "internal report"
 """What the manifest commits to, as the commitment names it."""
-_PREFIX, _SUFFIX = "paid-", ".json"
+_PREFIX, _SUFFIX = RECEIPT, ".json"
 _NETWORK = "account of the network"
 _TWIN_DIGITS = 16
 _TWIN_FILE = re.compile(rf"twin-([0-9a-f]{{{_TWIN_DIGITS}}})\.json")

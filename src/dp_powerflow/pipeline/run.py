@@ -186,8 +186,6 @@ def fitted_model(
     if kept is not None:
         keep_derived_model(state, config.release.id, config.model.reuse, kept)
         return kept
-    if config.model.reuse is not None:
-        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
         meters = MeterDays(history.days, almanac)

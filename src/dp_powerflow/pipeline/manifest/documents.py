@@ -66,6 +66,7 @@ def _environment() -> Environment:
         "odds": _odds,
         "percent": _percent,
         "right": _right,
+        "rounded": _rounded,
         "sentence": _sentence,
         "share": _share,
     }
@@ -82,6 +83,11 @@ def _number(value: float) -> str:
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e6):
         return f"{int(value):,}"
     return in_digits(value)
+
+
+def _rounded(value: float) -> str:
+    """A measured size, such as that of the noise."""
+    return f"{value:.4g}"
 
 
 def _percent(share: float) -> str:

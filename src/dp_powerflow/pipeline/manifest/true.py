@@ -282,8 +282,8 @@ def _unprotected(facts: Facts, policy: TruePolicy) -> list[str]:
         sun is not None and sun.volt_var != "none"
     )
     return [
-        f"That this release was made: it is refused if {evidence}{steep}a draw has no power-flow solution, "
-        "and that outcome depends on the true network.",
+        f"That this release was made: it is refused if {evidence}{steep}a draw, or loads at their "
+        "declared bounds, have no power-flow solution, and that outcome depends on the true network.",
         f"That {facts.layout.nodes} nodes of the feeder carry a load of the least size and are released.",
         *text.public_sizes(facts),
     ]
