@@ -78,7 +78,7 @@ def test_restored_mean_moves_every_component_by_itself() -> None:
 
 
 def test_kmeans_with_its_spread_has_that_of_the_data_around_its_centroid() -> None:
-    made = occasion((-1.0, 1.0), epsilon=1e7)
+    made = occasion((-1.0, 1.0), epsilon=1e6)
     bare, loads = kmeans_loads(made), spread_kmeans_loads(made)
     assert bare.spread is None
     assert loads.spread is not None
