@@ -18,7 +18,6 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
-from dp_powerflow.privacy.ledger.twins import Composed
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit
 from support.forgery import Forger
@@ -282,14 +281,6 @@ def test_a_copy_that_is_a_little_off_symmetry_has_the_frame_of_the_original() ->
 @pytest.fixture(scope="module")
 def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
     return Forger.of(make_release(tmp_path_factory.mktemp("made"), twin_config()).path)
-
-
-def test_an_account_holds_no_more_costs_than_charges(forger: Forger) -> None:
-    facts = forger.opened.readable()[1]
-    assert facts.network.composed is not None
-    twice = Composed(facts.network.composed.pure * 2)
-    account = replace(facts.network, composed=twice, spent={"epsilon": twice.epsilon(0.0)})
-    assert forger.found_of(replace(facts, network=account)) == {"statement"}
 
 
 def test_the_manifest_names_the_noise_that_was_drawn(forger: Forger) -> None:

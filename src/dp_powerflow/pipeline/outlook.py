@@ -46,7 +46,7 @@ CUSTOMERS, DAYS = 200, 14
 """Stand-ins for a class, and the most days of each."""
 _SEED, _DELTA, _PATIENCE, _TAIL = 40, 1e-12, 2.0, 0.99
 _MANY = 10**9  # customers: noise plays no part
-_RHO = (1e-12, 1e6)  # budgets of stand-ins: beyond these nothing changes
+_RHO = (1e-7, 1e5)  # budgets of stand-ins: beyond these nothing changes
 
 
 @dataclass(frozen=True)
