@@ -108,6 +108,7 @@ def test_stages_are_told_feeder_first_and_meters_last(tmp_path: Path) -> None:
     assert told == [
         "reading the feeder",
         "checking feeder, controls and sun",
+        "comparing the feeder with its file",
         "power flow on public loads",
         "reading the meter data",
     ]

@@ -41,6 +41,8 @@ class FeederSection(Section):
         customers, how many a load has; without it those of the feeder.
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
+    accept_difference : largest difference of a voltage [p.u.] between the feeder as read and OpenDSS on its
+        file that is accepted, which the manifest states; without it 1e-5, and more is refused.
     """
 
     source: str
@@ -48,6 +50,7 @@ class FeederSection(Section):
     loads: Path | None = None
     base_mva: Positive = 1.0
     drop_islanded: bool = False
+    accept_difference: Positive | None = None
 
 
 def _needs_a_path(loads: LoadsSection) -> str | None:

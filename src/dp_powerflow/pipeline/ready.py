@@ -1,6 +1,7 @@
 """Everything that is asked before anything is spent, in one path that `plan` and `release` share.
 
-    state → feeder, sun, days, weather → controls → disk, permissions → power flow on public loads → meters
+    state → feeder, sun, days, weather → controls → disk, permissions → the feeder's own file
+          → power flow on public loads → meters
 
 What takes long comes last. Whatever `plan` would refuse, `release` refuses with the same sentence, before it
 touches the ledger.
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.storage import in_time, location
+from dp_powerflow.corpus.storage import RemotePath, in_time, location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -38,6 +39,7 @@ from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.opened import release_at
 from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.receipts import committed, is_begun
+from dp_powerflow.powerflow.comparison import check_reading
 from dp_powerflow.privacy.state import PrivateState
 
 BYTES_PER_PHASOR = 5
@@ -105,6 +107,8 @@ def make_ready(
     size = check_room(mode, network, structure)
     feasibility = Feasibility()
     if not is_begun(state, config.release.id):  # what is paid for is finished
+        say("comparing the feeder with its file")
+        check_reading(network.feeder, config.feeder.accept_difference, acting=mode.acting)
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
     inputs = read_inputs(config, state, network=network, history=history, say=say)
@@ -127,7 +131,7 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     layout, extras, target = writer.layout, writer.extras, writer.target
     per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
     per_day = layout.steps * layout.nodes * per_node
-    if not isinstance(target, Path):  # a store has no size
+    if isinstance(target, RemotePath):  # a store has no size
         in_time(partial(_check_store, writer, inputs.state), target)
         return release.days * per_day
     if is_made(writer, inputs.state):

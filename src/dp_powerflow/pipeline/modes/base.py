@@ -352,6 +352,9 @@ class NetworkMode(ABC, Generic[Section]):
             found.append(f"{len(feeder.pv)} PV systems, for which no irradiance is declared")
         if feeder.as_operated.generators and not self.acting:
             found.append(f"{len(feeder.as_operated.generators)} generators")
+        accepted = self.config.feeder.accept_difference
+        if accepted is not None:
+            found.append(f"differences of up to {accepted:g} p.u. from OpenDSS on the file of the feeder")
         return (*found, *feeder.as_operated.left_out)
 
     @abstractmethod
