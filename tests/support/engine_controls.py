@@ -74,6 +74,7 @@ class ControlledEngine:
         self._text(f"Set Tolerance={self._tolerance}")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
         self._order: list[int] | None = None
+        self._clean = True
 
     def run(
         self,
@@ -96,6 +97,7 @@ class ControlledEngine:
             with suppress(DSSException):
                 self._circuit.Solution.Solve()
             found.append((self._voltages(), self._states(), self._settled()))
+            self._clean = self._clean and self._settled()
         v, states, settled = zip(*found, strict=True)
         return EngineRun(np.array(v), np.array(states).reshape(len(load), -1), np.array(settled))
 
@@ -106,8 +108,8 @@ class ControlledEngine:
 
     def _begin(self, states: IntArray) -> None:
         operation = self._feeder.as_operated
-        # The engine has no command that makes a regulator look forward again.
-        if self._reversible:
+        # The engine has no command that makes a regulator look forward again, or forgets what hunted.
+        if self._reversible or not self._clean:
             self._build()
         self._text("Reset Controls")
         mode = "Snapshot" if self._step_min is None else f"Daily Number=1 StepSize={self._step_min}m"

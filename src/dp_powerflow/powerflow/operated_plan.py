@@ -25,9 +25,13 @@ from dp_powerflow.powerflow._kernels.control import (
     Controls,
 )
 from dp_powerflow.powerflow._kernels.devices import (
+    ABRUPT,
     ADDED,
+    GENERAL,
+    IMPEDANCE,
     KIND,
     OF,
+    POWERS,
     ROW_A,
     ROW_B,
     S_0,
@@ -53,7 +57,7 @@ from dp_powerflow.powerflow.devices import (
 from dp_powerflow.powerflow.factor import Rows
 from dp_powerflow.powerflow.terminals import TerminalFactors, factorise_terminals
 from dp_powerflow.powerflow.voltvar import VoltVarCurve
-from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 TYPICAL_LOAD = 0.6
 """Share of the nominal load at which the loads are linearised."""
@@ -137,7 +141,7 @@ def _prepared(
     branches = plain._replace(constant=np.concatenate([plain.constant[:, :S_0], slopes], axis=1))
     extra = slow.sign[:, None] * slopes[slow.branch]
     values = factors.factorised(slow.slots, np.ascontiguousarray(extra))
-    plan = _with_factors(plan, factors, values)._replace(start=start)
+    plan = _with_factors(plan, factors, values)._replace(start=start, jumps=bool(_jumping(plain).any()))
     controls = controls._replace(schur=factors.schur(values))
     return OperatedArrays(
         plan,
@@ -197,6 +201,7 @@ def _plan(feeder: Feeder, factors: TerminalFactors, layout: Layout) -> OperatedP
         start=np.zeros(factors.n_core, dtype=np.complex128),
         weight=nominal / size,
         strict=np.array([1.0 if load.kw >= 0.0 else 0.0 for load in feeder.loads]),
+        jumps=False,
     )
 
 
@@ -276,10 +281,19 @@ def _slopes(plan: OperatedPlan, branches: Branches, nominal: ComplexArray, start
     if not start.any():
         return slopes
     v = plan.w_re[: len(start)] + 1j * plan.w_im[: len(start)] + TYPICAL_LOAD * start
-    for k, (a, b, device) in enumerate(branches.table[:, [A, B, OF]].tolist()):
+    jumping, table = _jumping(branches), branches.table.copy()
+    table[jumping, KIND] = IMPEDANCE
+    level, branches = np.where(jumping, 1.0, TYPICAL_LOAD), branches._replace(table=table)
+    for k, (a, b, device) in enumerate(table[:, [A, B, OF]].tolist()):
         across = v[a] - (v[b] if b >= 0 else 0.0)
-        branch_slope(branches, k, complex(TYPICAL_LOAD * nominal[device]), complex(across), 1.0, slopes)
+        branch_slope(branches, k, complex(level[k] * nominal[device]), complex(across), 1.0, slopes)
     return slopes
+
+
+def _jumping(branches: Branches) -> BoolArray:
+    """Branches whose current jumps at a limit of voltage."""
+    kind, marks = branches.table[:, KIND], branches.constant[:, POWERS]
+    return np.asarray((kind == GENERAL) & (marks >= ABRUPT))
 
 
 def _curve_slopes(plan: OperatedPlan, branches: Branches, devices: tuple[Device, ...]) -> FloatArray:

@@ -22,7 +22,7 @@ from dp_powerflow.powerflow._kernels.control import (
     act,
 )
 from dp_powerflow.powerflow._kernels.devices import Branches, Work, currents
-from dp_powerflow.powerflow._kernels.newton_operated import Slow, newton_at_taps
+from dp_powerflow.powerflow._kernels.newton_operated import Slow, newton_at_taps, settle
 from dp_powerflow.powerflow._kernels.simd import (
     LANES,
     balance_row,
@@ -288,7 +288,7 @@ def run_jobs(
         for lane in range(LANES):
             work.a[work.s_re + m, lane], work.a[work.s_im + m, lane] = jobs.fixed[m].real, jobs.fixed[m].imag
     rows, early = work.c_re - work.i_im, jobs.limits.early * jobs.limits.early
-    swept = False
+    swept, newton = False, (plan, branches, controls.outflow, slow)
     while True:
         if swept:
             _sweep(plan, work)
@@ -340,12 +340,16 @@ def run_jobs(
                 work.a[work.before, lane] = 0.0
                 if jobs.result[lanes.row[lane], STATUS] != OK:
                     _close(work, lanes, lane)
+                elif plan.jumps:
+                    settle(newton, work, lane, 0.1 * jobs.limits.decide, lanes.step[lane] == 0)
                 continue
             settling = lanes.phase[lane] == _ACTING and work.a[work.change, lane] <= early
             if settling and _acted(plan, controls, (work, states, cache), lanes, jobs, lane):
+                if plan.jumps:
+                    settle(newton, work, lane, 0.1 * jobs.limits.decide, False)
                 continue
             if _stuck(work, lanes, jobs.result, jobs.limits, lane):
-                _help((plan, branches, controls.outflow, slow), work, lanes, jobs, lane)
+                _help(newton, work, lanes, jobs, lane)
     if count > 0:
         _hand_in((plan, plain, controls), check, done, jobs, lanes.finished, count)
 
