@@ -16,7 +16,7 @@ from dp_powerflow.powerflow._kernels.compiled import inner
 from dp_powerflow.powerflow._kernels.devices import Work
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
-MOST_TURNS = 6
+MOST_TURNS = 20
 """Changes of direction within one snapshot after which a control is locked."""
 UNDECIDED = -1
 PICK_ONE, PICK_HIGHEST, PICK_LOWEST, PICK_MEAN = range(4)

@@ -199,12 +199,12 @@ def settle(
     lane: int,
     tolerance: float,
     fresh: bool,
-) -> None:
-    """Follow OpenDSS's own iteration at the taps of a lane, from its voltages to where they rest.
+) -> bool:
+    """Follow OpenDSS's own iteration at the taps of a lane, from its voltages on; whether they come to rest.
 
     Every device is linearised as the impedance that draws its power at rated voltage; a `fresh` lane starts
     from the voltages of these impedances. Where currents jump, it is the sequence that decides between
-    solutions. A lane that does not come to rest stays as it is.
+    solutions; and there may be none, where a load at its limit moves its voltage to the other side.
     """
     plan, branches, outflow, slow = network
     for p in range(slow.x.size):
@@ -215,15 +215,18 @@ def settle(
         slow.slope[k, 2], slow.slope[k, 3] = -y.imag, y.real
     _place_slopes(slow)
     factor_interior(slow.blocks, slow.slots, slow.extra, plan.interior, slow.values, slow.place)
+    rests = False
     for step in range(_MOST_PLAIN):
         _aim(plan, branches, slow, work, lane, fresh and step == 0)
         _solve(plan, outflow, slow, work, lane)
         worst = _left_over(plan, branches, slow, work, lane)
         for p in range(slow.x.size):
             slow.x[p] = slow.right[p]
-        if worst <= tolerance * tolerance and step > 0:
-            _hand_back(plan, branches, slow, work, lane)
-            return
+        rests = worst <= tolerance * tolerance and step > 0
+        if rests:
+            break
+    _hand_back(plan, branches, slow, work, lane)
+    return rests
 
 
 @inner

@@ -47,6 +47,8 @@ _PER_ROUND = 12
 _MOST_RISES = 4
 """Sweeps in a row with a larger mismatch after which Newton's method is asked."""
 _MOST_HELP = 4
+_REST = 0.1
+"""Share of the mismatch at which controls decide that is left where OpenDSS's iteration ends."""
 _MOST_ROUNDS = 300
 _DAY_S = 86400.0
 
@@ -114,8 +116,8 @@ class Cache(NamedTuple):
 class Lanes(NamedTuple):
     """What each lane does: its row, its step of the day, its phase, sweeps and calls of Newton on the row.
 
-    `rises` counts sweeps in a row after which the mismatch was larger; `finished` are the rows that wait for
-    their check.
+    `rises` counts sweeps in a row after which the mismatch was larger; `restless` is 1 where loads jump to
+    and fro at the present taps; `finished` are the rows that wait for their check.
     """
 
     row: IntArray
@@ -124,6 +126,7 @@ class Lanes(NamedTuple):
     spent: IntArray
     helped: IntArray
     rises: IntArray
+    restless: IntArray
     finished: IntArray
 
 
@@ -140,7 +143,7 @@ def new_states(controls: Controls) -> States:
 
 def new_lanes() -> Lanes:
     """Arrays for what the lanes do."""
-    return Lanes(*(np.zeros(LANES, dtype=np.int64) for _ in range(7)))
+    return Lanes(*(np.zeros(LANES, dtype=np.int64) for _ in range(8)))
 
 
 def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
@@ -325,7 +328,7 @@ def run_jobs(
             for k in range(states.tap.shape[0]):
                 states.way[k, lane], states.turns[k, lane] = 0, 0
             lanes.row[lane], lanes.spent[lane], lanes.phase[lane] = row, 0, _NEW
-            lanes.helped[lane], lanes.rises[lane] = 0, 0
+            lanes.helped[lane], lanes.rises[lane], lanes.restless[lane] = 0, 0, 0
             work.a[work.active, lane] = 1.0
             going += 1
         if going == 0:
@@ -341,12 +344,14 @@ def run_jobs(
                 if jobs.result[lanes.row[lane], STATUS] != OK:
                     _close(work, lanes, lane)
                 elif plan.jumps:
-                    settle(newton, work, lane, 0.1 * jobs.limits.decide, lanes.step[lane] == 0)
+                    fresh = lanes.step[lane] == 0
+                    lanes.restless[lane] = not settle(newton, work, lane, _REST * jobs.limits.decide, fresh)
                 continue
-            settling = lanes.phase[lane] == _ACTING and work.a[work.change, lane] <= early
+            settling = work.a[work.change, lane] <= early or lanes.restless[lane] == 1
+            settling = settling and lanes.phase[lane] == _ACTING
             if settling and _acted(plan, controls, (work, states, cache), lanes, jobs, lane):
                 if plan.jumps:
-                    settle(newton, work, lane, 0.1 * jobs.limits.decide, False)
+                    lanes.restless[lane] = not settle(newton, work, lane, _REST * jobs.limits.decide, False)
                 continue
             if _stuck(work, lanes, jobs.result, jobs.limits, lane):
                 _help(newton, work, lanes, jobs, lane)
@@ -366,7 +371,8 @@ def _acted(
     """Let the controls of a lane move if its voltages are settled enough; whether they did."""
     work, states, cache = memory
     row, limits = lanes.row[lane], jobs.limits
-    e2 = work.a[work.change, lane]
+    # Where nothing rests at these taps, controls look all the same: what they do may end it.
+    e2 = 0.0 if lanes.restless[lane] == 1 else work.a[work.change, lane]
     if controls.capacitor.shape[0] > 0 and e2 > limits.switch * limits.switch:
         return False
     slack = 0.0 if e2 <= limits.decide * limits.decide else limits.slack_v * np.sqrt(e2)
@@ -413,6 +419,7 @@ def _help(
     lanes.helped[lane] += 1
     lanes.rises[lane] = 0
     rounds = jobs.result[row, ROUNDS]
+    lanes.restless[lane] = 0
     too_often = lanes.helped[lane] > _MOST_HELP + rounds or rounds > _MOST_ROUNDS
     if too_often or not newton_at_taps(network, work, lane, jobs.limits.tolerance):
         jobs.result[row, CONVERGED], jobs.result[row, GIVEN_UP] = 0, 1
