@@ -30,6 +30,7 @@ from dp_powerflow.powerflow._kernels.devices import (
     GENERAL,
     IMPEDANCE,
     KIND,
+    LOW2,
     OF,
     POWERS,
     ROW_A,
@@ -141,7 +142,9 @@ def _prepared(
     branches = plain._replace(constant=np.concatenate([plain.constant[:, :S_0], slopes], axis=1))
     extra = slow.sign[:, None] * slopes[slow.branch]
     values = factors.factorised(slow.slots, np.ascontiguousarray(extra))
-    plan = _with_factors(plan, factors, values)._replace(start=start, jumps=bool(_jumping(plain).any()))
+    plan = _with_factors(plan, factors, values)._replace(
+        start=start, jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, LOW2] > 0.0).any())
+    )
     controls = controls._replace(schur=factors.schur(values))
     return OperatedArrays(
         plan,
@@ -202,6 +205,7 @@ def _plan(feeder: Feeder, factors: TerminalFactors, layout: Layout) -> OperatedP
         weight=nominal / size,
         strict=np.array([1.0 if load.kw >= 0.0 else 0.0 for load in feeder.loads]),
         jumps=False,
+        sags=False,
     )
 
 

@@ -414,14 +414,16 @@ def _help(
     jobs: Jobs,
     lane: int,
 ) -> None:
-    """Let Newton's method go on with a lane, or give it up."""
+    """Let Newton's method go on with a lane, or where loads sag OpenDSS's iteration, or give it up."""
     row = lanes.row[lane]
     lanes.helped[lane] += 1
     lanes.rises[lane] = 0
     rounds = jobs.result[row, ROUNDS]
     lanes.restless[lane] = 0
-    too_often = lanes.helped[lane] > _MOST_HELP + rounds or rounds > _MOST_ROUNDS
-    if too_often or not newton_at_taps(network, work, lane, jobs.limits.tolerance):
+    helps = lanes.helped[lane] <= _MOST_HELP + rounds and rounds <= _MOST_ROUNDS
+    if helps and not newton_at_taps(network, work, lane, jobs.limits.tolerance):
+        helps = network[0].sags and settle(network, work, lane, _REST * jobs.limits.tolerance, True)
+    if not helps:
         jobs.result[row, CONVERGED], jobs.result[row, GIVEN_UP] = 0, 1
         _close(work, lanes, lane)
     work.a[work.before, lane] = 0.0
