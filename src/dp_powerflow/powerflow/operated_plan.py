@@ -55,7 +55,7 @@ from dp_powerflow.powerflow.devices import (
     devices_of,
     nominal_powers,
 )
-from dp_powerflow.powerflow.factor import Rows
+from dp_powerflow.powerflow.factor import Rows, measured_rows
 from dp_powerflow.powerflow.terminals import TerminalFactors, factorise_terminals
 from dp_powerflow.powerflow.voltvar import VoltVarCurve
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
@@ -155,8 +155,8 @@ def _prepared(
         fixed,
         len(layout.rows),
         factors.position,
-        _check(factors, factors.core, factors.core_floor, tolerance),
-        _check(factors, factors.full, factors.full_floor, tolerance),
+        _check(feeder, factors, factors.core, layout, tolerance),
+        _check(feeder, factors, factors.full, layout, tolerance),
         _slack(controls, nominal, start),
     )
 
@@ -174,11 +174,17 @@ def _measured(feeder: Feeder) -> IntArray:
     return np.array(sorted(found - {GROUND} - set(feeder.slack.tolist())), dtype=np.int64)
 
 
-def _check(factors: TerminalFactors, rows: Rows, floor: FloatArray, tolerance: float) -> Check:
-    n, r = factors.interior, factors.phases
-    floor = floor.copy()
+def _check(
+    feeder: Feeder, factors: TerminalFactors, rows: Rows, layout: Layout, tolerance: float
+) -> Check:
+    n, r, size = factors.interior, factors.phases, len(rows.ptr) - 1
+    held = np.zeros(size, dtype=np.bool_)
+    held[layout.rows], held[n : n + 2 * r] = True, True
+    at = np.argsort(factors.position)[np.sum(factors.position < 0) :]
+    names = [feeder.as_operated.nodes[k] for k in at]
+    rows, floor = measured_rows(feeder, rows, factors.w[:size], held, names)
     floor[n + r : n + 2 * r] += floor[n : n + r]
-    return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / (tolerance + floor) ** 2)
+    return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / np.maximum(tolerance, floor) ** 2)
 
 
 def _plan(feeder: Feeder, factors: TerminalFactors, layout: Layout) -> OperatedPlan:
