@@ -51,7 +51,7 @@ class BatchSolver:
 
     Parameters
     ----------
-    tolerance : largest power mismatch [p.u.] of a converged snapshot, beyond the rounding floor of its rows.
+    tolerance : largest power mismatch [p.u.] of a converged snapshot, or 0.01 W where rounding hides more.
     max_iterations : linear solves of the fixed point per snapshot before Newton's method is asked.
     threads : None for one per core.
     voltvar : curves that turn the generation of some nodes, None for constant generation.

@@ -174,9 +174,7 @@ def _measured(feeder: Feeder) -> IntArray:
     return np.array(sorted(found - {GROUND} - set(feeder.slack.tolist())), dtype=np.int64)
 
 
-def _check(
-    feeder: Feeder, factors: TerminalFactors, rows: Rows, layout: Layout, tolerance: float
-) -> Check:
+def _check(feeder: Feeder, factors: TerminalFactors, rows: Rows, layout: Layout, tolerance: float) -> Check:
     n, r, size = factors.interior, factors.phases, len(rows.ptr) - 1
     held = np.zeros(size, dtype=np.bool_)
     held[layout.rows], held[n : n + 2 * r] = True, True
