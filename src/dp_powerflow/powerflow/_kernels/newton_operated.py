@@ -282,7 +282,7 @@ def _linearise(plan: OperatedPlan, branches: Branches, slow: Slow, work: Work, l
 
 @inner
 def _aim(plan: OperatedPlan, branches: Branches, slow: Slow, work: Work, lane: int, linear: bool) -> None:
-    """The right-hand side of a step from slow.x with all slopes; currents are those of the slopes if linear."""
+    """The right-hand side of a step from slow.x; with currents of the slopes alone if linear."""
     x, w = slow.x, (plan.w_re, plan.w_im)
     for p in range(x.size):
         slow.right[p] = 0.0
