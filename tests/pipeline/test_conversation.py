@@ -74,7 +74,7 @@ def test_a_worker_without_ledger_and_meters_makes_the_same_bytes_also_from_the_m
     first, second = owner.job.start(1), owner.job.start(1)
 
     def ask(worker: Any, answers: tuple[Any, ...]) -> Stage:
-        stage: Stage = worker(Step(config, {}, (), answers=answers), lambda _: None)
+        stage: Stage = worker(Step(config, {}, answers=answers), lambda _: None)
         assert stage.problem is None
         return stage
 
@@ -99,8 +99,8 @@ def test_a_refusal_ends_the_conversation_and_leaves_nothing(tmp_path: Path) -> N
     output = tmp_path / "again"
     config = config.model_copy(update={"release": config.release.model_copy(update={"output": output})})
     worker = owner.job.start(1)
-    worker(Step(config, {}, ()), lambda _: None)
-    stage = worker(Step(config, {}, (), answers=(Refused("not today"),)), lambda _: None)
+    worker(Step(config, {}), lambda _: None)
+    stage = worker(Step(config, {}, answers=(Refused("not today"),)), lambda _: None)
     assert (stage.said, stage.problem) == (None, "not today")
     assert not list(tmp_path.glob("again*"))
 
@@ -112,7 +112,7 @@ def test_a_worker_has_no_ledger(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="no ledger"):
         Ledger.open(carried)
     ready = make_ready(config, carried)
-    conversation = Maker(ready, (), Threads(1), lambda _: None, None).steps()
+    conversation = Maker(ready, Threads(1), lambda _: None, None).steps()
     assert isinstance(next(conversation), Examined)
     assert not (state.root / "ledger.sqlite").exists()
     conversation.close()

@@ -170,7 +170,7 @@ def make_inputs(
         commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
         insecure_seed=state.insecure_seed,
         extras=extras,
-        customers=12 if extras.mended else None,
+        sums_customers=extras.mended,
         mended=int((beside(LAYOUT, range(LAYOUT.days), extras).given["mended"] > 0).sum())
         if extras.mended
         else 0,

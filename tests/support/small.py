@@ -32,6 +32,10 @@ RAW: dict[str, Any] = {
 }
 
 
+CORNERS = "dp_powerflow.pipeline.modes.true.refuse_unsolved_corners"
+"""Refuses loads without solution beforehand; days of bound 'full-support' may pass the bounds it solves."""
+
+
 def small_config(folder: Path, **sections: dict[str, Any]) -> Config:
     """The small release in a folder, with some keys of some sections replaced.
 

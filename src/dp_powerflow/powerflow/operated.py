@@ -216,6 +216,12 @@ class OperatedSolver:
             self._run(load[rows], injected, nodes, v[rows], held, 1)
         return v
 
+    def solve_from(
+        self, states: IntArray, load: ComplexArray, generation: ComplexArray | None = None
+    ) -> ComplexArray:
+        """Voltages at all nodes with controls that start from the given states; parameters as of `solve`."""
+        return self._run(load, generation, "all", None, np.ascontiguousarray(states[None, :]), 1).v
+
     @property
     def volt_var(self) -> VoltVarCurve | None:
         """Curve of every PV system; None without one, or where those of the file count."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -145,6 +146,70 @@ class Element:
         code = None if self.coded is None else [self.coded.code, *self.coded.candidates]
         text = json.dumps([self.name, content, code])
         return key.bind("purpose", "figures of an element").keyed_hash([text.encode()])
+
+
+@dataclass(frozen=True)
+class Changes:
+    """PRIVATE. What a version of a network has that was never drawn.
+
+    An element with a new name that shares a bus with one that was replaced or is gone has a past: a line
+    that a new tap splits is two lines, and figures of the one line are in both. So changed and gone elements
+    of one kind that share buses form a group. Where a group has an element that is really new, every changed
+    element of it may hold figures of the same old element.
+
+    Attributes
+    ----------
+    changed, new, gone : names with figures that were never drawn; those never drawn under any figures; those
+        drawn before and not here any more.
+    joined : elements of groups in which something new has a past.
+    times : most changed elements of such a group: how often figures of one old element can enter at once.
+    """
+
+    changed: frozenset[str]
+    new: frozenset[str]
+    gone: frozenset[str]
+    joined: frozenset[str]
+    times: int
+
+    @classmethod
+    def between(cls, drawn: Mapping[str, list[str]], now: Mapping[str, str]) -> Changes:
+        """From keyed hashes of figures and buses, of all earlier versions and of this one.
+
+        Parameters
+        ----------
+        drawn, now : element → hash of its figures, then those of its buses, with blanks between; of a kind
+            whose buses are not known any two elements may share one.
+        """
+        before = {name: _places(name, texts) for name, texts in drawn.items()}
+        here = {name: _places(name, [text]) for name, text in now.items()}
+        seen = {(name, text.split()[0]) for name, texts in drawn.items() for text in texts}
+        changed = {name for name, text in now.items() if (name, text.split()[0]) not in seen}
+        new, gone = changed - before.keys(), before.keys() - now.keys()
+        # The only new element between the buses of one that is gone is that element under another name.
+        ends = Counter(here[name] for name in new)
+        renamed = {n for n in new if ends[here[n]] == 1 and here[n] in {before[name] for name in gone}}
+        known, present = (frozenset[str]().union(*buses.values()) for buses in (before, here))
+        groups: list[tuple[set[str], set[str]]] = []
+        for name in sorted({*changed, *gone, *(n for n in here if here[n] - before.get(n, here[n]))}):
+            places = {*before.get(name, ()), *here.get(name, ())}
+            if (name in gone and not places & present) or (name in new and not places & known):
+                places |= _places(name, [])  # its buses may have other names, so it may be anywhere
+            members = {name} & (changed | gone)  # others, whose buses have other names now, join those
+            for group in [group for group in groups if group[0] & places]:
+                groups.remove(group)
+                places, members = places | group[0], members | group[1]
+            groups.append((places, members))
+        past = [members for _, members in groups if members & new and members - new]
+        times = max((len(members & changed) for members in past if members & new - renamed), default=1)
+        joined = frozenset[str]().union(*past)
+        return cls(frozenset(changed), frozenset(new), frozenset(gone), joined, times)
+
+
+def _places(name: str, texts: list[str]) -> frozenset[str]:
+    """Kind of an element with each of its buses; one place for all of a kind where none is known."""
+    kind = name.split()[0]
+    buses = {bus for text in texts for bus in text.split()[1:]}
+    return frozenset(f"{kind} {bus}" for bus in buses or {""})
 
 
 def parameters_of(source: Rebuilder, design: TwinDesign, protect: Protect = "all") -> NetworkParameters:

@@ -287,6 +287,7 @@ def command_line(world: World) -> Door:
             "kW",
             "--time-zone",
             "UTC",
+            *("--first-day", "2024-01-01", "--last-day", "2024-01-06"),
         ],
         ["init", "new.toml", "--mode", "true-network", "--days", "3", "--id", "x", "--latitude", "50"],
         *(["fleet", "gone.toml", "--plan", "--retry", "a"], ["fleet", "own.toml", "--withdraw", "b"]),

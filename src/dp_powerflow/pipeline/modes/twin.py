@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
@@ -53,8 +54,8 @@ from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines
-from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
-from dp_powerflow.twin.draw import FORMAT, Element, Twin, draw_twin, elements_of, parameters_of
+from dp_powerflow.twin.design import LINE, LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.draw import FORMAT, Changes, Element, Twin, draw_twin, elements_of, parameters_of
 from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import IntArray
 
@@ -112,8 +113,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
         for spend in paid:
             if spend.dataset == facts.dataset:
                 return replace(asked, paid_by=spend.release_id, cost=spend.cost)
-        if account is None or not paid:
+        if account is None:
             return asked
+        if not paid:
+            return replace(asked, cost=self._cost_beside_others(facts, state, account))
         # Also past another twin whose own id reads like a version of this one.
         number = 1 + max(version_of(spend.release_id, asked.paid_by) or 1 for spend in account.spends)
         cost = self._cost_of_changes(facts, state, account)
@@ -159,8 +162,17 @@ class TwinMode(NetworkMode[TwinNetwork]):
             yield repr((line.line, line.code, line.candidates)).encode()
 
     def figures(self, inputs: NetworkInputs, key: StreamKey) -> Mapping[str, str]:
-        """Of the elements that the twin protects."""
-        return {element.name: element.figures(key) for element in self._elements(inputs)}
+        """Of the elements that the twin protects; of a line also of its buses."""
+        graph, own = BusGraph.of(inputs.feeder), key.bind("purpose", "buses")
+        hashed = [own.keyed_hash([name.encode()]) for name in graph.names]
+        ends = {
+            f"{LINE} {line.name}": sorted({hashed[graph.bus_of[node]] for node in line.nodes})
+            for line in inputs.feeder.lines
+        }
+        return {
+            element.name: " ".join([element.figures(key), *ends.get(element.name, ())])
+            for element in self._elements(inputs)
+        }
 
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         """The twin that is kept for this network, or a fresh draw that is kept from now on."""
@@ -354,13 +366,15 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     @property
     def _directory(self) -> str:
-        return f"twin-{self.section.id}"
+        return f"{_PREFIX}{self.section.id}"
 
-    def _cost(self, scope: Scope) -> PureCost | GdpCost:
+    def _cost(self, scope: Scope, times: int = 1) -> PureCost | GdpCost:
+        """Of figures that enter so often at once, each with noise of its own."""
         promised = self.guarantee
         if promised.mu is None:
-            return PureCost(promised.epsilon, self.neighbours, scope)
-        return GdpCost(promised.mu, self.neighbours, scope)
+            return PureCost(times * promised.epsilon, self.neighbours, scope)
+        mu = promised.mu if times == 1 else math.nextafter(promised.mu * math.sqrt(times), math.inf)
+        return GdpCost(mu, self.neighbours, scope)
 
     def _paid(self, account: AccountSummary | None) -> list[Spend]:
         """Charges of an account for versions of this very twin."""
@@ -379,20 +393,41 @@ class TwinMode(NetworkMode[TwinNetwork]):
         The ledger knows elements by their names. One with a new name counts as added, which no earlier twin
         has seen, only where no other twin is in the account and no version's figures are forgotten. Where an
         element of an earlier version is gone, the new one may be that element under another name: this
-        version is then charged as a whole, or every re-export with other names would be a free draw.
+        version is then charged as a whole, or every re-export with other names would be a free draw. A new
+        element beside one that was replaced or is gone may be a part of it: see `Changes`.
         """
         drawn = self._drawn(state, account.name)
         if drawn is None:
             return self._cost(Scope())
-        now = facts.figures(self._key(state, account.name))
-        changed = {name for name, figures in now.items() if figures not in drawn.get(name, ())}
-        if not changed:  # other loads or switch states, the same figures: what was paid for covers it
+        found = Changes.between(drawn, facts.figures(self._key(state, account.name)))
+        if not found.changed:  # other loads or switch states, the same figures: what was paid for covers it
             return PureCost(0.0, self.neighbours)
-        new, gone = changed - drawn.keys(), drawn.keys() - now.keys()
-        if new and gone:
-            return self._cost(Scope())
-        added = new if sum(_whole(spend.cost) for spend in account.spends) == 1 else set()
-        return self._cost(Scope(replaced=tuple(changed - added), added=tuple(added)))
+        joined = tuple(found.joined)
+        if found.new and found.gone:
+            return self._cost(Scope(joined=joined), found.times)
+        alone = sum(_whole(spend.cost) for spend in account.spends) == 1
+        added = found.new - found.joined if alone else frozenset[str]()
+        scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=joined)
+        return self._cost(scope, found.times)
+
+    def _cost_beside_others(
+        self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
+    ) -> PureCost | GdpCost:
+        """The cost of a whole twin, as often as figures of an element that others were drawn of can enter."""
+        joined, times = frozenset[str](), 1
+        for directory, names in state.internal_files():
+            twin = directory.removeprefix(_PREFIX)
+            requests = {
+                s.request_sha256 for s in account.spends if version_of(s.release_id, twin) is not None
+            }
+            if twin == directory or _figures_file(account.name) not in names:
+                continue
+            drawn = self._drawn(state, account.name, twin) or {}
+            for request in sorted(requests):
+                key = state.stream_key().bind("twin", twin).bind("account", account.name)
+                found = Changes.between(drawn, facts.figures(key.bind("request", request)))
+                joined, times = joined | found.joined, max(times, found.times)
+        return self._cost(Scope(joined=tuple(joined)), times)
 
     def _source(self, inputs: NetworkInputs) -> Rebuilder:
         return Rebuilder(
@@ -429,17 +464,19 @@ class TwinMode(NetworkMode[TwinNetwork]):
             raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
         return account.name
 
-    def _drawn(self, state: PrivateState, account: str) -> dict[str, list[str]] | None:
+    def _drawn(
+        self, state: PrivateState, account: str, twin: str | None = None
+    ) -> dict[str, list[str]] | None:
         """Element → keyed hashes of the figures that were drawn, in any version; None if nothing is known."""
-        name = f"figures-{account}.json"
-        stored = state.read_internal(self._directory, name)
+        name, twin = _figures_file(account), twin or self.section.id
+        stored = state.read_internal(f"{_PREFIX}{twin}", name)
         try:
             found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
             if found is not None and not all(isinstance(figures, list) for figures in found.values()):
                 raise ValueError
         except (ValueError, AttributeError, RecursionError):
             raise PrivacyError(
-                f"{name} of twin '{self.section.id}' in the private state is damaged; restore it from a "
+                f"{name} of twin '{twin}' in the private state is damaged; restore it from a "
                 "backup, or remove it, so that the next version is charged as a whole; nothing was spent"
             ) from None
         return found
@@ -449,7 +486,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         for name, figures in self.figures(inputs, self._key(inputs.state, account)).items():
             drawn[name] = sorted({*drawn.get(name, []), figures})
         content = json.dumps(drawn, sort_keys=True).encode()
-        inputs.state.write_internal(self._directory, f"figures-{account}.json", content)
+        inputs.state.write_internal(self._directory, _figures_file(account), content)
 
     def _kept(self, inputs: NetworkInputs, dataset: str) -> Twin | None:
         stored = inputs.state.read_internal(self._directory, _file(dataset))
@@ -475,6 +512,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
         identity = hashlib.sha256(twin.to_json().encode()).hexdigest()
         absent = twin.absent if self.section.protect == "if present" else None
         return Solvable(feeder, inputs.solar_on(feeder), identity, absent)
+
+
+_PREFIX = "twin-"
+"""Of the folder of a twin in the private state."""
+
+
+def _figures_file(account: str) -> str:
+    return f"figures-{account}.json"
 
 
 def _file(dataset: str) -> str:
