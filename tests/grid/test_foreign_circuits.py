@@ -24,6 +24,8 @@ CLOSE = 1e-6
 FLOATING = "ieee9500_dss"
 FLOATING_CLOSE = 1e-4
 """The same where generators stand on buses without ground: OpenDSS itself is no closer there."""
+STIFF = "rahul123/ieee123master_base.dss"
+"""Its source has 1e-8 ohm, so that rounding hides more at the node that it holds."""
 CIRCUITS = (
     "ckt5/Master_ckt5.dss",
     "ckt7/Master_ckt7.dss",
@@ -66,7 +68,7 @@ def check(name: str, source: Path, n: int, *, from_neutral: bool) -> None:
     start = "neutral" if from_neutral else "table"
     row = (name, start, solved, n, found.same, found.settled, found.largest)
     LOG.info("| `%s`, %s | %d of %d | %d of %d | %.1e |", *row)
-    assert solution.mismatch[solution.converged].max() <= 1e-8
+    assert solution.mismatch[solution.converged].max() <= (1e-7 if name == STIFF else 1e-8)
     assert solved >= 0.97 * n
     assert found.same == found.settled
     assert found.largest <= (FLOATING_CLOSE if floating else CLOSE)

@@ -333,7 +333,8 @@ def measured_rows(
 
     Nodes without device count as one with their neighbours where the admittance between them is so large that
     rounding hides what flows. Two nodes with devices are refused there: no voltages of double precision could
-    tell how each is fed. So is any admittance beside which Y has lost the other elements of its nodes.
+    tell how each is fed. So is any admittance beside which Y has lost the other elements of its nodes. Nodes
+    that a stiff source holds keep their floor.
 
     Parameters
     ----------
@@ -354,15 +355,18 @@ def measured_rows(
     onto = np.where(held, every, leader[part] % count)
     merge = sp.csr_array((np.ones(count, dtype=np.longdouble), (onto, every)), shape=matrix.shape)
     merged = sp.csr_array((merge @ matrix.astype(np.clongdouble)).astype(np.complex128))
-    left, lost = rounding_floor(merged, w), floor.max() > _LOST * most
-    if lost or left.max() > 10.0 * most:
-        near = np.flatnonzero(part == part[(floor if lost else left).argmax()])
+    left = rounding_floor(merged, w)
+    # A node that the source holds has its voltage; what rounding hides there is power of the source.
+    sourced = np.isin(part, part[FLOOR_FACTOR * EPS * modulus(merged @ w) * modulus(w) > 0.1 * most])
+    worse = np.where(sourced, 0.0, np.maximum(floor / _LOST, left / 10.0))
+    if worse.max() > most:
+        near = np.flatnonzero(part == part[worse.argmax()])
         raise PowerFlowError(
             f"nodes {', '.join(repr(names[k]) for k in near[:4])} are joined by so small an impedance that "
             "rounding hides what flows between them; make them one node, or give the element between them a "
             "micro-ohm or more"
         )
-    return Rows.of(merged), np.minimum(left, most)
+    return Rows.of(merged), np.where(sourced, left, np.minimum(left, most))
 
 
 def _backward_error(factors: Factors) -> float:
