@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 SNAPSHOTS = 41
 CLOSE = 1e-6
 """Largest |ΔV| where taps are equal [p.u.]."""
-FLOATING = "ieee9500_dss"
+FLOATING = "ieee9500"
 FLOATING_CLOSE = 1e-4
 """The same where generators stand on buses without ground: OpenDSS itself is no closer there."""
 STIFF = "rahul123/ieee123master_base.dss"
@@ -70,7 +70,7 @@ def check(name: str, source: Path, n: int, *, from_neutral: bool) -> None:
     LOG.info("| `%s`, %s | %d of %d | %d of %d | %.1e |", *row)
     assert solution.mismatch[solution.converged].max() <= (1e-7 if name == STIFF else 1e-8)
     assert solved >= 0.97 * n
-    assert found.same == found.settled
+    assert found.same == found.settled >= 0.85 * n
     assert found.largest <= (FLOATING_CLOSE if floating else CLOSE)
 
 
