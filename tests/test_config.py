@@ -282,7 +282,7 @@ def mistakes(raw: dict[str, Any]) -> list[str]:
 def test_all_independent_mistakes_are_reported_at_once() -> None:
     raw = twin_example()
     raw["feeder"] = {"sorce": "ieee13"}
-    raw["loads"] |= {"kind": "long", "unit": "kWh", "classes": "c.csv"}
+    raw["loads"] |= {"kind": "long", "unit": "kWh", "classes": "c.csv", "homes_per_point": 3}
     raw["model"] |= {"epsilon": -1, "bounds": [2.0, 1.0]}
     raw["nodes"]["scale_factor"] = 2.0
     raw["network"] |= {"publish": "network", "radius": 1.0}
@@ -294,6 +294,7 @@ def test_all_independent_mistakes_are_reported_at_once() -> None:
         "'loads.unit' is not usable",
         "loads of kind 'long' need a path",
         "loads.classes is for loads of kind 'opendss-shapes'",
+        "loads.homes_per_point is about homes",
         "'model.epsilon' is not usable",
         "0 < p_min < p_max",
         "nodes.scale_factor belongs to mode 'true-network'",
@@ -305,7 +306,7 @@ def test_all_independent_mistakes_are_reported_at_once() -> None:
         "its state must not be its output",
     ):
         assert sum(said in sentence for sentence in found) == 1, said
-    assert len(found) == 13
+    assert len(found) == 14
 
 
 def test_a_misspelt_key_is_not_also_missing_and_is_read_under_its_right_name() -> None:

@@ -772,7 +772,7 @@ def experiment(
     data: Annotated[
         str | None,
         typer.Option(
-            help="oedi, simbench, swiss or simulated; default: oedi if there is one; table1: all there are.",
+            help="oedi, simbench, swiss or simulated; default: oedi if at hand; comparison: all at hand.",
             autocompletion=one_of(completion.DATA_SETS),
         ),
     ] = None,

@@ -293,6 +293,12 @@ def test_other_contents_of_a_store_are_refused(shelf: Store) -> None:
         shelf.refuse_other_contents()
 
 
+def test_what_a_run_left_that_was_killed_while_it_tried_the_store_is_removed(shelf: Store) -> None:
+    (shelf.place / "feeder=two.probe-north_two").write_bytes(b"")
+    shelf.refuse_other_contents()
+    assert list(shelf.place.children()) == ["feeder=one"]
+
+
 def test_a_feeder_that_failed_leaves_nothing_in_a_store(shelf: Store) -> None:
     shelf.prepare()
     put_feeder(shelf.place, "two", "north_two")

@@ -96,6 +96,7 @@ WHEN: dict[str, dict[str, int]] = {
         "fleet.repair:restore": 1,
         "fleet.run:_Run._refuse_another_config": 1,
         "fleet.publishing:Folder.refuse_other_contents": 1,
+        "fleet.publishing:Shelf.refuse_other_states": 1,
         "fleet.publishing:Shelf._refuse": 1,
         "grid.ieee:dss_commands": 1,
         "grid.opendss.elements:ElementReader._capacitor": 2,

@@ -379,6 +379,10 @@ class Store(Shelf):
                 there.pop(partition(name), None)
                 del there[item]
         self._making = {}
+        for item in [item for item in there if f".probe-{self.fleet_id}_" in item]:  # of a killed run
+            with storing(self._place):
+                (self._place / item).unlink()
+            del there[item]
         for item in there:
             name, _, release_id = (feeder_of(item) or "").partition(_PARTIAL)
             if release_id and is_release_of(release_id, self.fleet_id, name):

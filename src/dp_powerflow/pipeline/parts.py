@@ -30,7 +30,7 @@ from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver, days_at
 from dp_powerflow.units import IntArray
 
 SOLVER_TOLERANCE = 1e-12
-"""Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows, 0.01 W at most:
+"""Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows, 0.1 W at most:
 nodes between which more is hidden count as one, or are refused by name. A snapshot that does not get there
 aborts the release."""
 OPENDSS_MISMATCH_MVA = 1e-7

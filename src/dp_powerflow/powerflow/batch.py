@@ -51,7 +51,8 @@ class BatchSolver:
 
     Parameters
     ----------
-    tolerance : largest power mismatch [p.u.] of a converged snapshot, or 0.01 W where rounding hides more.
+    tolerance : largest power mismatch [p.u.] of a converged snapshot; where rounding hides more, 0.1 W at
+        most.
     max_iterations : linear solves of the fixed point per snapshot before Newton's method is asked.
     threads : None for one per core.
     voltvar : curves that turn the generation of some nodes, None for constant generation.

@@ -44,9 +44,10 @@ EPS = float(np.finfo(np.float64).eps)
 FLOOR_FACTOR = 2.0
 """Rounding floor of a row of Y in units of eps·(|Y|·|w|)_k·|w_k|."""
 _HIDDEN_MVA = 1e-8
-"""0.01 W: where rounding may leave a larger mismatch, nodes count as one or are refused."""
-_LOST = 1e4
-"""How many times as much is refused in any case: the entries of Y have lost the other elements there."""
+"""0.01 W: where rounding may leave a larger mismatch, a node without device counts as one with a neighbour."""
+_TOGETHER, _LOST = 10.0, 1e4
+"""How many times as much is refused between devices, and in any case: the entries of Y have lost the other
+elements there."""
 _DEGREES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 _PIVOT_RATIO = 1e-3
 _LARGEST_BACKWARD_ERROR = 1e4 * EPS
@@ -358,7 +359,7 @@ def measured_rows(
     left = rounding_floor(merged, w)
     # A node that the source holds has its voltage; what rounding hides there is power of the source.
     sourced = np.isin(part, part[FLOOR_FACTOR * EPS * modulus(merged @ w) * modulus(w) > 0.1 * most])
-    worse = np.where(sourced, 0.0, np.maximum(floor / _LOST, left / 10.0))
+    worse = np.where(sourced, 0.0, np.maximum(floor / _LOST, left / _TOGETHER))
     if worse.max() > most:
         near = np.flatnonzero(part == part[worse.argmax()])
         raise PowerFlowError(
@@ -366,7 +367,7 @@ def measured_rows(
             "rounding hides what flows between them; make them one node, or give the element between them a "
             "micro-ohm or more"
         )
-    return Rows.of(merged), np.where(sourced, left, np.minimum(left, most))
+    return Rows.of(merged), left
 
 
 def _backward_error(factors: Factors) -> float:
