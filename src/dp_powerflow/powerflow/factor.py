@@ -44,7 +44,7 @@ EPS = float(np.finfo(np.float64).eps)
 FLOOR_FACTOR = 2.0
 """Rounding floor of a row of Y in units of eps·(|Y|·|w|)_k·|w_k|."""
 _HIDDEN_MVA = 1e-8
-"""0.01 W: where rounding may leave a larger mismatch, a node without device counts as one with a neighbour."""
+"""0.01 W: where rounding may leave more, a node without device counts as one with its neighbour."""
 _TOGETHER, _LOST = 10.0, 1e4
 """How many times as much is refused between devices, and in any case: the entries of Y have lost the other
 elements there."""
