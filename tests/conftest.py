@@ -77,6 +77,15 @@ def reference() -> Path:
 
 
 @pytest.fixture(scope="session")
+def circuits() -> Path:
+    """Directory of circuits of EPRI and IEEE, as distributed with OpenDSS."""
+    path = Path(os.environ.get("DP_POWERFLOW_CIRCUITS", SHARED / "circuits"))
+    if not path.is_dir():
+        pytest.skip("the foreign circuits are not here: set DP_POWERFLOW_CIRCUITS to their directory")
+    return path
+
+
+@pytest.fixture(scope="session")
 def paper_source() -> str:
     """LaTeX source of the paper."""
     path = SHARED / "paper" / "dp-powerflow.tex"
