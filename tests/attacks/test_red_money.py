@@ -43,7 +43,7 @@ class Owner:
     def config(self, text: str, twin: str = "t1", **sections: dict[str, Any]) -> Config:
         (self.folder / "feeder.dss").write_text(text)
         network = {"mode": "twin-network", "id": twin, "epsilon": 1.0, **sections.get("network", {})}
-        release = {**RAW["release"], "network_epsilon_cap": 9.0, **sections.get("release", {})}
+        release = {**RAW["release"], "network_epsilon_cap": 12.0, **sections.get("release", {})}
         if Ledger.open(self.state).spends():
             release["continues_network"] = "network-twin-1"
         raw = {**RAW, "nodes": {}, "feeder": {"source": "feeder.dss"}, "network": network, "release": release}
@@ -154,6 +154,13 @@ def doubled(km: float) -> str:
     return with_second(("n1", "a", "b", 0.9 * km), ("n2", "a", "b", 0.8 * km))
 
 
+def parts(km: float, *shares: float) -> str:
+    """Split by taps into n1, n2, …, of so many kilometres for each of the line."""
+    buses = ["a", "t", "s", "u"][: len(shares)] + ["b"]
+    numbered = enumerate(shares, start=1)
+    return with_second(*((f"n{k}", buses[k - 1], buses[k], share * km) for k, share in numbered))
+
+
 def beside_another(km: float) -> str:
     return with_second(("n1", "a", "t", km), ("n2", "t", "b", 0.7))
 
@@ -165,6 +172,22 @@ SPLITS: dict[str, tuple[float, list[Callable[[float], str]]]] = {
     "split in three": (4.0, [whole, in_three]),
     "doubled": (3.0, [whole, doubled]),
     "replaced, then split": (4.0, [whole, lambda km: whole(km / 2), tapped]),
+    "split, then both parts measured again": (5.0, [whole, tapped, lambda km: parts(km, 0.5, 0.5)]),
+    "split, then one part after the other": (
+        5.0,
+        [whole, tapped, lambda km: parts(km, 0.5, 0.6), lambda km: parts(km, 0.5, 0.5)],
+    ),
+    "split in three, then the ends": (6.0, [whole, in_three, lambda km: parts(km, 0.2, 0.4, 0.4)]),
+    "split twice": (
+        5.0,
+        [
+            whole,
+            tapped,
+            lambda km: with_second(
+                ("n1", "a", "u", 0.2 * km), ("n3", "u", "t", 0.2 * km), ("n2", "t", "b", 0.6 * km)
+            ),
+        ],
+    ),
     "merged": (2.0, [beside_another, lambda km: whole(km + 0.7)]),
 }
 
@@ -186,6 +209,11 @@ def test_a_twin_under_another_id_counts_a_line_that_was_split_since_the_first(ow
     assert owner.spent == pytest.approx(3.0)
     owner.draw(tapped(1.5), "t3")  # both parts once more
     assert owner.spent == pytest.approx(5.0)
+    for figures in (owner.folder / "state/internal").glob("twin-*/figures-*"):
+        figures.unlink()
+    owner.draw(tapped(1.5), "t4")  # the ledger knows the parts
+    owner.draw(parts(1.5, 0.5, 0.5), "t1")
+    assert owner.spent == pytest.approx(9.0)
 
 
 def test_the_past_of_a_split_line_stays_with_its_parts(owner: Owner) -> None:
