@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
+from dp_powerflow.privacy.ledger.twins import Composed
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit
 from support.forgery import Forger
@@ -156,7 +158,7 @@ def doubled(km: float) -> str:
 
 def parts(km: float, *shares: float) -> str:
     """Split by taps into n1, n2, …, of so many kilometres for each of the line."""
-    buses = ["a", "t", "s", "u"][: len(shares)] + ["b"]
+    buses = [*("a", "t", "s", "u")[: len(shares)], "b"]
     numbered = enumerate(shares, start=1)
     return with_second(*((f"n{k}", buses[k - 1], buses[k], share * km) for k, share in numbered))
 
@@ -282,6 +284,30 @@ def test_a_laplace_twin_outlives_a_gaussian_one_in_its_account(owner: Owner) -> 
     _, again = owner.pay(owner.config(circuit(1.0), release={"network_delta_cap": 1e-6}))
     assert again.release_id == "t1"
     assert owner.spent == spent
+
+
+def test_no_account_of_twins_is_stated_at_a_delta_that_no_twin_may_have(owner: Owner, forger: Forger) -> None:
+    """A Laplace twin beside a Gaussian one took its delta from the cap: epsilon = 0 at delta = 0.9."""
+    with pytest.raises(PrivacyError, match=r"network_delta_cap must be below 0\.01"):
+        owner.pay(owner.config(circuit(1.0), release={"network_delta_cap": 0.9}))
+    facts = forger.opened.readable()[1]
+    assert facts.network.composed is not None
+    mixed = Composed(facts.network.composed.pure, Fraction(1, 100))
+    for delta, found in ((1e-6, set()), (0.9, {"statement"})):
+        law = replace(facts.network.law, delta=delta)
+        account = replace(facts.network, law=law, composed=mixed, spent={"epsilon": mixed.epsilon(delta)})
+        assert forger.found_of(replace(facts, network=account)) == found
+
+
+def test_an_account_holds_at_least_the_twin_and_more_is_for_the_ledger_to_tell(forger: Forger) -> None:
+    """Earlier charges are attested: more of them promise less, and `verify --private` compares them."""
+    facts = forger.opened.readable()[1]
+    assert facts.network.composed is not None
+    pure = facts.network.composed.pure
+    for stated, found in ((pure * 2, set()), ((pure[0] / 2,) * 4, {"statement"}), ((), {"statement"})):
+        composed = Composed(stated)
+        account = replace(facts.network, composed=composed, spent={"epsilon": composed.epsilon(0.0)})
+        assert forger.found_of(replace(facts, network=account)) == found
 
 
 def test_a_twin_is_not_drawn_on_the_charge_of_another(owner: Owner) -> None:

@@ -193,7 +193,9 @@ class Changes:
         ends = Counter(here[name] for name in new)
         renamed = {n for n in new if ends[here[n]] == 1 and here[n] in {before[name] for name in gone}}
         known, present = (frozenset[str]().union(*buses.values()) for buses in (before, here))
-        buses = {n: before.get(n, frozenset()) | here.get(n, frozenset()) for n in before.keys() | here.keys()}
+        buses = {
+            n: before.get(n, frozenset()) | here.get(n, frozenset()) for n in before.keys() | here.keys()
+        }
         places: dict[str, frozenset[str]] = {}
         for name in {*changed, *gone, *(n for n in here if here[n] - before.get(n, here[n]))}:
             places[name] = buses[name]

@@ -54,7 +54,14 @@ from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines
-from dp_powerflow.twin.design import LINE, LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.design import (
+    DELTA_LIMIT,
+    LINE,
+    LOG_GRID,
+    TwinGuarantee,
+    twin_guarantee,
+    twin_neighbours,
+)
 from dp_powerflow.twin.draw import FORMAT, Changes, Element, Twin, draw_twin, elements_of, parameters_of
 from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import IntArray
@@ -97,6 +104,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
         # Laplace noise needs no delta, but the account of a twin may also hold Gaussian ones.
         own = section.noise == "gaussian" or release.network_delta_cap is None
         delta = section.delta if own else release.network_delta_cap
+        if delta is not None and delta >= DELTA_LIMIT:  # of the section it is refused by its design
+            raise PrivacyError(
+                f"release.network_delta_cap must be below {DELTA_LIMIT:g}, as delta of every twin; nothing "
+                "was spent"
+            )
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
 
