@@ -196,6 +196,27 @@ def test_feeders_of_another_state_never_get_into_a_fleet(tmp_path: Path, at_url:
     assert spends(tmp_path / "state-2") == 0
 
 
+@pytest.mark.slow
+def test_of_two_runs_that_begin_at_once_at_a_url_the_one_that_lost_its_mark_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store does not say which of two came first: both saw a free place."""
+    pytest.importorskip("fsspec")
+    place = RemotePath(f"{MEMORY}/{tmp_path.name}/race")
+    config = config_of(tmp_path, "state", output=str(place), days=5)
+    write = CorpusWriter.write_nodes
+
+    def overtaken(writer: CorpusWriter, nodes: Any) -> Any:
+        assert writer.remote is not None
+        writer.remote.marker.write_bytes(b"stage of another key")
+        return write(writer, nodes)
+
+    monkeypatch.setattr(CorpusWriter, "write_nodes", overtaken)
+    with pytest.raises(CorpusError, match="never continued"):
+        run_release(config, engine=Local(1))
+    assert "manifest.json" not in place.below()
+
+
 def test_what_a_killed_look_at_a_store_leaves_is_no_stranger_to_a_fleet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
