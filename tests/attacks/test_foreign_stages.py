@@ -16,10 +16,12 @@ import pytest
 import dp_powerflow as dpf
 from dp_powerflow._parallel import Local
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.staged import RemoteStage
 from dp_powerflow.corpus.storage import RemotePath, file_hashes
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.publishing import Store
 from dp_powerflow.fleet.run import run_fleet, withdraw_feeders
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
@@ -192,6 +194,51 @@ def test_feeders_of_another_state_never_get_into_a_fleet(tmp_path: Path, at_url:
     with pytest.raises(ConfigError, match=r"out/feeder=.* made with another private state"):
         run_fleet(other, engine=Here())
     assert spends(tmp_path / "state-2") == 0
+
+
+@pytest.mark.slow
+def test_of_two_runs_that_begin_at_once_at_a_url_the_one_that_lost_its_mark_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store does not say which of two came first: both saw a free place."""
+    pytest.importorskip("fsspec")
+    place = RemotePath(f"{MEMORY}/{tmp_path.name}/race")
+    config = config_of(tmp_path, "state", output=str(place), days=5)
+    write = CorpusWriter.write_nodes
+
+    def overtaken(writer: CorpusWriter, nodes: Any) -> Any:
+        assert writer.remote is not None
+        writer.remote.marker.write_bytes(b"stage of another key")
+        return write(writer, nodes)
+
+    monkeypatch.setattr(CorpusWriter, "write_nodes", overtaken)
+    with pytest.raises(CorpusError, match="never continued"):
+        run_release(config, engine=Local(1))
+    assert "manifest.json" not in place.below()
+
+
+def test_what_a_killed_look_at_a_store_leaves_is_no_stranger_to_a_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec")
+    place = RemotePath(f"{MEMORY}/{tmp_path.name}/probed")
+
+    def killed(_: RemotePath) -> None:
+        raise Killed
+
+    stage = RemoteStage(place / "feeder=feeder-0001", "north_feeder-0001")
+    with monkeypatch.context() as patch:
+        patch.setattr(RemotePath, "unlink", killed)
+        with pytest.raises(Killed):
+            stage.check(begun=False)
+    assert place.children()
+    shelf = Store(place, "north")
+    shelf.refuse_other_contents()
+    shelf.refuse_other_states(lambda _: None, lambda _: False)
+    stage.check(begun=False)
+    stage.reserve(begun=False)
+    stage.leave()
+    assert not place.children()
 
 
 @pytest.mark.slow

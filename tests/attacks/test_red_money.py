@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
+from dp_powerflow.privacy.ledger.twins import Composed
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit
 from support.forgery import Forger
@@ -43,7 +45,7 @@ class Owner:
     def config(self, text: str, twin: str = "t1", **sections: dict[str, Any]) -> Config:
         (self.folder / "feeder.dss").write_text(text)
         network = {"mode": "twin-network", "id": twin, "epsilon": 1.0, **sections.get("network", {})}
-        release = {**RAW["release"], "network_epsilon_cap": 9.0, **sections.get("release", {})}
+        release = {**RAW["release"], "network_epsilon_cap": 12.0, **sections.get("release", {})}
         if Ledger.open(self.state).spends():
             release["continues_network"] = "network-twin-1"
         raw = {**RAW, "nodes": {}, "feeder": {"source": "feeder.dss"}, "network": network, "release": release}
@@ -154,6 +156,13 @@ def doubled(km: float) -> str:
     return with_second(("n1", "a", "b", 0.9 * km), ("n2", "a", "b", 0.8 * km))
 
 
+def parts(km: float, *shares: float) -> str:
+    """Split by taps into n1, n2, …, of so many kilometres for each of the line."""
+    buses = [*("a", "t", "s", "u")[: len(shares)], "b"]
+    numbered = enumerate(shares, start=1)
+    return with_second(*((f"n{k}", buses[k - 1], buses[k], share * km) for k, share in numbered))
+
+
 def beside_another(km: float) -> str:
     return with_second(("n1", "a", "t", km), ("n2", "t", "b", 0.7))
 
@@ -165,6 +174,22 @@ SPLITS: dict[str, tuple[float, list[Callable[[float], str]]]] = {
     "split in three": (4.0, [whole, in_three]),
     "doubled": (3.0, [whole, doubled]),
     "replaced, then split": (4.0, [whole, lambda km: whole(km / 2), tapped]),
+    "split, then both parts measured again": (5.0, [whole, tapped, lambda km: parts(km, 0.5, 0.5)]),
+    "split, then one part after the other": (
+        5.0,
+        [whole, tapped, lambda km: parts(km, 0.5, 0.6), lambda km: parts(km, 0.5, 0.5)],
+    ),
+    "split in three, then the ends": (6.0, [whole, in_three, lambda km: parts(km, 0.2, 0.4, 0.4)]),
+    "split twice": (
+        5.0,
+        [
+            whole,
+            tapped,
+            lambda km: with_second(
+                ("n1", "a", "u", 0.2 * km), ("n3", "u", "t", 0.2 * km), ("n2", "t", "b", 0.6 * km)
+            ),
+        ],
+    ),
     "merged": (2.0, [beside_another, lambda km: whole(km + 0.7)]),
 }
 
@@ -186,6 +211,11 @@ def test_a_twin_under_another_id_counts_a_line_that_was_split_since_the_first(ow
     assert owner.spent == pytest.approx(3.0)
     owner.draw(tapped(1.5), "t3")  # both parts once more
     assert owner.spent == pytest.approx(5.0)
+    for figures in (owner.folder / "state/internal").glob("twin-*/figures-*"):
+        figures.unlink()
+    owner.draw(tapped(1.5), "t4")  # the ledger knows the parts
+    owner.draw(parts(1.5, 0.5, 0.5), "t1")
+    assert owner.spent == pytest.approx(9.0)
 
 
 def test_the_past_of_a_split_line_stays_with_its_parts(owner: Owner) -> None:
@@ -254,6 +284,30 @@ def test_a_laplace_twin_outlives_a_gaussian_one_in_its_account(owner: Owner) -> 
     _, again = owner.pay(owner.config(circuit(1.0), release={"network_delta_cap": 1e-6}))
     assert again.release_id == "t1"
     assert owner.spent == spent
+
+
+def test_no_account_of_twins_is_stated_at_a_delta_that_no_twin_may_have(owner: Owner, forger: Forger) -> None:
+    """A Laplace twin beside a Gaussian one took its delta from the cap: epsilon = 0 at delta = 0.9."""
+    with pytest.raises(PrivacyError, match=r"network_delta_cap must be below 0\.01"):
+        owner.pay(owner.config(circuit(1.0), release={"network_delta_cap": 0.9}))
+    facts = forger.opened.readable()[1]
+    assert facts.network.composed is not None
+    mixed = Composed(facts.network.composed.pure, Fraction(1, 100))
+    for delta, found in ((1e-6, set()), (0.9, {"statement"})):
+        law = replace(facts.network.law, delta=delta)
+        account = replace(facts.network, law=law, composed=mixed, spent={"epsilon": mixed.epsilon(delta)})
+        assert forger.found_of(replace(facts, network=account)) == found
+
+
+def test_an_account_holds_at_least_the_twin_and_more_is_for_the_ledger_to_tell(forger: Forger) -> None:
+    """Earlier charges are attested: more of them promise less, and `verify --private` compares them."""
+    facts = forger.opened.readable()[1]
+    assert facts.network.composed is not None
+    pure = facts.network.composed.pure
+    for stated, found in ((pure * 2, set()), ((pure[0] / 2,) * 4, {"statement"}), ((), {"statement"})):
+        composed = Composed(stated)
+        account = replace(facts.network, composed=composed, spent={"epsilon": composed.epsilon(0.0)})
+        assert forger.found_of(replace(facts, network=account)) == found
 
 
 def test_a_twin_is_not_drawn_on_the_charge_of_another(owner: Owner) -> None:

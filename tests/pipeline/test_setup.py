@@ -115,6 +115,21 @@ def test_gaps_duplicates_and_stray_stamps_do_not_move_the_step(tmp_path: Path) -
     assert (facts.step_minutes, facts.first_day, facts.last_day) == (60, FIRST, LAST)
 
 
+def test_a_customer_with_many_rows_does_not_decide_the_step(tmp_path: Path) -> None:
+    """Rows were counted, so a customer whose stamps are there often was half of all customers."""
+    path = meters(tmp_path)
+    header, *rows = path.read_text().splitlines()
+    stamps = (
+        f"2024-03-{day} {hour:02}:{minute:02}:00"
+        for day in (29, 30)
+        for hour in range(24)
+        for minute in range(60)
+    )
+    own = [f"{NAMES[0]},{stamp},1.0" for stamp in stamps] * len(NAMES)
+    path.write_text("\n".join([header, *rows, *own]) + "\n")
+    assert facts_of(path).step_minutes == 60
+
+
 def test_a_wide_file_has_a_column_per_customer(tmp_path: Path) -> None:
     spans = intervals(BERLIN, FIRST, LAST, 60)
     stamps = [stamp(span, "start", BERLIN, aware=False) for span in spans]

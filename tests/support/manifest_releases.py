@@ -49,7 +49,8 @@ TWIN: dict[str, Any] = {
 
 def twin_config(**sections: Any) -> Config:
     """The same release on a twin."""
-    return config(network=TWIN | sections.pop("network", {}), **sections)
+    release = {"network_delta_cap": 1e-3, **sections.pop("release", {})}
+    return config(network=TWIN | sections.pop("network", {}), release=release, **sections)
 
 
 def config(bound: str = "full-support", **sections: Any) -> Config:

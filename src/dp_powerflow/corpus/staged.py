@@ -97,12 +97,13 @@ class RemoteStage:
         ----------
         begun : as of `reserve`.
         """
-        if not (begun and self._held()):
+        held = self._held()
+        if not (begun and held):
             self._refuse_taken()
-        probe = self.target.with_name(f"{self.target.name}.probe-{self.release_id}")
-        with storing(self.target):
-            probe.write_bytes(b"")
-            probe.unlink()
+        if held is None:  # the name of a reservation: what a killed run leaves is known for what it is
+            with storing(self.target):
+                self.marker.write_bytes(b"")
+            self.leave()
 
     def _take(self, content: bytes) -> None:
         """Mark a place where nothing lies; CorpusError if it is not free."""

@@ -292,6 +292,8 @@ class CorpusWriter:
             raise CorpusError(f"a file added to a release has a relative path outside {DATA}/, not {name!r}")
         if self.remote is not None and name == MANIFEST_FILE:
             self._refuse_incomplete()  # from now on readers take it for a release
+            if not self.remote.begun():  # two runs that began at the same moment: the later mark counts
+                raise foreign_stage(f"{self.remote.marker} and all below {self.target}")
         with storing(self.target):
             return {relative.as_posix(): put(self.root / relative, content, make_folder=True)}
 

@@ -54,7 +54,14 @@ from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines
-from dp_powerflow.twin.design import LINE, LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.design import (
+    DELTA_LIMIT,
+    LINE,
+    LOG_GRID,
+    TwinGuarantee,
+    twin_guarantee,
+    twin_neighbours,
+)
 from dp_powerflow.twin.draw import FORMAT, Changes, Element, Twin, draw_twin, elements_of, parameters_of
 from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import IntArray
@@ -97,6 +104,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
         # Laplace noise needs no delta, but the account of a twin may also hold Gaussian ones.
         own = section.noise == "gaussian" or release.network_delta_cap is None
         delta = section.delta if own else release.network_delta_cap
+        if delta is not None and delta >= DELTA_LIMIT:  # of the section it is refused by its design
+            raise PrivacyError(
+                f"release.network_delta_cap must be below {DELTA_LIMIT:g}, as delta of every twin; nothing "
+                "was spent"
+            )
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
 
@@ -396,25 +408,24 @@ class TwinMode(NetworkMode[TwinNetwork]):
         version is then charged as a whole, or every re-export with other names would be a free draw. A new
         element beside one that was replaced or is gone may be a part of it: see `Changes`.
         """
-        drawn = self._drawn(state, account.name)
+        drawn, now = self._drawn(state, account.name), facts.figures(self._key(state, account.name))
         if drawn is None:
-            return self._cost(Scope())
-        found = Changes.between(drawn, facts.figures(self._key(state, account.name)))
+            return self._cost_of_all(_parts_again(account, now))
+        found = Changes.between(drawn, now, _joined(account))
         if not found.changed:  # other loads or switch states, the same figures: what was paid for covers it
             return PureCost(0.0, self.neighbours)
-        joined = tuple(found.joined)
         if found.new and found.gone:
-            return self._cost(Scope(joined=joined), found.times)
+            return self._cost_of_all(found)
         alone = sum(_whole(spend.cost) for spend in account.spends) == 1
         added = found.new - found.joined if alone else frozenset[str]()
-        scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=joined)
+        scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=tuple(found.joined))
         return self._cost(scope, found.times)
 
     def _cost_beside_others(
         self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
     ) -> PureCost | GdpCost:
         """The cost of a whole twin, as often as figures of an element that others were drawn of can enter."""
-        joined, times = frozenset[str](), 1
+        again = [_parts_again(account, facts.figures(self._key(state, account.name)))]
         for directory, names in state.internal_files():
             twin = directory.removeprefix(_PREFIX)
             requests = {
@@ -425,9 +436,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
             drawn = self._drawn(state, account.name, twin) or {}
             for request in sorted(requests):
                 key = state.stream_key().bind("twin", twin).bind("account", account.name)
-                found = Changes.between(drawn, facts.figures(key.bind("request", request)))
-                joined, times = joined | found.joined, max(times, found.times)
-        return self._cost(Scope(joined=tuple(joined)), times)
+                now = facts.figures(key.bind("request", request))
+                again.append(Changes.between(drawn, now, _joined(account)))
+        return self._cost_of_all(*again)
+
+    def _cost_of_all(self, *found: Changes) -> PureCost | GdpCost:
+        """The cost of a whole twin in which figures may enter several times."""
+        joined = frozenset[str]().union(*(changes.joined for changes in found))
+        return self._cost(Scope(joined=tuple(joined)), max(changes.times for changes in found))
 
     def _source(self, inputs: NetworkInputs) -> Rebuilder:
         return Rebuilder(
@@ -538,6 +554,18 @@ def _whole(cost: Cost) -> bool:
     """Whether a cost is that of a whole twin; a version without new figures costs nothing."""
     free = not any(cost.amounts().values())
     return isinstance(cost, PureCost | GdpCost) and cost.scope.all_elements and not free
+
+
+def _joined(account: AccountSummary) -> frozenset[str]:
+    """Elements that have a past in common with others, by the charges of an account."""
+    costs = (spend.cost for spend in account.spends)
+    return frozenset(n for cost in costs if isinstance(cost, PureCost | GdpCost) for n in cost.scope.joined)
+
+
+def _parts_again(account: AccountSummary, now: Mapping[str, str]) -> Changes:
+    """What is drawn again of elements with a common past, where nothing that was drawn plays a part."""
+    joined = _joined(account)
+    return Changes.between({}, {name: text for name, text in now.items() if name in joined}, joined)
 
 
 def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:

@@ -13,8 +13,11 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +31,8 @@ from dp_powerflow.pipeline.setup.columns import UNITS, Columns, Named, declared_
 from dp_powerflow.units import IntArray
 
 _ANY_FORMAT = MeterFormat("kW", "start", "UTC")  # to open a file whose unit and step are not known yet
-_SHARED = 0.5  # of the customers have a stamp that tells the step
+_SHARED = 0.5  # of the groups of customers have a stamp that tells the step
+_GROUPS = 64  # by a hash of their names: a customer counts once for a stamp, however many rows he has
 _SECONDS_PER_MINUTE = 60
 
 
@@ -127,26 +131,33 @@ def _label(word: str) -> Literal["start", "end"]:
 
 def _scan(table: MeterTable, columns: Columns) -> _Scan:
     texts = (columns.time,) if columns.customer is None else (columns.time, columns.customer)
-    rows, customers, clocks = Counter[int](), set(columns.customers), set[bool]()
+    seen, customers, clocks = Counter[int](), set(columns.customers), set[bool]()
     for batch in table.batches((), texts):
         stamps = table.stamps(batch.column(0), columns.time)
-        rows.update(stamps.seconds.tolist())
         clocks |= {stamps.wall} if stamps.seconds.size else set()
+        groups = np.zeros(stamps.seconds.size, dtype=np.int64)
         if columns.customer is not None:
-            customers |= _names(batch.column(1), table, columns.customer)
+            names, own = _names(batch.column(1), table, columns.customer)
+            customers |= {*names}
+            groups = np.array([crc32(name.encode()) % _GROUPS for name in names], dtype=np.int64)[own]
+        for pair in np.unique(stamps.seconds * _GROUPS + groups).tolist():
+            seen[pair // _GROUPS] |= 1 << pair % _GROUPS
     if len(clocks) > 1:
         raise LoadDataError(f"only some stamps of {table.path} have an offset from UTC; write all alike")
     if not clocks:
         raise LoadDataError(f"{table.path} has a header but no rows; export the meter data again")
-    fewest = 1 if columns.customer is None else _SHARED * len(customers)  # a row of a wide file is of all
-    shared = np.array(sorted(stamp for stamp, count in rows.items() if count >= fewest), dtype=np.int64)
+    fewest = _SHARED * reduce(or_, seen.values()).bit_count()  # a row of a wide file is of all
+    shared = np.array(sorted(t for t, found in seen.items() if found.bit_count() >= fewest), dtype=np.int64)
     return _Scan(shared, clocks.pop(), tuple(sorted(customers)))
 
 
-def _names(cells: Any, table: MeterTable, column: str) -> set[str]:
+def _names(cells: Any, table: MeterTable, column: str) -> tuple[list[str], IntArray]:
+    """Customers, without blanks around them, and which of them every row is of."""
     if cells.null_count:
         raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
-    return {name.strip() for name in pc.unique(cells).cast(pa.string()).to_pylist()}
+    coded = pc.dictionary_encode(cells)
+    names = coded.dictionary.cast(pa.string()).to_pylist()
+    return [name.strip() for name in names], coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _step_minutes(seconds: IntArray, path: Path) -> int:

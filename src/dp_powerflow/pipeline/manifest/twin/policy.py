@@ -43,7 +43,7 @@ from dp_powerflow.pipeline.manifest.twin.tables import (
 )
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, TwinCap
-from dp_powerflow.twin.design import TwinDesign, TwinGuarantee, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.design import DELTA_LIMIT, TwinDesign, TwinGuarantee, twin_guarantee, twin_neighbours
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
@@ -274,6 +274,8 @@ class TwinPolicy(NetworkPolicy):
             yield "The account of the network is about other neighbours than the twin."
         if law.delta != self.design.delta and promised.mu is not None:
             yield "The account of the network is stated at another delta than the twin."
+        if law.delta >= DELTA_LIMIT:
+            yield "The account of the network is stated at a delta that no twin may have."
         own = max(composed.pure, default=0.0) if promised.mu is None else float(composed.mu_squared)
         if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - RELATIVE):
             yield "The account of the network does not hold this twin's cost."

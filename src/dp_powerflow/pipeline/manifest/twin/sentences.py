@@ -303,8 +303,8 @@ def not_claimed(policy: TwinPolicy) -> list[str]:
         f"A change of one element by more than a factor of {change} is covered less: "
         f"{changes_in_words(policy.figures()['changes'])}.",
         "What releases on the true network, or anything else published of it, tell is not covered and adds "
-        "to what is known. That an element was replaced between two releases on one twin can be seen. Parts "
-        "of a line that was split are elements of their own in every later draw.",
+        "to what is known. That an element was replaced between two releases on one twin can be seen. Lines "
+        "that became one line were elements of their own: its past is the largest of theirs, not their sum.",
         "The secret order and the names of the nodes are no protection of the network: who knows its "
         "connectivity may find out which node is which.",
         text.ABOUT_RECORDS,
