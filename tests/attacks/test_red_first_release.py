@@ -26,6 +26,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.model import sample, together
 from dp_powerflow.pipeline import run as pipeline
+from dp_powerflow.pipeline.customers import CustomerPlan, customer_plan
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
@@ -77,7 +78,6 @@ def test_loads_without_customers_are_released_in_the_parts_of_the_corpus(
     run_release(with_table(tmp_path, ieee13, customers, days=days), workers=1)
     manifest = manifest_of(tmp_path)
     assert manifest["data"]["parts"] == 2
-    assert manifest["declared_public"]["node_scales"]["customers"] == sum(customers)
     assert verify_release(tmp_path / "out").intact
 
 
@@ -161,7 +161,7 @@ def test_readings_of_one_customer_reach_a_release_through_the_model_alone(
 # --------------------------------------------------------------------------------------------- physics
 
 
-@pytest.mark.parametrize("upper", [1e300, 1e308, 1e13])
+@pytest.mark.parametrize("upper", [1e13, 1e15])
 def test_bounds_that_no_mending_ends_are_refused_before_anything_is_spent(
     tmp_path: Path, upper: float
 ) -> None:
@@ -243,10 +243,18 @@ def fleet_of_three(folder: Path, *, feeders: bool = True) -> Any:
     return on_twins(folder, fleet={"feeders": three}, loads={**loads, "load_points": None, "days": None})
 
 
-def test_a_feeder_of_a_fleet_has_its_own_customers_only(tmp_path: Path) -> None:
+def test_a_feeder_of_a_fleet_has_its_own_customers_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+
+    def counted(*given: Any) -> CustomerPlan:
+        found = customer_plan(*given)
+        counts.append(found.customers)
+        return found
+
+    monkeypatch.setattr("dp_powerflow.pipeline.modes.twin.customer_plan", counted)
     assert not run_fleet(fleet_of_three(tmp_path), engine=Here()).failed
-    manifests = [json.loads(path.read_text()) for path in (tmp_path / "out").glob("feeder=*/manifest.json")]
-    counts = [manifest["declared_public"]["node_scales"]["customers"] for manifest in manifests]
     # 96 load points, dealt out to six feeders; la and lb by turns, so that a feeder has customers on one.
     assert len(counts) == 3
     assert max(counts) < 96 / 2

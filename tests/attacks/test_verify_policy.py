@@ -29,7 +29,6 @@ from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.verification import render_verification
-from dp_powerflow.twin.design import TwinDesign
 from support.manifest_releases import config, load_model, make_inputs, twin_config, write_release
 from support.small import small_config
 
@@ -162,7 +161,7 @@ def test_a_twin_that_hides_nothing_says_so_too(tmp_path: Path) -> None:
         assert f"<strong>{NO_PROTECTION}</strong>{reason}" in certificate_html(made).decode()
     assert mode_of(twin_config(network={"epsilon": 10.0})).warnings == ()
     with pytest.raises(PrivacyError, match=r"delta of a twin must be below 0\.01"):
-        TwinDesign(1.0, noise="gaussian", delta=0.01)
+        mode_of(twin_config(network={"epsilon": 1.0, "noise": "gaussian", "delta": 0.01})).charge("0" * 64)
 
 
 @pytest.mark.parametrize("chosen", [config, twin_config])

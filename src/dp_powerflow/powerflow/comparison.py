@@ -131,14 +131,22 @@ def check_reading(feeder: Feeder, accepted: float | None, *, acting: bool) -> No
     if not isinstance(feeder.origin, DssOrigin) or feeder.origin.public:
         return
     if acting:
-        theirs, against = _with_opendss(feeder, feeder.origin, _CHECKED)
-        solver = OperatedSolver(feeder, controls="snapshot")
-        found = Comparison(against, worst=_resting(feeder, theirs, solver))
+        found = _acting(feeder, feeder.origin)
     else:
         found = _held_still(feeder)
     refused = found.refused(accepted)
     if refused is not None:
         raise FeederError(refused)
+
+
+def _acting(feeder: Feeder, origin: DssOrigin) -> Comparison:
+    """The feeder as operated, from where OpenDSS rests."""
+    try:
+        theirs, against = _with_opendss(feeder, origin, _CHECKED)
+        worst = _resting(feeder, theirs, OperatedSolver(feeder, controls="snapshot"))
+    except DpPowerflowError as error:
+        return Comparison(f"not measured: {error}")
+    return Comparison(against, worst=worst)
 
 
 def _held_still(feeder: Feeder) -> Comparison:

@@ -48,7 +48,7 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 1e-4, 2.0
 _LARGEST_MU = 1e3
 LINE = "line"
 DELTA_LIMIT = 0.01
-"""δ of a twin is below this: one over a hundred elements. How many there are is no entry of a manifest, so
+"""δ of a twin that is released is below this: one over a hundred elements. How many there are is no entry of a manifest, so
 the limit is a fixed one."""
 CODE = "code"
 KINDS: Mapping[Quantity, str] = {
@@ -134,11 +134,6 @@ class TwinDesign:
             raise PrivacyError("the noise of a twin is laplace or gaussian")
         if not (0.0 < self.delta < 1.0 or (self.noise == "laplace" and self.delta == 0.0)):
             raise PrivacyError("a twin with Gaussian noise needs a delta between 0 and 1, such as 1e-6")
-        if self.delta >= DELTA_LIMIT:
-            raise PrivacyError(
-                f"delta of a twin must be below {DELTA_LIMIT:g}: from there on a draw that publishes one "
-                "element in a hundred whole would keep its promise; 1e-6 is a common choice"
-            )
         if (self.charging_epsilon is not None) != self.protected.charging:
             raise PrivacyError("charging has noise of its own exactly where it has an epsilon of its own")
         if (self.code_epsilon is not None) != self.protected.codes:

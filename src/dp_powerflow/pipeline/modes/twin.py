@@ -104,10 +104,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
         # Laplace noise needs no delta, but the account of a twin may also hold Gaussian ones.
         own = section.noise == "gaussian" or release.network_delta_cap is None
         delta = section.delta if own else release.network_delta_cap
-        if delta is not None and delta >= DELTA_LIMIT:  # of the section it is refused by its design
+        if max(section.delta, delta or 0.0) >= DELTA_LIMIT:
             raise PrivacyError(
-                f"release.network_delta_cap must be below {DELTA_LIMIT:g}, as delta of every twin; nothing "
-                "was spent"
+                f"delta of a twin must be below {DELTA_LIMIT:g}, and release.network_delta_cap with it: from "
+                "there on a draw that publishes one element in a hundred whole would keep its promise; 1e-6 is "
+                "a common choice; nothing was spent"
             )
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)

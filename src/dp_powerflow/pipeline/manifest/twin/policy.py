@@ -274,7 +274,7 @@ class TwinPolicy(NetworkPolicy):
             yield "The account of the network is about other neighbours than the twin."
         if law.delta != self.design.delta and promised.mu is not None:
             yield "The account of the network is stated at another delta than the twin."
-        if law.delta >= DELTA_LIMIT:
+        if max(law.delta, self.design.delta) >= DELTA_LIMIT:
             yield "The account of the network is stated at a delta that no twin may have."
         own = max(composed.pure, default=0.0) if promised.mu is None else float(composed.mu_squared)
         if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - RELATIVE):
