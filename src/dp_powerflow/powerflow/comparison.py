@@ -130,10 +130,7 @@ def check_reading(feeder: Feeder, accepted: float | None, *, acting: bool) -> No
     """
     if not isinstance(feeder.origin, DssOrigin) or feeder.origin.public:
         return
-    if acting:
-        found = _acting(feeder, feeder.origin)
-    else:
-        found = _held_still(feeder)
+    found = _acting(feeder, feeder.origin) if acting else _held_still(feeder)
     refused = found.refused(accepted)
     if refused is not None:
         raise FeederError(refused)

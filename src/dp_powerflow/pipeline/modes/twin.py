@@ -107,8 +107,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
         if max(section.delta, delta or 0.0) >= DELTA_LIMIT:
             raise PrivacyError(
                 f"delta of a twin must be below {DELTA_LIMIT:g}, and release.network_delta_cap with it: from "
-                "there on a draw that publishes one element in a hundred whole would keep its promise; 1e-6 is "
-                "a common choice; nothing was spent"
+                "there on a draw that publishes one element in a hundred whole would keep its promise; 1e-6 "
+                "is a common choice; nothing was spent"
             )
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
