@@ -12,7 +12,7 @@ source = "ieee123"            # ieee13, ieee123, an OpenDSS .dss file, a pandapo
 # loads = "loads.csv"         # nominal loads, declared public: name, kw, kvar (customers); else the feeder's
 base_mva = 1.0                # power base per phase
 drop_islanded = false         # leave out nodes that no source feeds
-# accept_difference = 1e-4    # voltages may differ from OpenDSS on the file by this [p.u.], as the manifest says
+# accept_difference = 1e-4    # voltages may differ from OpenDSS on the file by this [p.u.]; it is stated
 
 [loads]
 kind = "simulated"            # simulated | long | wide | opendss-shapes
