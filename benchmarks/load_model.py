@@ -6,6 +6,7 @@
     python benchmarks/load_model.py --meters homes.parquet --sizes 1000 --history
     python benchmarks/load_model.py --kl         KL per dimension of the day model (docs/results/day-model.md)
     python benchmarks/load_model.py --sampling   customer-days drawn per minute
+    python benchmarks/load_model.py --planned    errors of mean load and upper tail, and what `plan` predicts
 
 Customers are split at random into halves A (fitted) and B (compared with). A seed is a split, a noise and a
 draw. Figures are means over seeds ± standard errors. The column "real B" is what a drawn history should show;
@@ -27,13 +28,18 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from load_columns import columns
+from load_columns import BUDGET, as_history, columns, lived
 from load_model_kl import kl_tables, sampling_rate
 from load_populations import MAKERS, Customers, meters, open_populations
 
 from dp_powerflow.fidelity.metrics import COINCIDENT, compare, flat
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
+from dp_powerflow.model.fit import history_facts
+from dp_powerflow.model.history.plan import History, PredictedError
+from dp_powerflow.model.options import FitOptions
+from dp_powerflow.pipeline.outlook import stand_in_errors
+from dp_powerflow.units import FloatArray
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,60 @@ def yardstick(
         print(f"\n{time.perf_counter() - start:.0f} s", flush=True)
 
 
+def off_by(seed: int, population: Customers, n: int) -> tuple[float, float]:
+    """Errors of mean load and 99th percentile of one fit of histories to n customers, drawn at random.
+
+    Where there are fewer, all of them with the noise of n.
+    """
+    chosen = np.random.default_rng(seed).permutation(len(population.load_kw))[:n]
+    real = population.load_kw[np.sort(chosen)]
+    drawn = lived(n)(real, population, seed)
+    return drawn.mean() / real.mean() - 1, np.quantile(drawn, 0.99) / np.quantile(real, 0.99) - 1
+
+
+def planned(population: Customers, n: int) -> tuple[PredictedError, ...]:
+    """What `plan` predicts for n customers with the days, steps and bounds of a population."""
+    options = FitOptions(bounds=population.bounds, estimator=History())
+    history = as_history(np.broadcast_to(1.0, (n, *population.load_kw.shape[1:])), population.weekend)
+    return stand_in_errors(history_facts(history, options, BUDGET.unit), options, BUDGET)
+
+
+def planned_table(populations: Iterable[Customers], sizes: list[int], seeds: int, workers: int) -> None:
+    """Measured and predicted errors; `within`: share of fits in the range that is predicted for 80 %."""
+    print(
+        "| population | log levels spread by | n | mean load: RMS | predicted | 10 to 90 % | predicted | "
+        "within | upper tail: RMS | predicted |"
+    )
+    print("|---|" + "--:|" * 9)
+    for population in populations:
+        levels = np.log(population.load_kw.mean(axis=(1, 2)))
+        for n in sizes:
+            job = partial(off_by, population=population, n=n)
+            with ProcessPoolExecutor(workers) as pool:
+                mean, tail = np.array(list(pool.map(job, range(seeds)))).T
+            of_mean, _, of_tail = planned(population, n)
+            assert of_mean.between is not None
+            low, high = of_mean.between
+            shown = (
+                f"{levels.std():.2f}", f"{n:,}", _rms(mean), _by_spread(of_mean),
+                _range(*np.quantile(mean, (0.1, 0.9))), _range(low, high),
+                f"{100 * np.mean((mean >= low) & (mean <= high)):.0f} %", _rms(tail), _by_spread(of_tail),
+            )  # fmt: skip
+            print(f"| {population.name} | " + " | ".join(shown) + " |", flush=True)
+
+
+def _rms(off: FloatArray) -> str:
+    return f"{100 * np.sqrt(np.mean(off * off)):.0f} %"
+
+
+def _by_spread(error: PredictedError) -> str:
+    return " to ".join(f"{100 * own:.0f}" for own in error.by_spread) + " %"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{100 * low:+.0f} to {100 * high:+.0f} %".replace("-", "−")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -137,9 +197,15 @@ def main() -> None:
         "--estimator", choices=["structured", "plain"], default=None, help="of --kl; else both"
     )
     parser.add_argument("--sampling", action="store_true", help="customer-days drawn per minute instead")
+    parser.add_argument(
+        "--planned", action="store_true", help="measured errors beside those of `plan` instead"
+    )
     chosen = parser.parse_args()
     if chosen.sampling:
         sampling_rate()
+    elif chosen.planned:
+        found = open_populations([name for name in chosen.population if name in ("swiss", "simulated")])
+        planned_table(found, chosen.sizes or [400, 800, 1000], chosen.seeds, chosen.workers)
     elif chosen.kl:
         estimators = [e for e in (Structured(), Plain()) if chosen.estimator in (None, e.name)]
         names = [name for name in chosen.population if name in ("simulated", "simbench")]

@@ -1,4 +1,4 @@
-"""Put the output of `dp-powerflow experiment table1` into docs/results/table1.md, between its markers.
+"""Put the output of `dp-powerflow experiment comparison` into docs/results/table1.md, between its markers.
 
     python benchmarks/table1_page.py results/table1.md
 

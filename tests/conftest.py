@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.pipeline import outlook
+from dp_powerflow.pipeline import plan as planning
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -19,6 +22,21 @@ SHARED = ROOT.parent / "shared"
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT / "src"), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_stand_ins() -> Iterator[None]:
+    """Plans and releases fit their load model to public stand-ins, for seconds; here with `stand_ins`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "stand_in_errors", lambda *_: ())
+        yield
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans and releases predict their errors, by a few fits."""
+    monkeypatch.setattr(planning, "stand_in_errors", outlook.stand_in_errors)
+    monkeypatch.setattr(outlook, "RUNS", 4)
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +73,15 @@ def reference() -> Path:
     path = Path(os.environ.get("DP_POWERFLOW_REFERENCE", SHARED / "reference"))
     if not path.is_dir():
         pytest.skip("the reference cases are not here: set DP_POWERFLOW_REFERENCE to their directory")
+    return path
+
+
+@pytest.fixture(scope="session")
+def circuits() -> Path:
+    """Directory of circuits of EPRI and IEEE, as distributed with OpenDSS."""
+    path = Path(os.environ.get("DP_POWERFLOW_CIRCUITS", SHARED / "circuits"))
+    if not path.is_dir():
+        pytest.skip("the foreign circuits are not here: set DP_POWERFLOW_CIRCUITS to their directory")
     return path
 
 

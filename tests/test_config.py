@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -281,7 +282,7 @@ def mistakes(raw: dict[str, Any]) -> list[str]:
 def test_all_independent_mistakes_are_reported_at_once() -> None:
     raw = twin_example()
     raw["feeder"] = {"sorce": "ieee13"}
-    raw["loads"] |= {"kind": "long", "unit": "kWh", "classes": "c.csv"}
+    raw["loads"] |= {"kind": "long", "unit": "kWh", "classes": "c.csv", "homes_per_point": 3}
     raw["model"] |= {"epsilon": -1, "bounds": [2.0, 1.0]}
     raw["nodes"]["scale_factor"] = 2.0
     raw["network"] |= {"publish": "network", "radius": 1.0}
@@ -293,6 +294,7 @@ def test_all_independent_mistakes_are_reported_at_once() -> None:
         "'loads.unit' is not usable",
         "loads of kind 'long' need a path",
         "loads.classes is for loads of kind 'opendss-shapes'",
+        "loads.homes_per_point is about homes",
         "'model.epsilon' is not usable",
         "0 < p_min < p_max",
         "nodes.scale_factor belongs to mode 'true-network'",
@@ -301,10 +303,10 @@ def test_all_independent_mistakes_are_reported_at_once() -> None:
         "'release.id' is not usable",
         "release.solver = 'opendss' solves with fixed taps",
         "lacks 'release.days'",
-        "release.state must not be release.output",
+        "its state must not be its output",
     ):
         assert sum(said in sentence for sentence in found) == 1, said
-    assert len(found) == 13
+    assert len(found) == 14
 
 
 def test_a_misspelt_key_is_not_also_missing_and_is_read_under_its_right_name() -> None:
@@ -369,3 +371,48 @@ def test_an_id_without_quotes_is_told_to_have_some() -> None:
     raw = twin_example()
     raw["release"]["id"] = 2026.1
     assert mistakes(raw) == ["the config's 'release.id' is not usable: it is text; write it in quotes"]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "says"),
+    [
+        ("model", "epsilon", 1e308, "between 0.001 and"),
+        ("model", "epsilon", 1e-320, "between 0.001 and"),
+        ("model", "delta", 5e-324, "between 1e-30 and"),
+        ("network", "epsilon", 1e308, "between 1e-30 and"),
+        ("network", "radius", 1e-320, "between 1e-30 and"),
+        ("network", "calibration_days", 10**30, "less than or equal to"),
+        ("nodes", "scale_factor", 1e308, "between 1e-30 and"),
+        ("feeder", "base_mva", 1e-320, "between 1e-30 and"),
+        ("loads", "seed", -1, "greater than or equal to 0"),
+        ("loads", "load_points", 10**20, "less than or equal to"),
+        ("loads", "first_day", dt.date.min, "years 1900 and 2199"),
+        ("loads", "last_day", dt.date.max, "years 1900 and 2199"),
+        ("loads", "first_day", dt.date(1899, 12, 31), "years 1900 and 2199"),
+        ("publication", "date", dt.date(2200, 1, 1), "years 1900 and 2199"),
+        ("release", "state", "a\0b", "control character"),
+        ("release", "state", "a\udcff", "set LC_ALL=C.UTF-8"),
+        ("release", "output", Path("a\0b"), "control character"),
+        ("release", "continues_loads", "loads\x07", "control character"),
+        ("nodes", "class_of_load", {"a\0": "home"}, "control character"),
+        ("publication", "publisher", "\udc80", "unicode string"),
+    ],
+)
+def test_no_key_has_a_figure_a_day_or_a_text_that_nothing_can_be_done_with(
+    section: str, key: str, value: Any, says: str
+) -> None:
+    raw = example()
+    raw[section] = {**raw.get(section, {}), key: value}
+    with pytest.raises(ConfigError, match=re.escape(says)) as caught:
+        parse_config(raw)
+    assert f"'{section}.{key}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("section", "key"), [("loads", "first_day"), ("loads", "last_day")])
+@pytest.mark.parametrize("day", [dt.date(1900, 1, 1), dt.date(2199, 12, 31)])
+def test_the_first_and_the_last_day_that_a_config_may_have_are_read(
+    section: str, key: str, day: dt.date
+) -> None:
+    raw = example()
+    raw[section] |= {"first_day": day, "last_day": day}
+    assert getattr(getattr(parse_config(raw), section), key) == day

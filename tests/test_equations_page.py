@@ -24,7 +24,7 @@ class Line:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        return tuple(name for name in self.names if re.fullmatch(r"[a-z_]+(\.[A-Za-z_]+)+", name))
+        return tuple(name for name in self.names if re.fullmatch(r"[a-z_]+(\.[A-Za-z0-9_]+)+", name))
 
     @property
     def tests(self) -> tuple[str, ...]:

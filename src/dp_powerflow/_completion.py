@@ -19,6 +19,7 @@ EXPERIMENTS = (
     "twin",
     "manifold",
     "y-noise",
+    "comparison",
     "table1",
     "derived",
     "dvorkin2020",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 """The public version, stated here alone. It is part of what is paid for and of released bytes, so it is the
 same for every commit up to the next version; `_version.py` adds the commit for people."""
 DRAWS = 2
@@ -66,9 +67,28 @@ PUBLIC_RULE = NameRule(
 )
 
 
+def refuse_unusable(name: str | os.PathLike[str], error: type[Exception]) -> None:
+    """Refuse a text that can neither name a file nor stand in one, here."""
+    text, problem = os.fspath(name), None
+    try:
+        os.fsencode(text.encode().decode())
+    except UnicodeEncodeError:
+        problem = "the encoding of this system lacks some of its characters; set LC_ALL=C.UTF-8, or use ASCII"
+    if any(unicodedata.category(sign) == "Cc" and sign not in "\t\r\n" for sign in text):
+        problem = "it holds a control character, such as NUL; remove it"
+    if problem is not None:
+        raise error(f"the name {text!a} is not usable: {problem}")
+
+
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of Unicode that a terminal obeys or does not show: controls, formats, surrogates, separators."""
 LONGEST_ID = 200
+_ABSENT = frozenset({"", "nan", "nat", "none", "null", "n/a", "<na>", "#n/a"})
+
+
+def is_absent(cell: object) -> bool:
+    """Whether a cell of a table has no text, but at most what programs write where there is none."""
+    return not isinstance(cell, str) or cell.strip() == "NA" or cell.strip().casefold() in _ABSENT
 
 
 def odd(names: Iterable[str]) -> int:

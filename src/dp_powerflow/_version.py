@@ -4,9 +4,9 @@ The public version (`_names.__version__`) is the only one that enters a request,
 it is the same for all commits up to the next version, so that a release begun before an update goes on after
 it. The commit is for people, and for the check that all workers of a cluster have the same code.
 
-    0.5.0                     made from the commit with the tag v0.5.0, or where nobody knows the commit
-    0.5.0+g1a2b3c4d5          made from this commit
-    0.5.0+g1a2b3c4d5.dirty    from this commit with changes
+    0.6.0                     made from the commit with the tag v0.6.0, or where nobody knows the commit
+    0.6.0+g1a2b3c4d5          made from this commit
+    0.6.0+g1a2b3c4d5.dirty    from this commit with changes
 
 `setup.py` asks here too, so what is installed and what runs from a checkout agree. Nothing is imported but
 the standard library, and this module only by who asks for the version.

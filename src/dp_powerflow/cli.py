@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
@@ -231,6 +232,13 @@ def init(
             autocompletion=one_of(completion.INTERVAL_LABELS),
         ),
     ] = None,
+    first_day: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="First day of the readings; it is published."),
+    ] = None,
+    last_day: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Last day of the readings; it is published.")
+    ] = None,
     customer_column: Annotated[
         str | None, typer.Option(help="Column of customer ids, if its name is not clear.")
     ] = None,
@@ -248,9 +256,11 @@ def init(
 ) -> None:
     """Write a commented config for your feeder and meters, or an example on public data without them.
 
-    It takes only the format from private data: columns, stamps, ids. All figures are public ones.
+    It takes only the format from private data: columns, step, ids. All figures are public ones, and the days
+    are those that you declare.
 
-    Example: `dp-powerflow init --feeder my/master.dss --meters meters.csv --time-zone Europe/Berlin`
+    Example: `dp-powerflow init --feeder my/master.dss --meters meters.csv --time-zone Europe/Berlin
+    --first-day 2024-01-01 --last-day 2024-12-31`
     """
     from dp_powerflow.pipeline.setup.columns import Named
     from dp_powerflow.pipeline.setup.meters import DeclaredFormat
@@ -259,20 +269,22 @@ def init(
 
     if feeder is None and meters is None:
         own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
-        if any(option is not None for option in (*own, taps, latitude, days, release_id)):
+        own_days = (first_day, last_day, days)
+        if any(option is not None for option in (*own, *own_days, taps, latitude, release_id)):
             raise ConfigError("these options describe your own data; add --feeder and --meters")
         written = write_example(path, mode or DEFAULT_MODE)
     elif feeder is None or meters is None:
         raise ConfigError("a config for your own data needs both --feeder and --meters")
     else:
         columns = Named(customer_column, time_column, active_column)
+        read = None if first_day is None or last_day is None else (first_day.date(), last_day.date())
         request = SetupRequest(
             config=path,
             feeder=feeder,
             meters=meters,
             services=services,
             taps=taps,
-            declared=DeclaredFormat(unit, time_zone, interval_label, columns),
+            declared=DeclaredFormat(unit, time_zone, interval_label, columns, read),
             mode=mode or DEFAULT_MODE,
             days=days,
             release_id=release_id,
@@ -418,7 +430,7 @@ def fidelity(
 ) -> None:
     """Compare a release with its true meters and feeder, and attack it (INTERNAL; spends nothing).
 
-    Do not choose settings by it: the look is recorded. Exit code 1 if an attack learned more than epsilon
+    Do not choose settings by it: no epsilon covers that. Exit code 1 if an attack learned more than epsilon
     allows.
 
     Example: `dp-powerflow fidelity release release.toml`
@@ -427,7 +439,7 @@ def fidelity(
     from dp_powerflow.fidelity.effort import FULL, QUICK
     from dp_powerflow.fidelity.measure import Watch
     from dp_powerflow.fidelity.of_release import fidelity_of_release
-    from dp_powerflow.fidelity.report import MARKING
+    from dp_powerflow.fidelity.report import LEAK, MARKING
     from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fidelity import render_fidelity
 
@@ -438,7 +450,7 @@ def fidelity(
     ):
         kept = fidelity_of_release(directory, opened, QUICK if quick else FULL, Watch(describe, advance))
     err.print(MARKING, style="bold red")
-    _say(kept.report.leak)
+    _say(LEAK)
     _show(render_fidelity(kept.report), as_json)
     alarms = kept.report.attacks.alarms
     for alarm in alarms:
@@ -768,7 +780,7 @@ def experiment(
     data: Annotated[
         str | None,
         typer.Option(
-            help="oedi, simbench, swiss or simulated; default: oedi if there is one; table1: all there are.",
+            help="oedi, simbench, swiss or simulated; default: oedi if at hand; comparison: all at hand.",
             autocompletion=one_of(completion.DATA_SETS),
         ),
     ] = None,

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,11 @@ class Refused(Maker):
 
     target = "memory://red-faults/shelf"
 
+    @property
+    def inputs(self) -> Any:
+        """A state that has begun nothing."""
+        return SimpleNamespace(state=SimpleNamespace(read_internal=lambda *_: None))
+
     def _writer(self) -> CorpusWriter:
         return CorpusWriter(self.target, LAYOUT, "red")  # type: ignore[arg-type]
 
@@ -60,7 +66,7 @@ def store() -> Iterator[Any]:
 
 
 def refused(**how: bool) -> None:
-    maker = Refused(None, (), Local(1), lambda _: None, None)  # type: ignore[arg-type]
+    maker = Refused(None, Local(1), lambda _: None, None)  # type: ignore[arg-type]
     with pytest.raises((CorpusError, PrivacyError)):
         next(maker.steps(**how))
 
@@ -75,12 +81,18 @@ def test_a_refused_release_removes_nothing_that_others_have_at_its_url(store: An
     assert sorted(store.find("/red-faults")) == theirs
 
 
-def test_a_look_leaves_a_release_in_the_making_alone(store: Any) -> None:
-    CorpusWriter(Refused.target, LAYOUT, "red").prepare()  # type: ignore[arg-type]
-    refused(only_looks=True)
-    assert store.exists("/red-faults/shelf.partial-red")
-    refused()  # the release itself leaves nothing of no use
+def test_a_refused_release_gives_back_the_place_that_it_reserved_and_no_other(store: Any) -> None:
+    marker = "/red-faults/shelf.partial-red"
+    refused()
     assert store.find("/red-faults") == []
+    store.pipe(marker, b"")  # reserved by a run that was killed then
+    refused(only_looks=True)
+    assert store.find("/red-faults") == [marker]
+    refused()
+    assert store.find("/red-faults") == []
+    CorpusWriter(Refused.target, LAYOUT, "red", stage="0" * 32).prepare()  # type: ignore[arg-type]
+    refused()
+    assert store.find("/red-faults") == [marker]
 
 
 BEGIN = """\

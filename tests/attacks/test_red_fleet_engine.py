@@ -33,7 +33,6 @@ from dp_powerflow.pipeline import parsed
 from dp_powerflow.pipeline.charging import keep_begun
 from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined
 from dp_powerflow.pipeline.inputs import meters_of
-from dp_powerflow.pipeline.looks import LOOKS_FILE
 from dp_powerflow.pipeline.parsed import FeederOptions, parsed_feeder
 from dp_powerflow.privacy.ledger.accounts import PureCost
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -516,19 +515,3 @@ def test_nothing_of_a_feeder_is_in_arguments_or_environment_of_a_worker(tmp_path
     assert any(b"dp-powerflow worker" in text for text in seen)
     assert not any(b"alder" in text or str(tmp_path).encode() in text for text in seen)
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
-
-
-@pytest.mark.xfail(strict=True, reason="fleets record no look at meter data that are refused")
-def test_meters_that_a_fleet_refuses_have_been_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A release records it: the sentence says what was found in the readings."""
-    write(tmp_path, circuit(1.0))
-
-    def refuse(*_: object) -> None:
-        raise LoadDataError("3 customers have no reading")
-
-    monkeypatch.setattr(fleet_run, "meters_of", refuse)
-    with pytest.raises(LoadDataError):
-        run_fleet(one(tmp_path), engine=Here())
-    assert list((tmp_path / "state" / "internal").glob(f"*/{LOOKS_FILE}"))

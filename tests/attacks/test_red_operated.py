@@ -44,7 +44,8 @@ def released(folder: Path, more: str = "", *, regulator: str = REGULATOR, **sect
     (folder / "c.dss").write_text(_CIRCUIT.format(pu=1.05, regulator=regulator, more=more))
     network = TWIN | sections.pop("network", {})
     release = {"days": DAYS} | sections.pop("release", {})
-    config = small_config(folder, feeder={"source": "c.dss"}, network=network, release=release, **sections)
+    sections = {"feeder": {"source": "c.dss"}} | sections
+    config = small_config(folder, network=network, release=release, **sections)
     run_release(config, workers=1)
     manifest: dict[str, Any] = json.loads((folder / "out" / "manifest.json").read_text())
     return manifest
@@ -83,7 +84,9 @@ New Load.four bus1=r2 phases=3 kv=12.47 kw=100 kvar=20
 @pytest.mark.parametrize("r", [0.3, 0.0])
 def test_regulators_of_the_corpus_are_those_of_the_twin(tmp_path: Path, r: float) -> None:
     """A drop below half a volt is none in a twin. On 61b63b1 regulators were counted on the true network."""
-    assert released(tmp_path, SMALL_DROP.format(r=r))["data"]["extras"]["regulators"] == 2
+    feeder = {"source": "c.dss", "accept_difference": 1e-3}  # with its drop no solver here is compared
+    found = released(tmp_path, SMALL_DROP.format(r=r), feeder=feeder)
+    assert found["data"]["extras"]["regulators"] == 2
 
 
 def test_the_layout_follows_from_the_twin_alone(tmp_path: Path) -> None:

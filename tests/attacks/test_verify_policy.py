@@ -10,22 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline.manifest.card import card_bytes
 from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
-from dp_powerflow.pipeline.manifest.facts import make_statement
+from dp_powerflow.pipeline.manifest.facts import assemble, contradictions, make_statement
 from dp_powerflow.pipeline.manifest.model import Statement
-from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, policy_of
+from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, policy_of
 from dp_powerflow.pipeline.manifest.true import SURROGATE_LINE_PU, TruePolicy, account_neighbours
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.pipeline.opened import manifest_content, open_release
+from dp_powerflow.pipeline.plan import plan
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.verify import VerifyReport, verify_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.verification import render_verification
 from support.manifest_releases import config, load_model, make_inputs, twin_config, write_release
+from support.small import small_config
 
 STRONG = TruePolicy(
     "full-support", radius=0.5, base_mva=1.0, epsilon=10.0, delta=1e-3, evidence_required=True
@@ -94,11 +99,34 @@ def test_verify_says_it(tmp_path: Path) -> None:
     assert json.loads(rendered.json_text)["warnings"][0].startswith(NO_PROTECTION)
 
 
-def test_of_a_release_of_version_0_1_0_it_is_said_too() -> None:
-    """Its manifest does not: `verify` finds it from the constants."""
-    report = verify_release(Path(__file__).parents[1] / "data" / "format2" / "true")
-    assert report.intact
-    assert report.warnings[0].startswith(f"{NO_PROTECTION}: epsilon* = 1000000 is above 10.")
+@pytest.mark.parametrize("delta", [0.999999999, 1 / 400])
+def test_a_delta_of_one_over_the_customers_is_refused_before_anything_is_spent(
+    tmp_path: Path, delta: float
+) -> None:
+    """delta = 0.999999999 planned, was released and verified with "epsilon at most 1" and no warning."""
+    chosen = small_config(tmp_path, model={"delta": delta})
+    for make in (plan, run_release):
+        with pytest.raises(PrivacyError, match="is not below one over the number of load points, 400"):
+            make(chosen)
+    assert not (tmp_path / "out").exists()
+    assert not list(Ledger.open(PrivateState.open(tmp_path / "state", insecure_seed=7)).spends())
+
+
+def test_a_large_delta_of_the_customers_is_marked_wherever_a_large_epsilon_is(tmp_path: Path) -> None:
+    chosen = twin_config(model={"delta": 0.002})
+    mark = f"{NO_PROTECTION_OF_CUSTOMERS}: delta = 0.002 is above 0.001."
+    assert mode_of(chosen).warnings == (mark,)
+    inputs, _ = make_inputs(tmp_path, twin_config(), load_model())
+    path = write_release(tmp_path / "release", inputs)
+    facts = open_release(path, manifest_content(path)).readable()[1]
+    weak = assemble(replace(facts, model=replace(facts.model, delta=0.002)))
+    assert weak.release.warnings == [mark]
+    assert NO_PROTECTION_OF_CUSTOMERS in certificate_html(weak).decode()
+    rendered = render_verification(VerifyReport("r", None, (), (), tuple(weak.release.warnings)))
+    assert rendered.lines[-1] == f"verdict: release; {NO_PROTECTION_OF_CUSTOMERS}"
+    assert assemble(replace(facts, model=replace(facts.model, delta=1e-3))).release.warnings == []
+    refused = replace(facts, model=replace(facts.model, delta=1 / facts.model.n_load_points))
+    assert any("not below one over the number of load points" in words for words in contradictions(refused))
 
 
 def test_neighbours_keep_every_digit_and_old_accounts_are_found(tmp_path: Path) -> None:
@@ -124,7 +152,7 @@ def test_a_twin_that_hides_nothing_says_so_too(tmp_path: Path) -> None:
         [
             ({"epsilon": 12.0}, "epsilon = 12 for one element changed by 5% is above 10."),
             ({"epsilon": 3.0, "change": 0.01}, "epsilon = 14.8 for one element changed by 5% is above 10."),
-            ({"epsilon": 1.0, "noise": "gaussian", "delta": 0.01}, "delta = 0.01 is above 0.001."),
+            ({"epsilon": 1.0, "noise": "gaussian", "delta": 0.005}, "delta = 0.005 is above 0.001."),
         ]
     ):
         chosen = twin_config(network=network)
@@ -132,6 +160,8 @@ def test_a_twin_that_hides_nothing_says_so_too(tmp_path: Path) -> None:
         assert made.release.warnings == [f"{NO_PROTECTION}: {reason}"] == list(mode_of(chosen).warnings)
         assert f"<strong>{NO_PROTECTION}</strong>{reason}" in certificate_html(made).decode()
     assert mode_of(twin_config(network={"epsilon": 10.0})).warnings == ()
+    with pytest.raises(PrivacyError, match=r"delta of a twin must be below 0\.01"):
+        mode_of(twin_config(network={"epsilon": 1.0, "noise": "gaussian", "delta": 0.01})).charge("0" * 64)
 
 
 @pytest.mark.parametrize("chosen", [config, twin_config])

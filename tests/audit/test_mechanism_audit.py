@@ -30,6 +30,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     proved_sensitivities,
 )
 from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow.paper.sources.loads import LawLoads
 from dp_powerflow.powerflow.batch import BatchSolver
 from support.two_nodes import NOMINAL, Z, radius_of, two_nodes
 
@@ -158,7 +159,7 @@ def narrow_law(setting: Setting) -> LoadLaw:
 
 
 def gmm(setting: Setting, sensitivities: Sensitivities) -> GmmVoltageNoise:
-    return GmmVoltageNoise(setting, narrow_law(setting), LOADS, sensitivities, 3.0, DELTA)
+    return GmmVoltageNoise(setting, LawLoads(narrow_law(setting), LOADS), sensitivities, 3.0, DELTA)
 
 
 def test_gmm_noise_keeps_its_claim_and_the_audit_is_not_blind() -> None:

@@ -34,6 +34,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
 )
 from dp_powerflow.paper.mechanisms.noise import PAPER_DAY
 from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow.paper.sources.loads import LawLoads
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
@@ -99,7 +100,7 @@ def _joint(setting: Setting, law: LoadLaw) -> Mechanism:
 
 
 def _gmm(setting: Setting, law: LoadLaw) -> Mechanism:
-    return GmmVoltageNoise(setting, law, LOADS, printed_sensitivities(setting), EPSILON, DELTA)
+    return GmmVoltageNoise(setting, LawLoads(law, LOADS), printed_sensitivities(setting), EPSILON, DELTA)
 
 
 def _noisy_loads(setting: Setting, law: LoadLaw) -> Mechanism:

@@ -405,6 +405,6 @@ def test_a_damaged_first_part_is_one_sentence(release: Path) -> None:
 
 
 def test_an_old_release_opens_as_voltages_only() -> None:
-    old = Path(__file__).parents[1] / "data"
-    for path in (old / "format2" / "twin", old / "format4" / "true"):
+    old = Path(__file__).parents[1] / "data" / "old_corpora"
+    for path in (old / "2", old / "4"):
         assert open_corpus(path).holds == ("voltages",)

@@ -170,23 +170,93 @@ def test_the_package_that_a_package_lacks_is_not_blamed_on_it(monkeypatch: pytes
         extras.require("zarr", "xarray")
 
 
+ODD_DAYS = np.arange(11) % 2 == 1
+THREE_NODES = [True, False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("days", "nodes"),
+    [
+        (ODD_DAYS, np.array(THREE_NODES)),
+        (ODD_DAYS.tolist(), THREE_NODES),
+        (tuple(ODD_DAYS.tolist()), np.array(THREE_NODES, dtype=object)),
+        (range(1, 11, 2), np.array([0, 3, 6], dtype=np.uint8)),
+        (np.flatnonzero(ODD_DAYS).astype(np.int16), np.array(["e", "f", "g"])),
+    ],
+    ids=["masks", "lists of bool", "other containers", "positions", "ids"],
+)
+def test_a_mask_chooses_the_days_and_nodes_that_are_true_of_it_in_every_reader(
+    corpus: Corpus, written: Phasors, days: Any, nodes: Any
+) -> None:
+    expected = written.vm_pu[1::2][:, :, [0, 3, 6]]
+    np.testing.assert_array_equal(corpus.phasors(days, nodes).vm_pu, expected)
+    assert corpus.voltages(days, nodes).shape == expected.shape
+    np.testing.assert_array_equal(next(corpus.batches(11, nodes)).phasors.vm_pu[1::2], expected)
+    for library in ("pandas", "xarray", "torch"):
+        pytest.importorskip(library)
+    np.testing.assert_array_equal(corpus.to_pandas(days, nodes)["vm_pu"], expected.transpose(0, 2, 1).ravel())
+    data = corpus.to_xarray(days, nodes)
+    np.testing.assert_array_equal(data["vm_pu"].values, expected)
+    assert data["node_id"].values.tolist() == ["e", "f", "g"]
+    windows = corpus.windows(24, days=days, nodes=nodes)
+    np.testing.assert_array_equal(np.stack([window.vm_pu.numpy() for window in windows]), expected)
+
+
+def test_a_mask_that_is_true_of_nothing_chooses_nothing(corpus: Corpus) -> None:
+    assert corpus.voltages(np.zeros(11, dtype=bool), [False] * 7).shape == (0, 24, 0)
+
+
 @pytest.mark.parametrize(
     ("days", "nodes", "says"),
     [
         ([11], None, "days 0 to 10"),
         ([-1], None, "days 0 to 10"),
+        ([10**30], None, "days 0 to 10"),
         ([0.5], None, "whole numbers"),
+        ([1.0], None, "whole numbers"),
+        ([np.nan], None, "whole numbers"),
+        (3, None, "whole numbers"),
+        (np.array(3), None, "whole numbers"),
+        (np.zeros((2, 2), dtype=int), None, "whole numbers"),
+        ([[1], [2, 3]], None, "whole numbers"),
+        (["1"], None, "whole numbers"),
+        ([None], None, "whole numbers"),
+        ({1, 2}, None, "whole numbers"),
+        ([True], None, "11 days, and a mask"),
+        (np.ones(12, dtype=bool), None, "11 days, and a mask"),
+        ([True] * 10 + [1], None, "11 days, and a mask"),
+        (np.ones((11, 1), dtype=bool), None, "whole numbers"),
         (None, [7], "no node 7"),
         (None, [-1], "no node -1"),
         (None, ["z"], "no node 'z'"),
         (None, "ab", "sequence of positions or ids"),
+        (None, b"ab", "sequence of positions or ids"),
+        (None, [0.0, 1.0], "sequence of positions or ids"),
+        (None, [b"a"], "sequence of positions or ids"),
+        (None, [None], "sequence of positions or ids"),
+        (None, {"a", "b"}, "sequence of positions or ids"),
+        (None, [True, False], "7 nodes, and a mask"),
+        (None, np.ones(8, dtype=bool), "7 nodes, and a mask"),
+        (None, ["a", True], "7 nodes, and a mask"),
     ],
 )
-def test_days_and_nodes_that_are_not_there_are_refused(
+def test_what_is_no_id_no_position_and_no_mask_is_refused(
     corpus: Corpus, days: Any, nodes: Any, says: str
 ) -> None:
-    with pytest.raises(CorpusError, match=says):
-        corpus.phasors(days, nodes)
+    for library in ("pandas", "xarray"):
+        pytest.importorskip(library)
+    for read in (corpus.phasors, corpus.voltages, corpus.to_pandas, corpus.to_xarray):
+        with pytest.raises(CorpusError, match=says):
+            read(days, nodes)
+
+
+@pytest.mark.parametrize(("days", "nodes"), [([4, 4], None), (None, ["a", 2])])
+def test_a_table_has_each_day_and_node_once(corpus: Corpus, days: Any, nodes: Any) -> None:
+    for library in ("pandas", "xarray"):
+        pytest.importorskip(library)
+    for read in (corpus.to_pandas, corpus.to_xarray):
+        with pytest.raises(CorpusError, match="ask for none twice"):
+            read(days, nodes)
 
 
 def test_what_is_not_a_release_is_refused(tmp_path: Path) -> None:

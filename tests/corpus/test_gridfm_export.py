@@ -25,7 +25,7 @@ from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
 from support.small import tree_hash
 
-OLD = Path(__file__).parents[1] / "data" / "format2" / "twin"
+OLD = Path(__file__).parents[1] / "data" / "old_corpora" / "2"
 """A release of version 2 on a twin of IEEE 13: phasors, every node a bus, one load scenario per snapshot."""
 NAME = open_corpus(OLD).release_id
 PERTURBED = 30
@@ -159,7 +159,7 @@ def test_the_command_line_exports_and_refuses_in_one_sentence(tmp_path: Path) ->
     assert shown["networks"][0]["name"] == NAME
     assert shown["networks"][0]["perturbed"] == 3
     for release, message in (
-        (OLD.parent / "true", "holds no tables of its network"),
+        (OLD.parent / "4", "holds no tables of its network"),
         (tmp_path / "nowhere", "nowhere"),
         ("s3://bucket/release", "to one first, then name the folder"),
     ):

@@ -21,7 +21,7 @@ from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.ledger.book import Ledger
-from support.small import RAW, small_config, tree_hash
+from support.small import CORNERS, RAW, small_config, tree_hash
 from support.stores import s3_server
 
 TESTS = Path(__file__).parents[1]
@@ -71,7 +71,10 @@ def test_a_release_to_s3_killed_in_the_middle_resumes_to_the_bytes_of_a_local_on
     assert file_hashes(target) == expected
 
 
-def test_a_release_without_solution_leaves_nothing_in_the_store(server: str, tmp_path: Path) -> None:
+def test_a_release_without_solution_leaves_nothing_in_the_store(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CORNERS, lambda *_: None)
     target = RemotePath(f"{server}/failed/out")
     config = small_config(tmp_path, release={"output": str(target)}, nodes={"scale_factor": 60.0})
     with pytest.raises(PowerFlowError, match=r"no (power-flow )?solution"):

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from dp_powerflow import TwinDesign
 from dp_powerflow.cli import app
+from dp_powerflow.pipeline.manifest.model import Release
 from dp_powerflow.pipeline.manifest.policy import LARGEST_DELTA, LARGEST_EPSILON, NO_PROTECTION, at_most
 from dp_powerflow.pipeline.manifest.true import SMALLEST_SHARE
 from dp_powerflow.privacy.budget import epsilon_to_rho
@@ -50,6 +51,12 @@ def test_the_odds_of_the_network_are_those_of_plan(row: list[str]) -> None:
 def test_what_is_marked_as_no_protection_is_what_the_program_marks() -> None:
     assert NO_PROTECTION in PAGE
     assert (LARGEST_EPSILON, LARGEST_DELTA, SMALLEST_SHARE) == (10.0, 1e-3, 0.01)
+
+
+def test_nothing_records_who_looked_and_the_page_says_that_choosing_by_a_look_is_a_leak() -> None:
+    """A record that only `plan` kept was empty for an owner who ran `release` first."""
+    assert set(Release.model_fields) == {"id", "software", "insecure_seed", "simulated_loads", "warnings"}
+    assert "Choosing settings by internal pages is a leak that no guarantee covers" in PAGE
 
 
 def test_every_command_of_the_page_has_these_options() -> None:

@@ -174,7 +174,7 @@ from dp_powerflow.report.inspection import inspect_feeder
 def main():
     folder = Path(sys.argv[1])
     feeder = open_feeder(write_synthetic(folder / "feeder.dss", 10_000))
-    write_taps(folder / "taps.csv", feeder.taps)
+    write_taps(folder / "taps.csv", feeder.taps, origin="declared: the planning desk")
     inspection = inspect_feeder(feeder)
     config = parse_config(
         {

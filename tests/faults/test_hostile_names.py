@@ -19,6 +19,7 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import MeterFormat, read_service_map
 from dp_powerflow.loads.ingest import read_long
 from dp_powerflow.report.terminal import printable
+from support.manifest_releases import make_release
 
 FMT = MeterFormat("kW", "start", "UTC", step_minutes=60)
 ODD = {
@@ -108,21 +109,23 @@ def run(monkeypatch: pytest.MonkeyPatch, encoding: str, *words: str) -> tuple[in
     return code if isinstance(code, int) else 0, out.shown, err.shown
 
 
-RELEASE = str(Path(__file__).parents[1] / "data" / "format5" / "twin")
 COMMANDS = sorted(command.name or command.callback.__name__ for command in cli.app.registered_commands)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
-def test_every_command_writes_to_any_terminal(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_writes_to_any_terminal(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = str(make_release(tmp_path).path)
     for command in (*COMMANDS, "export gridfm", "export"):
         code, out, err = run(monkeypatch, encoding, *command.split(), "--help")
         assert (code, err) == (0, "")
         assert command.split()[-1] in out
-    code, out, _ = run(monkeypatch, encoding, "verify", RELEASE)
+    code, out, _ = run(monkeypatch, encoding, "verify", release)
     assert code == 0
     assert "release" in out
-    assert run(monkeypatch, encoding, "verify", RELEASE, "--json")[0] == 0
-    assert run(monkeypatch, encoding, "quality", RELEASE, "--json")[0] == 0
+    assert run(monkeypatch, encoding, "verify", release, "--json")[0] == 0
+    assert run(monkeypatch, encoding, "quality", release, "--json")[0] == 0
     assert run(monkeypatch, encoding, "inspect", "ieee13")[0] == 0
     for wrong in (["nonsense-ε"], ["plan"], ["release", "x.toml", "--workers", "σ"], ["inspect", "ε.dss"]):
         code, out, err = run(monkeypatch, encoding, *wrong)

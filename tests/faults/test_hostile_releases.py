@@ -16,15 +16,21 @@ import pytest
 import dp_powerflow as dpf
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import FORMAT
+from support.corpora import EXTRAS
+from support.manifest_releases import make_release, twin_config
 
-RELEASE = Path(__file__).parents[1] / "data" / "format5" / "twin"
 SECRET = "top-secret-7f3a"
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_release(tmp_path_factory.mktemp("made"), twin_config(), extras=EXTRAS).path
+
+
 @pytest.fixture
-def release(tmp_path: Path) -> Path:
+def release(made: Path, tmp_path: Path) -> Path:
     (tmp_path / "outside.txt").write_text(SECRET)
-    return Path(shutil.copytree(RELEASE, tmp_path / "place" / "release"))
+    return Path(shutil.copytree(made, tmp_path / "place" / "release"))
 
 
 def sealed(release: Path, change: Callable[[dict[str, Any]], Any]) -> None:

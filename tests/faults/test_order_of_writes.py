@@ -9,13 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from dp_powerflow.cli import app
-from dp_powerflow.pipeline.conversation import REPORT_FILE
-from dp_powerflow.pipeline.looks import LOOKS_FILE
 from dp_powerflow.pipeline.modes.base import OWNER_FILE
+from dp_powerflow.pipeline.receipts import REPORT_FILE
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.evidence import certify_config
-from support.faults.subjects import TRUE_RELEASE, TWIN_RELEASE
+from support.faults.subjects import TWIN_RELEASE
 from support.small import small_config
 
 
@@ -46,17 +44,6 @@ def test_a_run_killed_between_the_report_and_the_file_of_the_owner_makes_both(
             run_release(config, workers=1)
     run_release(config, workers=1)
     assert {REPORT_FILE, OWNER_FILE} <= set(os.listdir(tmp_path / "state" / "internal" / "small"))
-
-
-def test_evidence_that_a_killed_run_left_counts_as_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = small_config(tmp_path, **{**TRUE_RELEASE, "release": {"days": 4}})
-    run_release(config, workers=1)
-    killed_after(monkeypatch, ("network-evidence.json",))
-    with pytest.raises(Killed):
-        certify_config(config, None, line_draws=0)
-    assert LOOKS_FILE in os.listdir(tmp_path / "state" / "internal" / "small")
 
 
 def test_init_removes_what_a_killed_one_left_of_its_own_file_and_nothing_else(

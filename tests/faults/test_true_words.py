@@ -163,7 +163,6 @@ def test_whatever_ends_a_run_before_its_first_part_leaves_no_folder(
     for error, at_owner in cases:
 
         def fail(*_: object, error: BaseException = error) -> None:
-            assert (tmp_path / "out.partial-small").is_dir()
             raise error
 
         monkeypatch.setattr(conversation, "refuse_another_model", real if at_owner else fail)
@@ -186,7 +185,7 @@ def test_whatever_ends_a_run_later_keeps_the_parts_that_are_made(
 
         with pytest.raises(type(error)):
             run_release(config, engine=Local(1), progress=fail)
-        assert list(tmp_path.glob("out.partial-small/data/*.parquet"))
+        assert list(tmp_path.glob("out.partial-small.*/data/*.parquet"))
     assert run_release(config, engine=Local(1)).path == tmp_path / "out"
 
 
@@ -212,7 +211,7 @@ def test_a_disk_that_is_full_for_the_ledger_says_what_is_true(tmp_path: Path) ->
 
 def interrupted_by_a_full_disk(folder: Path, small: Path, spare: int) -> tuple[int, str]:
     """Make a release whose state has so many bytes left, then again; charges of the first, what it said."""
-    for path in (small / "state", folder / "out", folder / "out.partial-small"):
+    for path in (small / "state", folder / "out", *folder.glob("out.partial-small.*")):
         shutil.rmtree(path, ignore_errors=True)
     filler = small / "filler"
     filler.write_bytes(b"x" * (256 * 1024 - 4096 - spare))

@@ -13,7 +13,7 @@ import pytest
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity import classifier
-from dp_powerflow.fidelity.drawing import days_off, draw_customers, quantum_of, some_customers
+from dp_powerflow.fidelity.drawing import quantum_of, some_customers
 from dp_powerflow.fidelity.effort import QUICK
 from dp_powerflow.fidelity.metrics import traits
 from dp_powerflow.fidelity.splits import compare_customers
@@ -25,6 +25,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.pipeline.drawing import days_off, draw_customers
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from support.histories import history_of

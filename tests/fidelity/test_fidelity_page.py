@@ -60,7 +60,7 @@ def report(right: int = 20, network: bool = True) -> FidelityReport:
     of_line = LineAttack(Guesses(650, 1000), 0.05, 1.0, 0.0, 0.394)
     attacks = Attacks(allowed, members, planted, of_line, "The release is solved on a twin")
     facts = Facts("demo", "history", True, 96, 28, 15, 0.004, False)
-    return FidelityReport(facts, customers, of_network if network else "not compared", attacks, QUICK, True)
+    return FidelityReport(facts, customers, of_network if network else "not compared", attacks, QUICK)
 
 
 def test_the_page_says_what_it_is_before_anything_else() -> None:
@@ -71,15 +71,6 @@ def test_the_page_says_what_it_is_before_anything_else() -> None:
     assert [section.title for section in page.sections][1:5] == [
         GROUPS["customers"], GROUPS["use"], GROUPS["voltages"], GROUPS["feeder"]
     ]  # fmt: skip
-
-
-def test_a_look_that_nobody_recorded_is_not_said_to_be_recorded() -> None:
-    known, unknown = report(), replace(report(), recorded=False)
-    for text in (known.to_html().decode(), known.to_json()):
-        assert "That somebody looked is recorded" in text
-    for text in (unknown.to_html().decode(), unknown.to_json()):
-        assert "That somebody looked is recorded" not in text
-        assert "This look is NOT recorded" in text
 
 
 def test_members_of_a_release_by_day_are_compared_with_all_their_days() -> None:

@@ -27,7 +27,6 @@ from dp_powerflow.fidelity.report import FORMAT, LEAK, MARKING, FidelityReport
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.looks import changed_settings
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy import queries
@@ -127,11 +126,9 @@ def test_files_are_private_and_the_release_is_left_as_it_was(released: Path) -> 
 
 
 @pytest.mark.usefixtures("found")
-def test_nothing_is_charged_and_the_look_is_recorded(released: Path) -> None:
+def test_nothing_is_charged(released: Path) -> None:
     state = PrivateState.inspect(released / "state")
     assert len(Ledger.open(state, create=False).spends()) == 2  # the customers once, the twin once
-    other = config_in(released, nodes={"kw_per_customer": 5.0}, release={"id": "later"})
-    assert changed_settings(other, state) == ("nodes.kw_per_customer",)
 
 
 def test_the_secret_order_matches_nodes_and_any_other_does_not(released: Path) -> None:
@@ -228,7 +225,6 @@ def test_by_hand_it_is_the_same_but_for_the_order_of_the_nodes(
     own = dpf.fidelity(corpus, history, feeder, quick=True, key=dpf.StreamKey.from_insecure_seed(3))
     assert not isinstance(own.network, str)
     assert "secret order is not known" in own.network.matched
-    assert (own.recorded, found.recorded) == (False, True)
     assert {one.name for one in own.findings} == {one.name for one in found.findings}
     assert (
         dpf.fidelity(corpus, history, feeder, quick=True, key=dpf.StreamKey.from_insecure_seed(3)).to_json()

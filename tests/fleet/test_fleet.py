@@ -137,7 +137,7 @@ def test_customers_pay_once_and_every_network_has_an_account_of_its_own(
     model = json.loads(models.pop())
     assert manifest["customers"]["epsilon"] == model["spent_epsilon"]
     assert manifest["customers"]["rho"] == model["rho"]
-    assert manifest["customers"]["with_earlier_releases"]["charges"] == 1
+    assert manifest["customers"]["with_earlier_releases"]["spent"]["rho"] >= model["rho"]
     assert manifest["customers"]["load_points"] == 60
 
 

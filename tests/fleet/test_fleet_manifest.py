@@ -22,12 +22,9 @@ from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
-    FORMAT_1,
-    FORMAT_2,
+    FORMAT,
     fleet_digest,
-    fleet_manifest,
     open_fleet,
-    read_entries,
 )
 from dp_powerflow.fleet.names import is_fleet
 from dp_powerflow.fleet.run import run_fleet
@@ -154,44 +151,20 @@ def test_the_command_finds_the_page_of_a_fleet_and_makes_it_again(
     assert f"the page of the fleet: {made / 'fleet.html'}" in told.stderr.replace("\n", "")
     figures = CliRunner().invoke(app, ["quality", str(made), "--json"], catch_exceptions=False)
     assert set(json.loads(figures.stdout)) == set(open_fleet(made).names)
-    # Feeders of an earlier version have no page, so they are looked at.
+    # Feeders without a page are looked at.
     for path in (copied / "fleet.html", *copied.glob("feeder=*/quality.html")):
         path.unlink()
     CliRunner().invoke(app, ["quality", str(copied)], catch_exceptions=False)
     assert (tmp_path / "fleet.html").read_bytes() == (made / "fleet.html").read_bytes()
 
 
-@pytest.mark.usefixtures("feeders_are_intact")
-def test_a_fleet_of_version_1_has_no_page_and_is_intact(copied: Path) -> None:
-    (copied / "fleet.html").unlink()
-    stated = json.loads((copied / "fleet.json").read_text())
-    entries = read_entries(copied)
-    old = fleet_manifest(stated["fleet"]["id"], stated["customers"]["models"], entries, None)
-    assert old["format"] == FORMAT_1
-    (copied / "fleet.json").write_bytes(canonical_json(old))
-    assert failed(copied) == set()
-    assert open_fleet(copied).names == tuple(entry.name for entry in entries)
-
-
-@pytest.mark.usefixtures("feeders_are_intact")
-def test_a_fleet_of_version_2_is_intact_and_its_page_is_compared_with_its_hash_alone(copied: Path) -> None:
-    page = b"whatever a page of version 2 said"
-    (copied / "fleet.html").unlink()
-    (copied / "quality.html").write_bytes(page)
-    stated = json.loads((copied / "fleet.json").read_text())
-    of_fleet = (stated["fleet"]["id"], stated["customers"]["models"])
-    entries, digest = read_entries(copied), hashlib.sha256(page).hexdigest()
-    old = fleet_manifest(*of_fleet, entries, digest, FORMAT_2)
-    assert old["quality"] == {"file": "quality.html", "sha256": digest}
-    (copied / "fleet.json").write_bytes(canonical_json(old))
-    report = verify_fleet(copied)
-    assert report.intact
-    assert "NOT checked" in report.warnings[-1]
-    assert open_fleet(copied).names == tuple(entry.name for entry in entries)
-    (copied / "quality.html").write_bytes(page + b" and more")
-    assert failed(copied) == {"page"}
-    (copied / "quality.html").rename(copied / "fleet.html")
-    assert failed(copied) == {"page", "feeders"}
+def test_a_fleet_of_another_format_is_refused_in_one_sentence_that_names_its_reader(copied: Path) -> None:
+    content = (copied / "fleet.json").read_text().replace(FORMAT, FORMAT.replace("3", "2"))
+    (copied / "fleet.json").write_text(content)
+    said = next(check.sentence for check in verify_fleet(copied).checks if check.name == "fleet")
+    assert "dp-powerflow 0.5.0 is the last version that reads versions 1 and 2" in said
+    with pytest.raises(CorpusError, match=r"dp-powerflow 0\.5\.0 is the last"):
+        open_fleet(copied)
 
 
 @pytest.mark.parametrize(

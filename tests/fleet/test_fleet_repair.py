@@ -26,7 +26,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, circuit, on_twins, toml_of, write_feeders, write_meters
 from support.here import Here
-from support.small import tree_hash
+from support.small import CORNERS, READING, tree_hash
 
 SAME = {"feeders": ["alder", "birch", "cedar"], "reason": "two lines each"}
 
@@ -227,6 +227,8 @@ def test_each_repair_is_one_command(
         code = ended.value.code
         return (code if isinstance(code, int) else 0), capsys.readouterr().err
 
+    monkeypatch.setattr(CORNERS, lambda *_: None)
+    monkeypatch.setattr(READING, lambda *_, **__: None)
     endless = circuit(1.0).replace("kw=300 ", "kw=3e7 ")  # no snapshot has a solution
     (tmp_path / "feeders" / f"{KEYS[0]}.dss").write_text(endless)
     assert command("--workers", "1")[0] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -232,10 +233,14 @@ def assert_refused(
 
 
 # ------------------------------------------------------------------------------- the shelf, without releases
+def manifest_of(release_id: str) -> str:
+    return json.dumps({"release": {"id": release_id}, "internal_report": {"sha256": "0" * 64}})
+
+
 def put_feeder(place: RemotePath, name: str, release_id: str) -> None:
     release = place / f"feeder={name}"
     (release / "data/part-00000.parquet").write_bytes(b"part")
-    (release / "manifest.json").write_bytes(b'{"release": {"id": "%s"}}' % release_id.encode())
+    (release / "manifest.json").write_bytes(manifest_of(release_id).encode())
 
 
 @pytest.fixture
@@ -288,6 +293,12 @@ def test_other_contents_of_a_store_are_refused(shelf: Store) -> None:
         shelf.refuse_other_contents()
 
 
+def test_what_a_run_left_that_was_killed_while_it_tried_the_store_is_removed(shelf: Store) -> None:
+    (shelf.place / "feeder=two.probe-north_two").write_bytes(b"")
+    shelf.refuse_other_contents()
+    assert list(shelf.place.children()) == ["feeder=one"]
+
+
 def test_a_feeder_that_failed_leaves_nothing_in_a_store(shelf: Store) -> None:
     shelf.prepare()
     put_feeder(shelf.place, "two", "north_two")
@@ -327,7 +338,7 @@ def test_a_feeder_is_taken_out_of_a_folder(tmp_path: Path) -> None:
     shelf.prepare()
     output = Path(shelf.output_of("one"))
     output.mkdir()
-    (output / "manifest.json").write_text('{"release": {"id": "north_one"}}')
+    (output / "manifest.json").write_text(manifest_of("north_one"))
     shelf.publish("one")
     shelf.refuse_other_contents()
     assert shelf.names() == ["one"]

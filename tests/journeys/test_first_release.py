@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dp_powerflow as dpf
-from support.journeys import ZONE, metered_voltages, released_voltages, typed, write_meters
+from support.journeys import READ, ZONE, metered_voltages, released_voltages, typed, write_meters
 
 FEEDERS = {
     "IEEE 34": "34Bus/ieee34Mod1.dss",
@@ -43,7 +43,8 @@ def test_the_first_release_on_own_data_works_at_the_first_try(
     else:
         source = str(foreign_cases / source)
     config = tmp_path / "release.toml"
-    begun = typed("init", config, "--feeder", source, "--meters", meters, "--time-zone", ZONE, "--days", 7)
+    own = ("--feeder", source, "--meters", meters, "--time-zone", ZONE, *READ)
+    begun = typed("init", config, *own, "--days", 7)
     assert begun.exit_code == 0, begun.output
     for command in ("plan", "release"):
         result = typed(command, config)

@@ -161,6 +161,42 @@ def test_a_declaration_that_makes_no_sense_is_refused(changes: dict[str, object]
         MeterFormat(**declared)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([1.0] * 48 + [np.nan] * 48),
+        pa.array(["one"] * 48 + ["nan"] * 48),
+        pa.array(["one"] * 48 + ["None"] * 48).dictionary_encode(),
+        pa.array(["one"] * 48 + [""] * 48),
+        pa.array(["one"] * 48 + [None] * 48),
+    ],
+    ids=["a number that is none", "nan", "None", "empty", "null"],
+)
+def test_a_missing_id_of_a_parquet_file_is_no_customer(tmp_path: Path, ids: pa.Array) -> None:
+    time = [dt.datetime(2024, 1, 1) + dt.timedelta(hours=i % 48) for i in range(96)]
+    pq.write_table(pa.table({"customer": ids, "time": time, "kwh": np.ones(96)}), tmp_path / "m.parquet")
+    says = refusal(lambda: read_long(tmp_path / "m.parquet", FMT))
+    assert re.search("have no id|have no 'customer'", says)
+
+
+@pytest.mark.parametrize("name", ["nan", "None", "NaT", "NULL", "NA", "<NA>", ""])
+def test_a_service_map_has_no_customer_without_an_id(name: str) -> None:
+    with pytest.raises(LoadDataError, match="no id"):
+        ServiceMap({"a": "a", name: "b"})
+    with pytest.raises(LoadDataError, match="no id"):
+        ServiceMap({"a": "a", "b": name})
+
+
+@pytest.mark.parametrize(
+    "days",
+    [(dt.date.min, dt.date.min), (dt.date.max, dt.date.max), (dt.date(2024, 1, 1), dt.date(2200, 1, 1))],
+)
+def test_days_at_the_ends_of_the_calendar_are_refused(tmp_path: Path, days: tuple[dt.date, dt.date]) -> None:
+    (tmp_path / "m.csv").write_text(long_text())
+    says = refusal(lambda: read_long(tmp_path / "m.csv", FMT, days=days))
+    assert "before 1900 or after 2199" in says
+
+
 def test_a_step_that_is_not_that_of_the_file_is_caught(tmp_path: Path) -> None:
     finer = MeterFormat("kW", "start", "UTC", step_minutes=180)
     assert "not on a grid of 180 min" in long_case(tmp_path, long_text(), finer)

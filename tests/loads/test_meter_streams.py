@@ -15,7 +15,7 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads import tables
 from dp_powerflow.loads.declared import LongColumns, MeterFormat
 from dp_powerflow.loads.ingest import read_long
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history, simulated_services
+from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history, simulated_services, summed
 from dp_powerflow.loads.timegrid import ReadingGrid, build_time_grid
 
 HOURLY = MeterFormat("kW", "start", "UTC", 60)
@@ -100,6 +100,15 @@ def test_what_is_public_of_simulated_customers_needs_no_load() -> None:
         labels, scale_kw = simulated_services(37, seed=4, classes=classes)
         assert labels == history.class_label
         np.testing.assert_array_equal(scale_kw, history.scale_kw)
+
+
+def test_a_simulated_load_point_can_be_the_sum_of_several_customers() -> None:
+    homes = simulate_load_history(12, n_days=2, step_minutes=60, seed=4, classes=DEMO_CLASSES[:1])
+    points = summed(homes, 4)
+    np.testing.assert_allclose(points.load_kw[1], homes.load_kw[4:8].sum(axis=0))
+    labels, scale_kw = simulated_services(3, seed=4, classes=DEMO_CLASSES[:1], customers=4)
+    assert labels == points.class_label
+    np.testing.assert_array_equal(scale_kw, points.scale_kw)
 
 
 def test_threads_keep_the_order_and_pass_errors_on() -> None:

@@ -121,4 +121,4 @@ def test_the_installed_package_runs_from_where_it_is_installed(installed: Instal
 
 def test_the_installed_command_inspects_releases_and_verifies(installed: Installed, tmp_path: Path) -> None:
     """And what it releases names the public version, whatever commit it was built from."""
-    assert installed.release(tmp_path)["dp-powerflow"] == public_version
+    assert installed.release(tmp_path) == f"dp-powerflow {public_version}"

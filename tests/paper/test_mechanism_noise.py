@@ -107,7 +107,7 @@ def test_joint_noise_is_calibrated_to_the_larger_sensitivity_and_the_smaller_bud
 def test_gmm_noise_adds_the_networks_noise_to_synthetic_voltages(setting: Setting) -> None:
     of_class = ClassLaw.gaussian(np.full(STEPS, -0.1), 0.01 * np.eye(STEPS))
     law = nominal_law(np.full(NODES, 0.03 + 0.01j), of_class)
-    mechanism = GmmVoltageNoise(setting, law, LOADS, GIVEN, 30.0, 1e-3, DAY)
+    mechanism = GmmVoltageNoise(setting, LawLoads(law, LOADS), GIVEN, 30.0, 1e-3, DAY)
     assert mechanism.voltage_noise.sensitivity == pytest.approx(math.sqrt(STEPS) * 0.01)
     clean = setting.solve(LawLoads(law, LOADS).draw(np.random.default_rng(2), DAYS))
     check_noise(mechanism.release(np.random.default_rng(2), DAYS) - clean, mechanism.voltage_noise.sigma)
@@ -226,7 +226,7 @@ def test_the_papers_table_is_what_its_formulae_give(setting: Setting) -> None:
         GaussianVoltages(setting, GIVEN, epsilon, delta, PAPER_DAY): [on_y],
         AdmittanceNoise(setting, epsilon, delta, PAPER_DAY): [setting.radius * root / epsilon],
         JointVoltageNoise(setting, GIVEN, epsilon, budget, delta, PAPER_DAY): [both],
-        GmmVoltageNoise(setting, of_law, LOADS, GIVEN, epsilon, delta, PAPER_DAY): [on_y],
+        GmmVoltageNoise(setting, LawLoads(of_law, LOADS), GIVEN, epsilon, delta, PAPER_DAY): [on_y],
         NoisyLoads(setting, GIVEN, LOW, epsilon, budget, delta, delta_load, PAPER_DAY): [loads, on_y],
     }
     for mechanism, expected in table.items():

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.paper.recovery import report
 from dp_powerflow.paper.recovery import runs as recovery_runs
 from dp_powerflow.paper.recovery.columns import Chosen
 from dp_powerflow.paper.recovery.methods import (
@@ -27,7 +29,9 @@ from dp_powerflow.paper.recovery.methods import (
     training_days,
 )
 from dp_powerflow.paper.recovery.report import (
+    PICTURES,
     Part,
+    Picture,
     kept,
     mean_curve,
     to_csv,
@@ -266,6 +270,30 @@ def test_a_method_without_power_flow_is_told_and_not_fatal(tmp_path: Path) -> No
     text = to_markdown("made up", [Part(50.0, found, {"holes": FOUND})])
     assert "| holes | no training set: 1 % of the snapshots have no power flow |" in text
     write_all("made up", [Part(50.0, found, {"holes": FOUND})], tmp_path / "written")
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_nothing_of_a_figure_is_cut_off_although_a_quick_run_has_one_panel(
+    picture: Picture, found: Recovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(report, "figure_bytes", lambda figure, form: drawn.append(figure))
+    curves = dict.fromkeys(
+        [NOISE_FREE, *(column.label for column in picture.columns)], found.curves[NOISE_FREE]
+    )
+    part = Part(50.0, replace(found, curves=curves), {})
+    words = (
+        "OEDI profiles (91 load points, one year, 15 minutes) on IEEE 123 with 9 PV systems under volt-var"
+    )
+    report.draw(words, [part], picture, "png")
+    figure = drawn[0]
+    figure.canvas.draw()
+    extent = figure.get_tightbbox()
+    assert min(extent.x0, extent.y0) >= 0.0
+    assert extent.x1 <= figure.get_figwidth()
+    assert extent.y1 <= figure.get_figheight()
+    names = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {column.label for column in picture.columns} <= names, "every column has a colour"
 
 
 def test_bad_folders_are_one_sentence(tmp_path: Path) -> None:

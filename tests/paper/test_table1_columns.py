@@ -1,4 +1,4 @@
-"""Columns of Table I that are measured, tested or audited, on a small network with planted mistakes."""
+"""Columns of Table II that are measured, tested or audited, on a small network with planted mistakes."""
 
 from __future__ import annotations
 

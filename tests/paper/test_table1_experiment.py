@@ -1,4 +1,4 @@
-"""The experiment of Table I from start to end on a small network: rows, files, resumption, what is absent."""
+"""The comparison from start to end on a small network: rows, files, resumption, what is absent."""
 
 from __future__ import annotations
 

@@ -1,18 +1,22 @@
-"""Ticks of the measured Table I follow from numbers, and from nothing else."""
+"""Ticks of the measured comparison follow from numbers, and from nothing else."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from dp_powerflow.paper.sources import BY_RADIUS, ONE_CUSTOMER_DAY, SAME_MANIFOLD, Guarantee
+from dp_powerflow.paper.table1 import figures
 from dp_powerflow.paper.table1.explained import EXPLAINED
 from dp_powerflow.paper.table1.printed import PRINTED, Column, Mark
 from dp_powerflow.paper.table1.results import Claim, Measured, Probe, summary
+from dp_powerflow.paper.table1.rows import Kind, Row
 from dp_powerflow.paper.table1.ticks import MOST_LAG1, MOST_W1, RULES, Tick, tick, together
 
 PROVED = Guarantee(1.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
@@ -130,3 +134,21 @@ def test_figures_that_a_run_lacks_are_left_out_of_the_mean() -> None:
     found = summary([{"w1": 1.0, "lag": None}, {"w1": 3.0, "lag": None}, {"w1": None, "lag": None}])
     assert found["w1"] == pytest.approx((2.0, 1.0))
     assert "lag" not in found
+
+
+def test_marks_of_one_epsilon_stand_in_one_band_that_is_labelled_with_it() -> None:
+    axes = Figure().subplots()
+    rows = [Row(str(k), f"row {k}", None, Kind.LOADS) for k in range(5)]
+    epsilons = (1.0, 1.0, 96.0, 1.0, 25.0)
+    drawn = [
+        figures.Mark(row, epsilon, (0.001 * (1 + k), 0.0), keeps_time=True)
+        for k, (row, epsilon) in enumerate(zip(rows, epsilons, strict=True))
+    ]
+    handles = figures.draw_panel(axes, drawn, {row.key: k for k, row in enumerate(rows)})
+    assert axes.get_xscale() == "linear"
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "25", "96"]
+    borders = [0.0, 3.0, 4.0, 5.0]
+    for mark in drawn:
+        (at,) = handles[mark.row.key].lines[0].get_xdata()
+        band = np.searchsorted(borders, at) - 1
+        assert (1.0, 25.0, 96.0)[band] == mark.epsilon

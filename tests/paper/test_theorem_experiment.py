@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.paper import theorem
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow.paper.run import run_experiment
 from dp_powerflow.paper.theorem import FLOORS, run_theorem, to_json, to_markdown
@@ -34,6 +35,23 @@ def test_formula_falls_with_the_floor_through_the_papers_range(oedi: Path, tmp_p
     assert "Formula as printed, not a bound here" in text
     assert "9 PV systems under volt-var control" in text
     json.dumps(to_json(rows), allow_nan=False)
+
+
+def test_a_quick_run_calibrates_on_fewer_days_and_leaves_the_files_of_a_full_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, object] = {}
+
+    def noted(data: object, **choices: object) -> tuple[()]:
+        asked.update(choices)
+        return ()
+
+    monkeypatch.setattr(theorem, "run_theorem", noted)
+    monkeypatch.setattr(theorem, "to_markdown", lambda words, rows: "")
+    written = run_experiment("theorem", ExperimentOptions(tmp_path, data="simulated", quick=True))
+    assert asked["calibration_days"] == theorem.QUICK_DAYS < ExperimentOptions(tmp_path).calibration_days
+    assert asked["floors"] == (FLOORS[0], FLOORS[-1])
+    assert [path.name for path in written.files] == ["theorem-quick.md", "theorem-quick.json"]
 
 
 def test_wrong_names_and_folders_are_refused(tmp_path: Path) -> None:

@@ -78,5 +78,5 @@ def test_the_kubernetes_workers_of_the_page_never_spill(monkeypatch: pytest.Monk
     (container,) = names["cluster"]["spec"]["worker"]["spec"]["containers"]
     command = " ".join(container["args"])
     assert "--nthreads 1 --memory-limit 0" in command
-    assert container["image"] == "registry.example/dp-powerflow:0.5.0"
+    assert container["image"] == "registry.example/dp-powerflow:0.6.0"
     assert container["resources"]["limits"] == {"memory": "4Gi"}

@@ -29,7 +29,6 @@ from dp_powerflow.pipeline.connections import public_places, released_connection
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, policy_of
-from dp_powerflow.pipeline.manifest.versions import MAKER_OF, VERSION_5
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release_checks import SEED
@@ -299,23 +298,6 @@ def test_any_entry_that_is_changed_is_found_though_the_digest_was_made_to_fit(co
             changed["data"]["connections"][name] = value
             rewrite(copied, changed, sealed=True)
             assert failed(copied), (name, value)
-
-
-def test_a_release_cannot_be_dressed_up_as_one_that_knows_no_connections(copied: Path) -> None:
-    """Nor as one of the program of that version: all that version 5 does not know is taken away."""
-    manifest = manifest_of(copied)
-    del manifest["data"]["connections"], manifest["guarantee"]["network"]["coordinates"]
-    del manifest["publication"]
-    for name in ("quality.html", "README.md"):
-        (copied / name).unlink()
-        del manifest["files"][name]
-    for version in (2, 3, 4, 5):
-        manifest["format"] = f"dp-powerflow manifest, version {version}"
-        rewrite(copied, manifest, sealed=True)
-        assert {"manifest"} | ({CHECK} if version == 5 else set()) <= failed(copied)
-    manifest["software"]["dp-powerflow"] = MAKER_OF[VERSION_5]
-    rewrite(copied, manifest, sealed=True)
-    assert {CHECK, "voltages"} <= failed(copied)
 
 
 # --------------------------------------------------------------------------------- a release, from a config

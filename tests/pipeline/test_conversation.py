@@ -16,6 +16,7 @@ from dp_powerflow.pipeline.conversation import Drawn, Examined, Made, Maker, Pai
 from dp_powerflow.pipeline.inputs import loads_chunks, read_inputs
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.ready import make_ready, open_state
+from dp_powerflow.pipeline.receipts import REQUEST_FILE
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.carried import CarriedState
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -74,7 +75,9 @@ def test_a_worker_without_ledger_and_meters_makes_the_same_bytes_also_from_the_m
     first, second = owner.job.start(1), owner.job.start(1)
 
     def ask(worker: Any, answers: tuple[Any, ...]) -> Stage:
-        stage: Stage = worker(Step(config, {}, (), answers=answers), lambda _: None)
+        # Once it is paid for, the state keeps the request: only then may a stage of the release lie there.
+        kept = {(config.release.id, REQUEST_FILE): b"0" * 64} if answers else {}
+        stage: Stage = worker(Step(config, kept, answers=answers), lambda _: None)
         assert stage.problem is None
         return stage
 
@@ -99,8 +102,8 @@ def test_a_refusal_ends_the_conversation_and_leaves_nothing(tmp_path: Path) -> N
     output = tmp_path / "again"
     config = config.model_copy(update={"release": config.release.model_copy(update={"output": output})})
     worker = owner.job.start(1)
-    worker(Step(config, {}, ()), lambda _: None)
-    stage = worker(Step(config, {}, (), answers=(Refused("not today"),)), lambda _: None)
+    worker(Step(config, {}), lambda _: None)
+    stage = worker(Step(config, {}, answers=(Refused("not today"),)), lambda _: None)
     assert (stage.said, stage.problem) == (None, "not today")
     assert not list(tmp_path.glob("again*"))
 
@@ -112,7 +115,7 @@ def test_a_worker_has_no_ledger(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="no ledger"):
         Ledger.open(carried)
     ready = make_ready(config, carried)
-    conversation = Maker(ready, (), Threads(1), lambda _: None, None).steps()
+    conversation = Maker(ready, Threads(1), lambda _: None, None).steps()
     assert isinstance(next(conversation), Examined)
     assert not (state.root / "ledger.sqlite").exists()
     conversation.close()

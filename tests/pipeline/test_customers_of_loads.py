@@ -86,5 +86,5 @@ def test_the_load_table_counts_before_all_others(tmp_path: Path, ieee13: Feeder)
 
 def test_a_slip_of_the_unit_is_found_before_memory_is(tmp_path: Path, ieee13: Feeder) -> None:
     with pytest.raises(ConfigError, match="more than 1,000,000 customers"):
-        counts(config(tmp_path, nodes={"kw_per_customer": 1e-300}), ieee13)
+        counts(config(tmp_path, nodes={"kw_per_customer": 1e-20}), ieee13)
     assert np.isfinite(sum(counts(config(tmp_path), ieee13).values()))

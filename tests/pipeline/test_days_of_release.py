@@ -144,12 +144,13 @@ def test_without_calendar_and_weather_there_are_dates_of_a_public_rule(tmp_path:
 
 
 def test_days_of_the_true_network_and_of_older_releases_have_no_dates(tmp_path: Path) -> None:
-    older = Path(__file__).parents[1] / "data" / "format4" / "twin"
-    for path in (make_release(tmp_path, config(), load_model()).path, older):
+    older = Path(__file__).parents[1] / "data" / "old_corpora" / "4"
+    made = make_release(tmp_path, config(), load_model()).path
+    for path in (made, older):
         corpus = open_corpus(path)
         assert (corpus.dates, corpus.times(), corpus.weather, corpus.calendar) == (None, None, None, None)
         assert "time" not in corpus.to_pandas(days=[0]).columns
-        assert not failed(path)
+    assert not failed(made)
     assert manifest_of(tmp_path / "release")["data"]["calendar"] is None
 
 

@@ -20,6 +20,8 @@ from dp_powerflow.report.results import render_plan
 from support.own_meters import OwnMeters, good_readings
 from support.small import small_config
 
+OFF = ["mean load of a customer", "energy of all customers", "99th percentile of the loads"]
+BY_NOISE = ["shape of the mean day", "shared factor of a day"]
 TWIN: dict[str, Any] = {"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05}
 
 
@@ -74,6 +76,8 @@ def test_load_shapes_tell_how_many_days_they_have_when_they_are_read(tmp_path: P
 
 
 # --------------------------------------------------------------------------------- what plan says
+@pytest.mark.slow
+@pytest.mark.usefixtures("stand_ins")
 def test_plan_says_which_estimator_it_is_what_it_asks_and_how_wrong_noise_makes_it(tmp_path: Path) -> None:
     rendered = render_plan(plan(twin(tmp_path)))
     text, content = "\n".join(rendered.lines), json.loads(rendered.json_text)
@@ -83,17 +87,26 @@ def test_plan_says_which_estimator_it_is_what_it_asks_and_how_wrong_noise_makes_
     assert sum(query["rho"] for query in content["queries"]) > 0.0
     assert "It publishes the dates of the meters' days" in text
     for error in content["predicted_errors"]:
-        assert f"{error['what']} ± " in text
-    assert len(content["predicted_errors"]) >= 3
+        assert f"{error['what']} " in text
+    assert [error["what"] for error in content["predicted_errors"]] == [*OFF, *BY_NOISE]
+    for error in content["predicted_errors"][: len(OFF)]:
+        low, high = error["between"]
+        assert -1.0 < low < high
+        assert min(error["by_spread"]) > 0.0
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("stand_ins")
 def test_plan_and_release_warn_before_anything_is_spent_if_there_are_too_few_load_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = twin(tmp_path, loads={"days": 14, "load_points": 12}, model={"epsilon": 0.1})
     content = json.loads(render_plan(plan(few)).json_text)
     assert any(error["too_large"] for error in content["predicted_errors"])
-    assert any("too few for this epsilon" in warning for warning in content["warnings"])
+    assert any(
+        "too few for this epsilon" in warning and "mean load of a customer" in warning
+        for warning in content["warnings"]
+    )
     many = twin(tmp_path, loads={"days": 14, "load_points": 12}, model={"epsilon": 1e6})
     assert not any(
         "too few" in warning for warning in json.loads(render_plan(plan(many)).json_text)["warnings"]
@@ -109,10 +122,22 @@ def test_plan_and_release_warn_before_anything_is_spent_if_there_are_too_few_loa
     assert any("too few for this epsilon" in line for line in said)
 
 
+@pytest.mark.usefixtures("stand_ins")
 def test_plan_says_why_days_are_independent(tmp_path: Path) -> None:
     rendered = render_plan(plan(twin(tmp_path, days=6)))
     assert any("Load model: **structured**, because days are independent draws" in x for x in rendered.lines)
-    assert json.loads(rendered.json_text)["predicted_errors"] == []
+    assert [error["what"] for error in json.loads(rendered.json_text)["predicted_errors"]] == OFF
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_no_reading_has_a_part_in_the_predicted_errors(tmp_path: Path) -> None:
+    predicted = []
+    for folder, factor in (("one", 1.0), ("other", 3.0)):
+        (tmp_path / folder).mkdir()
+        config = OwnMeters(readings=factor * good_readings()).config(tmp_path / folder)
+        predicted.append(json.loads(render_plan(plan(config)).json_text)["predicted_errors"])
+    assert predicted[0] == predicted[1]
+    assert len(predicted[0]) >= len(OFF)
 
 
 # --------------------------------------------------------------------------------- net loads below zero

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.config import parse_config
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout, encode_extras
+from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -29,7 +29,7 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
-from support.corpora import EXTRAS, beside
+from support.corpora import EXTRAS
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
 from support.small import RAW, small_config, tree_hash
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
@@ -231,28 +231,6 @@ def test_any_entry_that_is_changed_is_found_though_the_digest_was_made_to_fit(co
 def test_a_file_that_does_not_belong_there_is_found(copied: Path) -> None:
     (copied / "feeder" / "notes.txt").write_text("the network")
     assert {"voltages"} <= sealed(copied)
-
-
-def test_a_release_cannot_be_dressed_up_as_one_that_knows_no_powers(copied: Path) -> None:
-    manifest = manifest_of(copied)
-    del manifest["data"]["extras"]
-    for version in (2, 3, 4):
-        manifest["format"] = f"dp-powerflow manifest, version {version}"
-        rewrite(copied, manifest, sealed=True)
-        assert "manifest" in failed(copied)
-
-
-def test_powers_put_beside_an_old_release_are_found(tmp_path: Path) -> None:
-    old = Path(__file__).parents[1] / "data" / "format4" / "twin"
-    path = Path(shutil.copytree(old, tmp_path / "old"))
-    corpus, extras = open_corpus(path), ExtrasLayout(loads=True)
-    assert sealed(path) == set()
-    for part in range(corpus.layout.n_parts):
-        drawn = beside(corpus.layout, corpus.layout.days_of(part), extras)
-        for name, content in encode_extras(extras, corpus.layout, corpus.release_id, part, drawn).items():
-            (path / name).parent.mkdir(exist_ok=True)
-            (path / name).write_bytes(content)
-    assert {CHECK, "files", "statement"} <= sealed(path)
 
 
 # --------------------------------------------------------------------------------- a release, from a config

@@ -14,13 +14,12 @@ from typer.testing import CliRunner
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.config import Config, parse_config
-from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PrivacyError
+from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.pipeline.feasibility.look import NO_LOAD, NOMINAL, UPPER, Corner, Look, look_at
 from dp_powerflow.pipeline.feasibility.surrogates import LENGTH_KM, public_parameters
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import read_network
-from dp_powerflow.pipeline.looks import LOOKS_FILE, changed_settings, record_look
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import PlannedRelease
 from dp_powerflow.privacy.state import PrivateState
@@ -109,6 +108,7 @@ def test_stages_are_told_feeder_first_and_meters_last(tmp_path: Path) -> None:
     assert told == [
         "reading the feeder",
         "checking feeder, controls and sun",
+        "comparing the feeder with its file",
         "power flow on public loads",
         "reading the meter data",
     ]
@@ -267,58 +267,6 @@ def test_without_load_the_network_itself_must_have_a_solution(
         mode.feasibility(network, structure)
 
 
-# ------------------------------------------------------------------------------------------------ looks
-
-
-def test_a_look_is_kept_and_settings_that_changed_after_it_are_found(tmp_path: Path) -> None:
-    config = config_in(tmp_path)
-    dpf.plan(config)
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    assert changed_settings(config, state) == ()
-    later = config_in(
-        tmp_path,
-        model={"bounds": [0.01, 3.0]},
-        nodes={"kw_per_customer": 4.0},
-        release={"id": "another", "output": "elsewhere"},
-        publication={"license": "CC-BY-4.0"},
-    )
-    assert changed_settings(later, state) == ("model.bounds", "nodes.kw_per_customer")
-
-
-def test_the_same_look_is_kept_once_and_holds_no_figure_of_the_data(tmp_path: Path) -> None:
-    config = config_in(tmp_path)
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    for _ in range(2):
-        record_look(config, state, "plan")
-    stored = json.loads(state.read_internal("r1", LOOKS_FILE) or b"")
-    assert len(stored["looks"]) == 1
-    assert set(stored["looks"][0]) == {"by", "settings"}
-    assert set(stored["looks"][0]["settings"]) == {*RAW, "pv", "calendar", "weather"}
-
-
-def test_another_mode_section_or_file_is_one_change(tmp_path: Path) -> None:
-    loads = tmp_path / "loads.csv"
-    loads.write_text("name,kw,kvar\n")
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    config = config_in(tmp_path, feeder={"source": "ieee13", "loads": "loads.csv"})
-    record_look(config, state, "plan")
-    loads.write_text("name,kw,kvar\none,1,1\n")
-    assert changed_settings(config, state) == ("feeder.loads",)
-    loads.write_text("name,kw,kvar\n")
-    sunny = config.model_copy(update={"pv": config_in(tmp_path, pv={"latitude": 40.0}).pv})
-    assert changed_settings(sunny, state) == ("pv",)
-    true = config_in(tmp_path, feeder={"source": "ieee13", "loads": "loads.csv"}, network=TRUE)
-    assert "network.mode" in changed_settings(true, state)
-    assert "network.epsilon" not in changed_settings(true, state)
-
-
-def test_a_damaged_record_of_looks_is_refused(tmp_path: Path) -> None:
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    state.write_internal("r1", LOOKS_FILE, b"{}")
-    with pytest.raises(PrivacyError, match="is damaged"):
-        changed_settings(config_in(tmp_path), state)
-
-
 # ---------------------------------------------------------------------------------- the true network, money
 
 
@@ -333,6 +281,62 @@ def test_on_the_true_network_plan_states_what_is_known_of_a_refusal(tmp_path: Pa
     assert "with 95 % confidence at most 6.2 % of them" in internal_lines(found)[1]
     assert [year.network.epsilon for year in found.yearly] == pytest.approx([2.0, 10.0, 20.0])
     assert all(year.kept_network is None for year in found.yearly)
+
+
+PAPER = TRUE | {"bound": "paper", "calibration_days": 20, "require_evidence": False}
+SUNNY = """New PVSystem.roof bus1=y phases=3 kv=4.16 kva={kw} pmpp={kw} irradiance=1
+Set """
+
+
+@pytest.mark.parametrize("factor", [1.5, 1.0], ids=["all loads up", "two phases up, one phase low"])
+def test_loads_at_their_bounds_without_solution_are_refused_before_anything_is_spent(
+    tmp_path: Path, factor: float
+) -> None:
+    """The bounds end at 2, so at a factor of 1 a node may draw twice its nominal load.
+
+    With all loads there the feeder has a solution, with those of two phases alone it has none.
+    """
+    config = config_in(tmp_path, network=PAPER)
+    heavy = config.model_copy(update={"nodes": config.nodes.model_copy(update={"scale_factor": factor})})
+    said = []
+    for attempt in (dpf.plan, lambda asked: dpf.release(asked, workers=1)):
+        with pytest.raises(ConfigError, match=r"^INTERNAL: .* nothing was spent$") as caught:
+            attempt(heavy)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+    largest = float(said[0].split("nodes.scale_factor at which all have one is ")[1].split(",")[0])
+    assert 0.9 < largest < 1.0
+    nodes = config.nodes.model_copy(update={"scale_factor": 0.995 * largest})
+    dpf.release(config.model_copy(update={"nodes": nodes}), workers=1)
+    assert dpf.verify(tmp_path / "out").intact
+
+
+@pytest.mark.parametrize(("kw", "refused"), [(300, False), (300_000, True)])
+def test_pv_at_full_power_must_have_a_solution_before_anything_is_spent(
+    tmp_path: Path, kw: int, refused: bool
+) -> None:
+    circuit = CIRCUIT.format(length=0.5).replace("Set ", SUNNY.format(kw=kw), 1)
+    (tmp_path / "c.dss").write_text(circuit)
+    config = config_in(tmp_path, feeder={"source": "c.dss"}, network=PAPER, pv={"latitude": 40.0})
+    if not refused:
+        assert dpf.plan(config).affordable
+        return
+    with pytest.raises(ConfigError, match="nor have far lower loads"):
+        dpf.plan(config)
+
+
+def test_evidence_that_is_not_required_refuses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its days pass the bounds, so they may have no solution where every day of the release has one."""
+
+    def no_solution(*_: Any, **__: Any) -> Any:
+        raise PowerFlowError("power flow finds no solution")
+
+    monkeypatch.setattr("dp_powerflow.pipeline.modes.true.collect_evidence", no_solution)
+    dpf.release(config_in(tmp_path, network=TRUE | {"require_evidence": False}), workers=1)
+    assert dpf.verify(tmp_path / "out").intact
 
 
 @pytest.mark.parametrize("noise", [{}, {"noise": "gaussian", "delta": 1e-6}])

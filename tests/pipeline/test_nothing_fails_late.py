@@ -114,6 +114,23 @@ CASES = [
     feeder(HEAD + "Redirect gone.dss\n", f"{SCRIPT}._redirect", "does not exist"),
     feeder(HEAD + LOADS + "Bogus x\n" + TAIL, f"{SCRIPT}._command", "does not describe a circuit"),
     feeder(HEAD + LOADS + "Set Nonsense=3\n" + TAIL, f"{SCRIPT}._options", "not an option"),
+    feeder(HEAD + LOADS + "Set Year=5\n" + TAIL, f"{SCRIPT}._options", "year=5 is not modelled"),
+    feeder(HEAD + LOADS + "Set Frequency=50\n" + TAIL, f"{ENGINE}:_refuse_other_frequency", "50 Hz, where"),
+    feeder(
+        HEAD + LOADS + "Set AllowDuplicates=yes\n" + LOADS + TAIL,
+        f"{ENGINE}:_refuse_ambiguous",
+        "two elements",
+    ),
+    feeder(HEAD + LOADS + "Open Load.one 1\n" + TAIL, f"{ENGINE}:refuse_open", "has an open terminal"),
+    feeder(
+        HEAD
+        + LOADS
+        + "New Load.rod bus1=x.3.5 phases=1 kv=2.4 kW=80\nNew Reactor.rod bus1=x.5 phases=1 r=10 x=0\n"
+        + TAIL,
+        "powerflow.comparison:check_reading",
+        "not the one that OpenDSS solves",
+        feeder={"drop_islanded": True},
+    ),
     feeder("Clear\n", f"{ENGINE}:build_circuit", "defines no circuit"),
     feeder(HEAD + LOADS + "Disable Vsource.source\n" + TAIL, f"{ENGINE}:build_circuit", "no voltage source"),
     feeder(HEAD + "New Lnie.z bus1=x bus2=y\n", f"{ENGINE}:run", "OpenDSS rejects"),
@@ -170,6 +187,16 @@ CASES = [
         "different power factors",
         nodes={"power_factor_of_load": {"one": 0.9}},
     ),
+    own(
+        "INTERNAL: with the loads of some phases",
+        "pipeline.feasibility.verdict:refuse_unsolved_corners",
+        nodes={"scale_factor": 1000.0},
+    ),
+    taps(
+        "takes as declared public",
+        "# solved on the true network; INTERNAL\ntransformer,winding,tap\nreg,2,1.0\n",
+        "pipeline.inputs:require_declared_taps",
+    ),
     # ---- sun
     own("no PV system", "pipeline.inputs:_irradiance", pv={"irradiance": "sun.csv"}),
     sun("does not exist", DAY, f"{SUN}:read_irradiance", irradiance="gone.csv"),
@@ -214,7 +241,7 @@ CASES = [
         "beyond the year 9999",
         f"{CALENDAR}:Calendar.starting",
         network=TWIN,
-        release={"first_day": "9999-12-31"},
+        release={"days": 3_000_000},
     ),
     # ---- evidence that is required and impossible
     own(

@@ -19,6 +19,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.sources import open_feeder, write_taps
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import conversation as pipeline
 from dp_powerflow.pipeline import inputs as assembly
@@ -33,7 +34,7 @@ from dp_powerflow.privacy.ledger import chain
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import certify_config
-from support.small import small_config, tree_hash
+from support.small import CORNERS, small_config, tree_hash
 
 
 def unrelated(account: str) -> dict[str, object]:
@@ -118,13 +119,21 @@ def test_a_file_is_hashed_when_it_is_written_and_read_only_if_an_earlier_run_wro
 
     monkeypatch.setattr("dp_powerflow.corpus.storage.file_hash", counted)
     config = small_config(tmp_path, release={"days": 400})
+    stages: list[Path] = []
+    prepare = CorpusWriter.prepare
+
+    def prepared(writer: CorpusWriter) -> None:
+        stages.append(writer.partial)
+        prepare(writer)
+
+    monkeypatch.setattr(CorpusWriter, "prepare", prepared)
     run_release(config, workers=1)
     assert read == []
     before = tree_hash(tmp_path / "out")
     parts = sorted((tmp_path / "out" / "data").iterdir())
     assert len(parts) > 2
-    (tmp_path / "out").rename(tmp_path / "out.partial-small")
-    (tmp_path / "out.partial-small" / "data" / parts[0].name).unlink()
+    (tmp_path / "out").rename(stages[0])
+    (stages[0] / "data" / parts[0].name).unlink()
     run_release(config, workers=1)
     assert sorted(read) == [part.name for part in parts[1:]]
     assert tree_hash(tmp_path / "out") == before
@@ -241,7 +250,10 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     assert np.count_nonzero(np.array(residuals) < 2e-5) == 4
 
 
-def test_a_snapshot_without_solution_aborts_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_snapshot_without_solution_aborts_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CORNERS, lambda *_: None)
     config = small_config(tmp_path, nodes={"load_class": "residential", "scale_factor": 60.0})
     with pytest.raises(PowerFlowError, match=r"no (power-flow )?solution"):
         run_release(config, workers=1)
@@ -345,8 +357,11 @@ def test_the_reason_may_change_before_an_interrupted_release_is_resumed(tmp_path
     assert tree_hash(tmp_path / "out") == tree_hash(tmp_path / "before")
 
 
-def test_a_later_release_can_reuse_the_model_for_free(tmp_path: Path) -> None:
+def test_a_later_release_can_reuse_the_model_for_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A first attempt without a power-flow solution has paid for a model; the second pays for the network."""
+    monkeypatch.setattr(CORNERS, lambda *_: None)
     cap = {"days": 5, "network_epsilon_cap": 2e6, "network_delta_cap": 0.9995}
     network = {"delta": 0.4}
     heavy = {"load_class": "residential", "scale_factor": 60.0}
@@ -386,8 +401,10 @@ def test_two_processes_cannot_make_the_same_release_at_once(tmp_path: Path) -> N
 
 def test_taps_solved_on_a_private_feeder_are_refused(tmp_path: Path, foreign_cases: Path) -> None:
     source = foreign_cases / "ieee13_dss" / "IEEE13Nodeckt.dss"
-    with pytest.raises(ConfigError, match=r"set feeder\.taps"):
-        run_release(small_config(tmp_path, feeder={"source": str(source)}), workers=1)
+    write_taps(tmp_path / "solved.csv", open_feeder(source).taps)
+    for taps in ({}, {"taps": "solved.csv"}):
+        with pytest.raises(ConfigError, match=r"is not: set feeder\.taps"):
+            run_release(small_config(tmp_path, feeder={"source": str(source)} | taps), workers=1)
 
 
 def test_meter_data_without_a_public_list_of_records_are_refused(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""The promise in words, and the page of releases of this and earlier versions."""
+"""The promise in words, and the page of releases."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import shutil
 from pathlib import Path
@@ -18,8 +17,6 @@ from dp_powerflow.pipeline.manifest.model import LoadsGuarantee
 from dp_powerflow.pipeline.quality import advantage_of, promise_of
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
 from support.tampering import failed, manifest_of, rewrite
-
-OLD = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +88,6 @@ def test_a_package_of_the_same_name_does_not_hide_the_function(made: Made) -> No
 
     assert callable(dpf.quality)
     assert callable(dp_powerflow.quality)
-
-
-@pytest.mark.parametrize("version", ["format2", "format4", "format5"])
-@pytest.mark.parametrize("mode", ["true", "twin"])
-def test_releases_of_earlier_versions_have_a_page_too(version: str, mode: str) -> None:
-    found = dpf.quality(dpf.open_corpus(OLD / version / mode))
-    assert found.promise is not None
-    assert json.loads(found.to_json())["days"] == found.days
-    assert b"Quality of release" in found.to_html()
 
 
 def test_a_corpus_without_a_manifest_that_can_be_read_is_refused(made: Made, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dp_powerflow.cli import app
-from dp_powerflow.config import read_config
+from dp_powerflow.config import TrueNetwork, read_config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.loads.simulate import simulate_load_history
@@ -73,7 +74,7 @@ def written(folder: Path, **asked: object) -> Written:
         "config": folder / "release.toml",
         "feeder": str(folder / "net.dss"),
         "meters": folder / "meters.csv",
-        "declared": DeclaredFormat(time_zone=BERLIN),
+        "declared": DeclaredFormat(time_zone=BERLIN, days=(FIRST, LAST)),
     }
     return set_up(SetupRequest(**{**request, **asked}))  # type: ignore[arg-type]
 
@@ -85,14 +86,15 @@ def run(*arguments: str | Path) -> Result:
 # ------------------------------------------------------------------------------------------------ facts
 
 
-def facts_of(path: Path, **declared: str) -> MeterFacts:
-    return meter_facts(path, DeclaredFormat(**{"time_zone": BERLIN, **declared}))  # type: ignore[arg-type]
+def facts_of(path: Path, **declared: Any) -> MeterFacts:
+    known = {"time_zone": BERLIN, "days": (FIRST, LAST), **declared}
+    return meter_facts(path, DeclaredFormat(**known))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize("label", ["start", "end"])
 @pytest.mark.parametrize("aware", [True, False], ids=["offset", "wall clock"])
-def test_stamps_tell_step_and_whole_days_through_a_clock_change(
+def test_stamps_tell_the_step_through_a_clock_change(
     tmp_path: Path, suffix: str, label: str, aware: bool
 ) -> None:
     path = meters(tmp_path, name=f"m.{suffix}", label=label, aware=aware)
@@ -111,6 +113,21 @@ def test_gaps_duplicates_and_stray_stamps_do_not_move_the_step(tmp_path: Path) -
     path.write_text("\n".join([header, *kept, *kept[:50], late]) + "\n")
     facts = facts_of(path)
     assert (facts.step_minutes, facts.first_day, facts.last_day) == (60, FIRST, LAST)
+
+
+def test_a_customer_with_many_rows_does_not_decide_the_step(tmp_path: Path) -> None:
+    """Rows were counted, so a customer whose stamps are there often was half of all customers."""
+    path = meters(tmp_path)
+    header, *rows = path.read_text().splitlines()
+    stamps = (
+        f"2024-03-{day} {hour:02}:{minute:02}:00"
+        for day in (29, 30)
+        for hour in range(24)
+        for minute in range(60)
+    )
+    own = [f"{NAMES[0]},{stamp},1.0" for stamp in stamps] * len(NAMES)
+    path.write_text("\n".join([header, *rows, *own]) + "\n")
+    assert facts_of(path).step_minutes == 60
 
 
 def test_a_wide_file_has_a_column_per_customer(tmp_path: Path) -> None:
@@ -139,6 +156,8 @@ def test_a_column_can_say_that_stamps_name_the_end(tmp_path: Path) -> None:
     [
         ("customer,time,value", {}, "give it with --unit"),
         ("customer,time,kwh", {"unit": "MWh"}, "--unit 'MWh' is not known"),
+        ("customer,time,kwh", {"days": None}, "--first-day 2024-01-01 --last-day 2024-12-31"),
+        ("customer,time,kwh", {"days": (LAST, FIRST)}, "--last-day is before --first-day"),
         ("customer,time,kwh", {"time_zone": None}, "give their time zone with --time-zone"),
         ("customer,time,kwh", {"time_zone": "Berlin"}, "not in the IANA database"),
         ("customer,time,kwh", {"interval_label": "middle"}, "--interval-label 'middle' is not known"),
@@ -149,7 +168,7 @@ def test_a_column_can_say_that_stamps_name_the_end(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_file_says_is_asked_for_in_one_sentence(
-    tmp_path: Path, header: str, declared: dict[str, str], says: str
+    tmp_path: Path, header: str, declared: dict[str, Any], says: str
 ) -> None:
     path = meters(tmp_path)
     path.write_text(path.read_text().replace("customer,time,kwh", header, 1))
@@ -161,7 +180,7 @@ def test_what_no_file_says_is_asked_for_in_one_sentence(
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = meters(tmp_path)
     path.write_text(path.read_text().replace("customer,time,kwh", "who,when,what", 1))
-    declared = DeclaredFormat("kWh", BERLIN, columns=Named("who", "when", "what"))
+    declared = DeclaredFormat("kWh", BERLIN, None, Named("who", "when", "what"), (FIRST, LAST))
     facts = meter_facts(path, declared)
     assert (facts.columns.customer, facts.columns.active) == ("who", "what")
     assert facts.unit == "kWh per interval"
@@ -286,6 +305,32 @@ def test_a_config_reads_back_and_its_inputs_fit(tmp_path: Path) -> None:
     assert read_service_map(tmp_path / "release-services.csv").load_points == tuple(sorted(NAMES))
 
 
+OTHER_STAMPS: dict[str, Callable[[str], list[str]]] = {
+    "a day more at the end": lambda row: [row, row.replace("2024-04-02", "2024-04-03")],
+    "a day more at the beginning": lambda row: [row.replace("2024-03-29", "2024-03-28"), row],
+    "a day less": lambda row: [] if "2024-04-02" in row else [row],
+    "years away": lambda row: [row.replace("2024-", "1999-")],
+    "every five minutes": lambda row: [row.replace(":00:00", f":{k:02}:00") for k in range(0, 60, 5)],
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_STAMPS)
+def test_the_stamps_of_one_customer_do_not_change_the_config(tmp_path: Path, kind: str) -> None:
+    """The first and the last stamp of all decided the published days: 14 or 15, by one customer."""
+    texts = []
+    for folder, change in ((tmp_path / "one", lambda row: [row]), (tmp_path / "other", OTHER_STAMPS[kind])):
+        folder.mkdir()
+        circuit(folder)
+        path = meters(folder)
+        header, *rows = path.read_text().splitlines()
+        changed = [new for row in rows for new in (change(row) if row.startswith(NAMES[0]) else [row])]
+        path.write_text("\n".join([header, *changed]) + "\n")
+        made = written(folder)
+        assert made.services is not None
+        texts.append((made.config.read_text(), made.services.read_text()))
+    assert texts[0] == texts[1]
+
+
 def test_every_choice_has_a_comment(tmp_path: Path) -> None:
     circuit(tmp_path)
     meters(tmp_path)
@@ -340,8 +385,11 @@ def test_on_the_true_network_customers_have_a_public_scale(tmp_path: Path) -> No
     assert config.model.use_scale
     scales = read_service_map(config.loads.services or "").scale_kw_of
     assert set(scales.values()) == {UNNAMED.kw_per_customer}
-    assert config.nodes.scale_factor == 0.1
+    assert config.model.bounds[1] * config.nodes.scale_factor == pytest.approx(1.0, abs=0.02)
+    assert isinstance(config.network, TrueNetwork)
+    assert (config.network.bound, config.network.radius) == ("paper", 1e-4)  # Algorithm 1 as printed
     assert "NOT differential privacy" in result.config.read_text()
+    assert '# bound = "full-support"' in result.config.read_text()
     assert any("not differential privacy" in note for note in result.notes)
 
 
@@ -352,7 +400,7 @@ def test_declared_scales_set_the_scale_of_a_node_on_the_true_network(tmp_path: P
         tmp_path, "customer,load_point,scale_kw", lambda k, name: f"{name},p{k},{10 + 2 * (k % 3)}"
     )
     config = read_config(written(tmp_path, services=path, mode="true-network").config)
-    assert config.nodes.scale_factor == 0.6  # a tenth of 12 kW over 2 kW
+    assert config.nodes.scale_factor == 2.0  # the upper bound of a node is its nominal load
     assert config.model.bounds == (0.004167, 0.5)
 
 
@@ -426,9 +474,12 @@ def test_a_wrong_request_is_one_sentence(tmp_path: Path, asked: dict[str, object
 
 
 @pytest.mark.slow
-def test_the_written_config_is_planned_released_and_verified_without_an_edit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "more"), [("twin-network", REGULATOR), ("true-network", "")])
+def test_the_written_config_is_planned_released_and_verified_without_an_edit(
+    tmp_path: Path, mode: str, more: str
+) -> None:
     """Meters with gaps, zeros, negatives, duplicates and a clock change; regulators, PV and an island."""
-    circuit(tmp_path, more=ROOF + ISLAND + REGULATOR)
+    circuit(tmp_path, more=ROOF + ISLAND + more)
     simulated = simulate_load_history(120, n_days=12, step_minutes=60, seed=3)
     homes = [k for k, label in enumerate(simulated.class_label) if label == "residential"][:80]
     history = simulated.load_kw[homes]
@@ -444,7 +495,8 @@ def test_the_written_config_is_planned_released_and_verified_without_an_edit(tmp
     file = tmp_path / "release.toml"
     made = run(
         *("init", file, "--feeder", tmp_path / "net.dss", "--meters", tmp_path / "meters.csv"),
-        *("--time-zone", BERLIN, "--latitude", "52.5", "--days", "2", "--json"),
+        *("--time-zone", BERLIN, "--latitude", "52.5", "--days", "2", "--json", "--mode", mode),
+        *("--first-day", "2024-03-24", "--last-day", "2024-04-04"),
     )
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["config"] == str(file)

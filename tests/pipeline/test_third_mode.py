@@ -42,7 +42,7 @@ SOURCE = Path(dp_powerflow.__file__).parent
 ROOMS = ("config", "paper")
 ALLOWED = (
     *(f"pipeline/modes/{name}.py" for name in ("true", "twin")),
-    *(f"pipeline/manifest/{name}.py" for name in ("true", "twin/policy", "twin/section", "old_twin")),
+    *(f"pipeline/manifest/{name}.py" for name in ("true", "twin/policy", "twin/section")),
     *(f"pipeline/setup/{name}.py" for name in ("example", "modes")),
     "report/demo/configs.py",
     "_completion.py",

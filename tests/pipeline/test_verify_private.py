@@ -70,7 +70,7 @@ def test_another_state_directory_does_not_open_the_commitment(made: Made, tmp_pa
 
 
 def test_a_composition_that_the_ledger_does_not_know_is_found(made: Made) -> None:
-    change(made, "composition.loads", "charges", 1)
+    change(made, "composition.loads.spent", "rho", 1e9)
     assert "ledger" in failed(made)
 
 

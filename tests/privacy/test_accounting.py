@@ -9,6 +9,9 @@ from dp_accounting import pld, rdp
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import (
+    LEAST_DELTA,
+    LEAST_EPSILON,
+    MOST_EPSILON,
     Budget,
     PrivacyUnit,
     QueryCost,
@@ -66,6 +69,13 @@ def test_budget_round_trip_never_exceeds_epsilon(epsilon: float) -> None:
     assert rho_to_epsilon(rho * 1.001, 1e-5) > epsilon
 
 
+@pytest.mark.parametrize("epsilon", [LEAST_EPSILON, 1.0, MOST_EPSILON])
+@pytest.mark.parametrize("delta", [LEAST_DELTA, 1e-5, 0.999])
+def test_every_budget_that_is_taken_can_be_turned_into_rho(epsilon: float, delta: float) -> None:
+    budget = Budget(epsilon, delta)
+    assert 0.0 <= rho_to_epsilon(epsilon_to_rho(budget.epsilon, budget.delta), delta) <= epsilon
+
+
 def test_cohorts_compose_in_parallel_and_shared_queries_add() -> None:
     costs = [cost(1), cost(2, "a"), cost(3, "a"), cost(4, "b")]
     assert total_rho(costs) == pytest.approx(1 / 2 + 1 / 8 + 1 / 18)
@@ -81,7 +91,13 @@ def test_no_query_costs_nothing() -> None:
     assert rho_to_epsilon(0.0, 1e-5) == 0.0
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (float("inf"), 1e-5), (1.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [
+        *((0.0, 1e-5), (float("inf"), 1e-5), (1.0, 0.0), (1.0, 1.0), (math.nan, 1e-5), (1.0, math.nan)),
+        *((1e308, 1e-5), (5e-324, 1e-5), (1.0, 5e-324), (1.0, 1e-320), (10**400, 1e-5)),
+    ],
+)
 def test_budgets_out_of_range_are_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(PrivacyError):
         Budget(epsilon, delta)

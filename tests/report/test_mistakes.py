@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +16,7 @@ import pytest
 
 from dp_powerflow.cli import main
 from dp_powerflow.config import read_config
+from dp_powerflow.corpus import storage
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -63,6 +67,9 @@ TRUE: dict[str, Any] = {
 }
 
 
+OWN = "init new.toml --feeder net.dss --meters meters.csv --first-day 2024-01-01 --last-day 2024-01-04"
+
+
 @dataclass(frozen=True)
 class Mistake:
     """What somebody types, in a folder with which files, and what the answer must say.
@@ -89,10 +96,19 @@ def files(what: str, says: str, **contents: str | None) -> Mistake:
     return Mistake(what, says, files={names[name]: text for name, text in contents.items()})
 
 
+def planned(what: str, says: str, **sections: Any) -> Mistake:
+    return Mistake(what, says, sections, command="plan release.toml")
+
+
 def typed(what: str, says: str, command: str) -> Mistake:
     return Mistake(what, says, command=command)
 
 
+PATHS = (
+    *(("feeder", "source"), ("feeder", "taps"), ("feeder", "loads"), ("loads", "path")),
+    *(("loads", "services"), ("loads", "classes"), ("pv", "irradiance"), ("calendar", "holidays")),
+    *(("weather", "path"), ("release", "output"), ("release", "state")),
+)
 MISTAKES = [
     # ---- the config file itself
     typed("no such config", "config file gone.toml does not exist; write one with", "plan gone.toml"),
@@ -110,6 +126,19 @@ MISTAKES = [
     config("a twin id with a blank", "'twin-1' would do", network={"id": "twin 1"}),
     # ---- figures
     config("a negative epsilon", "greater than 0", model={"epsilon": -1}),
+    config("an epsilon without bounds", "between 0.001 and 1e+06", model={"epsilon": 1e308}),
+    config("an epsilon of nothing", "between 0.001 and 1e+06", model={"epsilon": 5e-324}),
+    config("a delta of nothing", "between 1e-30 and 1", model={"delta": 5e-324}),
+    config("an epsilon of the network without bounds", "between 1e-30 and", network={"epsilon": 1e308}),
+    config("a variance beyond all loads", "less than or equal to 100", model={"variance_floor": 1e3}),
+    config("a spread beyond all loads", "less than or equal to 10", model={"reactive_spread": 1e3}),
+    config("a bound that vanishes", "between 1e-30 and 1e+15", model={"bounds": [1e-320, 1.0]}),
+    config("classes without end", "less than or equal to 1000", model={"private_classes": 10**20}),
+    config("days without end", "less than or equal to 10000000", release={"days": 10**30}),
+    config("the last day that there is", "years 1900 and 2199", loads={"last_day": "9999-12-31"}),
+    config("the first day that there is", "years 1900 and 2199", loads={"first_day": "0001-01-01"}),
+    config("a release after the last day", "years 1900 and 2199", release={"first_day": "9999-12-31"}),
+    config("a holiday of no year", "years 1900 and 2199", calendar={"holidays": ["0001-01-01"]}),
     config("a delta above one", "less than 1", model={"delta": 2}),
     config("bounds the wrong way round", "0 < p_min < p_max", model={"bounds": [30.0, 0.02]}),
     config("a power factor of zero", "no active load to speak of", model={"power_factor": 0.0}),
@@ -136,7 +165,7 @@ MISTAKES = [
     config("two suns", "give one of the two", pv={"latitude": 50.0, "irradiance": "meters.csv"}),
     config(
         "the private state within the release",
-        "release.state must not be release.output",
+        "its state must not be its output",
         release={"state": "out/state"},
     ),
     config("meters without a path", "need a path", loads={"path": None}),
@@ -144,6 +173,15 @@ MISTAKES = [
     config("a scale that there is not", "add scale_kw to it", model={"use_scale": True}),
     config("a class that there is not", "load class 'castle'", nodes={"load_class": "castle"}),
     config("a model that was never fitted", "were never charged for", model={"reuse": "never"}),
+    planned("a plan with a model that was never fitted", "were never charged for", model={"reuse": "never"}),
+    planned("a plan for a store without a bucket", "is a whole bucket", release={"output": "s3://"}),
+    config("a store without a bucket", "is a whole bucket", release={"output": "s3://"}),
+    *(
+        config(f"NUL in {section}.{key}", "control character", **{section: {key: "a\0b.dss"}})
+        for section, key in PATHS
+    ),
+    config("NUL in a URL", "control character", release={"output": "s3://bucket/a\0b"}),
+    config("an escape in a column name", "control character", loads={"time_column": "a\x1b[2J"}),
     config("a reason without accounts", "names the accounts", release={"unrelated_loads": "another town"}),
     config("a sun for a feeder without PV", "has no PV system; remove it", pv={"latitude": 50.0}),
     # ---- files that are not there
@@ -168,6 +206,14 @@ MISTAKES = [
     files("a service map of other customers", "customer", services="customer,load_point\nx,x\ny,y\n"),
     files("a service map without load points", "no column 'load_point'", services="customer\na\nb\nc\n"),
     files("a customer twice", "repeats a customer", services=SERVICES + "a,a\n"),
+    *(
+        files(f"the id {name!r} of a reading", "no id", meters=readings() + f"{name},2024-05-01 07:00,1\n")
+        for name in ("None", "NaT", "<NA>", "#N/A")
+    ),
+    *(
+        files(f"{row} in the service map", "lacks a customer or a load point", services=SERVICES + row + "\n")
+        for row in ("NaN,d", "d,nan", "None,d", "d,NULL")
+    ),
     files("two ids that look alike", "blanks, case or invisible characters", services=SERVICES + "A,d\n"),
     # ---- the command line
     typed("a feeder that is not there", "gone.dss", "inspect gone.dss"),
@@ -176,12 +222,11 @@ MISTAKES = [
     typed("init for half of the data", "needs both --feeder and --meters", "init new.toml --feeder net.dss"),
     typed("init with a unit but no data", "add --feeder and --meters", "init new.toml --unit kW"),
     typed("init with a mode that there is not", "--mode is one of", "init new.toml --mode twin"),
-    typed("init without a unit", "give it with --unit", "init new.toml --feeder net.dss --meters meters.csv"),
+    typed("init without a unit", "give it with --unit", OWN),
     typed(
-        "init without a time zone",
-        "--time-zone",
-        "init new.toml --feeder net.dss --meters meters.csv --unit kW",
+        "init without days", "no stamp may decide them", "init new.toml --feeder net.dss --meters meters.csv"
     ),
+    typed("init without a time zone", "--time-zone", f"{OWN} --unit kW"),
     typed("verify what is no release", "give the directory of a release", "verify services.csv"),
     typed("a ledger that is not there", "there is no private state directory", "ledger nowhere"),
     typed("a cap of no account", "name the account", "ledger state --epsilon 4"),
@@ -239,9 +284,9 @@ def test_a_mistake_is_one_sentence_and_spends_nothing(
     shown = capsys.readouterr()
     assert shown.out == ""
     said = [line for line in shown.err.splitlines() if line.strip()]  # the stages come first
-    assert said[-1].startswith("error: "), shown.err
-    assert sum(line.startswith("error: ") for line in said) == 1
-    assert mistake.says in said[-1]
+    assert sum(line.startswith("error: ") for line in said) == 1, shown.err
+    listed = said[-1].startswith("  ")  # several mistakes of a config are a list
+    assert mistake.says in (shown.err if listed else said[-1])
     assert "Traceback" not in shown.err
     assert spends(tmp_path / "state") == 0
     assert not (tmp_path / "out").exists()
@@ -267,3 +312,51 @@ def test_the_config_that_the_mistakes_are_made_in_is_a_good_one(tmp_path: Path) 
     write(tmp_path, Mistake("none", ""))
     state = PrivateState.open(tmp_path / "state", create=True)
     assert read_inputs(read_config(tmp_path / "release.toml"), state).readings.n_load_points == len(CUSTOMERS)
+
+
+def test_the_folder_of_a_config_may_have_any_name_and_what_the_locale_lacks_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "grün"
+    folder.mkdir()
+    write(folder, Mistake("none", ""))
+    for utf8, code, says in (("1", 0, ""), ("0", 2, "set LC_ALL=C.UTF-8")):
+        done = subprocess.run(
+            [sys.executable, "-m", "dp_powerflow", "plan", "release.toml"],
+            cwd=folder,
+            capture_output=True,
+            check=False,
+            env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": utf8, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        said = done.stderr.decode(errors="replace")
+        assert done.returncode == code, said
+        assert says in said
+        assert "Traceback" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["grün"]
+
+
+def test_a_store_that_does_not_answer_is_found_out_by_plan_and_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("s3fs")
+    write(tmp_path, config("", "", release={"output": "s3://bucket/release"}))
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+        monkeypatch.setattr(storage, "PATIENCE_S", 0.5)
+        for command in ("plan", "release"):
+            assert exit_code_of(f"{command} release.toml", monkeypatch) == 2
+            assert "s3://bucket/release does not answer" in capsys.readouterr().err
+    assert spends(tmp_path / "state") == 0
+
+
+def test_a_state_from_before_the_first_charge_says_that_nothing_was_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    state.write_internal("first", "ingest.json", b"{}")
+    assert exit_code_of(f"ledger {state.root}", monkeypatch) == 2
+    assert "has no ledger yet: nothing was spent" in capsys.readouterr().err
+    state.write_internal("first", "paid-2.json", b"{}")
+    assert exit_code_of(f"ledger {state.root}", monkeypatch) == 2
+    assert "restore it from a backup" in capsys.readouterr().err

@@ -147,12 +147,12 @@ class Installed:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def release(self, folder: Path) -> dict[str, str]:
-        """Inspect, release and verify in a folder; versions that the manifest names."""
+    def release(self, folder: Path) -> str:
+        """Inspect, release and verify in a folder; the program that the manifest names."""
         summary = json.loads(self.run("dp-powerflow", "inspect", "ieee13", "--json", cwd=folder))
         assert summary["marking"].startswith("INTERNAL")
         (folder / "release.toml").write_text(SMALL_RELEASE, encoding="utf-8")
         self.run("dp-powerflow", "release", "release.toml", "--workers", "1", cwd=folder)
         assert json.loads(self.run("dp-powerflow", "verify", "out", "--json", cwd=folder))["intact"] is True
         manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))
-        return dict(manifest["software"])
+        return str(manifest["release"]["software"])

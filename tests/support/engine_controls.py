@@ -16,7 +16,6 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 KW = 1000.0
 MOST_ROUNDS = 300
-NEAR_A_JUMP = 1e-5
 _SOURCES = ("pvsystem", "storage", "storagecontroller", "invcontrol")
 
 
@@ -74,6 +73,7 @@ class ControlledEngine:
         self._text(f"Set Tolerance={self._tolerance}")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
         self._order: list[int] | None = None
+        self._clean = True
 
     def run(
         self,
@@ -89,6 +89,9 @@ class ControlledEngine:
             if k % steps == 0:
                 self._begin(starts[k // steps])
             self._set_loads(row)
+            if k % steps == 0:
+                # It starts as a circuit does that was just compiled: with every load an impedance.
+                self._engine.YMatrix.SystemYChanged = True
             if irradiance is not None:
                 for systems in self._circuit.PVSystems:
                     systems.Irradiance = float(irradiance[k])
@@ -96,6 +99,7 @@ class ControlledEngine:
             with suppress(DSSException):
                 self._circuit.Solution.Solve()
             found.append((self._voltages(), self._states(), self._settled()))
+            self._clean = self._clean and self._settled()
         v, states, settled = zip(*found, strict=True)
         return EngineRun(np.array(v), np.array(states).reshape(len(load), -1), np.array(settled))
 
@@ -106,8 +110,8 @@ class ControlledEngine:
 
     def _begin(self, states: IntArray) -> None:
         operation = self._feeder.as_operated
-        # The engine has no command that makes a regulator look forward again.
-        if self._reversible:
+        # The engine has no command that makes a regulator look forward again, or forgets what hunted.
+        if self._reversible or not self._clean:
             self._build()
         self._text("Reset Controls")
         mode = "Snapshot" if self._step_min is None else f"Daily Number=1 StepSize={self._step_min}m"
@@ -197,34 +201,17 @@ class Agreement:
     Attributes
     ----------
     settled, same : number of those, and of those with the same taps and capacitors.
-    largest : largest |ΔV| where they are the same and no load is at a jump of its current [p.u.].
-    at_a_jump : number of those where one is: on either side of it there is a solution.
+    largest : largest |ΔV| where they are the same [p.u.].
     """
 
     settled: int
     same: int
     largest: float
-    at_a_jump: int
 
 
-def agreement(feeder: Feeder, solution: OperatedSolution, engine: EngineRun) -> Agreement:
+def agreement(solution: OperatedSolution, engine: EngineRun) -> Agreement:
     """Compare all nodes of all snapshots."""
-    assert solution.converged.all()
+    assert solution.converged[engine.settled].all()
     same = (states_of(solution) == engine.states).all(axis=1) & engine.settled
-    jump = same & _at_a_jump(feeder, solution.v)
-    largest = abs(solution.v - engine.v)[same & ~jump].max(initial=0.0)
-    return Agreement(int(engine.settled.sum()), int(same.sum()), float(largest), int(jump.sum()))
-
-
-def _at_a_jump(feeder: Feeder, v: ComplexArray) -> BoolArray:
-    """(snapshot,) whether a load of OpenDSS's model 3 or 4 is at one of its limits of voltage."""
-    whole = np.zeros((len(v), len(feeder.nodes) + 1), dtype=np.complex128)
-    whole[:, feeder.energised] = v
-    found = np.zeros(len(v), dtype=np.bool_)
-    for load in feeder.loads:
-        for a, b in load.branches if load.response.abrupt else ():
-            assert load.rated_kv is not None
-            u = abs(whole[:, a] - whole[:, b]) * feeder.base_kv[a] / load.rated_kv
-            for limit in (load.response.lowest, load.response.highest):
-                found |= abs(u - limit) < NEAR_A_JUMP
-    return found
+    largest = abs(solution.v - engine.v)[same].max(initial=0.0)
+    return Agreement(int(engine.settled.sum()), int(same.sum()), float(largest))

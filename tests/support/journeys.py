@@ -22,6 +22,8 @@ from dp_powerflow.units import FloatArray
 ZONE = "Europe/Zurich"
 FIRST_DAY, DAYS = dt.date(2024, 3, 25), 10
 """The clock changes on 31 March."""
+READ = ("--first-day", FIRST_DAY, "--last-day", FIRST_DAY + dt.timedelta(days=DAYS - 1))
+"""What `init` is told of the readings."""
 STEP_MINUTES = 30
 HOMES = 1000
 

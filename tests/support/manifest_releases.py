@@ -49,7 +49,8 @@ TWIN: dict[str, Any] = {
 
 def twin_config(**sections: Any) -> Config:
     """The same release on a twin."""
-    return config(network=TWIN | sections.pop("network", {}), **sections)
+    release = {"network_delta_cap": 1e-3, **sections.pop("release", {})}
+    return config(network=TWIN | sections.pop("network", {}), release=release, **sections)
 
 
 def config(bound: str = "full-support", **sections: Any) -> Config:
@@ -170,7 +171,7 @@ def make_inputs(
         commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
         insecure_seed=state.insecure_seed,
         extras=extras,
-        customers=12 if extras.mended else None,
+        sums_customers=extras.mended,
         mended=int((beside(LAYOUT, range(LAYOUT.days), extras).given["mended"] > 0).sum())
         if extras.mended
         else 0,

@@ -32,6 +32,12 @@ RAW: dict[str, Any] = {
 }
 
 
+CORNERS = "dp_powerflow.pipeline.modes.true.refuse_unsolved_corners"
+"""Refuses loads without solution beforehand; days of bound 'full-support' may pass the bounds it solves."""
+READING = "dp_powerflow.pipeline.ready.check_reading"
+"""Refuses a feeder that OpenDSS cannot solve, or solves otherwise."""
+
+
 def small_config(folder: Path, **sections: dict[str, Any]) -> Config:
     """The small release in a folder, with some keys of some sections replaced.
 

@@ -15,6 +15,8 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.units import BoolArray, FloatArray
 
 SATURDAY = 5
+YEARS = range(1900, 2200)
+"""Of days that a config or a meter file may have; a day beyond is a slip of the pen."""
 DateArray = NDArray[np.datetime64]
 _ONE_DAY = dt.timedelta(days=1)
 
@@ -98,7 +100,7 @@ def read_holidays(path: Path) -> frozenset[dt.date]:
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         raise ConfigError(f"the file of holidays {path} is not a text file that can be read") from None
     return frozenset(_date_of(line, path, number) for number, line in enumerate(lines, 1) if _words(line))
 

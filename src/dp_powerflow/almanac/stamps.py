@@ -72,10 +72,10 @@ def read_readings(path: Path, time_zone: str, fmt: WeatherFormat) -> Readings:
     stamps = _stamps(table.column(fmt.time), path, fmt)
     if len(stamps) < 2:
         raise ConfigError(f"the weather {path} has fewer than two readings; give a row per reading")
-    local, step_s = _placed(stamps, path, _zone(time_zone), _zone(fmt.time_zone or time_zone))
+    local, step_s = _placed(stamps, path, zone_of(time_zone), zone_of(fmt.time_zone or time_zone))
     days, day_of = np.unique(np.array(local, dtype="datetime64[D]"), return_inverse=True)
     found = tuple(days.tolist())
-    lengths = np.full(len(found), _DAY_S) if step_s == _DAY_S else _lengths_s(found, _zone(time_zone))
+    lengths = np.full(len(found), _DAY_S) if step_s == _DAY_S else _lengths_s(found, zone_of(time_zone))
     # an odd step does not fill a day; what is left of it is no reading
     expected = np.maximum(lengths // step_s, 1).astype(np.float64)
     irradiance = None if fmt.irradiance is None else _numbers(table.column(fmt.irradiance))
@@ -139,11 +139,12 @@ def _lengths_s(days: Sequence[dt.date], zone: ZoneInfo) -> IntArray:
     )
 
 
-def _zone(name: str) -> ZoneInfo:
+def zone_of(name: str, error: type[Exception] = ConfigError) -> ZoneInfo:
+    """The time zone of an IANA name, or the error of this kind."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigError(
+        raise error(
             f"the time zone '{name}' is not in the IANA database; use a name such as 'Europe/Berlin' or 'UTC'"
         ) from None
 

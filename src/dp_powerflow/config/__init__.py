@@ -7,13 +7,15 @@ is declared public, and the manifest repeats it.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError, model_validator
 
+from dp_powerflow._names import refuse_unusable
 from dp_powerflow.config.mistakes import Moved, mistakes_in
 from dp_powerflow.config.mistakes import Section as Section
 from dp_powerflow.config.mistakes import sentence_of as one_message
@@ -21,6 +23,7 @@ from dp_powerflow.config.network import Network as Network
 from dp_powerflow.config.network import NetworkSection as NetworkSection
 from dp_powerflow.config.network import TrueNetwork as TrueNetwork
 from dp_powerflow.config.network import TwinNetwork as TwinNetwork
+from dp_powerflow.config.sections import STATE_RULES as STATE_RULES
 from dp_powerflow.config.sections import CalendarSection as CalendarSection
 from dp_powerflow.config.sections import FeederSection as FeederSection
 from dp_powerflow.config.sections import LoadsSection as LoadsSection
@@ -30,6 +33,7 @@ from dp_powerflow.config.sections import PublicationSection as PublicationSectio
 from dp_powerflow.config.sections import PVSection as PVSection
 from dp_powerflow.config.sections import ReleaseSection as ReleaseSection
 from dp_powerflow.config.sections import WeatherSection as WeatherSection
+from dp_powerflow.config.values import Count as Count
 from dp_powerflow.config.values import Positive as Positive
 from dp_powerflow.config.values import Probability as Probability
 from dp_powerflow.config.values import Reason as Reason
@@ -37,6 +41,8 @@ from dp_powerflow.config.values import StorageUrl as StorageUrl
 from dp_powerflow.config.values import named_by as named_by
 from dp_powerflow.config.values import path_or_url as path_or_url
 from dp_powerflow.errors import ConfigError
+
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def _has_a_solver(config: Config) -> str | None:
@@ -247,6 +253,7 @@ def read_config(path: Path) -> Config:
 
 def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
     """The content of a TOML file; `what` it is and what to do `otherwise`, for the errors."""
+    refuse_unusable(path.absolute(), ConfigError)
     if not path.is_file():
         raise ConfigError(f"{what} {path} does not exist; {otherwise}")
     try:
@@ -272,14 +279,19 @@ def parse_config(raw: dict[str, Any], base: Path = Path(), *, files_must_exist: 
     ------
     ConfigError : all its mistakes at once.
     """
+    return _with_absolute_paths(checked(raw, Config, base if files_must_exist else None), base)
+
+
+def checked(raw: dict[str, Any], model: type[Checked], base: Path | None) -> Checked:
+    """A config of the given kind, whose files are there if a `base` is given; ConfigError of all mistakes."""
+    gone = () if base is None else tuple(absent_files(raw, base))
     try:
-        config = Config.model_validate(raw)
+        config = model.model_validate(raw)
     except ValidationError:
-        config = None
-    gone = tuple(absent_files(raw, base)) if files_must_exist else ()
-    if config is None or gone:
-        raise ConfigError(sentence_of(raw, Config, gone))
-    return _with_absolute_paths(config, base)
+        raise ConfigError(sentence_of(raw, model, gone)) from None
+    if gone:
+        raise ConfigError(sentence_of(raw, model, gone))
+    return config
 
 
 _FILES_READ = {
@@ -299,16 +311,9 @@ def absent_files(raw: dict[str, Any], base: Path) -> Iterator[str]:
         for key in keys:
             name = table.get(key)
             a_file = isinstance(name, str) and (key != "source" or name.lower().endswith(_FEEDER_FILES))
-            if a_file and not _exists(base / str(name)):
-                where = base / str(name)
+            where = base / str(name)
+            if a_file and not os.path.exists(where):
                 yield f"the config's '{section}.{key}' is {where}, which does not exist; correct the path"
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name that no file can have, or a folder that nobody may look into
-        return False
 
 
 def _with_absolute_paths(config: Config, base: Path) -> Config:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from dp_powerflow.config.values import usable
 from dp_powerflow.errors import Lines, printable
 
 Rule = Callable[[Any], str | None]
@@ -33,6 +34,8 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     rules: ClassVar[tuple[Rule, ...]] = ()
+
+    _usable = field_validator("*")(usable)
 
     @model_validator(mode="after")
     def _follows_its_rules(self) -> Self:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from dp_powerflow.config.mistakes import Section
-from dp_powerflow.config.values import Positive, Probability, TwinId
+from dp_powerflow.config.values import Count, Positive, Probability, TwinId
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.quantities import Protect, Protected
 from dp_powerflow.twin.design import TwinDesign
@@ -49,9 +49,9 @@ class TrueNetwork(NetworkSection):
     mode: Literal["true-network"]
     bound: Literal["paper", "corrected", "full-support"]
     radius: Positive
-    calibration_days: Annotated[int, Field(ge=20)] = 1000
+    calibration_days: Annotated[int, Field(ge=20, le=10_000_000)] = 1000
     line_change: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.01
-    line_draws: Annotated[int, Field(ge=0)] = 0
+    line_draws: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     require_evidence: bool = True
 
     @property
@@ -148,7 +148,7 @@ class TwinNetwork(NetworkSection):
     x_ohm_per_km: Positive = 0.4
     c_nf_per_km: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 10.0
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
-    graph_days: Annotated[int, Field(ge=1)] | None = None
+    graph_days: Count | None = None
     graph_frame: Literal["rotated", "phasors"] = "rotated"
     graph_merges_switches: bool = True
     released: Literal["loaded", "all"] = "loaded"

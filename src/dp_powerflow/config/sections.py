@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.config.mistakes import Section
 from dp_powerflow.config.values import (
+    Count,
+    Epsilon,
     Margins,
     Positive,
     PowerFactor,
@@ -39,6 +41,8 @@ class FeederSection(Section):
         customers, how many a load has; without it those of the feeder.
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
+    accept_difference : largest difference of a voltage [p.u.] between the feeder as read and OpenDSS on its
+        file that is accepted, which the manifest states; without it 1e-5, and more is refused.
     """
 
     source: str
@@ -46,6 +50,7 @@ class FeederSection(Section):
     loads: Path | None = None
     base_mva: Positive = 1.0
     drop_islanded: bool = False
+    accept_difference: Positive | None = None
 
 
 def _needs_a_path(loads: LoadsSection) -> str | None:
@@ -73,6 +78,12 @@ def _steps_fill_a_day(loads: LoadsSection) -> str | None:
     if _MINUTES_PER_DAY % loads.step_minutes == 0:
         return None
     return f"{loads.step_minutes} min do not divide a day; set loads.step_minutes to 5, 10, 15, 30 or 60"
+
+
+def _sums_are_of_homes(loads: LoadsSection) -> str | None:
+    if loads.homes_per_point == 1 or loads.homes_only:
+        return None
+    return "loads.homes_per_point is about homes; set loads.homes_only = true, or leave it out"
 
 
 class LoadsSection(Section):
@@ -110,8 +121,9 @@ class LoadsSection(Section):
         `floor_kw` do not count.
     on_export : whether more of it stops the release, as with panels behind many meters, or what is fed in is
         dropped (`floor`), which the manifest states.
-    load_points : how many customers are simulated.
+    load_points : how many load points are simulated.
     homes_only : simulate homes, instead of homes, shops and works.
+    homes_per_point : homes behind a simulated load point, which is their sum; with `homes_only`.
     days : how many days are simulated.
     seed : of the simulated loads.
     """
@@ -137,12 +149,13 @@ class LoadsSection(Section):
     floor_kw: Positive = 0.01
     most_export: Share = 0.01
     on_export: Literal["error", "floor"] = "error"
-    load_points: Annotated[int, Field(ge=2)] = 1000
+    load_points: Annotated[int, Field(ge=2, le=10_000_000)] = 1000
     homes_only: bool = False
-    days: Annotated[int, Field(ge=1)] = 365
-    seed: int = 0
+    homes_per_point: Count = 1
+    days: Count = 365
+    seed: Annotated[int, Field(ge=0)] = 0
 
-    rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day)
+    rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day, _sums_are_of_homes)
 
     @property
     def declared_days(self) -> int | None:
@@ -198,19 +211,19 @@ class ModelSection(Section):
     reuse : id of an earlier release whose load model is taken; it costs the customers nothing more.
     """
 
-    epsilon: Positive
+    epsilon: Epsilon
     delta: Probability = 1e-5
     unit: Literal["load-point", "load-point-day"] = "load-point"
     estimator: Literal["history", "structured", "plain"] | None = None
-    private_classes: Annotated[int, Field(ge=0)] = 0
-    components: Annotated[int, Field(ge=1)] = 1
+    private_classes: Annotated[int, Field(ge=0, le=1000)] = 0
+    components: Annotated[int, Field(ge=1, le=1000)] = 1
     use_scale: bool = True
     bounds: Margins = (1e-3, 3.0)
     bounds_of_class: dict[str, Margins] = Field(default_factory=dict)
-    variance_floor: Positive = 1e-3
+    variance_floor: Annotated[Positive, Field(le=100.0)] = 1e-3
     power_factor: PowerFactor = 0.95
     power_factor_of_class: dict[str, PowerFactor] = Field(default_factory=dict)
-    reactive_spread: Positive = 0.15
+    reactive_spread: Annotated[Positive, Field(le=10.0)] = 0.15
     reactive_correlation_minutes: Positive = 120.0
     reuse: str | None = None
 
@@ -308,22 +321,26 @@ class WeatherSection(Section):
     time_zone: TimeZone | None = None
 
 
-def _keeps_the_state_apart(release: ReleaseSection) -> str | None:
+def _keeps_the_state_apart(release: Any) -> str | None:
     output, state = release.output, Path(release.state)
     if isinstance(output, StorageUrl) or "://" in str(output):
         return None
     if Path(output) != state and Path(output) not in state.parents:
         return None
     return (
-        "release.state must not be release.output or lie within it, because the output is published and the "
-        "state never is; choose another directory"
+        "its state must not be its output or lie within it, because the output is published and the state "
+        "never is; choose another directory"
     )
 
 
-def _keeps_the_state_here(release: ReleaseSection) -> str | None:
+def _keeps_the_state_here(release: Any) -> str | None:
     if ":/" not in str(release.state):
         return None
-    return "release.state is private and cannot be a URL; name a directory of this machine"
+    return "its state is private and cannot be a URL; name a directory of this machine"
+
+
+STATE_RULES = (_keeps_the_state_apart, _keeps_the_state_here)
+"""Of a release, and of a fleet."""
 
 
 class ReleaseSection(Section):
@@ -351,7 +368,7 @@ class ReleaseSection(Section):
     """
 
     id: ReleaseId
-    days: Annotated[int, Field(ge=1)]
+    days: Count
     first_day: dt.date | None = None
     output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path
@@ -365,7 +382,7 @@ class ReleaseSection(Section):
     unrelated_network: Reason = None
     insecure_seed: int | None = None
 
-    rules = (_keeps_the_state_apart, _keeps_the_state_here)
+    rules = STATE_RULES
 
 
 class PublicationSection(Section):

@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Annotated
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule
+from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule, refuse_unusable
+from dp_powerflow.almanac.calendar import YEARS
+from dp_powerflow.almanac.stamps import zone_of
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.budget import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from dp_powerflow.privacy.ledger.records import Unrelated
 
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+def _between(least: float, most: float) -> AfterValidator:
+    """The check of a figure that would overflow or vanish beyond in what is computed from it."""
+
+    def check(figure: float) -> float:
+        if not least <= figure <= most:
+            raise ValueError(f"it should lie between {least:g} and {most:g}")
+        return figure
+
+    return AfterValidator(check)
+
+
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False), _between(1e-30, 1e15)]
+Epsilon = Annotated[float, Field(gt=0.0, allow_inf_nan=False), _between(LEAST_EPSILON, MOST_EPSILON)]
+Probability = Annotated[float, Field(gt=0.0, lt=1.0), _between(LEAST_DELTA, 1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+def usable(value: Any) -> Any:
+    """The value of any key, unless it has a text that names no file or a day of no calendar."""
+    for part in (
+        (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    ):
+        usable(part)
+    if isinstance(value, dt.date) and value.year not in YEARS:
+        raise ValueError(f"a day lies between the years {YEARS[0]} and {YEARS[-1]}; correct it")
+    if isinstance(value, str | Path):
+        refuse_unusable(value, ValueError)
+    return value
 
 
 def named_by(rule: NameRule) -> AfterValidator:
@@ -59,12 +88,7 @@ Margins = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
 
 
 def _known_zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(
-            f"the time zone '{name}' is not in the IANA database; use a name such as 'Europe/Berlin' or 'UTC'"
-        ) from None
+    zone_of(name, ValueError)
     return name
 
 

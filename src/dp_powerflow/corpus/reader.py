@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 
 MINUTES_PER_DAY = 1440
 
-Days = Sequence[int] | IntArray | None
-"""Day numbers, None for all."""
-Nodes = Sequence[int | str] | IntArray | None
-"""Positions or ids of nodes, None for all."""
+Days = Sequence[int] | IntArray | BoolArray | None
+"""Day numbers, or a mask: true or false of every day; None for all."""
+Nodes = Sequence[int | str] | IntArray | BoolArray | None
+"""Positions or ids of nodes, or a mask: true or false of every node; None for all."""
 
 
 @dataclass(frozen=True)
@@ -243,11 +243,12 @@ class Corpus:
     def to_xarray(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
         """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`."""
         xarray = require("xarray", "xarray")
-        wanted, series = self.node_numbers(nodes), self.node_series(days, nodes, with_loads=with_loads)
+        numbers, wanted = self._each_once(days, nodes)
+        series = self.node_series(numbers, wanted, with_loads=with_loads)
         return xarray.Dataset(
             {name: (DIMENSIONS, values, ATTRIBUTES[name]) for name, values in series.items()},
             coords={
-                "day": self.day_numbers(days),
+                "day": numbers,
                 "step": np.arange(self.layout.steps),
                 "node": wanted,
                 "node_id": ("node", [self.nodes.ids[k] for k in wanted]),
@@ -351,8 +352,9 @@ class Corpus:
 
     def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
         """Columns of a table with one row per (day, node, step)."""
+        days, nodes = self._each_once(days, nodes)
         series, times = self.node_series(days, nodes, with_loads=with_loads), self.times(days)
-        days, nodes, steps = self.day_numbers(days), self.node_numbers(nodes), self.layout.steps
+        steps = self.layout.steps
         stamps = {} if times is None else {"time": np.repeat(times, len(nodes), axis=0).ravel()}
         return {
             "day": np.repeat(days.astype(np.int32), len(nodes) * steps),
@@ -370,35 +372,47 @@ class Corpus:
 
     def day_numbers(self, days: Days) -> IntArray:
         """Day numbers as an array, or an error for a day that is not there."""
-        if days is None:
-            return np.arange(self.layout.days)
-        wanted = np.asarray(days)
-        if wanted.size == 0:
-            return np.empty(0, dtype=np.int64)
-        if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
-            raise CorpusError("days are given as a sequence of whole numbers, for instance range(7)")
-        if wanted.min() < 0 or wanted.max() >= self.layout.days:
-            raise CorpusError(
-                f"the corpus has days 0 to {self.layout.days - 1} and another one was asked for"
-            )
-        return wanted.astype(np.int64)
+        return _positions(days, self.layout.days, "day")
 
     def node_numbers(self, nodes: Nodes) -> IntArray:
-        """Positions of nodes given by position or id, or an error for a node that is not there."""
-        if nodes is None:
-            return np.arange(self.layout.nodes)
-        if isinstance(nodes, str):
-            raise CorpusError(
-                "nodes are given as a sequence of positions or ids, for instance ['n00', 'n07']"
-            )
-        position = {name: k for k, name in enumerate(self.nodes.ids)}
-        numbers = []
-        for node in nodes:
-            k = position.get(node) if isinstance(node, str) else int(node)
-            if k is None or not 0 <= k < self.layout.nodes:
-                raise CorpusError(f"the corpus has no node {node!r}; its nodes are in {NODES_FILE}")
-            numbers.append(k)
-        return np.array(numbers, dtype=np.int64)
+        """Positions of nodes given by position, id or mask, or an error for a node that is not there."""
+        return _positions(nodes, self.layout.nodes, "node", self.nodes.ids)
+
+    def _each_once(self, days: Days, nodes: Nodes) -> tuple[IntArray, IntArray]:
+        """Days and nodes that name the rows of a table, or an error where one is asked for twice."""
+        wanted = self.day_numbers(days), self.node_numbers(nodes)
+        if any(len(np.unique(numbers)) < len(numbers) for numbers in wanted):
+            raise CorpusError("a table has each day and node once; ask for none twice, or use voltages")
+        return wanted
+
+
+def _positions(asked: Days | Nodes, count: int, what: str, ids: tuple[str, ...] = ()) -> IntArray:
+    """Positions of what is asked for: all (None), a mask, positions or ids; anything else is refused."""
+    if asked is None:
+        return np.arange(count)
+    either = "positions or ids" if ids else "whole numbers"
+    unclear = CorpusError(f"{what}s are a sequence of {either}, or a mask of {count} times true or false")
+    if isinstance(asked, str | bytes | set | frozenset):  # of a set nobody knows the order
+        raise unclear
+    try:
+        given = list(np.asarray(asked) if hasattr(asked, "__array__") else asked)
+    except (TypeError, ValueError):
+        raise unclear from None
+    masks = sum(isinstance(item, bool | np.bool_) for item in given)
+    if masks and masks == len(given) == count:
+        return np.flatnonzero(np.array(given, dtype=np.bool_))
+    if masks:
+        raise CorpusError(f"the corpus has {count} {what}s, and a mask says true or false of each; mend it")
+    place = {name: k for k, name in enumerate(ids)}
+    numbers = [place.get(item, -1) if ids and isinstance(item, str) else item for item in given]
+    if not all(isinstance(k, int | np.integer) for k in numbers):
+        raise unclear
+    wrong = [item for item, k in zip(given, numbers, strict=True) if not 0 <= k < count]
+    if wrong and ids:
+        raise CorpusError(f"the corpus has no node {wrong[0]!r}; its nodes are in {NODES_FILE}")
+    if wrong:
+        raise CorpusError(f"the corpus has {what}s 0 to {count - 1} and another one was asked for")
+    return np.array(numbers, dtype=np.int64)
 
 
 def open_corpus(

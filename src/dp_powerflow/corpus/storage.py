@@ -12,10 +12,12 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from threading import Thread
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -24,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dp_powerflow._files import write_whole
+from dp_powerflow._names import refuse_unusable
 from dp_powerflow._threads import in_order
 from dp_powerflow.errors import CorpusError, MissingExtraError, require
 
@@ -37,6 +40,8 @@ _BLOCK = 1 << 22
 """Bytes asked for at a time: a row group of a part and its neighbours."""
 _REQUESTS = 16
 """Objects asked for at the same time."""
+PATIENCE_S = 30.0
+"""How long a store may take to answer before anything is spent [s]."""
 _CLIENT_ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
     ("aiohttp", "ClientError"),
@@ -226,16 +231,35 @@ def location(value: str | os.PathLike[str] | RemotePath) -> Location:
         except ValueError:
             raise CorpusError("this is no URL; give a path or a URL such as s3://bucket/release") from None
         if split.scheme != "file":
+            refuse_unusable(text, CorpusError)
             return RemotePath(text)
         if split.netloc not in ("", "localhost"):
             raise CorpusError("a file:// URL needs an absolute path: file:///folder/release")
         text = url2pathname(split.path)
     path = Path(os.path.abspath(text))
+    refuse_unusable(path, CorpusError)
     try:
         path.exists()
     except OSError as error:
         raise CorpusError(f"{path} cannot be looked at: {error.strerror}; give another path") from None
     return path
+
+
+def in_time(ask: Callable[[], object], place: RemotePath) -> None:
+    """Ask a store something; one that does not answer soon is refused, however long its client would wait."""
+    answer: Future[object] = Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # whatever it is: raised below
+            answer.set_exception(error)
+
+    Thread(target=wait, daemon=True).start()
+    try:
+        answer.result(PATIENCE_S)
+    except TimeoutError:
+        raise CorpusError(f"{place} does not answer; check the address and the network") from None
 
 
 @contextmanager

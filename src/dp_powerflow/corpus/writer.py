@@ -1,17 +1,19 @@
 """Writes a corpus: part by part, from any number of processes, and whole or not at all.
 
-Everything goes to `<target>.partial-<release id>` beside the target, which other users cannot read. A killed
-run leaves finished parts there, and the next run with the same release id keeps them. `finish` gives the
-directory its name once everything is there. At a URL there is no renaming: see `RemoteStage`.
+Everything goes to the stage `<target>.partial-<release id>.<digest>` beside the target, which other users
+cannot read. The digest is of everything that decides the bytes: a killed run leaves finished parts there, and
+only a run that makes the same bytes keeps them. `finish` gives the directory its name once everything is
+there. At a URL there is no renaming: see `RemoteStage`.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -50,7 +52,7 @@ from dp_powerflow.corpus.schema import (
     part_schema,
     read_metadata,
 )
-from dp_powerflow.corpus.staged import RemoteStage
+from dp_powerflow.corpus.staged import RemoteStage, foreign_stage
 from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
@@ -65,14 +67,17 @@ from dp_powerflow.units import ComplexArray
 
 _BYTES_PER_PHASOR = 4
 """A corpus of a feeder takes 4.7 bytes per phasor; with less free space than this it cannot fit."""
+PROBE = ".probe"
+"""Ending of the folder that is made and removed to try whether a place can be written."""
 
 
 @dataclass(frozen=True)
 class CorpusWriter:
     """Where a corpus goes and its shape: no open file, so it can be sent to worker processes.
 
-    Order of calls: one process calls `prepare`; any process calls `write_part` for the `missing_parts`; one
-    process calls `write_nodes`, `write_connections`, `write_days`, `add_file` and then `finish`.
+    Order of calls: one process calls `check` before anything is spent, and `prepare`, once the stage is
+    known; any process calls `write_part` for the `missing_parts`; one process calls `write_nodes`,
+    `write_connections`, `write_days`, `add_file` and then `finish`.
 
     Attributes
     ----------
@@ -80,6 +85,7 @@ class CorpusWriter:
     layout : shape and split into parts.
     release_id : public name of the release; a run with another id never continues this one.
     extras : what is written beside the voltages; by default nothing.
+    stage : hexadecimal digest of everything that decides the bytes; a stage of any other is never continued.
     sound : files that this process has written or looked at, by name and what changes with their content.
     """
 
@@ -87,6 +93,7 @@ class CorpusWriter:
     layout: CorpusLayout
     release_id: str
     extras: ExtrasLayout = NOTHING
+    stage: str = ""
     sound: set[tuple[str, int, int, int]] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -96,12 +103,13 @@ class CorpusWriter:
     @cached_property
     def remote(self) -> RemoteStage | None:
         """The release in the making at a URL, None for a directory."""
-        return RemoteStage(self.target, self.release_id) if isinstance(self.target, RemotePath) else None
+        at = self.target
+        return RemoteStage(at, self.release_id, self.stage) if isinstance(at, RemotePath) else None
 
     @property
     def partial(self) -> Path:
         """Directory that is written until the corpus is finished; a URL has none."""
-        return self._directory.with_name(f"{self._directory.name}.partial-{self.release_id}")
+        return self._beside(f".{self.stage}" if self.stage else "")
 
     @property
     def root(self) -> Location:
@@ -110,7 +118,7 @@ class CorpusWriter:
 
     @property
     def finished(self) -> bool:
-        """Whether the target is this release already, of this shape, in full."""
+        """Whether the target is a release of this id and shape, in full; whose, its manifest says."""
         if self.remote is not None and not self.remote.complete:
             return False
         try:
@@ -131,13 +139,47 @@ class CorpusWriter:
                 "a path that all of them share, or the URL of a store"
             )
 
+    def stages(self) -> tuple[str, ...]:
+        """Digests of all stages of this release id beside the target; a URL has none beside it."""
+        if self.remote is not None:
+            return ()
+        stem = self._beside("")
+        found = (path.name.removeprefix(stem.name) for path in stem.parent.glob(f"{glob.escape(stem.name)}*"))
+        return tuple(rest[1:] for rest in found if rest[:1] in ("", ".") and rest != PROBE)
+
+    def refuse_other_stages(self, own: str | None = None) -> None:
+        """Refuse to write beside a stage that a run of the same release id left, but for one's own."""
+        for stage in self.stages():
+            if stage != own:
+                raise foreign_stage(str(replace(self, stage=stage).partial))
+
+    def check(self, *, begun: bool) -> None:
+        """Refuse a place that is taken or cannot be written; at a URL it is reserved.
+
+        Parameters
+        ----------
+        begun : whether the release is paid for already: its own stage may lie there.
+        """
+        if self.remote is not None:
+            self.remote.reserve(begun=begun)
+            return
+        self._refuse_existing_target()
+        if not begun:
+            self.refuse_other_stages()
+        probe = self._beside(PROBE)
+        with storing(self.target):
+            try:
+                put(probe / "file", b"", make_folder=True)
+            finally:
+                shutil.rmtree(probe, ignore_errors=True)
+
     def prepare(self) -> None:
-        """Make the directory or continue in one left by a killed run; refuse what is bound to fail later.
+        """Make the stage or continue in the one that a killed run left; refuse what is bound to fail later.
 
         Raises
         ------
-        CorpusError : the target exists, cannot be written or has too little space, or the parts that are
-            there are of another shape.
+        CorpusError : the target exists, cannot be written or has too little space, or a stage of another
+            digest or shape is there.
         """
         if self.remote is not None:
             self.remote.begin()
@@ -145,15 +187,13 @@ class CorpusWriter:
             self.missing_parts()
             return
         self._refuse_existing_target()
+        self.refuse_other_stages(self.stage)
         with storing(self.target):
             self.partial.parent.mkdir(parents=True, exist_ok=True)
             self.partial.mkdir(mode=0o700, exist_ok=True)
             for folder in (DATA, *self.extras.folders):
                 (self.partial / folder).mkdir(exist_ok=True)
             remove_temporaries(self.partial)
-            probe = self.partial / "probe"
-            put(probe, b"")
-            probe.unlink()
             free = shutil.disk_usage(self.partial).free
         there = (path for folder in (DATA, *FOLDERS) for path in (self.partial / folder).glob("*"))
         self._refuse_foreign(path.relative_to(self.partial).as_posix() for path in there)
@@ -252,6 +292,8 @@ class CorpusWriter:
             raise CorpusError(f"a file added to a release has a relative path outside {DATA}/, not {name!r}")
         if self.remote is not None and name == MANIFEST_FILE:
             self._refuse_incomplete()  # from now on readers take it for a release
+            if not self.remote.begun():  # two runs that began at the same moment: the later mark counts
+                raise foreign_stage(f"{self.remote.marker} and all below {self.target}")
         with storing(self.target):
             return {relative.as_posix(): put(self.root / relative, content, make_folder=True)}
 
@@ -304,6 +346,9 @@ class CorpusWriter:
         with storing(self.target):
             if self.partial.exists():
                 shutil.rmtree(self.partial)
+
+    def _beside(self, ending: str) -> Path:
+        return self._directory.with_name(f"{self._directory.name}.partial-{self.release_id}{ending}")
 
     @property
     def _directory(self) -> Path:

@@ -252,6 +252,7 @@ class Curve:
 class Evidence:
     """Everything; `load_box` is None where the closed form has no bound.
 
+    `monte_carlo` is of the law that the release draws from, `monte_carlo_truncated` of days within margins.
     `n` nodes have a random load of their own; `hidden` more carry public generation alone. Where days have
     different generation (`days_of_generation` above 1), every δ of a day is the mean over the days.
     """
@@ -336,8 +337,10 @@ def collect_evidence(
             progress=report,
         )
 
-    found = calibrate(law, policy.calibration_days, "untruncated", progress)
     cut = calibrate(truncated, policy.calibration_days, "truncated", progress)
+    # Days beyond the margins, which may have no power flow, concern the mode that draws them.
+    random = law.q_sigma is not None
+    found = calibrate(law, policy.calibration_days, "untruncated", progress) if random else cut
     high = np.zeros(network.n)
     positions = slice(None) if law.positions is None else law.positions
     high[positions] = law.scale * law.p_max[law.class_of] * np.sqrt(1.0 + law.tan_theta**2)

@@ -53,7 +53,7 @@ def fidelity_by_hand(
     true = _true_side(corpus, history, feeder, stated, key)
     own = key.bind("purpose", "fidelity")
     said = promise_of(corpus.path), design_stated(corpus.path)
-    return measure(Sides(corpus, model, history, true, *said, recorded=False), effort, own, watch)
+    return measure(Sides(corpus, model, history, true, *said), effort, own, watch)
 
 
 def _true_side(

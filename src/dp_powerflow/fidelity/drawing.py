@@ -1,27 +1,15 @@
-"""INTERNAL. Customers drawn from a released load model, one for every meter, on the days of the meters.
-
-Drawing is post-processing of the published model: whoever has the release can do it. Classes, scales, days
-off and weather are those that are declared of the meters, so that both sides can be compared.
-"""
+"""PRIVATE. The customers of the meters that a release is compared with, and the resolution of the meters."""
 
 from __future__ import annotations
 
-import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.history import SATURDAY, LoadHistory
-from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
-from dp_powerflow.model.day_facts import DayFacts
+from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.drawing import path_of, population_of
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
-from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.model.sample import LoadSource, draw_node_classes
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.pipeline.drawing import days_off
 from dp_powerflow.units import BoolArray, FloatArray
 
 MOST_DIGITS = 4
@@ -66,51 +54,6 @@ def some_customers(
     return Customers(part, days_off(model, part), _floors(model, part))
 
 
-def days_off(model: LoadModel, history: LoadHistory) -> BoolArray:
-    """(day,) days off: those that the model publishes, else weekends."""
-    facts = None if model.origin is None else model.origin.facts.days
-    known = {} if facts is None else dict(zip(facts.dates, facts.off, strict=True))
-    return np.array([known.get(day.isoformat(), day.weekday() >= SATURDAY) for day in history.days])
-
-
-def draw_customers(model: LoadModel, history: LoadHistory, key: StreamKey) -> FloatArray:
-    """(customer, day, step) [kW]: one customer for every meter, with its class and scale, on its days.
-
-    Raises
-    ------
-    LoadDataError
-        The model was not fitted to meters of this kind.
-    """
-    classes = classes_of(model, history, key)
-    scale_kw = history.scale_kw if model.scaled else None
-    if model.scaled and scale_kw is None:
-        raise LoadDataError(
-            "the model of the release divides by public scales, which this history does not have; give the "
-            "history that the release was made from"
-        )
-    source = _histories(model, history, classes, key) if model.is_history else None
-    if source is None:
-        count = history.n_load_points
-        each = model.at(LoadNodes(classes, scale_kw, 1.0), day_type=model.classes[0].day_type)
-        law = CustomerLaw(replace(each, q_size=None), np.arange(count), np.arange(count))
-        source = CustomerSampler(law, key, history.n_days)
-    return np.concatenate([source.block(k).load_kw for k in range(source.n_blocks)], axis=1)
-
-
-def classes_of(model: LoadModel, history: LoadHistory, key: StreamKey) -> tuple[str, ...]:
-    """Class of every customer: its label, or drawn from the released weights where classes are private."""
-    if not model.public_labels:
-        return draw_node_classes(model, history.n_load_points, key)
-    labels = tuple(label or ONE_CLASS for label in history.class_label)
-    strange = sorted(set(labels) - set(model.class_names))
-    if strange:
-        raise LoadDataError(
-            "the meters have a class that the load model of the release does not know; give the history that "
-            "the release was made from"
-        )
-    return labels
-
-
 def quantum_of(history: LoadHistory) -> float | None:
     """INTERNAL. Resolution of the meters [kW], None where none is seen.
 
@@ -142,43 +85,3 @@ def _floors(model: LoadModel, history: LoadHistory) -> FloatArray:
     lowest = min(low.values())
     each = np.array([low.get(label or ONE_CLASS, lowest) for label in history.class_label])
     return each * history.scale_kw if model.scaled and history.scale_kw is not None else each
-
-
-def _histories(
-    model: LoadModel, history: LoadHistory, classes: tuple[str, ...], key: StreamKey
-) -> LoadSource:
-    """Customers who persist, through the days of the meters."""
-    count, used = history.n_load_points, set(classes)
-    people = population_of(
-        model.histories,
-        model.sha256,
-        classes,
-        np.arange(count),
-        history.scale_kw if model.scaled else None,
-        np.zeros(count),
-        key,
-    )
-    facts = None if model.origin is None else model.origin.facts.days
-    assert facts is not None  # no model of histories is fitted without the facts of its days
-    off, factor = path_of(
-        [part for part in model.histories if part.name in used],
-        facts,
-        history.days,
-        days_off(model, history),
-        _covariates(facts, history.days),
-        key.bind("model", model.sha256),
-    )
-    law = PlacedPopulation(people, 1.0, np.arange(count))
-    return HistorySampler(law, key, history.n_days, off, factor)
-
-
-def _covariates(facts: DayFacts, days: tuple[dt.date, ...]) -> dict[str, FloatArray]:
-    """Name → (day,) covariates that the model publishes of days of its meters."""
-    place = {date: k for k, date in enumerate(facts.dates)}
-    wanted = [place.get(day.isoformat(), -1) for day in days]
-    if facts.covariates and min(wanted) < 0:
-        raise LoadDataError(
-            "the load model of the release knows the weather of other days than these meters have; give the "
-            "history that the release was made from"
-        )
-    return {name: np.array(values)[wanted] for name, values in facts.covariates}

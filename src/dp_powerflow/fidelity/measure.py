@@ -13,7 +13,7 @@ from dp_powerflow.fidelity.attacks.design import design_of
 from dp_powerflow.fidelity.attacks.lines import attack_line
 from dp_powerflow.fidelity.attacks.membership import attack_membership
 from dp_powerflow.fidelity.attacks.planted import attack_planted
-from dp_powerflow.fidelity.drawing import draw_customers, quantum_of, some_customers
+from dp_powerflow.fidelity.drawing import quantum_of, some_customers
 from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.metrics import FEWEST_DAYS, HOURS, Setting
 from dp_powerflow.fidelity.network import NetworkComparison, TrueSide, compare_network
@@ -21,6 +21,7 @@ from dp_powerflow.fidelity.report import Attacks, Facts, FidelityReport
 from dp_powerflow.fidelity.splits import CustomerComparison, compare_customers
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign
 
@@ -40,7 +41,6 @@ class Sides:
     true : the true feeder; words why it is not compared, where it is not.
     promise : what the release promises of the network, in words.
     design : PUBLIC. Of its twin; None on the true network.
-    recorded : whether it is recorded that somebody looks.
     """
 
     corpus: Corpus
@@ -49,7 +49,6 @@ class Sides:
     true: TrueSide | str
     promise: str
     design: TwinDesign | None
-    recorded: bool
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def measure(sides: Sides, effort: Effort, key: StreamKey, watch: Watch | None = 
         watch.say("solving the meters on the true feeder")
         network = compare_network(sides.corpus, sides.true, effort, on_split=watch.progress)
     attacks = _attacks(sides, effort, key, watch)
-    return FidelityReport(facts, customers, network, attacks, effort, sides.recorded)
+    return FidelityReport(facts, customers, network, attacks, effort)
 
 
 def check_meters(model: LoadModel, history: LoadHistory) -> None:

@@ -1,6 +1,6 @@
 """INTERNAL. `fidelity RELEASE CONFIG`: the release of a config against its own meters and feeder.
 
-What is found is kept in the private state directory, and that somebody has looked is recorded.
+What is found is kept in the private state directory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dp_powerflow.fidelity.report import FidelityReport
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.conversation import draw_key, secret_order
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
-from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import at_most
 from dp_powerflow.pipeline.metered import Ground, ground_of
@@ -63,10 +62,9 @@ def fidelity_of_release(release: Path, config: Config, effort: Effort, watch: Wa
     watch.say("reading meters and feeder")
     inputs, mode = read_inputs(config, state), mode_of(config)
     check_meters(model, inputs.readings)
-    record_look(config, state, PURPOSE)  # first: what a later failure shows has been seen too
     true = true_side(corpus, inputs, mode, model)
     stated = promise_of(release), design_stated(release)
-    sides = Sides(corpus, model, inputs.readings, true, *stated, recorded=True)
+    sides = Sides(corpus, model, inputs.readings, true, *stated)
     report = measure(sides, effort, inputs.key.bind("purpose", PURPOSE), watch)
     page = state.write_internal(config.release.id, PAGE_FILE, report.to_html())
     content = state.write_internal(config.release.id, JSON_FILE, report.to_json().encode())

@@ -10,7 +10,7 @@ import numpy as np
 from dp_powerflow.fidelity.attacks.chances import Allowed
 from dp_powerflow.fidelity.attacks.lines import LineAttack
 from dp_powerflow.fidelity.network import SHARES, NetworkComparison
-from dp_powerflow.fidelity.report import GROUPS, MARKING, FidelityReport, in_words
+from dp_powerflow.fidelity.report import GROUPS, LEAK, MARKING, FidelityReport, in_words
 from dp_powerflow.fidelity.splits import BAND
 from dp_powerflow.fidelity.verdicts import DISTANCE, TOLD, USE, Finding, Verdict
 from dp_powerflow.page import (
@@ -53,7 +53,7 @@ def page_of(report: FidelityReport) -> Page:
     kind = "customers persist" if facts.is_history else "days are independent draws"
     lead = (
         f"Release {facts.release_id} against the true meters and the true feeder. INTERNAL: computed from "
-        f"private data, for the owner alone. {report.leak}",
+        f"private data, for the owner alone. {LEAK}",
         f"Compared: {facts.customers} customers on {facts.days} days in steps of {facts.step_minutes} min; "
         f"load model '{facts.estimator}' ({kind})."
         + (" The customers are simulated: no meter ever read them." if facts.simulated else ""),

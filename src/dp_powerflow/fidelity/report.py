@@ -23,12 +23,6 @@ LEAK = (
     "It may not steer the release: choosing settings by what private data show is a leak that no epsilon "
     "covers."
 )
-RECORDED = {
-    True: "That somebody looked is recorded, and a later release with other settings says so.",
-    False: "This look is NOT recorded: it was made from Python, without the state directory. Say so where a "
-    "later release has other settings.",
-}
-"""Whether a look was recorded → words."""
 GROUPS = {
     "customers": "Customers",
     "use": "Use and classifier",
@@ -124,7 +118,6 @@ class FidelityReport:
     network : voltages and loads against the meters on the true feeder; words why not, where there is none.
     attacks : what an attacker gets of the load model.
     effort : sizes of the comparison.
-    recorded : whether the private state directory knows of this look.
     """
 
     facts: Facts
@@ -132,15 +125,9 @@ class FidelityReport:
     network: NetworkComparison | str
     attacks: Attacks
     effort: Effort
-    recorded: bool
 
     def __repr__(self) -> str:
         return f"FidelityReport({self.facts.release_id!r}, {len(self.findings)} figures, INTERNAL)"
-
-    @property
-    def leak(self) -> str:
-        """What may not be done with it."""
-        return f"{LEAK} {RECORDED[self.recorded]}"
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -205,7 +192,7 @@ class FidelityReport:
         return {
             "format": FORMAT,
             "marking": MARKING,
-            "leak": self.leak,
+            "leak": LEAK,
             "facts": asdict(self.facts),
             "effort": asdict(self.effort),
             "summary": self.summary,

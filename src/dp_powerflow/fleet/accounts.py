@@ -46,7 +46,7 @@ from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import Plan, plan_release
+from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -172,11 +172,13 @@ def plan_customers(
     if config.fleet.models == "per-feeder" and config.model.reuse is None:
         assert config.loads.services is not None
         points_of = read_feeder_map(config.loads.services)
-        if points_of.keys().isdisjoint(find_sources(config)):
+        own = [len(points_of[key]) for key in find_sources(config) if key in points_of]
+        if not own:
             raise LoadDataError(
                 "the column 'feeder' of the service map names no feeder of the fleet, so no model could "
                 "be fitted; name a feeder by its path from the first wildcard on, without the extension"
             )
+        refuse_large_delta(config.model.delta, min(own))
     public = replace(almanac_of(any_feeder), calendar=None)  # a model knows nothing of the released days
     public.check_meters(history.days)
     inputs = state.identity("inputs", _chunks(history, points_of, public))
@@ -213,10 +215,7 @@ def charge_customers(
         return account, spend
     for earlier in ledger.spends(account, release_id=config.model.reuse):
         return account, earlier
-    raise PrivacyError(
-        f"model.reuse names '{config.model.reuse}', which these customers were never charged for; name a "
-        "fleet or release of the same meter data, or remove the key to fit anew"
-    )
+    raise never_charged(config.model.reuse)
 
 
 def keep_shared_model(

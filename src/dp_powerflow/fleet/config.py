@@ -15,8 +15,10 @@ from pydantic import Field, PlainValidator, ValidationError, model_validator
 
 from dp_powerflow._names import PUBLIC_RULE, alike
 from dp_powerflow.config import (
+    STATE_RULES,
     CalendarSection,
     Config,
+    Count,
     LoadsSection,
     ModelSection,
     NodesSection,
@@ -30,8 +32,8 @@ from dp_powerflow.config import (
     TrueNetwork,
     TwinNetwork,
     WeatherSection,
-    absent_files,
     absolute_sections,
+    checked,
     named_by,
     path_or_url,
     read_toml,
@@ -82,7 +84,7 @@ class FleetSection(Section):
     feeders: Annotated[tuple[str, ...], Field(min_length=1)]
     names: dict[str, PublicName] = Field(default_factory=dict)
     models: Literal["one", "per-feeder"] = "one"
-    days: Annotated[int, Field(ge=1)]
+    days: Count
     first_day: dt.date | None = None
     output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path
@@ -97,15 +99,10 @@ class FleetSection(Section):
     unrelated_loads: Reason = None
     insecure_seed: int | None = None
 
+    rules = STATE_RULES
+
     @model_validator(mode="after")
     def _is_clear(self) -> FleetSection:
-        if ":/" in str(self.state):
-            raise ValueError("fleet.state is private and cannot be a URL; name a directory of this machine")
-        if isinstance(self.output, Path) and self.output in (self.state, *self.state.parents):
-            raise ValueError(
-                "fleet.state must not be fleet.output or lie within it, because the output is published and "
-                "the state never is; choose another directory"
-            )
         if len(set(self.names.values())) < len(self.names):
             raise ValueError("two feeders have the same public name in fleet.names")
         if alike(self.names.values()):
@@ -241,14 +238,7 @@ def parse_fleet_config(
     raw: dict[str, Any], base: Path = Path(), *, files_must_exist: bool = False
 ) -> FleetConfig:
     """Check a fleet's config given as a dictionary; parameters as in `parse_config`."""
-    try:
-        config = FleetConfig.model_validate(raw)
-    except ValidationError:
-        config = None
-    gone = tuple(absent_files(raw, base)) if files_must_exist else ()
-    if config is None or gone:
-        raise ConfigError(sentence_of(raw, FleetConfig, gone))
-    return _with_absolute_paths(config, base)
+    return _with_absolute_paths(checked(raw, FleetConfig, base if files_must_exist else None), base)
 
 
 def parse_feeder_config(sections: dict[str, Any], key: str) -> Config:

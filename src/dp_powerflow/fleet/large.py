@@ -34,7 +34,7 @@ def make_here(way: Progressing, owner: FleetOwner, engine: Engine, on_event: OnE
 
     try:
         ready = make_ready(feeder.config, owner.state, history=meters_of_step(owner.meters, step))
-        maker = Maker(ready, step.changed, engine, lambda _: None, progress)
+        maker = Maker(ready, engine, lambda _: None, progress)
         way.made = answered(maker.steps(), answer)
     except (DpPowerflowError, OSError) as error:
         way.problem = str(error)

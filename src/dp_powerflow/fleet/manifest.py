@@ -28,9 +28,9 @@ from dp_powerflow.errors import CorpusError
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
+    LAST_READER,
     MANIFEST_FILE,
     MODEL_FILE,
-    QUALITY_FILE,
     Manifest,
     ReleaseError,
     canonical_json,
@@ -42,13 +42,6 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 FORMAT = "dp-powerflow fleet manifest, version 3"
-FORMAT_2 = "dp-powerflow fleet manifest, version 2"
-"""Of fleets whose page is called as those of releases."""
-FORMAT_1 = "dp-powerflow fleet manifest, version 1"
-"""Of fleets without a page."""
-PAGE_OF = {FORMAT: ("page", PAGE_FILE), FORMAT_2: ("quality", QUALITY_FILE)}
-"""Entry and file of the page, by format."""
-FORMATS = (*PAGE_OF, FORMAT_1)
 FLEET_DIGEST = "fleet_sha256"
 
 ONE_MODEL, PER_FEEDER = "one", "per-feeder"
@@ -153,35 +146,18 @@ def feeders_at(place: Location) -> list[str]:
     return [name for item in items if (name := feeder_of(item)) is not None]
 
 
-def release_at(place: Location) -> str | None:
-    """Id of the release at a place, None if there is none."""
-    try:
-        content = (place / MANIFEST_FILE).read_bytes()
-    except OSError as error:
-        if isinstance(place, Path) or isinstance(error, FileNotFoundError):
-            return None
-        with loading(place):
-            raise
-    try:
-        return str(json_object(content)["release"]["id"])
-    except (RecursionError, *MALFORMED):
-        return None
-
-
 def fleet_manifest(
     fleet_id: str,
     models: str,
     entries: Sequence[FeederEntry],
-    page_sha256: str | None,
-    version: str = FORMAT,
+    page_sha256: str,
 ) -> dict[str, Any]:
     """The manifest of a fleet.
 
     Parameters
     ----------
     models : ``"one"`` or ``"per-feeder"``.
-    page_sha256 : SHA-256 of its page; None for the manifest of version 1, which knows no page.
-    version : `FORMAT`, or `FORMAT_2` to make an earlier one again.
+    page_sha256 : SHA-256 of its page.
 
     Raises
     ------
@@ -191,7 +167,7 @@ def fleet_manifest(
     if problems:
         raise ReleaseError(f"the manifest of the fleet would contradict itself: {problems[0]}")
     manifest = {
-        "format": FORMAT_1 if page_sha256 is None else version,
+        "format": FORMAT,
         "fleet": {
             "id": fleet_id,
             "feeders": len(entries),
@@ -206,10 +182,8 @@ def fleet_manifest(
         "names": NAMES,
         "unprotected": list(UNPROTECTED),
         "feeders": [_feeder(entry) for entry in entries],
+        "page": {"file": PAGE_FILE, "sha256": page_sha256},
     }
-    if page_sha256 is not None:
-        entry, file = PAGE_OF[version]
-        manifest |= {entry: {"file": file, "sha256": page_sha256}}
     return manifest | {FLEET_DIGEST: fleet_digest(manifest)}
 
 
@@ -387,9 +361,10 @@ def open_fleet(path: str | os.PathLike[str] | RemotePath, *, check: bool = True)
         ) from error
     if not all(re.fullmatch(PUBLIC_NAME, name) for name in names) or len(set(names)) < len(names):
         raise CorpusError(f"{place / FLEET_FILE} has a name that no feeder of a fleet has; fetch it again")
-    if manifest.get("format") not in FORMATS:
+    if manifest.get("format") != FORMAT:
         raise CorpusError(
-            f"{place / FLEET_FILE} has another format than '{FORMAT}'; use the program that made it"
+            f"{place / FLEET_FILE} has another format than '{FORMAT}'; dp-powerflow {LAST_READER} is the "
+            "last version that reads versions 1 and 2"
         )
     return Fleet(place, manifest, names, check)
 

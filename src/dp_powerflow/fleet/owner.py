@@ -29,7 +29,6 @@ from dp_powerflow.fleet.worker import FeederJob, Refused, Stage, Step
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.pipeline.conversation import Examined, Paid
 from dp_powerflow.pipeline.inputs import loads_chunks
-from dp_powerflow.pipeline.looks import LOOKS_FILE, Looks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import NetworkFacts, mode_of
 from dp_powerflow.pipeline.plan import Plan
@@ -40,8 +39,6 @@ from dp_powerflow.privacy.ledger.records import Balance, Spend
 from dp_powerflow.privacy.state import PrivateState
 
 Say = Callable[[str], None]
-_STAY = {LOOKS_FILE}
-"""Files of the private state that no worker needs."""
 
 
 @dataclass(eq=False, repr=False)
@@ -125,8 +122,7 @@ class FleetOwner:
 
     def step(self, feeder: FleetFeeder) -> Step:
         """What a worker needs to begin with a feeder, or to go on."""
-        config = feeder.config
-        return Step(config, self._files(feeder), self._looks.changed(config), self._places(feeder))
+        return Step(feeder.config, self._files(feeder), self._places(feeder))
 
     def keep(self, stage: Stage) -> None:
         """Keep what a worker wrote, in the order in which it wrote it."""
@@ -192,15 +188,11 @@ class FleetOwner:
         found: dict[tuple[str, str], bytes] = {}
         for where in (feeder.release_id, *mode_of(feeder.config).kept_under):
             for _, names in self.state.internal_files(where):
-                for name in names - _STAY:
+                for name in names:
                     content = None if is_receipt(name) else self.state.read_internal(where, name)
                     if content is not None:
                         found[where, name] = content
         return found
-
-    @cached_property
-    def _looks(self) -> Looks:
-        return Looks.read(self.state)
 
     @cached_property
     def _services(self) -> Mapping[str, frozenset[str]] | None:

@@ -20,7 +20,7 @@ from dp_powerflow.pipeline.charging import refuse_unpayable
 from dp_powerflow.pipeline.conversation import Examined
 from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import Plan, preview_network
+from dp_powerflow.pipeline.plan import Plan, never_charged, preview_network
 from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
@@ -103,6 +103,8 @@ def plan_fleet(
         continues=config.fleet.continues_loads,
         release_id=config.charged_under,
     )
+    if config.model.reuse is not None and not loads.already_charged:
+        raise never_charged(config.model.reuse)
     return FleetPlan(config, cost, loads, _feeder_plans(config, owner, dispatcher.ways), meters.ingest)
 
 

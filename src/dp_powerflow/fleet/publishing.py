@@ -14,8 +14,9 @@ import hashlib
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from dp_powerflow._files import is_temporary, sync_directory
 from dp_powerflow._threads import in_order
@@ -29,14 +30,16 @@ from dp_powerflow.corpus.storage import (
     readers_of,
     storing,
 )
+from dp_powerflow.corpus.writer import PROBE
 from dp_powerflow.errors import ConfigError, CorpusError
-from dp_powerflow.fleet.manifest import fleet_manifest, read_entries, release_at
+from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
-from dp_powerflow.pipeline.manifest.model import QUALITY_FILE, canonical_json
+from dp_powerflow.pipeline.manifest.model import canonical_json
+from dp_powerflow.pipeline.opened import release_at
 
-OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE, QUALITY_FILE)
-"""What lies beside the feeders, written last; the last one is the page of earlier versions."""
+OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
+"""What lies beside the feeders, written last."""
 _REMOVED = ".removed"
 _PARTIAL = ".partial-"
 
@@ -54,6 +57,7 @@ class Shelf(ABC):
     def __init__(self, fleet_id: str) -> None:
         self.fleet_id = fleet_id
         self._known: set[str] | None = None
+        self._releases: dict[str, tuple[str, str]] = {}
 
     @property
     @abstractmethod
@@ -83,6 +87,29 @@ class Shelf(ABC):
         ConfigError : something at the place is not of this fleet.
         CorpusError : the place cannot be read.
         """
+
+    def refuse_other_states(
+        self, committed: Callable[[str], str | None], begun: Callable[[str], bool]
+    ) -> None:
+        """Refuse feeders that another private state has released or begun; after `refuse_other_contents`.
+
+        Parameters
+        ----------
+        committed, begun : what a release of this private state commits to, and whether it has begun one.
+        """
+        others = [where for where, release_id in self._stages() if not begun(release_id)]
+        for directory, (release_id, sha256) in self._releases.items():
+            if committed(release_id) != sha256:
+                others.append(str(self.place / directory))
+        for where in others:
+            raise ConfigError(
+                f"{where} was made with another private state than fleet.state; correct fleet.state, choose "
+                "another fleet.output, or remove it"
+            )
+
+    @abstractmethod
+    def _stages(self) -> Iterable[tuple[str, str]]:
+        """Where parts of feeders in the making lie, and the ids of their releases."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -144,11 +171,6 @@ class Shelf(ABC):
         with storing(self.place):
             put(self.place / PAGE_FILE, page)
             put(self.place / FLEET_FILE, content)
-            self._drop(QUALITY_FILE)
-
-    @abstractmethod
-    def _drop(self, name: str) -> None:
-        """Remove a file of the whole, if it is there."""
 
     @abstractmethod
     def _listed(self) -> set[str]:
@@ -167,12 +189,13 @@ class Shelf(ABC):
     def _refuse_strangers(self, directories: Sequence[str]) -> None:
         """Every directory is that of a feeder, and holds the release of this feeder."""
         found = in_order(lambda name: release_at(self.place / name), directories, readers_of(self.place))
-        for directory, release_id in zip(directories, found, strict=True):
+        for directory, release in zip(directories, found, strict=True):
             name = feeder_of(directory)
-            if name is None or release_id is None or not is_release_of(release_id, self.fleet_id, name):
+            if name is None or release is None or not is_release_of(release[0], self.fleet_id, name):
                 self._refuse(directory)
+            self._releases[directory] = release
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str) -> NoReturn:
         raise ConfigError(
             f"{self.place} holds {what}, which is not of fleet '{self.fleet_id}'; choose another fleet.output"
         )
@@ -208,6 +231,12 @@ class Folder(Shelf):
                 elif path.name not in OF_THE_WHOLE:
                     directories.append(path.name)
         self._refuse_strangers(directories)
+
+    def _stages(self) -> Iterator[tuple[str, str]]:
+        for path in sorted(self.staging.glob(f"{partition('')}*{_PARTIAL}*")):
+            release_id, dot, stage = path.name.partition(_PARTIAL)[2].partition(".")
+            if dot + stage != PROBE:
+                yield str(path), release_id
 
     def prepare(self) -> None:
         """Make the staging directory."""
@@ -268,10 +297,7 @@ class Folder(Shelf):
     def _write_nothing(self) -> None:
         with storing(self._place):
             for name in OF_THE_WHOLE:
-                self._drop(name)
-
-    def _drop(self, name: str) -> None:
-        (self._place / name).unlink(missing_ok=True)
+                (self._place / name).unlink(missing_ok=True)
 
 
 class Store(Shelf):
@@ -299,6 +325,13 @@ class Store(Shelf):
             with storing(self._place):
                 self._probe.unlink()
         self._refuse_strangers([item for item in there if item not in known])
+
+    def _stages(self) -> Iterator[tuple[str, str]]:
+        for name, release_id in self._making.items():
+            marker = self._place / self._marker_name(name)
+            with loading(marker):
+                if marker.read_bytes():  # an empty one only reserves the place
+                    yield f"{marker} with all below {self._place / partition(name)}", release_id
 
     def prepare(self) -> None:
         """Try whether anything can be written."""
@@ -346,6 +379,10 @@ class Store(Shelf):
                 there.pop(partition(name), None)
                 del there[item]
         self._making = {}
+        for item in [item for item in there if f".probe-{self.fleet_id}_" in item]:  # of a killed run
+            with storing(self._place):
+                (self._place / item).unlink()
+            del there[item]
         for item in there:
             name, _, release_id = (feeder_of(item) or "").partition(_PARTIAL)
             if release_id and is_release_of(release_id, self.fleet_id, name):
@@ -371,10 +408,7 @@ class Store(Shelf):
     def _write_nothing(self) -> None:
         with storing(self._place):
             for name in reversed(OF_THE_WHOLE):
-                self._drop(name)
-
-    def _drop(self, name: str) -> None:
-        (self._place / name).unlink()
+                (self._place / name).unlink()
 
 
 def _feeders(items: Iterable[str]) -> set[str]:

@@ -80,9 +80,9 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-_TAPS = "Write its taps with `dp-powerflow inspect FEEDER --save-taps FILE`, " + (
-    "make the first line `# declared: WHO SET THESE TAPS`, and name the file under its overrides, or put it "
-    "into the folder feeder.taps as <key>.csv."
+_TAPS = "Write taps that somebody set, never solved ones, in the form of `dp-powerflow inspect FEEDER " + (
+    "--save-taps FILE`, make the first line `# declared: WHO SET THESE TAPS`, and name the file under its "
+    "overrides, or put it into the folder feeder.taps as <key>.csv."
 )
 _MAKE_FROZEN = "Change the feeder's file as said, or freeze the controls of this feeder under its overrides."
 _REMEDIES: tuple[tuple[re.Pattern[str], _Make], ...] = (

@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from dp_powerflow._files import only_process
@@ -55,7 +56,7 @@ from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.pipeline.inputs import keep_ingest, meters_of
 from dp_powerflow.pipeline.modes.base import OWNER_FILE, mode_of
 from dp_powerflow.pipeline.ready import Say
-from dp_powerflow.pipeline.receipts import REQUEST_FILE, open_ledger
+from dp_powerflow.pipeline.receipts import REQUEST_FILE, committed, is_begun, open_ledger
 from dp_powerflow.pipeline.run import mended_words
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -187,7 +188,7 @@ class _Run:
         fleet = self.config.fleet
         restore(self.config, self.state, repair.restore)
         feeders = feeders_of(self.config, self.state, self.ledger)
-        self.shelf.refuse_other_contents()
+        _refuse_others(self.shelf, self.state)
         self.retried = repair.retried(self.config, self.state, feeders, self.shelf)
         remove_withdrawn(self.config, self.state, self.shelf.remove)
         missing = [feeder for feeder in feeders if not self.shelf.has(feeder.name)]
@@ -277,7 +278,7 @@ class _Run:
             yield
         finally:
             for way in dispatcher.unpaid():
-                if self.state.read_internal(way.feeder.release_id, REQUEST_FILE) is None:
+                if not is_begun(self.state, way.feeder.release_id):
                     with suppress(DpPowerflowError):
                         self.shelf.forget(way.feeder.name, way.feeder.release_id)
 
@@ -285,7 +286,7 @@ class _Run:
         """One feeder is at its end."""
         if way.problem is not None:
             paid = way.paid is not None and way.paid.spend is not None
-            begun = self.state.read_internal(way.feeder.release_id, REQUEST_FILE) is not None
+            begun = is_begun(self.state, way.feeder.release_id)
             way.problem = of_one_feeder(way.problem, paid=paid or begun)
         outcome = Outcome(way.feeder.key, way.feeder.name, way.problem)
         self.outcomes[outcome.name] = outcome
@@ -334,13 +335,19 @@ def withdraw_feeders(config: FleetConfig, wanted: Collection[str]) -> tuple[str,
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     with only_process(state.internal_directory(config.fleet.id)):
         shelf = shelf_of(config.fleet.output, config.fleet.id)
-        shelf.refuse_other_contents()
+        _refuse_others(shelf, state)
         names = withdraw(config, state, wanted, shelf.remove)
         for name in names:
             shelf.forget(name, release_id_of(config.fleet.id, name))
         shelf.discard_staging(keep=read_names(state, config.fleet.id) - set(names))
         shelf.write_manifest(config.fleet.models)
     return names
+
+
+def _refuse_others(shelf: Shelf, state: PrivateState) -> None:
+    """Leave alone a place that holds anything but this fleet, as this private state made it."""
+    shelf.refuse_other_contents()
+    shelf.refuse_other_states(partial(committed, state), partial(is_begun, state))
 
 
 def _is_begun(state: PrivateState, fleet_id: str) -> bool:

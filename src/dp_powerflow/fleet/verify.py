@@ -19,11 +19,7 @@ from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FORMAT,
-    FORMAT_1,
-    FORMAT_2,
-    FORMATS,
     NETWORKS,
-    PAGE_OF,
     PER_FEEDER,
     FeederEntry,
     contradictions,
@@ -32,10 +28,11 @@ from dp_powerflow.fleet.manifest import (
     fleet_manifest,
     sharing,
 )
-from dp_powerflow.fleet.names import FLEET_FILE, feeder_of
+from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of
 from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest.model import (
+    LAST_READER,
     ReleaseError,
     canonical_json,
     differences,
@@ -46,10 +43,6 @@ from dp_powerflow.pipeline.opened import MALFORMED, manifest_content, parsed_man
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.verify import VerifyReport, verify_release
 
-UNCHECKED_PAGE = (
-    f"{FLEET_FILE} is of an earlier version: what its page says was NOT checked and may be anything. Run the "
-    "fleet again to bring it to this version."
-)
 Progress = Callable[[int, int], None]
 
 WORTH_PROCESSES = 32
@@ -113,15 +106,13 @@ def verify_fleet(
         _check_fleet_file(content, manifest),
         _check_directory(there, manifest),
         _check_statement(manifest, entries),
-        *_check_page(place, manifest, entries, feeders),
+        _check_page(place, manifest, entries, feeders),
         *(_check_feeder(feeder.directory, feeder.report) for feeder in feeders),
         _check_customers(manifest, entries),
         _check_seed(reports),
     )
     fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
     warned = [text for report in reports for text in report.warnings]
-    if manifest.get("format") == FORMAT_2:
-        warned.append(UNCHECKED_PAGE)
     return FleetReport(
         fleet_id,
         digest,
@@ -248,8 +239,11 @@ def _look_of(place: Location, there: Mapping[str, bool], state_path: str | os.Pa
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     def problems() -> Iterator[str]:
-        if manifest.get("format") not in FORMATS:
-            yield f"{FLEET_FILE} has another format than '{FORMAT}'; use the program that made it."
+        if manifest.get("format") != FORMAT:
+            yield (
+                f"{FLEET_FILE} has another format than '{FORMAT}'; dp-powerflow {LAST_READER} is the last "
+                "version that reads versions 1 and 2."
+            )
         try:
             canonical, digest = canonical_json(manifest), fleet_digest(manifest)
         except ValueError:
@@ -269,7 +263,7 @@ def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Che
         listed = {str(item["directory"]) for item in manifest["feeders"]}
     except MALFORMED:
         return Check("feeders", False, f"{FLEET_FILE} does not list the feeders.")
-    beside = {FLEET_FILE, *_page_of(manifest)}
+    beside = {FLEET_FILE, PAGE_FILE}
     found = {name: is_folder for name, is_folder in there.items() if name not in beside}
 
     def problems() -> Iterator[str]:
@@ -291,10 +285,7 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
         fleet_id, models = manifest["fleet"]["id"], manifest["customers"]["models"]
         problems = contradictions(fleet_id, models, entries)
         if not problems:
-            version, page = manifest["format"], None
-            if version != FORMAT_1:
-                page = manifest[PAGE_OF[version][0]]["sha256"]
-            expected = fleet_manifest(fleet_id, models, entries, page, version)
+            expected = fleet_manifest(fleet_id, models, entries, manifest["page"]["sha256"])
             del expected[FLEET_DIGEST]
             stated = {key: value for key, value in manifest.items() if key != FLEET_DIGEST}
             problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
@@ -304,35 +295,20 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
     return check(name, problems, good)
 
 
-def _page_of(manifest: dict[str, Any]) -> tuple[str, ...]:
-    """The file of the page; nothing of a fleet without."""
-    stated = manifest.get("format")
-    if stated == FORMAT_1:
-        return ()
-    return (PAGE_OF[stated if isinstance(stated, str) and stated in PAGE_OF else FORMAT][1],)
-
-
 def _check_page(
     place: Location, manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]
-) -> Iterator[Check]:
+) -> Check:
     """The page against its hash, and against the one that the feeders' manifests and pages determine."""
-    for file in _page_of(manifest):
-        problems = []
-        good = f"{file} says what the manifests and pages of the feeders say."
-        try:
-            if not all(feeder.page_is_readable for feeder in feeders):
-                raise ReleaseError("the page of a feeder cannot be read")
-            content = (place / file).read_bytes()
-            stated = manifest["format"]
-            if hashlib.sha256(content).hexdigest() != manifest[PAGE_OF[stated][0]]["sha256"]:
-                problems.append(f"{file} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
-            if stated == FORMAT_2:
-                good = f"{file} has the SHA-256 that {FLEET_FILE} states."
-            elif _made_again(manifest, entries, feeders) != content:
-                problems.append(f"{file} does not say what the feeders say.")
-        except (OSError, *MALFORMED):
-            problems = [f"{file} or what it follows from cannot be read."]
-        yield check("page", problems, good)
+    problems = []
+    try:
+        content = (place / PAGE_FILE).read_bytes()
+        if hashlib.sha256(content).hexdigest() != manifest["page"]["sha256"]:
+            problems.append(f"{PAGE_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
+        if _made_again(manifest, entries, feeders) != content:
+            problems.append(f"{PAGE_FILE} does not say what the feeders say.")
+    except (OSError, *MALFORMED):
+        problems = [f"{PAGE_FILE} or what it follows from cannot be read."]
+    return check("page", problems, f"{PAGE_FILE} says what the manifests and pages of the feeders say.")
 
 
 def _made_again(manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]) -> bytes:

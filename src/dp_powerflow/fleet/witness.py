@@ -18,7 +18,6 @@ from typing import Any
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.storage import Location, loading, location, readers_of
 from dp_powerflow.fleet.names import FLEET_FILE, partition
-from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
 from dp_powerflow.pipeline.manifest.model import (
     MANIFEST_FILE,
@@ -28,12 +27,12 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.twin.figures import version_of
-from dp_powerflow.pipeline.receipts import kept_models
+from dp_powerflow.pipeline.receipts import committed, kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState, check_release_id
 
-_FIGURES = ("charges", "unit", "cap", "spent")
+_FIGURES = ("unit", "spent")
 _OLDER = "an older copy of the private state was put back, or the release was made with another one"
 
 
@@ -134,8 +133,7 @@ class _Court:
                     f"The ledger disagrees with release '{release_id}' on what had been spent on the {name}: "
                     f"{_OLDER}."
                 )
-        report = self.state.read_internal(release_id, REPORT_FILE)
-        if report is not None and self.state.commit(release_id, COMMITMENT, report).sha256 != commitment:
+        if committed(self.state, release_id) not in (None, commitment):
             yield f"Release '{release_id}' commits to another internal report than the one kept: {_OLDER}."
 
     def _paid_for(self, model: str, release_id: str) -> set[str]:

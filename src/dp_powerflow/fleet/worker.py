@@ -44,7 +44,6 @@ class Step:
     ----------
     config : of its release.
     files : what the private state keeps of it.
-    changed : PUBLIC. Settings that differ from those under which something INTERNAL was shown.
     places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
     answers : to all that was asked before.
     wide : whether it may use all cores of the machine.
@@ -53,7 +52,6 @@ class Step:
 
     config: Config
     files: Files
-    changed: tuple[str, ...]
     places: Mapping[int, str] | None = None
     answers: tuple[Any, ...] = ()
     wide: bool = False
@@ -214,5 +212,5 @@ def meters_of_step(meters: MeterFacts, step: Step) -> MeterFacts:
 def _conversation(step: Step, state: CarriedState, meters: MeterFacts, hands: _Hands) -> Conversation:
     """Read and check a feeder, then make its release."""
     ready = make_ready(step.config, state, history=meters)
-    maker = Maker(ready, step.changed, hands, lambda _: None, hands.progress)
+    maker = Maker(ready, hands, lambda _: None, hands.progress)
     return (yield from maker.steps(only_looks=step.only_looks))

@@ -177,10 +177,10 @@ class Feeder:
 
     def _refuse_no_voltage(self) -> None:
         """Refuse what draws power between two nodes of the same phase: no current of any size could."""
-        angle = self.nominal_angle_deg
+        phasor = self._phasor
         elements: tuple[Load | PVSystem, ...] = (*self.loads, *self.pv)
         for name, branches in ((element.name, element.branches) for element in elements):
-            if any(GROUND not in (i, j) and angle[i] == angle[j] for i, j in branches):
+            if any(GROUND not in (i, j) and phasor[i] == phasor[j] for i, j in branches):
                 raise FeederError(
                     f"'{name}' stands between two nodes of the same phase, with no voltage across it; "
                     "correct its bus, or disable it"
@@ -252,7 +252,7 @@ class Feeder:
     @cached_property
     def _levelled(self) -> tuple[tuple[str, int, float], ...]:
         """Load, node, and what makes its share of the load half of that of the branch [kW]."""
-        phasor = unit(self.nominal_angle_deg)
+        phasor = self._phasor
         found: list[tuple[str, int, float]] = []
         for load in self.loads:
             power = complex(load.kw, load.kvar) / max(len(load.branches), 1)
@@ -273,8 +273,15 @@ class Feeder:
         positions = np.array([k for k, load in enumerate(self.loads) if load.kw > 0.0], dtype=np.int64)
         return positions, np.array([self.loads[k].kw for k in positions], dtype=np.float64)
 
-    def _shares(self, branches: tuple[tuple[tuple[int, int], ...], ...]) -> sp.csc_array:
+    @cached_property
+    def _phasor(self) -> ComplexArray:
+        """Complex (node,) nominal voltage [p.u.]: of modulus 1, or 0 at a neutral node."""
         phasor = unit(self.nominal_angle_deg)
+        phasor[self.neutral] = 0.0
+        return phasor
+
+    def _shares(self, branches: tuple[tuple[tuple[int, int], ...], ...]) -> sp.csc_array:
+        phasor = self._phasor
         rows: list[int] = []
         columns: list[int] = []
         values: list[complex] = []
@@ -292,12 +299,13 @@ def wye_equivalent(branch: tuple[int, int], phasor: ComplexArray) -> tuple[tuple
     """Nodal powers that stand for one unit of power drawn between two nodes.
 
     A current that flows from node i to node j takes S·v_i/(v_i − v_j) from i and −S·v_j/(v_i − v_j) from j.
-    At the nominal phasors these are constants, so the law of the loads does not depend on Y.
+    At the nominal phasors these are constants, so the law of the loads does not depend on Y. At a neutral
+    node, whose phasor is 0, nothing is drawn.
     """
     i, j = branch
-    if j == GROUND:
+    if j == GROUND or phasor[j] == 0.0:
         return ((i, 1.0 + 0.0j),)
-    if i == GROUND:
+    if i == GROUND or phasor[i] == 0.0:
         return ((j, 1.0 + 0.0j),)
     first, second = complex(phasor[i]), complex(phasor[j])
     across = first - second

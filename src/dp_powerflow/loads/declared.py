@@ -14,11 +14,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import arctan1, tan
+from dp_powerflow._names import is_absent, refuse_unusable
+from dp_powerflow.almanac.stamps import zone_of
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.export import FLOOR_KW, MOST_EXPORT
 from dp_powerflow.loads.history import refuse_alike, steps_per_day
@@ -82,12 +84,7 @@ class MeterFormat:
             raise LoadDataError(
                 "the delimiter must be one character other than the decimal sign; use ';' with decimal commas"
             )
-        try:
-            "".join((self.stamp_format or "", self.delimiter, *self.missing)).encode()
-        except UnicodeEncodeError:
-            raise LoadDataError(
-                "the format of the meter file has characters that are not text; remove them"
-            ) from None
+        refuse_unusable("".join((self.stamp_format or "", self.delimiter, *self.missing)), LoadDataError)
         if self.stamp_format is not None and not _names_a_day(self.stamp_format):
             raise LoadDataError(
                 "the format of the stamps must name year, month and day, such as '%d.%m.%Y %H:%M'; correct "
@@ -132,12 +129,7 @@ class WideColumns:
 
 def zone(name: str) -> ZoneInfo:
     """The time zone of an IANA name."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise LoadDataError(
-            f"the time zone '{name}' is not in the IANA database; use a name such as 'Europe/Berlin' or 'UTC'"
-        ) from None
+    return zone_of(name, LoadDataError)
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -219,7 +211,7 @@ def one_service_each(customers: Iterable[str]) -> ServiceMap:
 
 
 def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> list[dict[str, str]]:
-    """Rows of a service map, their cells without blanks around them.
+    """Rows of a service map, their cells without blanks around them; a cell that says nothing is left out.
 
     Parameters
     ----------
@@ -231,9 +223,9 @@ def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> lis
             reader = csv.DictReader(file)
             missing = [name for name in needed if name not in (reader.fieldnames or ())]
             rows = [
-                {name: text.strip() for name, text in row.items() if isinstance(text, str)} for row in reader
+                {name: text.strip() for name, text in row.items() if not is_absent(text)} for row in reader
             ]
-    except (OSError, UnicodeDecodeError, csv.Error):
+    except (OSError, ValueError, csv.Error):
         raise LoadDataError(
             f"the service map {path} cannot be read; check the path and the encoding"
         ) from None

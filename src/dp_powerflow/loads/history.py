@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dp_powerflow._names import LONGEST_ID, alike, odd
+from dp_powerflow._names import LONGEST_ID, alike, is_absent, odd
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.units import FloatArray
 
@@ -30,9 +30,9 @@ def steps_per_day(step_minutes: int) -> int:
 def refuse_alike(ids: Iterable[str], what: str) -> None:
     """Refuse ids that differ only in blanks, case or invisible characters: one service, two records."""
     ids = tuple(ids)
-    count, blank = alike(ids), sum(name != name.strip() or not name for name in ids)
+    count, blank = alike(ids), sum(name != name.strip() or is_absent(name) for name in ids)
     if blank:
-        raise LoadDataError(f"{blank} {what} have an empty id or blanks around it; correct the ids")
+        raise LoadDataError(f"{blank} {what} have no id (empty, NaN, None) or blanks around it; correct them")
     if count:
         raise LoadDataError(
             f"{count} {what} have ids that differ from another only in blanks, case or invisible characters; "

@@ -34,7 +34,6 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 Days = tuple[dt.date, dt.date]
 
 _QUANTITIES = ("active", "reactive")
-_SECONDS = (-2_208_988_800, 7_258_118_400)
 """The years 1900 to 2199, in seconds since 1970."""
 _NOBODY = np.int32(-1)
 
@@ -247,10 +246,6 @@ class _Scan:
     def days(self, fmt: MeterFormat) -> Days:
         if self.first_s is None or self.last_s is None:
             raise LoadDataError("the meter file has a header but no rows; export the meter data again")
-        if not _SECONDS[0] <= self.first_s <= self.last_s < _SECONDS[1]:
-            raise LoadDataError(
-                "some stamps lie before 1900 or after 2199; correct them, or declare first and last day"
-            )
         return whole_days(
             fmt.time_zone,
             self.first_s,

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from dp_powerflow._names import is_absent
 from dp_powerflow.errors import LoadDataError, MissingExtraError
 from dp_powerflow.loads.checks import IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.declared import IngestRules, MeterFormat, ServiceMap, WideColumns
@@ -110,8 +111,8 @@ def read_load_classes(path: Path) -> dict[str, str]:
                 raise LoadDataError(f"class file {path} must have the columns {', '.join(CLASS_COLUMNS)}")
             for row in reader:
                 load, label = ((row[name] or "").strip() for name in CLASS_COLUMNS)
-                plain = load and label and f"{load}{label}".isprintable()
-                if not plain or load.casefold() in found:
+                plain = f"{load}{label}".isprintable()
+                if not plain or is_absent(load) or is_absent(label) or load.casefold() in found:
                     raise LoadDataError(
                         f"class file {path}, line {reader.line_num}: every load has one row, with a class"
                     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
@@ -250,13 +250,34 @@ def simulate_load_history(
     )
 
 
+def summed(history: LoadHistory, customers: int) -> LoadHistory:
+    """Load points that are sums of so many customers each, one after the other, of one class."""
+    if customers == 1:
+        return history
+    kw, scale_kw = history.load_kw, history.scale_kw
+    return replace(
+        history,
+        load_kw=kw.reshape(-1, customers, *kw.shape[1:]).sum(axis=1),
+        load_points=history.load_points[::customers],
+        node_of=history.node_of[::customers],
+        class_label=history.class_label[::customers],
+        scale_kw=None if scale_kw is None else scale_kw.reshape(-1, customers).sum(axis=1),
+    )
+
+
 def simulated_services(
-    n_load_points: int, *, seed: int = 0, classes: Sequence[CustomerClass] = DEMO_CLASSES
+    n_load_points: int, *, seed: int = 0, classes: Sequence[CustomerClass] = DEMO_CLASSES, customers: int = 1
 ) -> tuple[tuple[str, ...], FloatArray]:
-    """PUBLIC. Classes and scales (load point,) [kW] of the customers of `simulate_load_history`; no load."""
-    members = _members(classes, n_load_points)
-    scales = [_scale_and_rng(own, seed, i)[0] for i, own in enumerate(members)]
-    return tuple(own.name for own in members), np.array(scales)
+    """PUBLIC. Classes and scales (load point,) [kW] of the load points of `simulate_load_history`; no load.
+
+    Parameters
+    ----------
+    customers
+        Of a load point, as of `summed`.
+    """
+    members = _members(classes, n_load_points * customers)
+    scales = np.array([_scale_and_rng(own, seed, i)[0] for i, own in enumerate(members)])
+    return tuple(own.name for own in members[::customers]), scales.reshape(-1, customers).sum(axis=1)
 
 
 def _members(classes: Sequence[CustomerClass], n_load_points: int) -> list[CustomerClass]:

@@ -13,6 +13,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from dp_powerflow.almanac.calendar import YEARS
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads import placing
 from dp_powerflow.loads.declared import zone
@@ -22,9 +23,10 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EARLIEST_S, _LATEST_S = (
-    int((dt.datetime(year, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds()) for year in (2, 9999)
+    int((dt.datetime(year, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds())
+    for year in (YEARS[0], YEARS[-1] + 1)
 )
-"""What any zone can show [s since 1970]."""
+"""Stamps of days that make sense [s since 1970]."""
 
 
 class Misplaced(IntEnum):
@@ -138,6 +140,8 @@ def build_time_grid(time_zone: str, first_day: dt.date, last_day: dt.date, step_
     """The slots of all local days from `first_day` to `last_day`, both included."""
     if last_day < first_day:
         raise LoadDataError(f"the last day {last_day} is before the first day {first_day}; swap them")
+    if not {first_day.year, last_day.year} <= set(YEARS):
+        raise LoadDataError("the first or last day lies before 1900 or after 2199; correct it")
     tz = zone(time_zone)
     step_s = 60 * step_minutes
     days = tuple(first_day + dt.timedelta(days=i) for i in range((last_day - first_day).days + 1))
@@ -189,7 +193,7 @@ def whole_days(
     shift = 60 * step_minutes
     begin_s, end_s = (first_s - shift, last_s) if label_is_end else (first_s, last_s + shift)
     if not (begin_s >= _EARLIEST_S and end_s <= _LATEST_S):
-        raise LoadDataError("stamps of the file lie beyond the years 2 to 9998; correct them")
+        raise LoadDataError("some stamps lie before 1900 or after 2199; correct them")
     tz = zone(time_zone)
     begin, end = (
         moment.replace(tzinfo=tz) if wall else moment.astimezone(tz)

@@ -91,6 +91,44 @@ class LoadSource(Protocol):
         """Loads of one block."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class OneDay:
+    """One day of every block of a source: what of a block is solved again to compare it.
+
+    Parameters
+    ----------
+    source
+        The source.
+    day
+        Which day of a block; of a shorter block, what is left by its days.
+    """
+
+    source: LoadSource
+    day: int
+
+    @property
+    def law(self) -> PlacedLaw:
+        """Whose nodes the loads are for."""
+        return self.source.law
+
+    @property
+    def n_days(self) -> int:
+        """One per block."""
+        return self.source.n_blocks
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return self.source.n_blocks
+
+    def block(self, index: int) -> LoadBlock:
+        """The day of one block."""
+        whole = self.source.block(index)
+        day = self.day % whole.load_kw.shape[1]
+        kw, kvar = (np.ascontiguousarray(load[:, day : day + 1]) for load in (whole.load_kw, whole.load_kvar))
+        return LoadBlock(whole.first_day + day, kw, kvar)
+
+
 @dataclass(frozen=True, eq=False)
 class LoadSampler:
     """Draws days from a law.

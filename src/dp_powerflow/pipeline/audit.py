@@ -6,22 +6,33 @@ Apart from `verify`, which a stranger runs and which therefore sees no code that
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.storage import Location, RemotePath, loading
+from dp_powerflow.corpus.arrow import list_numbers
+from dp_powerflow.corpus.schema import part_name
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, open_parquet
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE
-from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.model.sample import OneDay, solve_days
+from dp_powerflow.pipeline.conversation import draw_key, part_job
+from dp_powerflow.pipeline.extras import part_extras, part_voltages
+from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.manifest.facts import AccountFacts, Facts
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import Check, check
-from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.opened import Opened, manifest_content, open_release
+from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
+from dp_powerflow.pipeline.opened import Opened, manifest_content, open_release, sha256_of
+from dp_powerflow.pipeline.ready import writer_of
+from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.verify import VerifyReport, check_release, no_manifest
+from dp_powerflow.powerflow.batch import Nodes
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, AccountSummary, Balance
@@ -38,14 +49,53 @@ def audit_release(path: Location, config: Config, state_path: Path) -> VerifyRep
     state, mode = PrivateState.inspect(state_path), mode_of(config)
     with loading(path / MODEL_FILE):
         model = LoadModel.from_json((path / MODEL_FILE).read_bytes().decode(errors="replace"))
-    inputs = read_network(config, state, model.n_steps)
+    inputs = network_again(config, state, model.n_steps)
     kept = mode.kept_is_the_one(inputs)
     return verify_private(
         path,
         state_path,
         recompute=lambda: mode.report_again(inputs, model).content,
         redraw=None if kept is None else lambda: bool(kept),
+        resolve=lambda: other_parts(path, mode, inputs, model),
     )
+
+
+def other_parts(
+    path: Location, mode: NetworkMode[Any], inputs: NetworkInputs, model: LoadModel
+) -> Iterator[str]:
+    """Names of files with a part whose loads or voltages key, network and load model do not give.
+
+    One day of every part is drawn and solved again; which one, the manifest decides.
+    """
+    scene = mode.scene(inputs, mode.network_again(inputs), model)
+    writer = writer_of(mode, scene.network.feeder, scene.network.solar, model.n_steps)
+    job = part_job(mode, scene, draw_key(inputs, scene), writer)
+    solver = job.solver(job.feeder, job.solar, None)
+    source = OneDay(job.source, int(sha256_of(manifest_content(path))[:8], 16))
+    nodes: Nodes = "all" if job.solves_all else "retained"
+    one = replace(job, writer=replace(writer, layout=replace(writer.layout, days=1, days_per_part=1)))
+    for part in range(writer.layout.n_parts):
+        made = solve_days(solver, source, part, generation=job.solar.generation, nodes=nodes, mend=job.mends)
+        files = one.writer.encoded(0, part_voltages(one, made), part_extras(one, solver, made))
+        for name, content in files.items():
+            folder, day = name.rpartition("/")[0], made.first_day - writer.layout.days_of(part).start
+            if not _holds(path / folder / part_name(part), content, day, exact=job.threadsafe):
+                yield f"{folder}/{part_name(part)}"
+
+
+def _holds(place: Location, content: memoryview, day: int, *, exact: bool) -> bool:
+    """Whether a file of a part has these rows of a day; OpenDSS may round otherwise on another processor."""
+    try:
+        with open_parquet(place) as there, open_parquet(pa.BufferReader(content)) as made:
+            rows = made.read().drop_columns("day")
+            found = there.read(rows.column_names).slice(day * len(rows), len(rows))
+    except (OSError, pa.ArrowException, ValueError, KeyError):
+        return False
+    pairs = [(found[name], rows[name]) for name in rows.column_names]
+    if exact:
+        return all(one.equals(other) for one, other in pairs)
+    flat = ((list_numbers(one), list_numbers(other)) for one, other in pairs)
+    return all(np.allclose(one, other, rtol=1e-5, atol=2e-5) for one, other in flat)
 
 
 def verify_private(
@@ -53,6 +103,7 @@ def verify_private(
     state_path: str | os.PathLike[str],
     recompute: Callable[[], bytes] | None = None,
     redraw: Callable[[], bool] | None = None,
+    resolve: Callable[[], Iterable[str]] | None = None,
 ) -> VerifyReport:
     """Everything `verify_release` checks, then the commitment, the ledger and the evidence. INTERNAL.
 
@@ -63,6 +114,8 @@ def verify_private(
         and not recomputed.
     redraw : of a release on a twin: whether the twin kept in the private state directory is the one that key
         and network give; without it the twin is not looked at.
+    resolve : names of the files that do not hold what key, network and load model give; without it nothing
+        is solved again.
 
     Raises
     ------
@@ -92,6 +145,11 @@ def verify_private(
         what = "The twin, drawn again from the key and the true network,"
         same = redraw()
         checks.append(Check("twin", same, f"{what} is {'' if same else 'not '}the one that was kept."))
+    if resolve is not None:
+        other = "holds other loads or voltages than key, network and load model give"
+        wrong = (f"{name} {other}." for name in resolve())
+        good = "One day of every part, drawn and solved again, is the released one."
+        checks.append(check("days solved again", wrong, good))
     return replace(report, checks=(*report.checks, *checks))
 
 
@@ -126,7 +184,7 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
         loads = _balances(ledger, of_loads, lambda charged: not own or charged == release_id)
         network = _balances(ledger, of_network, lambda charged: policy.is_paid_by(charged, release_id))
         for name, balances in (("loads", loads), ("network", network)):
-            stated = opened.stated["composition"][name]
+            stated = opened.raw["composition"][name]
             if not balances:
                 yield f"The ledger has no charge of this release, or of its twin, to the {name}."
             elif not any(AccountFacts.of(balance).entries() == stated for balance in balances):

@@ -19,7 +19,7 @@ from dp_powerflow.errors import ChangedRequestError, PrivacyError
 from dp_powerflow.pipeline.inputs import ReleaseInputs
 from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode
-from dp_powerflow.pipeline.plan import Plan, kept_model, planned, preview_network, with_charge
+from dp_powerflow.pipeline.plan import Plan, planned, preview_network, refuse_unpaid_model, with_charge
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.charging import Charge, Data
@@ -50,7 +50,7 @@ def charge_loads(
     """
     config, state = inputs.config, inputs.state
     ledger, facts = open_ledger(state), mode.facts(inputs)
-    plan = with_charge(planned(inputs), facts, mode, state, ledger)
+    plan = with_charge(planned(inputs, say), facts, mode, state, ledger)
     for warning in plan.warnings:
         say(warning)
     loads = ledger.account(
@@ -59,15 +59,15 @@ def charge_loads(
         continues=config.release.continues_loads,
         unrelated=config.release.unrelated_loads,
     )
-    reused = None if config.model.reuse is None else spend_of(ledger, loads, config.model.reuse)
-    if reused is not None and kept_model(config, state) is None:
-        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
+    reused = ledger.spends(loads, release_id=config.model.reuse) if config.model.reuse else ()
+    refuse_unpaid_model(config, state, paid=bool(reused))
     refuse_unpayable(plan, facts, mode, state, ledger)
     data = network_data(config, plan, facts)
     network = ledger.account(
         data.dataset, data.cap, continues=data.continues, unrelated=data.unrelated, frame=data.frame
     )
-    paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
+    bought = reused or (ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost),)
+    paid = bought[0]
     keep_begun(state, config.release.id, plan, paid, network.name)
     return Charged(inputs, plan, ledger, (loads, paid), network)
 
@@ -142,16 +142,6 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
             f"release '{release_id}' was already charged for another request or other data; choose a "
             "new release id, or restore the configuration and the files to resume that one"
         )
-
-
-def spend_of(ledger: Ledger, account: Account, release_id: str) -> Spend:
-    """The spend that paid for the load model of an earlier release of the same meter data."""
-    for spend in ledger.spends(account, release_id=release_id):
-        return spend
-    raise PrivacyError(
-        f"model.reuse names release '{release_id}', which these customers were never charged for; "
-        "name a release of the same meter data, or remove the key to fit anew"
-    )
 
 
 def _refuse_another_charge(

@@ -22,7 +22,6 @@ from dp_powerflow._parallel import Runner
 from dp_powerflow.corpus.extras import MENDED
 from dp_powerflow.corpus.extras_reader import ExtrasReader
 from dp_powerflow.corpus.listed import Listed
-from dp_powerflow.corpus.storage import location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -38,16 +37,14 @@ from dp_powerflow.pipeline.modes.base import (
     Progress,
     Scene,
 )
-from dp_powerflow.pipeline.parts import PartJob, Written, layout_of, make_parts
-from dp_powerflow.pipeline.plan import kept_model, refuse_another_model
-from dp_powerflow.pipeline.ready import Ready, Say
+from dp_powerflow.pipeline.parts import PartJob, Written, make_parts
+from dp_powerflow.pipeline.plan import kept_model, refuse_another_model, request_of
+from dp_powerflow.pipeline.ready import Ready, Say, is_made, writer_of
+from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE, is_begun
 from dp_powerflow.privacy.ledger.records import Balance, Spend
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.random import StreamKey, canonical_bytes
 from dp_powerflow.units import IntArray
 
-REPORT_FILE = "report.json"
-COMMITMENT = "internal report"
-"""What the manifest commits to, as the commitment names it."""
 CHANGED_MEANWHILE = (
     "an input file changed while the release was being made, so nothing was released; restore the file and "
     "run the same command again, which costs nothing more"
@@ -138,11 +135,9 @@ class Maker:
     Attributes
     ----------
     ready : what it is made from; all checks are passed.
-    changed : settings that differ from those under which something INTERNAL was shown.
     """
 
     ready: Ready
-    changed: tuple[str, ...]
     engine: Runner
     say: Say
     progress: Progress | None
@@ -169,25 +164,24 @@ class Maker:
         ----------
         only_looks : nobody will answer: nothing is prepared at the target.
         """
-        writer = self._writer()
+        writer, state = self._writer(), self.inputs.state
         try:
-            if not writer.finished and not only_looks:
-                writer.prepare()  # what is bound to fail later fails before anything is spent
+            if not only_looks and not is_made(writer, state):
+                # What is bound to fail later fails before anything is spent.
+                writer.check(begun=is_begun(state, writer.release_id))
             return (yield from self._make(writer))
         except GeneratorExit:
             raise  # nobody goes on with this conversation; another worker may hold it again
-        except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
-            if not only_looks:
-                _clear_up(writer, for_good=isinstance(error, PowerFlowError))
+        except BaseException:  # also an interrupt
+            if not only_looks and writer.remote is not None:
+                with suppress(CorpusError):
+                    writer.remote.leave()
             raise
 
     def _writer(self) -> CorpusWriter:
         # Of the twin: what its rounded frame does not have would be missed when it is paid for.
-        release, feeder = self.inputs.config.release, self.structure
-        released, loaded = len(self.mode.released_nodes(feeder)), self.mode.drawn(feeder)
-        layout = layout_of(release.days, self.inputs.history.n_steps, released, loaded)
-        extras = self.mode.extras(feeder, self.inputs.solar_on(feeder))
-        return CorpusWriter(location(release.output), layout, release.id, extras)
+        feeder = self.structure
+        return writer_of(self.mode, feeder, self.inputs.solar_on(feeder), self.inputs.history.n_steps)
 
     def _make(self, writer: CorpusWriter) -> Conversation:
         inputs, mode = self.inputs, self.mode
@@ -217,11 +211,29 @@ class Maker:
         internal = inputs.state.internal_directory(inputs.config.release.id)
         mode.accept(report, internal / REPORT_FILE)
         yield Drawn()
-        if writer.finished:
+        if is_made(writer, inputs.state):
             return Made(report.met, None, 0, model.notes)
         self.say("drawing loads and solving")
-        written = yield from self._write(writer, scene, report, paid)
+        staged = replace(writer, stage=self._stage(writer, scene))
+        try:
+            staged.prepare()
+            written = yield from self._write(staged, scene, report, paid)
+        except GeneratorExit:
+            raise  # as in `steps`
+        except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
+            _clear_up(staged, for_good=isinstance(error, PowerFlowError))
+            raise
         return Made(report.met, written.mismatch, written.mended, model.notes)
+
+    def _stage(self, writer: CorpusWriter, scene: Scene) -> str:
+        """Keyed digest of everything that decides the bytes of the release; it tells nothing without the key.
+
+        Key and network are in the key of the draws, version and files in the request.
+        """
+        request = request_of(self.inputs.config, self.inputs.identity)
+        shape = canonical_bytes((writer.layout, writer.extras))
+        key = draw_key(self.inputs, scene).bind("purpose", "stage")
+        return key.keyed_hash([request.encode(), scene.model.to_json().encode(), shape])[:32]
 
     def _report(self, scene: Scene) -> InternalReport:
         """The internal report that the manifest commits to: the one already made, or a fresh one."""
@@ -260,9 +272,8 @@ class Maker:
             manifest_inputs(self.inputs, scene.model, writer, report, paid),
             left_out=self.mode.left_out(scene.network),
             absent=scene.network.absent,
-            customers=scene.nodes.customers,
+            sums_customers=scene.nodes.customers is not None,
             mended=mended,
-            looked_at=self.changed,
             connections=self.mode.connections(self.inputs, scene.network, job.released, key),
         )
         self.say("looking at the corpus")
@@ -279,7 +290,7 @@ def _clear_up(writer: CorpusWriter, *, for_good: bool) -> None:
         if writer.remote is not None:
             writer.refuse_unseen()
         untouched = len(writer.missing_parts()) == writer.layout.n_parts
-        if not writer.finished and (untouched or for_good):
+        if untouched or for_good:
             writer.discard()
 
 

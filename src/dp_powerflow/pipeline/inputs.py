@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from dp_powerflow.config import Config, LoadsSection
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
+from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL, TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.loads.checks import IngestResult
 from dp_powerflow.loads.clipping import count_clipped, refuse_many_clipped
@@ -33,6 +33,7 @@ from dp_powerflow.loads.simulate import (
     CustomerClass,
     simulate_load_history,
     simulated_services,
+    summed,
 )
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
@@ -222,15 +223,24 @@ def read_network(
     return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 
 
+def network_again(config: Config, state: PrivateState, steps: int) -> NetworkInputs:
+    """The network side of a release that is made, with what is declared of the load points."""
+    services = declared_services(config)
+    if services is None:  # load shapes say which loads they are of only when they are read
+        services = Services.of(config, history_of(config, feeder_of(config, state)))
+    return read_network(config, state, steps, services)
+
+
 def _simulated(section: LoadsSection) -> LoadHistory:
     """Made-up customers of the config."""
-    return simulate_load_history(
-        section.load_points,
+    homes = simulate_load_history(
+        section.load_points * section.homes_per_point,
         n_days=section.days,
         step_minutes=section.step_minutes,
         seed=section.seed,
         classes=_classes_of(section),
     )
+    return summed(homes, section.homes_per_point)
 
 
 def _classes_of(section: LoadsSection) -> tuple[CustomerClass, ...]:
@@ -245,7 +255,10 @@ def declared_services(config: Config) -> Services | None:
     section = config.loads
     if section.kind == "simulated":
         labels, scale_kw = simulated_services(
-            section.load_points, seed=section.seed, classes=_classes_of(section)
+            section.load_points,
+            seed=section.seed,
+            classes=_classes_of(section),
+            customers=section.homes_per_point,
         )
         return Services((None,) * len(labels), labels, scale_kw, customers_of_loads(config))
     if section.kind == "opendss-shapes" or section.services is None:
@@ -340,11 +353,12 @@ def feeder_of(config: Config, state: PrivateState | None = None) -> Feeder:
 
 def require_declared_taps(config: Config, feeder: Feeder) -> None:
     """Refuse taps solved on a private network: they are a function of it (paper corrections 11, 17)."""
-    solved = feeder.taps_from == TAPS_SOLVED
+    solved = feeder.taps_from in (TAPS_SOLVED, TAPS_INTERNAL)
     if solved and config.feeder.source.lower() not in BUILT_IN:
         raise ConfigError(
-            "the feeder has regulators, whose taps a release on the true network takes as declared public: "
-            "write them with 'dp-powerflow inspect FEEDER --save-taps taps.csv' and set feeder.taps"
+            "the feeder has regulators, whose taps a release on the true network takes as declared public; "
+            "what 'dp-powerflow inspect' solves on it is not: set feeder.taps to a tap file whose first line "
+            f"is '# {TAPS_DECLARED}' and who set them, with taps that are known without the network"
         )
 
 

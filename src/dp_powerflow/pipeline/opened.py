@@ -32,7 +32,6 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.manifest.versions import in_this_version
 from dp_powerflow.pipeline.model_again import MALFORMED as MALFORMED
 
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
@@ -47,7 +46,6 @@ class Opened:
     Attributes
     ----------
     content, raw : the file `manifest.json`, and the object in it.
-    stated : the same in the form of the current version.
     manifest : the same as a model; None if an entry is missing, unknown, of another type or out of range.
     problem : why there is no manifest.
     hashes : SHA-256 of every file; what is no plain file gets a name instead.
@@ -58,7 +56,6 @@ class Opened:
     directory: Location
     content: bytes
     raw: dict[str, Any]
-    stated: dict[str, Any]
     manifest: Manifest[Any] | None
     problem: str
     corpus: CorpusReport
@@ -91,6 +88,22 @@ def manifest_content(directory: Location) -> bytes:
         raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
 
 
+def release_at(place: Location) -> tuple[str, str] | None:
+    """Id of the release at a place and what it commits to, unchecked; None if there is none."""
+    try:
+        content = (place / MANIFEST_FILE).read_bytes()
+    except OSError as error:
+        if isinstance(place, Path) or isinstance(error, FileNotFoundError):
+            return None
+        with loading(place):
+            raise
+    try:
+        raw = json_object(content)
+        return str(raw["release"]["id"]), str(raw["internal_report"]["sha256"])
+    except (RecursionError, *MALFORMED):
+        return None
+
+
 def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
     """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
     return parsed_manifest(directory, manifest_content(directory))
@@ -99,7 +112,7 @@ def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
 def parsed_manifest(directory: Location, content: bytes) -> tuple[Manifest[Any], str]:
     """The same of bytes that were read there."""
     try:
-        return parse_manifest(in_this_version(json_object(content))), sha256_of(content)
+        return parse_manifest(json_object(content)), sha256_of(content)
     except (ValueError, RecursionError):
         raise ReleaseError(f"{directory / MANIFEST_FILE} is not JSON; this is not a release") from None
 
@@ -138,17 +151,16 @@ def understand(
 ) -> Opened:
     """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
     raw = json_object(content)
-    stated = in_this_version(raw)
     model = model_again.model_of(small.get(MODEL_FILE, b""))
     manifest, problem, facts = None, "", None
     try:
-        manifest = parse_manifest(stated)
+        manifest = parse_manifest(raw)
         if model is not None and corpus.layout is not None:
             facts = read_facts(manifest, model, corpus)
             assemble(facts)  # raises if its constants promise nothing that can be stated
     except MALFORMED as error:
         problem, facts = str(error) if manifest is None else "", None
-    return Opened(directory, content, raw, stated, manifest, problem, corpus, hashes, small, model, facts)
+    return Opened(directory, content, raw, manifest, problem, corpus, hashes, small, model, facts)
 
 
 def _read_files(

@@ -30,8 +30,9 @@ from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver, days_at
 from dp_powerflow.units import IntArray
 
 SOLVER_TOLERANCE = 1e-12
-"""Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
-between two loaded nodes leaves 1e-8. A snapshot that does not get there aborts the release."""
+"""Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows, 0.1 W at most:
+nodes between which more is hidden count as one, or are refused by name. A snapshot that does not get there
+aborts the release."""
 OPENDSS_MISMATCH_MVA = 1e-7
 """0.1 W: on a small power base fewer digits of 1 p.u., or every release would be refused after it is paid."""
 _ROUNDINGS = 16.0

@@ -31,10 +31,10 @@ from dp_powerflow.pipeline.fitting import (
     fit_options_of,
 )
 from dp_powerflow.pipeline.inputs import ReleaseInputs, class_names
-from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
+from dp_powerflow.pipeline.manifest.policy import delta_problem
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
-from dp_powerflow.pipeline.outlook import YearlyCost, yearly_costs
+from dp_powerflow.pipeline.outlook import YearlyCost, stand_in_errors, yearly_costs
 from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
@@ -70,7 +70,7 @@ class Plan:
     request_sha256 : hash of everything public that decides the outcome.
     notes : public remarks, such as a budget too small to be useful.
     estimator : of the load model, and why; None where an earlier model is taken.
-    predicted : how wrong the load model will be by its noise, from public figures; of histories only.
+    predicted : how wrong noise will make the load model, from public figures.
     """
 
     queries: tuple[QueryCost, ...]
@@ -93,7 +93,7 @@ class Plan:
             return ()
         listed = "; ".join(in_words(error) for error in large)
         return (
-            "Load points are too few for this epsilon, at least in the smallest class: noise alone makes its "
+            "Load points are too few for this epsilon, at least in the smallest class. Noise will do this: "
             f"{listed}. Raise model.epsilon, give more load points, or pool classes.",
         )
 
@@ -146,7 +146,7 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     refuse_another_model(inputs)
     ledger = open_ledger(state)
     facts = mode.facts(inputs)
-    found = with_charge(planned(inputs), facts, mode, state, ledger)
+    found = with_charge(planned(inputs, say), facts, mode, state, ledger)
     loads = ledger.preview(
         inputs.loads_identity,
         found.loads_cap,
@@ -154,12 +154,12 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
         continues=config.release.continues_loads,
         release_id=config.model.reuse or config.release.id,
     )
+    refuse_unpaid_model(config, state, paid=loads.already_charged)
     network = preview_network(ledger, config, found.network, facts.dataset)
     whole = mode.charge(found.request_sha256)
     yearly = yearly_costs(
         (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_for_later
     )
-    record_look(config, state, "plan")
     return PlannedRelease(
         mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
     )
@@ -172,18 +172,25 @@ def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, datase
 
 
 def in_words(error: PredictedError) -> str:
-    """An error in a phrase: level of a class ± 5 %."""
-    percent = 100.0 * error.error
-    return f"{error.what} ± {percent:.0f} %" if percent >= 10.0 else f"{error.what} ± {percent:.2g} %"
+    """An error in a phrase: mean load −26 to +42 % (RMS 20 to 45 %), shape of the mean day ± 5 %."""
+    if error.between is None:
+        return f"{error.what} ± {100.0 * error.error:.2g} %"
+    low, high = (f"{100.0 * end:+.0f}".replace("-", "−") for end in error.between)
+    rms = " to ".join(f"{100.0 * own:.0f}" for own in sorted(error.by_spread))
+    return f"{error.what} {low} to {high} % (RMS {rms} %)"
 
 
-def planned(inputs: ReleaseInputs) -> Plan:
+def planned(inputs: ReleaseInputs, say: Callable[[str], None] = lambda _: None) -> Plan:
     """The plan of a release whose inputs are read."""
-    return plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac)
+    return plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac, say)
 
 
 def plan_release(
-    config: Config, history: LoadHistory | MeterFacts, inputs: str, almanac: Almanac | None = None
+    config: Config,
+    history: LoadHistory | MeterFacts,
+    inputs: str,
+    almanac: Almanac | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
@@ -195,16 +202,18 @@ def plan_release(
     ----------
     inputs : keyed hash of everything else that decides the outcome (`ReleaseInputs.identity`).
     almanac : public holidays and weather of the days of the history; not needed for a model that is reused.
+    say : told how far the fits to public stand-ins are, if they take long.
     """
+    refuse_large_delta(config.model.delta, len(history.node_of))
     asked, chosen = PlannedFit((), ()), None
     predicted: tuple[PredictedError, ...] = ()
     if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
         assert isinstance(history, LoadHistory)
         assert almanac is not None
         chosen = chosen_estimator(config, history.n_days)
-        asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac))
+        asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac), say)
     rho = total_rho(asked.queries)
-    request = _request(config, inputs)
+    request = request_of(config, inputs)
     loads_cap = LoadsCap(
         config.release.epsilon_cap or config.model.epsilon, config.model.delta, budget_of(config).unit
     )
@@ -221,6 +230,13 @@ def plan_release(
         estimator=chosen,
         predicted=predicted,
     )
+
+
+def refuse_large_delta(delta: float, load_points: int) -> None:
+    """Refuse a δ that no release may state, before anything is spent (`delta_problem`)."""
+    problem = delta_problem(delta, load_points)
+    if problem is not None:
+        raise PrivacyError(f"{problem}; choose model.delta well below it; nothing was spent")
 
 
 def kept_model(config: Config, state: PrivateState) -> LoadModel | None:
@@ -252,6 +268,24 @@ def _parsed(content: bytes, spread: tuple[float, float] | None) -> LoadModel:
     if isinstance(fitted, PublicSpread) and spread is None:
         return model.with_reactive(fitted.power_factor)
     return model
+
+
+def refuse_unpaid_model(config: Config, state: PrivateState, *, paid: bool) -> None:
+    """Refuse to reuse a load model that these customers never paid for, or that was never fitted."""
+    if config.model.reuse is None:
+        return
+    if not paid:
+        raise never_charged(config.model.reuse)
+    if kept_model(config, state) is None:
+        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
+
+
+def never_charged(reused: str) -> PrivacyError:
+    """What is wrong with the name of an earlier release or fleet that is not one of these customers."""
+    return PrivacyError(
+        f"model.reuse names '{reused}', which these customers were never charged for; name a release or "
+        "fleet of the same meter data, or remove the key to fit anew"
+    )
 
 
 def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
@@ -333,16 +367,18 @@ def with_charge(
 
 
 def _planned_fit(
-    config: Config, history: LoadHistory, meters: MeterDays
+    config: Config, history: LoadHistory, meters: MeterDays, say: Callable[[str], None]
 ) -> tuple[PlannedFit, tuple[PredictedError, ...]]:
-    """What the fit would ask, and how wrong its answers would be; the latter of histories only."""
+    """What the fit would ask, and how wrong its answers would be."""
     options, budget = fit_options_of(config, class_names(config, history), meters), budget_of(config)
     facts = history_facts(history, options, budget.unit)
-    predicted = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
-    return planned_queries(facts, options, budget), predicted
+    asked = planned_queries(facts, options, budget)  # refuses what cannot be fitted
+    of_days = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
+    return asked, (*stand_in_errors(facts, options, budget, say), *of_days)
 
 
-def _request(config: Config, inputs: str) -> str:
+def request_of(config: Config, inputs: str) -> str:
+    """Hash of all that decides a release; `inputs` as of `plan_release`."""
     public = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST)
     content = {"config": public, "inputs": inputs, "version": __version__, "draws": DRAWS}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

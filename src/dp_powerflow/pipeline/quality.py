@@ -26,7 +26,6 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.policy import at_most, in_digits, parse_manifest
-from dp_powerflow.pipeline.manifest.versions import in_this_version
 from dp_powerflow.pipeline.opened import MALFORMED, UNREADABLE
 from dp_powerflow.quality import Guarantee, Promise, Quality, measure
 
@@ -49,7 +48,7 @@ def quality_of(
 def quality_of_release(
     corpus: Corpus, *, workers: int | None = None, progress: Progress | None = None
 ) -> Quality:
-    """The same of a release on disk or in a store, of this or an earlier version.
+    """The same of a release on disk or in a store.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def quality_of_release(
     with loading(path):
         content = path.read_bytes()
     try:
-        statement = parse_manifest(in_this_version(json_object(content)))
+        statement = parse_manifest(json_object(content))
     except (ValueError, RecursionError, json.JSONDecodeError):
         raise ReleaseError(f"{path} is not JSON; give the directory of a finished release") from None
     return quality_of(corpus, statement, workers=workers, progress=progress)
@@ -130,7 +129,7 @@ def look_at(content: bytes, directory: Location, corpus: CorpusReport, hashes: M
     """Make the page of files that are sound, given their `manifest.json`; asked for later, it is there."""
     with suppress(OSError, RecursionError, *MALFORMED):
         if corpus.ok:
-            quality_page(directory, corpus, hashes, parse_manifest(in_this_version(json_object(content))))
+            quality_page(directory, corpus, hashes, parse_manifest(json_object(content)))
 
 
 def _shown(

@@ -1,6 +1,7 @@
 """Everything that is asked before anything is spent, in one path that `plan` and `release` share.
 
-    state → feeder, sun, days, weather → controls → disk, permissions → power flow on public loads → meters
+    state → feeder, sun, days, weather → controls → disk, permissions → the feeder's own file
+          → power flow on public loads → meters
 
 What takes long comes last. Whatever `plan` would refuse, `release` refuses with the same sentence, before it
 touches the ledger.
@@ -11,14 +12,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.storage import location
+from dp_powerflow.corpus.storage import RemotePath, in_time, location
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import CorpusError, LoadDataError, PrivacyError
+from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory, MeterFacts, steps_per_day
 from dp_powerflow.pipeline.almanac import declared_days
@@ -27,20 +29,21 @@ from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     ReleaseInputs,
+    Solar,
     check_declared,
     declared_services,
     read_inputs,
     read_network,
 )
-from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
+from dp_powerflow.pipeline.opened import release_at
 from dp_powerflow.pipeline.parts import layout_of
-from dp_powerflow.pipeline.receipts import REQUEST_FILE
+from dp_powerflow.pipeline.receipts import committed, is_begun
+from dp_powerflow.powerflow.comparison import check_reading
 from dp_powerflow.privacy.state import PrivateState
 
 BYTES_PER_PHASOR = 5
 """Of a voltage in the files of a corpus; a power takes about as much."""
-REFUSED_METERS = "refused meter data"
 Say = Callable[[str], None]
 
 
@@ -83,8 +86,6 @@ def make_ready(
 ) -> Ready:
     """Read and check all that a release is made from; nothing is spent, and nothing is written.
 
-    But where meter data are refused, that somebody has seen why is kept in the private state: see `looks`.
-
     Parameters
     ----------
     history : PRIVATE. The meter data of the config, or their facts, if somebody has read them already.
@@ -105,44 +106,42 @@ def make_ready(
     structure = mode.check(network)
     size = check_room(mode, network, structure)
     feasibility = Feasibility()
-    if state.read_internal(config.release.id, REQUEST_FILE) is None:  # what is paid for is finished
+    if not is_begun(state, config.release.id):  # what is paid for is finished
+        say("comparing the feeder with its file")
+        check_reading(network.feeder, config.feeder.accept_difference, acting=mode.acting)
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
-    try:
-        inputs = read_inputs(config, state, network=network, history=history, say=say)
-    except LoadDataError:
-        record_look(config, state, REFUSED_METERS)  # the sentence says what was found in the readings
-        raise
+    inputs = read_inputs(config, state, network=network, history=history, say=say)
     if declared is None:
         structure = mode.check(inputs)  # now that it is known which loads the meter data are of
     return Ready(inputs, mode, structure, feasibility, size)
 
 
 def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder) -> int:
-    """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing is written there.
+    """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing stays there.
 
     Raises
     ------
-    CorpusError : the output exists, cannot be made there, or would not fit on the disk.
+    CorpusError : the output exists, cannot be made there, or would not fit on the disk; or the store does
+        not answer.
     """
     release = inputs.config.release
-    extras = mode.extras(structure, inputs.solar_on(structure))
-    layout = layout_of(
-        release.days,
-        steps_per_day(inputs.config.loads.step_minutes),
-        len(mode.released_nodes(structure)),
-        mode.drawn(structure),
-    )
+    steps = steps_per_day(inputs.config.loads.step_minutes)
+    writer = writer_of(mode, structure, inputs.solar_on(structure), steps)
+    layout, extras, target = writer.layout, writer.extras, writer.target
     per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
     per_day = layout.steps * layout.nodes * per_node
-    target = location(release.output)
-    if not isinstance(target, Path):  # a store has no size, and asks for keys
+    if isinstance(target, RemotePath):  # a store has no size
+        in_time(partial(_check_store, writer, inputs.state), target)
         return release.days * per_day
-    writer = CorpusWriter(target, layout, release.id, extras)
-    if writer.finished:
+    if is_made(writer, inputs.state):
         return release.days * per_day
     if os.path.lexists(target):
         raise CorpusError(f"{target} exists already; choose another directory or remove it first")
+    for stage in writer.stages():  # one, or it is refused once it is known which is one's own
+        if not is_begun(inputs.state, release.id):
+            writer.refuse_other_stages()
+        writer = replace(writer, stage=stage)
     place = _nearest(target.parent)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise CorpusError(
@@ -158,6 +157,31 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
             "days; nothing was spent"
         )
     return release.days * per_day
+
+
+def writer_of(mode: NetworkMode[Any], feeder: Feeder, solar: Solar, steps: int) -> CorpusWriter:
+    """Where the corpus of a release goes, and its shape.
+
+    Parameters
+    ----------
+    feeder : has the nodes, loads and controls of the network that is solved.
+    steps : of a day.
+    """
+    release = mode.config.release
+    layout = layout_of(release.days, steps, len(mode.released_nodes(feeder)), mode.drawn(feeder))
+    return CorpusWriter(location(release.output), layout, release.id, mode.extras(feeder, solar))
+
+
+def is_made(writer: CorpusWriter, state: PrivateState) -> bool:
+    """Whether this very release is finished: its manifest commits to the report that the state keeps."""
+    own = writer.release_id, committed(state, writer.release_id)
+    return writer.finished and release_at(writer.target) == own
+
+
+def _check_store(writer: CorpusWriter, state: PrivateState) -> None:
+    """Refuse a URL at which a release cannot be made, unless it is made already."""
+    if writer.remote is not None and not is_made(writer, state):
+        writer.remote.check(begun=is_begun(state, writer.release_id))
 
 
 def _nearest(folder: Path) -> Path:

@@ -20,10 +20,13 @@ from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.twin.figures import version_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import RECEIPT, PrivateState
 
 REQUEST_FILE = "request.sha256"
-_PREFIX, _SUFFIX = "paid-", ".json"
+REPORT_FILE = "report.json"
+COMMITMENT = "internal report"
+"""What the manifest commits to, as the commitment names it."""
+_PREFIX, _SUFFIX = RECEIPT, ".json"
 _NETWORK = "account of the network"
 _TWIN_DIGITS = 16
 _TWIN_FILE = re.compile(rf"twin-([0-9a-f]{{{_TWIN_DIGITS}}})\.json")
@@ -46,6 +49,17 @@ def open_ledger(state: PrivateState, *, only: str | None = None) -> Ledger:
     for release_id, names in state.internal_files(only):
         _check(state, release_id, names, charges)
     return ledger
+
+
+def is_begun(state: PrivateState, release_id: str) -> bool:
+    """Whether this private state has begun a release, and paid for its load model."""
+    return state.read_internal(release_id, REQUEST_FILE) is not None
+
+
+def committed(state: PrivateState, release_id: str) -> str | None:
+    """What the manifest of a release made with this private state commits to; None if it has no report."""
+    report = state.read_internal(release_id, REPORT_FILE)
+    return None if report is None else state.commit(release_id, COMMITMENT, report).sha256
 
 
 def keep_receipt(state: PrivateState, release_id: str, spend: Spend, network: str | None = None) -> None:

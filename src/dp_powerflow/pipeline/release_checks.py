@@ -24,7 +24,6 @@ from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     CROISSANT_FILE,
     DIGEST,
-    FORMAT,
     MANIFEST_FILE,
     MODEL_FILE,
     QUALITY_FILE,
@@ -37,7 +36,6 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
 )
 from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
-from dp_powerflow.pipeline.manifest.versions import MAKER_OF, VERSION_2, WITH_DAYS
 from dp_powerflow.pipeline.opened import PAGES, UNREADABLE, Opened
 from dp_powerflow.pipeline.quality import quality_page
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
@@ -47,40 +45,16 @@ SEED = "random source"
 """Name of the check that a demonstration fails."""
 
 
-def _figures(content: Any) -> Any:
-    """All but the sentences of a manifest, whose wording belongs to its version."""
-    if isinstance(content, dict):
-        return {name: _figures(value) for name, value in content.items()}
-    if isinstance(content, list) and not all(isinstance(item, str) for item in content):
-        return [_figures(item) for item in content]
-    return "" if isinstance(content, list) or (isinstance(content, str) and " " in content) else content
-
-
 def check_manifest(opened: Opened) -> Check:
     def problems() -> Iterator[str]:
-        if opened.stated.get("format") != FORMAT:
-            yield f"{MANIFEST_FILE} has another format than '{FORMAT}'; use the program that made it."
-        elif opened.problem:
+        if opened.problem:
             yield f"{opened.problem[:1].upper()}{opened.problem[1:]}."
-        elif opened.stated is not opened.raw and _is_newer(opened):
-            yield f"{MANIFEST_FILE} is of an earlier version, and its release was made by a later program."
-        elif opened.stated is opened.raw and opened.facts and opened.facts.policy.of_earlier_versions:
-            yield f"{MANIFEST_FILE} is of this version, which makes no release in the mode that it states."
         if canonical_json(opened.raw) != opened.content:
             yield f"{MANIFEST_FILE} is not in its canonical form, so it was changed after the release."
         if opened.raw.get(DIGEST) != digest_of(opened.raw):
             yield f"{MANIFEST_FILE} does not match its own SHA-256, so it was changed after the release."
 
     return check("manifest", problems(), f"{MANIFEST_FILE} is in canonical form and matches its own SHA-256.")
-
-
-def _is_newer(opened: Opened) -> bool:
-    """Whether a manifest of an earlier version, whose sentences nobody checks, is about a later release."""
-    software = opened.raw.get("software")
-    made_by = software.get("dp-powerflow") if isinstance(software, dict) else None
-    version = str(opened.raw.get("format"))
-    with_answers = opened.model is not None and opened.model.origin is not None
-    return made_by != MAKER_OF.get(version) or (version == VERSION_2 and with_answers)
 
 
 def check_files(opened: Opened) -> Check:
@@ -157,8 +131,7 @@ def check_extras(opened: Opened) -> Iterator[Check]:
 def check_days(opened: Opened) -> Iterator[Check]:
     """Dates and weather of the days, where there are any or there should be."""
     days, stated = opened.corpus.days, None if opened.manifest is None else opened.manifest.data.calendar
-    known = opened.raw.get("format") in WITH_DAYS
-    dated = known and opened.facts is not None and opened.facts.policy.dated
+    dated = opened.facts is not None and opened.facts.policy.dated
     if days is None and stated is None and not dated:
         return
     problems = []
@@ -235,12 +208,12 @@ def check_queries(opened: Opened) -> Iterator[Check]:
     epsilon = rho_to_epsilon(rho, loads.delta)
 
     def problems() -> Iterator[str]:
-        yield from query_problems(manifest, opened.stated["load_queries"])
+        yield from query_problems(manifest, opened.raw["load_queries"])
         if opened.model is None:
             yield f"{MODEL_FILE} is not a load model, or does not follow from the answers in it."
         elif opened.model.costs != costs:
             yield f"{MODEL_FILE} carries other costs than the manifest."
-        elif opened.model.origin is None and opened.raw.get("format") in WITH_DAYS:
+        elif opened.model.origin is None:
             yield f"{MODEL_FILE} holds no noisy answers, so its costs cannot be recomputed."
 
     good = (
@@ -261,13 +234,10 @@ def check_statement(opened: Opened) -> Iterator[Check]:
     """The manifest against the one that files and declared constants determine, entry by entry."""
     facts = opened.readable()[1]
     expected = assemble(facts).model_dump()
-    stated = {key: value for key, value in opened.stated.items() if key not in (DIGEST, "files")}
-    if opened.stated is not opened.raw:
-        stated, expected = _figures(stated), _figures(expected)
+    stated = {key: value for key, value in opened.raw.items() if key not in (DIGEST, "files")}
     problems = [f"The manifest's {where} is wrong." for where in differences(stated, expected)]
-    what = "entry" if opened.stated is opened.raw else "figure"
     good = (
-        f"Every {what} of the manifest follows from the files and the declared constants, and what was spent "
+        "Every entry of the manifest follows from the files and the declared constants, and what was spent "
         "on this and earlier releases adds up within the caps."
     )
     yield check("statement", problems + contradictions(facts), good)

@@ -30,12 +30,11 @@ from dp_powerflow.pipeline.charging import Charged, charge_loads, charge_network
 from dp_powerflow.pipeline.conversation import Ask, Conversation, Examined, Made, Maker, Paid, Solved
 from dp_powerflow.pipeline.fitting import MeterDays, budget_of, fit_options_of
 from dp_powerflow.pipeline.inputs import class_names
-from dp_powerflow.pipeline.looks import changed_settings
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import NetworkMode, Progress
 from dp_powerflow.pipeline.plan import Plan, kept_model
 from dp_powerflow.pipeline.ready import Ready, Say, make_ready, open_state
-from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_derived_model
+from dp_powerflow.pipeline.receipts import is_begun, keep_derived_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -84,11 +83,11 @@ def run_release(
     engine = engine or engine_of(workers, None)
     engine.check()  # a cluster that does not answer is found out before anything is spent
     state = open_state(config)
-    begun = state.read_internal(config.release.id, REQUEST_FILE) is not None
+    begun = is_begun(state, config.release.id)
     with true_words(begun=begun), only_process(state.internal_directory(config.release.id)):
         ready = make_ready(config, state, history=history, say=say)
         owner = _Owner(ready, say)
-        maker = Maker(ready, changed_settings(config, state), engine, say, progress)
+        maker = Maker(ready, engine, say, progress)
         made = answered(maker.steps(), owner.answer)
         assert owner.model is not None
         return ReleaseResult(
@@ -187,8 +186,6 @@ def fitted_model(
     if kept is not None:
         keep_derived_model(state, config.release.id, config.model.reuse, kept)
         return kept
-    if config.model.reuse is not None:
-        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
         meters = MeterDays(history.days, almanac)

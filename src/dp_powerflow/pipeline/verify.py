@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.pipeline import release_checks as checks_of
-from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, UNDECLARED
+from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, UNDECLARED
 from dp_powerflow.pipeline.manifest.policy import Check
 from dp_powerflow.pipeline.opened import (
     MALFORMED,
@@ -35,20 +35,6 @@ from dp_powerflow.pipeline.release_checks import SEED
 
 Verdict = Literal["release", "demonstration", "not intact"]
 
-ONLY_FIGURES = (
-    "This is a manifest of an earlier version. Files, voltages and every figure that follows from others "
-    "were checked; its sentences and declared constants, certificate.html, croissant.json and "
-    "registry.yaml only against their SHA-256. To check these too, verify with the version of dp-powerflow "
-    "that made the release."
-)
-UNCHECKED = (
-    "The manifest is of an earlier version: its sentences and certificate.html were NOT checked and may say "
-    "anything."
-)
-NO_ANSWERS = (
-    f"{MODEL_FILE} is of version 1 and holds no noisy answers: that its parameters follow from the queries "
-    "is what the data owner says."
-)
 PUBLISHED = "Publisher, license, citation, date and URL, where stated, are what the data owner says."
 
 
@@ -133,13 +119,13 @@ def check_release(opened: Opened) -> VerifyReport:
         *checks_of.check_days(opened),
         *checks_of.check_connections(opened),
     ]
-    current = opened.stated is opened.raw
     looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
         "load privacy": checks_of.check_queries,
         "network privacy": checks_of.check_network,
         "statement": checks_of.check_statement,
+        "pages": checks_of.check_pages,
     }
-    for name, look in (looks | ({"pages": checks_of.check_pages} if current else {})).items():
+    for name, look in looks.items():
         try:
             checks += look(opened)
         except MALFORMED:
@@ -148,14 +134,12 @@ def check_release(opened: Opened) -> VerifyReport:
     facts = opened.facts
     words = None if facts is None else facts.policy.words(facts)
     attested = () if words is None else words.attested
-    if opened.model is not None and opened.model.origin is None:
-        attested = (*attested, NO_ANSWERS)
     if opened.manifest is not None and opened.manifest.publication != UNDECLARED:
         attested = (*attested, PUBLISHED)
     return VerifyReport(
         None if facts is None else facts.release_id,
         sha256_of(opened.content),
         tuple(checks),
-        attested if current else (*attested, ONLY_FIGURES),
-        (*(() if words is None else words.warnings), *(() if current else (UNCHECKED,))),
+        attested,
+        () if words is None else tuple(words.warnings),
     )

@@ -30,7 +30,7 @@ from dp_powerflow.powerflow._kernels.solve import (
     solve_range,
 )
 from dp_powerflow.powerflow.elimination import BlockPlan, factor_blocks, solve_blocks
-from dp_powerflow.powerflow.factor import Factors, Rows, factorise
+from dp_powerflow.powerflow.factor import Factors, Rows, factorise, measured_rows
 from dp_powerflow.powerflow.voltvar import VoltVar, curve_arrays
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -51,7 +51,8 @@ class BatchSolver:
 
     Parameters
     ----------
-    tolerance : largest power mismatch [p.u.] of a converged snapshot, beyond the rounding floor of its rows.
+    tolerance : largest power mismatch [p.u.] of a converged snapshot; where rounding hides more, 0.1 W at
+        most.
     max_iterations : linear solves of the fixed point per snapshot before Newton's method is asked.
     threads : None for one per core.
     voltvar : curves that turn the generation of some nodes, None for constant generation.
@@ -401,16 +402,15 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
         base=base,
         slopes=slopes,
     )
-    return Plans(
-        factors,
-        plan,
-        _check(factors.core, factors.core_floor, tolerance),
-        _check(factors.full, factors.full_floor, tolerance),
-    )
-
-
-def _check(rows: Rows, floor: FloatArray, tolerance: float) -> Check:
-    return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / (tolerance + floor) ** 2)
+    names = [feeder.nodes[k] for k in feeder.energised[np.argsort(factors.position)]]
+    checks = []
+    for rows in (factors.core, factors.full):
+        size = len(rows.ptr) - 1
+        found, floor = measured_rows(feeder, rows, factors.w[:size], load_at[:size] >= 0, names)
+        checks.append(
+            Check(found.ptr, found.col, found.re, found.im, 1.0 / np.maximum(tolerance, floor) ** 2)
+        )
+    return Plans(factors, plan, checks[0], checks[1])
 
 
 def _nominal_deviation(

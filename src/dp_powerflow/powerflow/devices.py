@@ -97,7 +97,7 @@ def _rated(feeder: Feeder, branches: tuple[Branch, ...], kv: float | None) -> fl
 
 
 def _nominal_across(feeder: Feeder, pair: Branch) -> complex:
-    a, b = (np.exp(1j * np.deg2rad(feeder.nominal_angle_deg[k])) for k in pair)
+    a, b = (np.exp(1j * np.deg2rad(feeder.nominal_angle_deg[k])) * (k not in feeder.neutral) for k in pair)
     return complex(a - b)
 
 

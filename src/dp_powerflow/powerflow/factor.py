@@ -43,6 +43,11 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 EPS = float(np.finfo(np.float64).eps)
 FLOOR_FACTOR = 2.0
 """Rounding floor of a row of Y in units of eps·(|Y|·|w|)_k·|w_k|."""
+_HIDDEN_MVA = 1e-8
+"""0.01 W: where rounding may leave more, a node without device counts as one with its neighbour."""
+_TOGETHER, _LOST = 10.0, 1e4
+"""How many times as much is refused between devices, and in any case: the entries of Y have lost the other
+elements there."""
 _DEGREES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 _PIVOT_RATIO = 1e-3
 _LARGEST_BACKWARD_ERROR = 1e4 * EPS
@@ -320,6 +325,49 @@ def absolute(matrix: sp.csr_array) -> sp.csr_array:
 def rounding_floor(matrix: sp.csr_array, w: ComplexArray) -> FloatArray:
     size_of_w = modulus(w)
     return np.asarray(FLOOR_FACTOR * EPS * (absolute(matrix) @ size_of_w) * size_of_w, dtype=np.float64)
+
+
+def measured_rows(
+    feeder: Feeder, rows: Rows, w: ComplexArray, held: BoolArray, names: list[str]
+) -> tuple[Rows, FloatArray]:
+    """Rows against which the mismatch is measured, and how much of it rounding may leave at each [p.u.].
+
+    Nodes without device count as one with their neighbours where the admittance between them is so large that
+    rounding hides what flows. Two nodes with devices are refused there: no voltages of double precision could
+    tell how each is fed. So is any admittance beside which Y has lost the other elements of its nodes. Nodes
+    that a stiff source holds keep their floor.
+
+    Parameters
+    ----------
+    held : (row,) whether a device or a regulator is connected there.
+    names : (row,) nodes.
+    """
+    count, most = len(w), _HIDDEN_MVA / min(feeder.base_mva, 1.0)
+    matrix = sp.csr_array((_joined(rows), rows.col, rows.ptr), shape=(count, count))
+    floor = rounding_floor(matrix, w)
+    if floor.max(initial=0.0) <= most:
+        return rows, floor
+    entries, every = sp.coo_array(matrix), np.arange(count)
+    strong = FLOOR_FACTOR * EPS * modulus(entries.data) * modulus(w).max() ** 2 > 0.1 * most
+    ends = (entries.coords[0][strong], entries.coords[1][strong])
+    _, part = connected_components(sp.coo_array((np.ones(len(ends[0])), ends), shape=matrix.shape))
+    leader = np.full(count, 2 * count)
+    np.minimum.at(leader, part, np.where(held, every, every + count))
+    onto = np.where(held, every, leader[part] % count)
+    merge = sp.csr_array((np.ones(count, dtype=np.longdouble), (onto, every)), shape=matrix.shape)
+    merged = sp.csr_array((merge @ matrix.astype(np.clongdouble)).astype(np.complex128))
+    left = rounding_floor(merged, w)
+    # A node that the source holds has its voltage; what rounding hides there is power of the source.
+    sourced = np.isin(part, part[FLOOR_FACTOR * EPS * modulus(merged @ w) * modulus(w) > 0.1 * most])
+    worse = np.where(sourced, 0.0, np.maximum(floor / _LOST, left / _TOGETHER))
+    if worse.max() > most:
+        near = np.flatnonzero(part == part[worse.argmax()])
+        raise PowerFlowError(
+            f"nodes {', '.join(repr(names[k]) for k in near[:4])} are joined by so small an impedance that "
+            "rounding hides what flows between them; make them one node, or give the element between them a "
+            "micro-ohm or more"
+        )
+    return Rows.of(merged), left
 
 
 def _backward_error(factors: Factors) -> float:

@@ -104,7 +104,8 @@ class OperatedSolver:
     feeder : with its `operation`; without one, nothing moves and loads still answer to the voltage.
     controls : whether taps and capacitors move, and what they start from.
     steps : snapshots of one day; with "day" a batch is a whole number of days.
-    tolerance : largest power mismatch [p.u.] of a converged snapshot, beyond the rounding floor of its rows.
+    tolerance : largest power mismatch [p.u.] of a converged snapshot; where rounding hides more, 0.1 W at
+        most.
     threads : None for one per core.
     volt_var : curve of every PV system, instead of those of the file.
     file_curves : whether PV systems follow the curves of the file where `volt_var` names none.
@@ -215,6 +216,12 @@ class OperatedSolver:
             held = np.ascontiguousarray(states[first : first + 1])
             self._run(load[rows], injected, nodes, v[rows], held, 1)
         return v
+
+    def solve_from(
+        self, states: IntArray, load: ComplexArray, generation: ComplexArray | None = None
+    ) -> ComplexArray:
+        """Voltages at all nodes with controls that start from the given states; parameters as of `solve`."""
+        return self._run(load, generation, "all", None, np.ascontiguousarray(states[None, :]), 1).v
 
     @property
     def volt_var(self) -> VoltVarCurve | None:

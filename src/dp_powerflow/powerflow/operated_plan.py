@@ -25,9 +25,14 @@ from dp_powerflow.powerflow._kernels.control import (
     Controls,
 )
 from dp_powerflow.powerflow._kernels.devices import (
+    ABRUPT,
     ADDED,
+    GENERAL,
+    IMPEDANCE,
     KIND,
+    LOW2,
     OF,
+    POWERS,
     ROW_A,
     ROW_B,
     S_0,
@@ -50,10 +55,10 @@ from dp_powerflow.powerflow.devices import (
     devices_of,
     nominal_powers,
 )
-from dp_powerflow.powerflow.factor import Rows
+from dp_powerflow.powerflow.factor import Rows, measured_rows
 from dp_powerflow.powerflow.terminals import TerminalFactors, factorise_terminals
 from dp_powerflow.powerflow.voltvar import VoltVarCurve
-from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 TYPICAL_LOAD = 0.6
 """Share of the nominal load at which the loads are linearised."""
@@ -137,7 +142,9 @@ def _prepared(
     branches = plain._replace(constant=np.concatenate([plain.constant[:, :S_0], slopes], axis=1))
     extra = slow.sign[:, None] * slopes[slow.branch]
     values = factors.factorised(slow.slots, np.ascontiguousarray(extra))
-    plan = _with_factors(plan, factors, values)._replace(start=start)
+    plan = _with_factors(plan, factors, values)._replace(
+        start=start, jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, LOW2] > 0.0).any())
+    )
     controls = controls._replace(schur=factors.schur(values))
     return OperatedArrays(
         plan,
@@ -148,8 +155,8 @@ def _prepared(
         fixed,
         len(layout.rows),
         factors.position,
-        _check(factors, factors.core, factors.core_floor, tolerance),
-        _check(factors, factors.full, factors.full_floor, tolerance),
+        _check(feeder, factors, factors.core, layout, tolerance),
+        _check(feeder, factors, factors.full, layout, tolerance),
         _slack(controls, nominal, start),
     )
 
@@ -167,11 +174,15 @@ def _measured(feeder: Feeder) -> IntArray:
     return np.array(sorted(found - {GROUND} - set(feeder.slack.tolist())), dtype=np.int64)
 
 
-def _check(factors: TerminalFactors, rows: Rows, floor: FloatArray, tolerance: float) -> Check:
-    n, r = factors.interior, factors.phases
-    floor = floor.copy()
+def _check(feeder: Feeder, factors: TerminalFactors, rows: Rows, layout: Layout, tolerance: float) -> Check:
+    n, r, size = factors.interior, factors.phases, len(rows.ptr) - 1
+    held = np.zeros(size, dtype=np.bool_)
+    held[layout.rows], held[n : n + 2 * r] = True, True
+    at = np.argsort(factors.position)[np.sum(factors.position < 0) :]
+    names = [feeder.as_operated.nodes[k] for k in at]
+    rows, floor = measured_rows(feeder, rows, factors.w[:size], held, names)
     floor[n + r : n + 2 * r] += floor[n : n + r]
-    return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / (tolerance + floor) ** 2)
+    return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / np.maximum(tolerance, floor) ** 2)
 
 
 def _plan(feeder: Feeder, factors: TerminalFactors, layout: Layout) -> OperatedPlan:
@@ -197,6 +208,8 @@ def _plan(feeder: Feeder, factors: TerminalFactors, layout: Layout) -> OperatedP
         start=np.zeros(factors.n_core, dtype=np.complex128),
         weight=nominal / size,
         strict=np.array([1.0 if load.kw >= 0.0 else 0.0 for load in feeder.loads]),
+        jumps=False,
+        sags=False,
     )
 
 
@@ -276,10 +289,19 @@ def _slopes(plan: OperatedPlan, branches: Branches, nominal: ComplexArray, start
     if not start.any():
         return slopes
     v = plan.w_re[: len(start)] + 1j * plan.w_im[: len(start)] + TYPICAL_LOAD * start
-    for k, (a, b, device) in enumerate(branches.table[:, [A, B, OF]].tolist()):
+    jumping, table = _jumping(branches), branches.table.copy()
+    table[jumping, KIND] = IMPEDANCE
+    level, branches = np.where(jumping, 1.0, TYPICAL_LOAD), branches._replace(table=table)
+    for k, (a, b, device) in enumerate(table[:, [A, B, OF]].tolist()):
         across = v[a] - (v[b] if b >= 0 else 0.0)
-        branch_slope(branches, k, complex(TYPICAL_LOAD * nominal[device]), complex(across), 1.0, slopes)
+        branch_slope(branches, k, complex(level[k] * nominal[device]), complex(across), 1.0, slopes)
     return slopes
+
+
+def _jumping(branches: Branches) -> BoolArray:
+    """Branches whose current jumps at a limit of voltage."""
+    kind, marks = branches.table[:, KIND], branches.constant[:, POWERS]
+    return np.asarray((kind == GENERAL) & (marks >= ABRUPT))
 
 
 def _curve_slopes(plan: OperatedPlan, branches: Branches, devices: tuple[Device, ...]) -> FloatArray:

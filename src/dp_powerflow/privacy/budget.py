@@ -52,6 +52,8 @@ from dp_powerflow.errors import PrivacyError
 ADJACENCY = "replace-one, public number of load points"
 _SLACK = 1e-9  # relative; far above the error of the roots, far below what a guarantee is read to
 _LOSS_STEPS = 2**15  # of the composed epsilon: the grid of a mixed privacy-loss distribution
+LEAST_EPSILON, MOST_EPSILON, LEAST_DELTA = 1e-3, 1e6, 1e-30
+"""Of a budget: where conversions to ρ and back are accurate; also all that makes sense."""
 _MIN_MU, _MAX_MU = 1e-5, 1e3  # where the formula is accurate to `_SLACK`; also all that makes sense
 
 
@@ -116,14 +118,12 @@ class Budget:
     unit: PrivacyUnit = PrivacyUnit.LOAD_POINT
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+        if not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
             raise PrivacyError(
-                "epsilon of the privacy budget must be positive and finite; 1 is a common choice"
+                f"epsilon must lie between {LEAST_EPSILON:g} and {MOST_EPSILON:g}; 1 is a common choice"
             )
-        if not 0 < self.delta < 1:
-            raise PrivacyError(
-                "delta of the privacy budget must lie between 0 and 1; 1e-5 is a common choice"
-            )
+        if not LEAST_DELTA <= self.delta < 1:
+            raise PrivacyError(f"delta must be at least {LEAST_DELTA:g} and below 1; 1e-5 is a common choice")
         object.__setattr__(self, "unit", PrivacyUnit(self.unit))
 
 

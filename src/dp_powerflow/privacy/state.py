@@ -33,7 +33,7 @@ from dp_powerflow._files import (
     remove_temporaries,
     write_private,
 )
-from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
+from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE, refuse_unusable
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.random import SECRET_BYTES, StreamKey
 
@@ -43,6 +43,8 @@ ANCHOR_FILE = "ledger.anchor"
 INTERNAL_DIRECTORY = "internal"
 EXPERIMENTS_DIRECTORY = "experiments"
 PARSED_DIRECTORY = "parsed"
+RECEIPT = "paid-"
+"""How the name of an internal file begins that says what was paid; see `pipeline.receipts`."""
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
 _SYSTEM, _SEED = "operating system", "insecure seed"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -110,6 +112,7 @@ class PrivateState:
             directory made with a seed opens only with the same seed.
         """
         root = Path(path).absolute()
+        refuse_unusable(root, PrivacyError)
         ensure_private_directory(root, create=create)
         if create and _read_key(root) is None:
             _create_key(root, insecure_seed)
@@ -132,6 +135,7 @@ class PrivateState:
     def inspect(cls, path: Path | str) -> PrivateState:
         """Open an existing state directory of either kind to look at it: the ledger, an audit."""
         root = Path(path).absolute()
+        refuse_unusable(root, PrivacyError)
         ensure_private_directory(root, create=False)
         return cls(root, _existing_key(root))
 

@@ -22,7 +22,6 @@ from dp_powerflow.evidence.lines.evidence import LineRow
 from dp_powerflow.evidence.scope import SCOPE
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
-from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
@@ -74,7 +73,6 @@ def certify_config(
     if of_lines is not None:
         content["line_evidence"] = plain(of_lines)
     text = json.dumps(content, indent=1, sort_keys=True)
-    record_look(config, state, "certify")  # first: what a killed run has written can be seen too
     state.write_internal(config.release.id, "network-evidence.json", text.encode())
     state.write_internal(
         config.release.id, "network-evidence.md", "\n".join([f"**{INTERNAL}**", "", *lines, ""]).encode()

@@ -17,7 +17,7 @@ from dp_powerflow.grid.operation import Response
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import twin_problems
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.report.comparison import compare
+from dp_powerflow.powerflow.comparison import Comparison, compare
 from dp_powerflow.units import ComplexArray
 
 INTERNAL = "INTERNAL: computed from the private network; not for publication"
@@ -44,7 +44,8 @@ class Inspection:
     compared : what was compared, or why nothing was.
     modelled : what of the file the feeder as operated has, in words.
     left_out : what of the file is modelled in no mode.
-    refused : settings for which the feeder can be solved with frozen controls only.
+    refused : settings for which the feeder can be solved with frozen controls only, and a difference from
+        its OpenDSS file that nothing explains.
     no_twin : why no twin of it can be made, all reasons at once; none if one can.
     notes : on the frozen frame, the fixed network of mode true-network and of controls = "frozen", where they
         say so; else on both.
@@ -157,10 +158,17 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
         compared=found.against,
         modelled=tuple(_modelled(feeder)),
         left_out=tuple(_left_out(feeder)),
-        refused=feeder.as_operated.refused,
+        refused=(*feeder.as_operated.refused, *_different(feeder, found)),
         no_twin=_no_twin(feeder),
         notes=(*notes, *reason),
     )
+
+
+def _different(feeder: Feeder, found: Comparison) -> Iterable[str]:
+    """Why a release would refuse the feeder as it was read."""
+    reason = found.refused() if isinstance(feeder.origin, DssOrigin) else None
+    if reason is not None:
+        yield reason
 
 
 def _no_twin(feeder: Feeder) -> tuple[str, ...]:

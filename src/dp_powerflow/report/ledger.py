@@ -90,7 +90,7 @@ def _change_line(change: Change) -> str:
 
 def _touched(cost: Cost) -> str:
     """Whom a cost is of, where that is not everybody."""
-    if not isinstance(cost, PureCost | GdpCost) or cost.scope.all_elements:
+    if not isinstance(cost, PureCost | GdpCost):
         return ""
-    parts = {"replaced": cost.scope.replaced, "added": cost.scope.added}
-    return "; " + "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
+    parts = {"replaced": cost.scope.replaced, "added": cost.scope.added, "with one past": cost.scope.joined}
+    return "".join(f"; {what} {', '.join(names)}" for what, names in parts.items() if names)

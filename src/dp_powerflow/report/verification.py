@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from dp_powerflow.fleet.checked import FleetReport
 from dp_powerflow.fleet.names import partition
-from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
+from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, Check
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.report import Rendered
@@ -27,7 +27,8 @@ def render_verification(report: VerifyReport) -> Rendered:
     feeders = _feeder_lines(report) if isinstance(report, FleetReport) else ()
     attested = (f"attested, not checked  {statement}" for statement in _once(report.attested))
     warnings = (f"WARNING  {warning}" for warning in _once(report.warnings))
-    weak = f"; {NO_PROTECTION}" if any(text.startswith(NO_PROTECTION) for text in report.warnings) else ""
+    marks = (NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS)
+    weak = "".join(f"; {mark}" for mark in marks if any(text.startswith(mark) for text in report.warnings))
     found = f"{report.verdict}: intact" if report.verdict == "demonstration" else report.verdict
     lines = [*warnings, *checks, *feeders, *attested, f"verdict: {found}{weak}"]
     return Rendered(lines, json.dumps(report.to_json()))

@@ -47,6 +47,9 @@ _LARGEST_CODE_EPSILON = 20.0
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-4, 2.0
 _LARGEST_MU = 1e3
 LINE = "line"
+DELTA_LIMIT = 0.01
+"""δ of a twin that is released is below this: one over a hundred elements. How many there are is no entry of
+a manifest, so the limit is a fixed one."""
 CODE = "code"
 KINDS: Mapping[Quantity, str] = {
     Quantity.LENGTH: LINE,

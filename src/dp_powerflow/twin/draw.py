@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -145,6 +146,87 @@ class Element:
         code = None if self.coded is None else [self.coded.code, *self.coded.candidates]
         text = json.dumps([self.name, content, code])
         return key.bind("purpose", "figures of an element").keyed_hash([text.encode()])
+
+
+@dataclass(frozen=True)
+class Changes:
+    """PRIVATE. What a version of a network has that was never drawn.
+
+    An element with a new name that shares a bus with one that was replaced or is gone has a past: a line
+    that a new tap splits is two lines, and figures of the one line are in both. So changed and gone elements
+    of one kind that share buses form a group. Where a group has an element that is really new, every changed
+    element of it may hold figures of the same old element. What was joined so stays together: the parts of a
+    line may all be measured again, at once or one after the other.
+
+    Attributes
+    ----------
+    changed, new, gone : names with figures that were never drawn; those never drawn under any figures; those
+        drawn before and not here any more.
+    joined : elements of groups in which something new has a past, or which were joined before.
+    times : most changed elements of such a group: how often figures of one old element can enter at once.
+    """
+
+    changed: frozenset[str]
+    new: frozenset[str]
+    gone: frozenset[str]
+    joined: frozenset[str]
+    times: int
+
+    @classmethod
+    def between(
+        cls, drawn: Mapping[str, list[str]], now: Mapping[str, str], joined: Set[str] = frozenset()
+    ) -> Changes:
+        """From keyed hashes of figures and buses, of all earlier versions and of this one.
+
+        Parameters
+        ----------
+        drawn, now : element → hash of its figures, then those of its buses, with blanks between; of a kind
+            whose buses are not known any two elements may share one.
+        joined : elements that earlier versions or twins have joined; those that share buses are one group.
+        """
+        before = {name: _places(name, texts) for name, texts in drawn.items()}
+        here = {name: _places(name, [text]) for name, text in now.items()}
+        seen = {(name, text.split()[0]) for name, texts in drawn.items() for text in texts}
+        changed = {name for name, text in now.items() if (name, text.split()[0]) not in seen}
+        new, gone = changed - before.keys(), before.keys() - now.keys()
+        # The only new element between the buses of one that is gone is that element under another name.
+        ends = Counter(here[name] for name in new)
+        renamed = {n for n in new if ends[here[n]] == 1 and here[n] in {before[name] for name in gone}}
+        known, present = (frozenset[str]().union(*buses.values()) for buses in (before, here))
+        buses = {
+            n: before.get(n, frozenset()) | here.get(n, frozenset()) for n in before.keys() | here.keys()
+        }
+        places: dict[str, frozenset[str]] = {}
+        for name in {*changed, *gone, *(n for n in here if here[n] - before.get(n, here[n]))}:
+            places[name] = buses[name]
+            if (name in gone and not buses[name] & present) or (name in new and not buses[name] & known):
+                places[name] |= _places(name, [])  # its buses may have other names, so it may be anywhere
+        for number, parts in enumerate(_linked({n: buses[n] for n in joined if n in buses})):
+            places |= {name: places.get(name, frozenset()) | {f"parts {number}"} for name in parts}
+        members = changed | gone | joined  # others, whose buses have other names now, join those
+        groups = [group & members for group in _linked(places)]
+        past = [g for g in groups if g & changed and (g & joined or (g & new and g - new))]
+        counted = [g for g in past if g & joined or g & new - renamed]
+        times = max((len(group & changed) for group in counted), default=1)
+        together = frozenset[str]().union(*past)
+        return cls(frozenset(changed), frozenset(new), frozenset(gone), together, times)
+
+
+def _linked(places: Mapping[str, frozenset[str]]) -> list[set[str]]:
+    """Names in groups: two that share a place are in one."""
+    groups: list[tuple[frozenset[str], set[str]]] = []
+    for name, own in places.items():
+        met = [group for group in groups if group[0] & own]
+        groups = [group for group in groups if not group[0] & own]
+        groups.append((own.union(*(g[0] for g in met)), {name}.union(*(g[1] for g in met))))
+    return [names for _, names in groups]
+
+
+def _places(name: str, texts: list[str]) -> frozenset[str]:
+    """Kind of an element with each of its buses; one place for all of a kind where none is known."""
+    kind = name.split()[0]
+    buses = {bus for text in texts for bus in text.split()[1:]}
+    return frozenset(f"{kind} {bus}" for bus in buses or {""})
 
 
 def parameters_of(source: Rebuilder, design: TwinDesign, protect: Protect = "all") -> NetworkParameters:

@@ -208,25 +208,6 @@ def test_the_weather_that_loads_follow_is_recovered() -> None:
     assert np.log(ratio) == pytest.approx(0.8, rel=0.25)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [0.3, 2.0])
-def test_the_predicted_error_of_the_level_is_the_measured_one(epsilon: float) -> None:
-    """Over keys; the prediction is for levels that spread as those of homes do, by 0.6."""
-    rng = np.random.default_rng(6)
-    load = customers(2000, 14, 8) * np.exp(0.33 * rng.standard_normal((2000, 1, 1)))  # 0.5 and 0.33: 0.6
-    history, options = history_of(load), FitOptions(BOUNDS, History())
-    own = float(np.log(load.mean(axis=(1, 2))).mean())
-    facts = history_facts(history, options, PrivacyUnit.LOAD_POINT)
-    predicted = predicted_errors(facts, options, Budget(epsilon, 1e-5))[0]
-    assert predicted.what == "level of the loads"
-    off = [
-        fitted(history, epsilon, StreamKey.from_insecure_seed(seed)).histories[0].law.trait_mean[0] - own
-        for seed in range(16)
-    ]
-    measured = float(np.sqrt(np.mean(np.square(off))))
-    assert predicted.error / 2 < measured < predicted.error * 2
-
-
 def test_a_budget_too_small_is_said_before_and_after() -> None:
     history = varied(n=30)
     options = FitOptions(BOUNDS, History())

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_digest, fleet_manifest, read_entries
+from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.grid.opendss.engine import DssOrigin
-from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import canonical_json
 from dp_powerflow.pipeline.receipts import keep_receipt
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -86,7 +87,10 @@ class World:
             )
             inputs, _ = made_up.make_inputs(self.folder(f"fleet/{number}"), chosen, model, seed=SEED)
             made_up.write_release(place / f"feeder={name}", inputs)
-        manifest = fleet_manifest(FLEET, "one", read_entries(place), None)
+        entries = read_entries(place)
+        page = fleet_page(FLEET, entries, read_summaries(place, entries)).to_html()
+        (place / "fleet.html").write_bytes(page)
+        manifest = fleet_manifest(FLEET, "one", entries, sha256(page).hexdigest())
         manifest |= {FLEET_DIGEST: fleet_digest(manifest)}
         (place / "fleet.json").write_bytes(canonical_json(manifest))
         return place
@@ -101,7 +105,6 @@ class World:
             if spend.release_id == "r-1":
                 keep_receipt(state, "r-1", spend)
         state.write_internal("r-1", "model.json", made.inputs.model.to_json().encode())
-        record_look(made.inputs.config, state, "plan")
         register = {
             "alder": {"name": "feeder-0001", "charged under": ["r-1"]},
             "b/irch": {"name": "f2", "charged under": []},

@@ -107,10 +107,6 @@ class GridfmWriter:
         """Write what goes with all scenarios, once all blocks are there: their number, the mode, the rows."""
         return write_index(self.directory, n_scenarios, self.bus_of_row)
 
-    def has_block(self, first_scenario: int, count: int) -> bool:
-        """Whether a block is there: a file has its name only once it is whole."""
-        return all((self.directory / name).exists() for name in self.block_names(first_scenario, count))
-
     @staticmethod
     def block_names(first_scenario: int, count: int) -> tuple[str, ...]:
         """Relative names of the files of a block."""

@@ -88,8 +88,9 @@ def _mean_day(study: Study, workers: int | None, progress: Progress | None) -> F
     mean_kw = summed.T * (study.feeder.base_mva * KW_PER_MW / study.days)
     found_kw = np.zeros((len(study.feeder.nodes), steps))
     if solver.columns == "elements":
+        grounded = {GROUND, *study.feeder.neutral.tolist()}
         for load, kw in zip(study.feeder.loads, mean_kw, strict=True):
-            nodes = [node for branch in load.branches for node in branch if node != GROUND]
+            nodes = [node for branch in load.branches for node in branch if node not in grounded]
             for node in nodes:
                 found_kw[node] += kw / len(nodes)
     else:

@@ -18,9 +18,9 @@ import numpy as np
 from dp_powerflow.fidelity.attacks.chances import Allowed, Guesses
 from dp_powerflow.fidelity.attacks.design import Design
 from dp_powerflow.fidelity.classifier import area_under_curve
-from dp_powerflow.fidelity.drawing import draw_customers
 from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.likeness import distances, traits_of
+from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray
 

@@ -42,8 +42,9 @@ from dp_powerflow.grid.opendss.frame import (
     rounded,
     tap_on_step,
 )
-from dp_powerflow.grid.opendss.generation import power_factor
+from dp_powerflow.grid.opendss.generation import generator_multiplier, power_factor
 from dp_powerflow.grid.opendss.operated import generator_frame, load_frame, pv_behaviour
+from dp_powerflow.grid.opendss.responses import load_multiplier
 from dp_powerflow.units import FloatArray
 
 METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01, 8: 0.001}
@@ -75,7 +76,6 @@ class ElementReader:
         self.own_codes = self._codes_of_one_line()
         self.catalogue = {name: code for name, code in self._codes() if name not in self.own_codes}
         self._regulated = self._regulated_windings()
-        self._load_multiplier = float(self.circuit.Solution.LoadMult)
         self.readers: dict[str, Callable[[str], LineFrame | ElementFrame]] = {
             "vsource": self._source,
             "line": self._line,
@@ -396,7 +396,8 @@ class ElementReader:
             self.compensating.append(f"reactor.{name}")
 
     def _load(self, name: str) -> ElementFrame:
-        return load_frame(Properties(self.engine, "load", name), name, self._buses(), self._load_multiplier)
+        own = Properties(self.engine, "load", name)
+        return load_frame(own, name, self._buses(), load_multiplier(self.engine, own))
 
     def _pv(self, name: str) -> ElementFrame:
         properties = (
@@ -409,4 +410,5 @@ class ElementReader:
         return self._with_level(ElementFrame("pvsystem", name, properties), figures)
 
     def _generator(self, name: str) -> ElementFrame:
-        return generator_frame(Properties(self.engine, "generator", name), name, self._buses())
+        own = Properties(self.engine, "generator", name)
+        return generator_frame(own, name, self._buses(), generator_multiplier(self.engine, own))

@@ -19,13 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dss import DSS, DSSException
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Tap
 from dp_powerflow.grid.opendss.script import PROTECTION, read_script
 from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import ComplexArray
+
+# Else, in a folder whose name the locale lacks, OpenDSS makes another one and moves there.
+_locale = os.environ.get("LC_ALL", "")
+os.environ["LC_ALL"] = "C.UTF-8"
+from dss import DSS  # noqa: E402
+from dss import DSSException as DSSException  # noqa: E402
+
+os.environ["LC_ALL"] = _locale
 
 Engine = Any
 """`dss.IDSS`; the package ships no usable types."""
@@ -52,7 +59,9 @@ _PLAIN_VERBS = frozenset(
         *("calcvoltagebases", "setkvbase", "setbusxy", "makebuslist", "buscoords"),
     }
 )
-_PLAIN_OPTIONS = frozenset({"voltagebases", "loadmult", "tolerance", "maxiterations", "maxcontroliter"})
+_PLAIN_OPTIONS = frozenset(
+    {"voltagebases", "loadmult", "genmult", "tolerance", "maxiterations", "maxcontroliter"}
+)
 _OPEN_ACTION = 1
 _PHASES = re.compile(r"(?<![\w.%])ph(?:a(?:s(?:es?)?)?)?\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
 _WINDINGS = re.compile(r"\bwindings\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
@@ -189,10 +198,36 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
             raise FeederError(
                 f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'"
             )
-        sources = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) == "vsource"]
-        if not any(is_enabled(engine, name) for name in sources):
+        _refuse_ambiguous(engine)
+        sources = enabled_names(engine, "vsource")
+        if not sources:
             raise FeederError(f"{_where(origin)} has no voltage source; enable its Vsource")
+        _refuse_other_frequency(engine, sources)
     return engine
+
+
+def _refuse_ambiguous(engine: Engine) -> None:
+    """Refuse elements of the same name, as `AllowDuplicates` leaves them."""
+    circuit = engine.ActiveCircuit
+    codes = [f"linecode.{name}" for name in circuit.LineCodes.AllNames if name]
+    names = Counter(name.lower() for name in (*circuit.AllElementNames, *codes))
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        others = f", and {len(twice) - 1} more such pairs" if len(twice) > 1 else ""
+        raise FeederError(
+            f"the feeder has two elements '{twice[0]}'{others}; give every element a name of its own"
+        )
+
+
+def _refuse_other_frequency(engine: Engine, sources: Iterable[str]) -> None:
+    """Refuse a frequency at which the sources have no voltage."""
+    solved = float(engine.ActiveCircuit.Solution.Frequency)
+    for name in sources:
+        if Properties(engine, "vsource", name).number("frequency") != solved:
+            raise FeederError(
+                f"the file solves at {solved:g} Hz, where voltage source '{name}' has none; set "
+                "DefaultBaseFrequency before 'New Circuit' instead of Frequency"
+            )
 
 
 def _folder_of_reports() -> str:
@@ -228,6 +263,8 @@ def _run_all(engine: Engine, origin: DssOrigin) -> None:
                 problems.add(error)
                 rejected = True
     problems.refuse()
+    if not numbered and engine.NumCircuits:
+        run(engine, "makebuslist", origin)
 
 
 def _refuse_more_phases(engine: Engine, command: str, place: str) -> None:
@@ -349,7 +386,7 @@ def settle_controls(engine: Engine, origin: DssOrigin) -> dict[str, int]:
     """
     circuit = engine.ActiveCircuit
     for switches in circuit.SwtControls:
-        if int(switches.Action) != int(switches.State):
+        if int(switches.Action) != int(switches.State) and not switches.IsLocked:
             verb = "Open" if int(switches.Action) == _OPEN_ACTION else "Close"
             run(engine, f'{verb} "{switches.SwitchedObj}" {int(switches.SwitchedTerm)}', origin)
     left_out: dict[str, int] = {}
@@ -434,6 +471,12 @@ def named_branches(engine: Engine, delta: bool) -> NamedBranches:
     return tuple((nodes[k], neutral) for k in range(phases))
 
 
+def refuse_open(engine: Engine, what: str) -> None:
+    """Refuse the active element, which draws or feeds in power, if a conductor of it is open."""
+    if engine.ActiveCircuit.ActiveCktElement.IsOpen(1, 0):
+        raise FeederError(f"{what} has an open terminal; disable it, or leave out the command that opens it")
+
+
 def terminal_nodes(element: Engine) -> list[str | None]:
     """Node name of every conductor of every terminal of an element; None for ground."""
     buses = [bus.split(".", 1)[0].lower() for bus in element.BusNames]
@@ -472,7 +515,7 @@ def _message(error: DSSException) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-SOLVER_TOLERANCE = 1e-10
+SOLVER_TOLERANCE, _ROUGH_TOLERANCE = 1e-10, 1e-7
 
 
 def declared_voltages(feeder: Feeder) -> ComplexArray:
@@ -488,8 +531,12 @@ def declared_voltages(feeder: Feeder) -> ComplexArray:
         loads.Model = 1
         loads.Vminpu = 0.0
         loads.Vmaxpu = 10.0
-    run(engine, f"Set Mode=Snapshot Tolerance={SOLVER_TOLERANCE} MaxIterations=500", origin)
-    if not solve(engine, origin):
+        run(engine, f'Edit "Load.{loads.Name}" Vlowpu=0', origin)
+    for tolerance in (SOLVER_TOLERANCE, _ROUGH_TOLERANCE):  # windings that float are never that exact
+        run(engine, f"Set Mode=Snapshot Tolerance={tolerance} MaxIterations=500", origin)
+        if solve(engine, origin):
+            break
+    else:
         raise FeederError("OpenDSS finds no solution at nominal load; reduce the loads")
     volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
     by_name = dict(zip((n.lower() for n in engine.ActiveCircuit.YNodeOrder), volts, strict=True))

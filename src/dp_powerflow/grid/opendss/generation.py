@@ -17,6 +17,7 @@ from dp_powerflow.grid.opendss.engine import (
     Properties,
     enabled_names,
     named_branches,
+    refuse_open,
 )
 from dp_powerflow.grid.opendss.regulators import NotModelledError
 from dp_powerflow.grid.opendss.responses import CONSTANT_Z_MODEL, coil_kv
@@ -26,7 +27,7 @@ from dp_powerflow.units import FloatArray
 _CONSTANT_POWER, _INVERTER = 1, 7
 _HOLDS_VOLTAGE = 3
 _UNLIMITED = 10.0
-OTHER_SOURCES = ("storage", "isource", "vccs", "indmach012", "gicsource", "windgen", "upfc")
+OTHER_SOURCES = ("storage", "isource", "vccs", "indmach012", "gicsource", "windgen")
 """Classes that are left out, in any mode."""
 _OTHER_INVERTER_CONTROLS = ("expcontrol", "gendispatcher", "upfccontrol", "espvlcontrol")
 _DEFAULTS = {
@@ -66,6 +67,7 @@ def declared_pv(engine: Engine, left_out: list[str]) -> list[tuple[PVSystem, Nam
         kva, peak = float(systems.kVArated), float(systems.Pmpp)
         tangent, fixed = power_factor(engine, name)
         own = Properties(engine, "pvsystem", name)
+        refuse_open(engine, f"PV system '{name}'")
         delta, phases = own.text("conn").startswith(("d", "ll")), int(own.number("phases"))
         words.update(word for key, (usual, word) in _DEFAULTS.items() if own.text(key) != usual)
         if fixed:
@@ -124,19 +126,25 @@ def declared_generators(engine: Engine, left_out: list[str]) -> list[tuple[Gener
         if own.text("dispmode") != "default" and own.number("dispvalue") != 0.0 and not own.yes("forceon"):
             words["generator that is dispatched", "generators that are dispatched"] += 1
             continue
+        refuse_open(engine, f"generator '{name}'")
         delta, phases = own.text("conn").startswith(("d", "ll")), int(own.number("phases"))
-        law = _source_law(own)
+        law, multiplier = _source_law(own), generator_multiplier(engine, own)
         generator = Generator(
             name=name,
             branches=(),
-            kw=own.number("kw"),
-            kvar=own.number("kvar"),
+            kw=own.number("kw") * multiplier,
+            kvar=own.number("kvar") * multiplier,
             rated_kv=coil_kv(own.number("kv"), phases, delta=delta),
             response=law if model == _CONSTANT_POWER else replace(law, highest=_UNLIMITED),
         )
         declared.append((generator, named_branches(engine, delta)))
     left_out += [_counted(count, *word) for word, count in words.items()]
     return declared
+
+
+def generator_multiplier(engine: Engine, own: Properties) -> float:
+    """What the circuit multiplies the power of a generator by."""
+    return 1.0 if own.text("status") == "fixed" else float(engine.ActiveCircuit.Solution.GenMult)
 
 
 def _of_model(model: int) -> tuple[str, str]:

@@ -60,7 +60,7 @@ def read_operated(engine: Engine) -> Operated:
 
 
 def load_frame(own: Properties, name: str, buses: str, multiplier: float) -> ElementFrame:
-    """A load with its law; `multiplier` is the circuit's."""
+    """A load with its law; `multiplier` is that of the circuit for it."""
     model = int(own.number("model"))
     kw, kvar = (rounded(own.number(key) * multiplier, FIGURE) for key in ("kw", "kvar"))
     parts = [f"{buses} phases={own.text('phases')} conn={own.text('conn')} model={model}"]
@@ -76,7 +76,7 @@ def load_frame(own: Properties, name: str, buses: str, multiplier: float) -> Ele
     return ElementFrame("load", name, " ".join([*parts, f"kw={kw} kvar={kvar}"]))
 
 
-def generator_frame(own: Properties, name: str, buses: str) -> ElementFrame:
+def generator_frame(own: Properties, name: str, buses: str, multiplier: float) -> ElementFrame:
     """A generator of any model; one that is not modelled is counted and left out on the twin too."""
     model = int(own.number("model"))
     parts = [f"{buses} phases={own.text('phases')} conn={own.text('conn')} model={model}"]
@@ -85,7 +85,7 @@ def generator_frame(own: Properties, name: str, buses: str) -> ElementFrame:
     if own.number("dispvalue") != 0.0:
         parts += [f"dispmode={own.text('dispmode')} dispvalue={rounded(own.number('dispvalue'), FIGURE)}"]
         parts += [f"forceon={own.text('forceon')}"]
-    parts += [f"{key}={rounded(own.number(key), FIGURE)}" for key in ("kw", "kvar")]
+    parts += [f"{key}={rounded(own.number(key) * multiplier, FIGURE)}" for key in ("kw", "kvar")]
     return ElementFrame("generator", name, " ".join(parts))
 
 

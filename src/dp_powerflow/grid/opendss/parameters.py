@@ -6,7 +6,6 @@ levels and its codes, so that it is a function of these alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -148,16 +147,8 @@ def read_frame(
 
 
 def _enabled_names(engine: Engine, problems: Problems) -> list[str]:
-    """Enabled elements in order; unknown classes and names that cannot be told apart are problems."""
+    """Enabled elements in order; unknown classes and names with quotes are problems."""
     names = [name.lower() for name in engine.ActiveCircuit.AllElementNames]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        others = f", and {len(twice) - 1} more such pairs" if len(twice) > 1 else ""
-        problems.add(
-            FeederError(
-                f"the feeder has two elements '{twice[0]}'{others}; give every element a name of its own"
-            )
-        )
     for odd in (name for name in names if set(name) & _FORBIDDEN):
         problems.add(FeederError(f"the name of element '{odd}' holds a quote; rename it"))
     enabled = [name for name in names if is_enabled(engine, name)]

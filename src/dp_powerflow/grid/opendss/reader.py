@@ -35,6 +35,7 @@ from dp_powerflow.grid.opendss.engine import (
     named_branches,
     objections,
     primitive,
+    refuse_open,
     regulated_taps,
     run,
     set_taps,
@@ -45,7 +46,7 @@ from dp_powerflow.grid.opendss.engine import (
 from dp_powerflow.grid.opendss.generation import OTHER_SOURCES, as_branches_see
 from dp_powerflow.grid.opendss.operation import Declared, operation_of, read_declared
 from dp_powerflow.grid.opendss.regulators import Network
-from dp_powerflow.grid.opendss.responses import coil_kv, load_response
+from dp_powerflow.grid.opendss.responses import coil_kv, load_multiplier, load_response
 from dp_powerflow.grid.operation import Generator, unfed_generators
 from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
@@ -104,7 +105,7 @@ def _translated(
         if kind == "generator":
             notes.append(f"{count} generators are left out where controls are frozen")
         elif kind not in OTHER_SOURCES:  # which the operation says
-            notes.append(f"{count} elements of class {kind} are left out")
+            problems.add(FeederError(f"elements of class {kind} are not modelled ({count}); disable them"))
     taps_from, frozen = _freeze_taps(engine, origin, taps)
     disable_injections(engine)
     if not solve(engine, origin):
@@ -142,6 +143,14 @@ def _translated(
         for system, names in declared.pv
     )
     problems.refuse()
+    between = sum(any(neutral & set(pair) for pair in load.branches) for load in loads)
+    if between:
+        notes.append(f"{between} loads stand on a neutral node; where controls are frozen they are grounded")
+    declared.refused += [
+        f"PV system '{system.name}' has a volt-var curve and stands on a neutral node; ground it"
+        for system in pv
+        if system.curve is not None and any(neutral & set(pair) for pair in system.branches)
+    ]
     return Feeder(
         name=name,
         nodes=nodes,
@@ -181,7 +190,7 @@ def _freeze_taps(
         return TAPS_GIVEN, tuple(taps)
     regulators = engine.ActiveCircuit.RegControls.Count
     if regulators:
-        run(engine, "Set Mode=Snapshot ControlMode=STATIC MaxControlIter=100", origin)
+        run(engine, "Set Mode=Snapshot ControlMode=STATIC MaxControlIter=100 MaxIterations=500", origin)
         if not solve(engine, origin):
             raise FeederError(
                 "OpenDSS finds no tap positions at nominal load; give them in a tap file (--taps FILE)"
@@ -211,11 +220,12 @@ def _refuse_missing_taps(engine: Engine, taps: Sequence[Tap]) -> None:
 
 def _declared_loads(engine: Engine, notes: list[str], refused: list[str]) -> list[tuple[Load, NamedBranches]]:
     circuit = engine.ActiveCircuit
-    multiplier = float(circuit.Solution.LoadMult)
     declared: list[tuple[Load, NamedBranches]] = []
     for loads in circuit.Loads:
         delta, name = bool(loads.IsDelta), loads.Name.lower()
-        phases = int(circuit.ActiveCktElement.NumPhases)
+        refuse_open(engine, f"load '{name}'")
+        phases, own = int(circuit.ActiveCktElement.NumPhases), Properties(engine, "load", name)
+        multiplier = load_multiplier(engine, own)
         load = Load(
             name=name,
             branches=(),
@@ -224,16 +234,19 @@ def _declared_loads(engine: Engine, notes: list[str], refused: list[str]) -> lis
             connection="delta" if delta else "wye",
             label=str(loads.Class) if int(loads.Class) > 1 else None,
             rated_kv=coil_kv(float(loads.kV), phases, delta=delta),
-            response=load_response(Properties(engine, "load", name), name, refused),
+            response=load_response(own, name, refused),
         )
-        declared.append((load, named_branches(engine, delta)))
+        branches = named_branches(engine, delta)
+        if not delta and branches[0][1] is not None and own.number("rneut") >= 0.0:
+            refused.append(f"load '{name}' has Rneut beside a neutral node; make it a Reactor there")
+        declared.append((load, branches))
     replaced = sum(not load.constant_power for load, _ in declared)
     if replaced:
         notes.append(
             f"{replaced} of {len(declared)} loads are not constant power; where controls are frozen they are"
         )
-    if multiplier != 1.0:
-        notes.append(f"nominal loads include the circuit's load multiplier {multiplier:g}")
+    if circuit.Solution.LoadMult != 1.0:
+        notes.append(f"nominal loads include the circuit's load multiplier {circuit.Solution.LoadMult:g}")
     return declared
 
 
@@ -276,10 +289,11 @@ def _indexed(
                 f"{what} is on node {name}, which no line or transformer reaches; "
                 "correct its bus, or remove it"
             )
-        return GROUND if index[name] in neutral else index[name]
+        return index[name]
 
     branches = tuple((resolve(first), resolve(second)) for first, second in names)
-    if any(pair[0] == pair[1] for pair in branches):
+    grounded = neutral | {GROUND}
+    if any(i == j or {i, j} <= grounded for i, j in branches):
         raise FeederError(
             f"{what} is connected from a node to itself or to ground only, or to a phase that an open switch "
             "or fuse leaves without voltage; correct its bus, close the switch, or disable it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dp_powerflow.grid.opendss.engine import Properties
+from dp_powerflow.grid.opendss.engine import Engine, Properties
 from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, Response, Zip
 
 _Z, _I, _P = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
@@ -16,6 +16,11 @@ CONSTANT_Z_MODEL = 2
 def coil_kv(kv: float, phases: int, *, delta: bool) -> float:
     """Voltage across a phase of an element by its kV, which is line to line for 2 and 3 phases."""
     return kv / math.sqrt(3.0) if not delta and phases in _LINE_TO_LINE else kv
+
+
+def load_multiplier(engine: Engine, load: Properties) -> float:
+    """What the circuit multiplies the power of a load by."""
+    return float(engine.ActiveCircuit.Solution.LoadMult) if load.text("status") == "variable" else 1.0
 
 
 def load_response(load: Properties, name: str, refused: list[str]) -> Response:

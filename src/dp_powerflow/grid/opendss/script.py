@@ -79,15 +79,50 @@ _OPTIONS = (
     *("eventlogdefault", "longlinecorrection", "showreports", "numcpus", "numcores", "numactors"),
     *("activeactor", "cpu", "actorprogress", "parallel", "concatenatereports", "numanodes"),
 )
-_KEPT_OPTIONS = frozenset(
+HONOURED = frozenset(
     {
-        *("voltagebases", "loadmult", "frequency", "basefrequency", "defaultbasefrequency", "cktmodel"),
+        *("voltagebases", "loadmult", "genmult", "frequency", "basefrequency", "defaultbasefrequency"),
         *("allowduplicates", "earthmodel", "longlinecorrection", "cfactors", "allocationfactors"),
-        *("tolerance", "maxiterations", "miniterations", "maxcontroliter", "algorithm"),
-        *("class", "object", "element", "terminal", "bus"),
+        *("tolerance", "maxiterations", "miniterations", "maxcontroliter"),
+        *("type", "class", "object", "element", "terminal", "bus"),
     }
 )
-"""What belongs to the circuit or to the care with which it is solved; others steer runs and reports."""
+"""Options of the circuit, or of the care with which it is solved."""
+LIMITED = {
+    "loadmodel": ("powerflow",),
+    "cktmodel": ("multiphase",),
+    "year": ("0", "1"),
+    "circuit": (),
+    "activeactor": ("1",),
+}
+"""Option of the circuit → values that are as if it were not set; others are refused."""
+STATED = {
+    "mode": ("snapshot", "loads are those of a snapshot, without load shapes, growth or faults"),
+    "controlmode": ("static", "controls act as in a snapshot, unless a release freezes them"),
+}
+"""Option of runs → its usual value, and what is said where the file has another one."""
+
+
+def _use(option: str) -> str:
+    if option in LIMITED:
+        return f"refused, but for {' and '.join(LIMITED[option])}" if LIMITED[option] else "refused"
+    if option in STATED:
+        return f"left out; any other than {STATED[option][0]} is stated: {STATED[option][1]}"
+    return "honoured" if option in HONOURED else "left out: of runs, reports and plots"
+
+
+USE_OF_OPTION = {option: _use(option) for option in _OPTIONS}
+"""Every option of `Set` and `Solve` → what happens to it, in words."""
+
+
+def table_of_options() -> str:
+    """`USE_OF_OPTION` in Markdown."""
+    of_use: dict[str, list[str]] = {}
+    for option, use in sorted(USE_OF_OPTION.items(), key=lambda item: (item[1], item[0])):
+        of_use.setdefault(use, []).append(f"`{option}`")
+    rows = (f"| {', '.join(options)} | {use} |" for use, options in of_use.items())
+    return "\n".join(["| options | what happens |", "|---|---|", *rows])
+
 
 _OBSERVERS = frozenset({"monitor", "energymeter", "sensor"})
 PROTECTION = frozenset({"fuse", "recloser", "relay", "swtcontrol"})
@@ -162,9 +197,13 @@ def read_script(path: Path) -> Script:
     reader = _Reader()
     reader.file(path.resolve())
     reader.problems.refuse()
-    notes = (f"{reader.programs} programs (user-written models) are left out",) if reader.programs else ()
+    programs = f"{reader.programs} programs (user-written models) are left out"
     return Script(
-        tuple(reader.commands), tuple(reader.places), reader.allocates, frozenset(reader.protective), notes
+        tuple(reader.commands),
+        tuple(reader.places),
+        reader.allocates,
+        frozenset(reader.protective),
+        (*[programs] * bool(reader.programs), *reader.notes),
     )
 
 
@@ -178,6 +217,7 @@ class _Reader:
         self.problems = Problems()
         self.allocates = False
         self.programs = 0
+        self.notes: dict[str, None] = {}
         self._kind = ""
         self._made = False
         self._folder = Path()
@@ -188,7 +228,10 @@ class _Reader:
             raise FeederError(f"feeder file {path} redirects to itself; remove the circle")
         self._open.append(path)
         self._folder = path.parent
-        for number, line in _lines(path):
+        text = _text(path)
+        if "\0" in text:
+            self.notes[f"{path.name} holds NUL bytes, which are left out"] = None
+        for number, line in _lines(text.replace("\0", "")):
             place = f"line {number} of {path.name}"
             words = split_words(line, limit=2)
             if words:
@@ -258,14 +301,23 @@ class _Reader:
         self._add(_absolute(_without_traces(text), self._folder), place)
 
     def _options(self, verb: str, words: list[Word], place: str) -> None:
-        kept = []
+        kept, last = [], -1
         for word in words:
-            option = _matched(word.name, _OPTIONS) if word.name else None
-            if word.name and option is None:
+            option = _matched(word.name, _OPTIONS) if word.name else _OPTIONS[(last + 1) % len(_OPTIONS)]
+            if option is None:
                 raise FeederError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
-            if option in ("class", "object", "element"):
+            last = _OPTIONS.index(option)  # a value without a name is that of the next option
+            if option in ("type", "class", "object", "element"):
                 self._kind = ""  # of what comes next; whatever it is, all of it is looked at
-            if option in _KEPT_OPTIONS:
+            value = word.value.strip().lower()
+            if option in LIMITED and not any(usual.startswith(value or "?") for usual in LIMITED[option]):
+                raise FeederError(
+                    f"{place}: Set {option}={word.value} is not modelled; remove it, and state the circuit "
+                    "that it stands for"
+                )
+            if option in STATED and not STATED[option][0].startswith(value):
+                self.notes[f"the file has {option}={value}, which is left out: {STATED[option][1]}"] = None
+            if option in HONOURED:
                 kept.append(f"{option}={word.raw}")
         if kept:
             self._add("set " + " ".join(kept), place)
@@ -291,9 +343,8 @@ class _Reader:
 # ------------------------------------------------------------------------------------------ text
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines that are no comment, with their numbers."""
-    text = _text(path)
     inside = False
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         inside = inside or line.lstrip().startswith("/*")
@@ -306,12 +357,9 @@ def _text(path: Path) -> str:
     """UTF-8, UTF-16 that says so, or else a code page of Western Europe."""
     content = path.read_bytes()
     try:
-        text = content.decode("utf-16" if content.startswith(_UTF16_MARKS) else "utf-8-sig")
+        return content.decode("utf-16" if content.startswith(_UTF16_MARKS) else "utf-8-sig")
     except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    if "\0" in text:  # where the engine would stop reading, and we would not
-        raise FeederError(f"{path} is not text; save it as UTF-8")
-    return text
+        return content.decode("latin-1")
 
 
 def split_words(line: str, limit: int = 0) -> list[Word]:

@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records
 from dp_powerflow.model.history.ladder import Ladder
-from dp_powerflow.model.history.numbers import normal_shares
-from dp_powerflow.model.options import FitOptions, FittedReactive, HistoryFacts
+from dp_powerflow.model.options import FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
-from dp_powerflow.privacy.queries import Region, Session
+from dp_powerflow.privacy.queries import Session
 from dp_powerflow.units import FloatArray
 
 FEWEST_DAYS = 14
@@ -92,41 +89,44 @@ class History:
         raise PrivacyError("the history model has no law of single days; draw histories from it")
 
     def prior_would_do(self, facts: PublicFacts) -> bool:
-        """Whether the level of a class would be off by a quarter or more."""
-        return level_error(facts.records, facts.rho) >= _LEVEL.usual
+        """Whether the shape of the mean day would be off by half or more."""
+        return errors_of_class(facts.records, FEWEST_DAYS, facts.rho)[0].too_large
 
 
 @dataclass(frozen=True)
 class PredictedError:
-    """What noise alone will do to a figure, by public numbers.
+    """What noise will do to a figure, by public numbers.
 
     Attributes
     ----------
     what : the figure.
-    error : standard deviation, relative to the usual size of the figure.
+    error : root mean square of what noise adds, relative to the figure or its usual size; the largest of all
+        spreads.
     usual : error from which on the model is of little use.
+    between : where the error of eight in ten fits will lie, by fits to public stand-ins, however their levels
+        spread; None of what no fit was made for.
+    by_spread : root mean square of all that is wrong, for every spread of the levels of stand-ins.
     """
 
     what: str
     error: float
     usual: float
+    between: tuple[float, float] | None = None
+    by_spread: tuple[float, ...] = ()
 
     @property
     def too_large(self) -> bool:
         return self.error >= self.usual
 
 
-_LEVEL = PredictedError("level of the loads", 0.0, 0.1)
-_USUAL_SPREAD = 0.6  # of log levels
 _USUAL_FACTOR = 0.2  # size of the shared factor
 _USUAL_DAY = 0.2  # size of the mean day of all customers
 
 
-def noise_of(name: str, records: float, rho: float, region: Region = Region.BALL) -> float:
+def noise_of(name: str, records: float, rho: float) -> float:
     """Standard deviation of the average of a query of radius one, where there are no covariates."""
     share = SHARES[name] / sum(weight for query, weight in SHARES.items() if query != "covariates")
-    sensitivity = 2.0 if region is Region.BALL else math.sqrt(2.0)
-    return sensitivity / math.sqrt(2 * share * rho) / records
+    return 2.0 / math.sqrt(2 * share * rho) / records
 
 
 def trust_in_shares(prior: FloatArray, noise: float) -> FloatArray:
@@ -137,23 +137,11 @@ def trust_in_shares(prior: FloatArray, noise: float) -> FloatArray:
     return result
 
 
-def level_error(records: float, rho: float) -> float:
-    """Of the mean log level of a class: of its place, and of the histogram around it."""
-    reach = LEVEL_REACH * _USUAL_SPREAD * RADIUS_LEVEL
-    place = reach * noise_of("place of levels", records, rho)
-    edges = np.linspace(-3.0, 3.0, LEVEL_BINS + 1)
-    noise = noise_of("levels", records, rho, Region.ORTHANT)
-    moved = trust_in_shares(normal_shares(edges, 0.0, 1.0), noise) * (edges[1:] + edges[:-1]) / 2
-    shape = _USUAL_SPREAD * noise * math.sqrt(float(np.sum(moved * moved)))
-    return math.sqrt(place * place + shape * shape)
-
-
 def errors_of_class(records: float, n_days: int, rho: float) -> tuple[PredictedError, ...]:
-    """Level, mean day and shared factor of a class with so many customers."""
+    """Mean day and shared factor of a class with so many customers, by the noise of their queries."""
     day = USUAL_SIZE * noise_of("mean day", records, rho) * math.sqrt(2 * 8)
     factor = RADIUS_FACTOR * math.sqrt(n_days) * noise_of("shared factor", records, rho)
     return (
-        PredictedError(_LEVEL.what, level_error(records, rho), _LEVEL.usual),
         PredictedError("shape of the mean day", day / _USUAL_DAY, 0.5),
         PredictedError("shared factor of a day", factor / _USUAL_FACTOR, 1.5),
     )
@@ -186,12 +174,10 @@ def ladder_of(n_steps: int, n_days: int) -> Ladder:
 
 
 def predicted_errors(facts: HistoryFacts, options: FitOptions, budget: Budget) -> tuple[PredictedError, ...]:
-    """Of the class with the fewest customers, before anything is spent."""
+    """Of mean day and shared factor of the class with the fewest customers, before anything is spent."""
     rho = epsilon_to_rho(budget.epsilon, budget.delta)
     records = float(min(count for _, count in facts.load_points_of_class))
     if isinstance(options.classes, PrivateClasses):
         rho *= 1 - options.classes.share
         records /= options.classes.n_classes
-    if isinstance(options.reactive, FittedReactive):
-        rho *= 1 - options.reactive.share
     return errors_of_class(records, facts.n_days, rho)

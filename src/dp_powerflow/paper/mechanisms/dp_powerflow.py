@@ -15,13 +15,13 @@ longer than a standard normal. So the log mean of a step is moved only while E[z
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.theorem import NetworkFacts
-from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.law import GaussianComponent, LoadLaw
 from dp_powerflow.model.truncated import truncate
 from dp_powerflow.paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow.paper.mechanisms.step_formula import smallest_floor, step_formula
@@ -47,13 +47,19 @@ _SMALLEST_VARIANCE = 1e-12
 def with_restored_mean(
     law: LoadLaw, floor: float, margins: tuple[float, float], generator: np.random.Generator
 ) -> LoadLaw:
-    """The law with Σ + floor·I and log means moved so that truncation to the margins keeps the mean load."""
-    wide = law.with_floor(floor)
-    means = np.empty_like(wide.mean)
-    for ell, (mean, covariance) in enumerate(zip(wide.mean, wide.covariance, strict=True)):
-        target = np.exp(law.mean[ell] + law.std[ell] ** 2 / 2.0)
-        means[ell] = _moved(mean, covariance, np.clip(target, *margins), margins, generator)
-    return wide.with_gaussians(means, wide.covariance)
+    """The law with Σ + floor·I and log means moved so that truncation to the margins keeps the mean load.
+
+    Every component of a mixture is moved by itself, as it is truncated by itself.
+    """
+
+    def moved(part: GaussianComponent) -> GaussianComponent:
+        variance = np.diag(part.covariance)
+        covariance = part.covariance + floor * np.eye(law.steps)
+        target = np.clip(np.exp(part.mean + variance / 2.0), *margins)
+        mean = _moved(part.mean - floor / 2.0, covariance, target, margins, generator)
+        return replace(part, mean=mean, covariance=covariance)
+
+    return replace(law, classes=tuple(part.changed(moved) for part in law.classes), truncated=False)
 
 
 def _moved(

@@ -12,12 +12,11 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import NetworkFacts, over_neighbours
-from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.paper.mechanisms import Setting
 from dp_powerflow.paper.mechanisms.noise import STEP, GaussianNoise, NoiseUnit
 from dp_powerflow.paper.sources import BY_RADIUS, Guarantee, LoadMechanism
 from dp_powerflow.paper.sources.composition import Composed, Composition
-from dp_powerflow.paper.sources.loads import GaussianLoads, LawLoads, PublicLoads, true_loads
+from dp_powerflow.paper.sources.loads import GaussianLoads, PublicLoads, true_loads
 from dp_powerflow.paper.sources.networks import EntriesOfY, true_network
 from dp_powerflow.paper.sources.voltages import GaussianOnVoltages
 from dp_powerflow.units import ComplexArray
@@ -221,14 +220,12 @@ class GmmVoltageNoise(NoisyVoltages):
 
     Attributes
     ----------
-    law : of the synthetic loads, fitted under differential privacy.
-    load_claim : what the fit claims.
+    model : the synthetic loads, fitted under differential privacy.
     unit : what the noise covers.
     """
 
     setting: Setting
-    law: LoadLaw
-    load_claim: Guarantee
+    model: LoadMechanism
     sensitivities: Sensitivities
     epsilon: float
     delta: float
@@ -243,7 +240,7 @@ class GmmVoltageNoise(NoisyVoltages):
     @property
     def loads(self) -> LoadMechanism:
         """Post-processing of the fit."""
-        return LawLoads(self.law, self.load_claim)
+        return self.model
 
 
 ONE_NODE_DAY = "histories in which one node has other loads on one day"

@@ -48,6 +48,7 @@ class Column:
 
 AS_PRINTED = (
     Column("literal"),
+    Column("literal-classes"),
     Column("literal-noise", PAPER_DAY),
     Column("joint-noise", PAPER_DAY),
     Column("noisy-loads", PAPER_DAY),
@@ -59,6 +60,9 @@ ONE_STEP = (
     Column("dp-powerflow"),
     Column("full-support"),
     Column("gmm-noise", STEP),
+    Column("classes-noise", STEP),
+    Column("mixture-noise", STEP),
+    Column("kmeans-noise", STEP),
     Column("joint-noise", STEP),
     Column("noisy-loads", STEP),
 )

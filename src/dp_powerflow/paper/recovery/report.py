@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -69,6 +70,8 @@ class Picture:
     columns: tuple[Column, ...]
 
 
+_TWO_COLUMNS = 9.0
+"""Width from which two columns of the legend fit [inches]."""
 PICTURES = (
     Picture("recovery-paper", "the paper's comparison as printed", AS_PRINTED),
     Picture("recovery-step", "every claim for one step, exact calibration", ONE_STEP),
@@ -334,10 +337,12 @@ def _part_json(part: Part) -> dict[str, Any]:
 
 def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> bytes:
     """Training and test error against the epoch at every ε, as the bytes of an SVG or PNG file."""
-    figure = new_figure((1.8 * len(parts) + 1.0, 5.0))
+    width = max(1.8 * len(parts) + 1.0, 7.0)
+    legend_columns = 2 if width > _TWO_COLUMNS else 1
+    figure = new_figure((width, 5.0 + 0.2 * len(picture.columns) / legend_columns))
     panels: Any = figure.subplots(2, len(parts), sharex=True, sharey="row", squeeze=False)
     colours = {NOISE_FREE: "0.25", DP_SGD: "C3"}
-    free = ("C0", "C2", "C1", "C4", "C5", "C6", "C8")
+    free = ("C0", "C2", "C1", "C4", "C5", "C6", "C8", "C9", "C7")
     colours |= {column.label: colour for column, colour in zip(picture.columns, free, strict=False)}
     for column, part in enumerate(parts):
         for row, which in enumerate(("train", "test")):
@@ -357,12 +362,16 @@ def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> by
     panels[1, 0].set_ylabel("test MSE [p.u.²]")
     lines = {line.get_label(): line for axes in panels[1] for line in axes.get_lines()}
     figure.legend(
-        lines.values(), lines.keys(), loc="outside lower center", ncols=2, fontsize=8, frameon=False
+        lines.values(),
+        lines.keys(),
+        loc="outside lower center",
+        ncols=legend_columns,
+        fontsize=8,
+        frameon=False,
     )
     runs = parts[0].found.plan.runs
-    figure.suptitle(
-        f"Recovery of hidden entries, mean of {runs} runs: {picture.title}\n{dataset}", fontsize=10
-    )
+    words = (f"Recovery of hidden entries, mean of {runs} runs: {picture.title}", dataset)
+    figure.suptitle("\n".join(textwrap.fill(line, int(12 * width)) for line in words), fontsize=10)
     return figure_bytes(figure, form)
 
 

@@ -1,7 +1,8 @@
-"""Loads of models fitted under differential privacy: DP-GMM, plain and structured, DP K-means, histories.
+"""Loads of models fitted under differential privacy: DP-GMM, DP K-means, histories.
 
-Every fit uses the whole history of the data set, its public margins and the options of earlier experiments.
-Nothing is chosen by a look at true loads.
+A DP-GMM is one class with one Gaussian, several classes found by a private partition (Algorithm 1's
+PARTITION), or one class with a mixture. Every fit uses the whole history of the data set, its public margins
+and the options of earlier experiments. Nothing is chosen by a look at true loads.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import datetime as dt
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from dp_powerflow._bits.linear import within_ball
 from dp_powerflow.loads.history import SATURDAY
 from dp_powerflow.model.derive import COUNT_SHARE
 from dp_powerflow.model.estimators import Estimator, Records, from_coefficients
@@ -24,9 +27,18 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.drawing import path_of, population_of
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
-from dp_powerflow.model.law import ClassLaw
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.options import FitOptions
-from dp_powerflow.model.partition import PrivateClasses, assign_classes, private_counts, private_kmeans
+from dp_powerflow.model.partition import (
+    RADIUS,
+    Centroids,
+    PrivateClasses,
+    assign_classes,
+    feature_sums,
+    private_counts,
+    private_kmeans,
+)
+from dp_powerflow.model.sample import draw_node_classes
 from dp_powerflow.paper.datasets import Dataset
 from dp_powerflow.paper.mechanisms import key_from
 from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
@@ -34,18 +46,24 @@ from dp_powerflow.paper.sources import (
     ONE_CUSTOMER,
     ONE_CUSTOMER_DAY,
     Guarantee,
-    LoadMechanism,
 )
 from dp_powerflow.paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow.paper.sources.loads import LawLoads
 from dp_powerflow.paper.sources.meters import Meters
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
+from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import ComplexArray, FloatArray
 
 HEADROOM = 1.5
 """On the upper margin of drawn loads, as in the earlier experiments."""
 CENTROIDS = 8
 """K of DP K-means: a public choice, made once."""
+SPREAD_SHARE = 0.2
+"""Of the budget of DP K-means for the spread around its centroids; the rest is split as without it."""
+CLASSES = PrivateClasses(4)
+"""L, and a quarter of ρ for the partition and the weights of its classes: public choices, made once."""
+COMPONENTS = 4
+"""M of the mixture, which takes 0.4 of ρ after the Gaussian that it starts from: a public choice."""
 
 
 def fit_claim(occasion: Occasion, unit: PrivacyUnit) -> Guarantee:
@@ -63,25 +81,68 @@ def _options(data: Dataset, estimator: Estimator) -> FitOptions:
     )
 
 
-def _fitted(occasion: Occasion, estimator: Estimator, unit: PrivacyUnit) -> LoadModel:
+def _fitted(occasion: Occasion, options: FitOptions, unit: PrivacyUnit, name: str) -> LoadModel:
     """A fit of the whole history at the target."""
     budget = Budget(occasion.target.epsilon, occasion.target.delta, unit)
-    key = key_from(occasion.generator(f"fit {estimator.name}"))
+    key = key_from(occasion.generator(f"fit {name}"))
     with warnings.catch_warnings():
         # A weak budget is part of the comparison; its figures say what it is worth.
         warnings.simplefilter("ignore", WeakBudgetWarning)
-        return fit(occasion.data.history, budget=budget, options=_options(occasion.data, estimator), key=key)
+        return fit(occasion.data.history, budget=budget, options=options, key=key)
+
+
+def gmm_law(occasion: Occasion, options: FitOptions, name: str) -> LoadLaw:
+    """The law of a fit at the loaded nodes, untruncated; a node's class is drawn from the released weights.
+
+    Without a public label a node has its class on all days, as in Algorithm 1.
+    """
+    data = occasion.data
+    model = _fitted(occasion, options, data.unit, name)
+    drawn = draw_node_classes(model, len(data.nominal), key_from(occasion.generator(f"classes {name}")))
+    used = [part for part in model.days if part.name in drawn]
+    names = [part.name for part in used]
+    classes = tuple(replace(part.law, margins=None) for part in used)
+    class_of = np.array([names.index(own) for own in drawn], dtype=np.int64)
+    return replace(data.law(classes[0]), classes=classes, class_of=class_of)
+
+
+def margins_of(data: Dataset) -> tuple[float, float]:
+    """(p_min, p_max) of drawn loads, relative to nominal."""
+    return data.margins[0], HEADROOM * data.margins[1]
+
+
+def _within_margins(occasion: Occasion, options: FitOptions, name: str) -> LawLoads:
+    """Log days of a fit, within the margins, their mean load kept as far as it may."""
+    margins = margins_of(occasion.data)
+    law = gmm_law(occasion, options, name)
+    restored = with_restored_mean(law, 0.0, margins, occasion.generator(f"restored {name}"))
+    claim = fit_claim(occasion, occasion.data.unit)
+    return LawLoads(restored.within(margins), claim, name=f"DP-GMM, {name}")
 
 
 def gmm_loads(occasion: Occasion, estimator: Estimator) -> LawLoads:
-    """One Gaussian of log days, within the margins, its mean load kept as far as it may."""
-    data = occasion.data
-    part = _fitted(occasion, estimator, data.unit).find(ONE_CLASS).components[0]
-    margins = data.margins[0], HEADROOM * data.margins[1]
-    law = data.law(ClassLaw.gaussian(part.mean, part.covariance))
-    restored = with_restored_mean(law, 0.0, margins, occasion.generator(f"restored {estimator.name}"))
-    name = f"DP-GMM, {estimator.name}"
-    return LawLoads(restored.within(margins), fit_claim(occasion, data.unit), name=name)
+    """One class with one Gaussian."""
+    return _within_margins(occasion, _options(occasion.data, estimator), estimator.name)
+
+
+def class_law(occasion: Occasion) -> LoadLaw:
+    """L classes by private PARTITION, one Gaussian each, untruncated: Phase 1 of Algorithm 1."""
+    return gmm_law(occasion, _class_options(occasion.data), "classes")
+
+
+def class_loads(occasion: Occasion) -> LawLoads:
+    """The same within the margins."""
+    return _within_margins(occasion, _class_options(occasion.data), "classes")
+
+
+def _class_options(data: Dataset) -> FitOptions:
+    return replace(_options(data, data.estimator), classes=CLASSES)
+
+
+def mixture_loads(occasion: Occasion) -> LawLoads:
+    """One class with a mixture of Gaussians and released weights, drawn anew for every node and day."""
+    options = replace(_options(occasion.data, occasion.data.estimator), n_components=COMPONENTS)
+    return _within_margins(occasion, options, "mixture")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +154,15 @@ class CentroidLoads:
     meters : their places; no reading is used.
     days : (class, step) centroids as relative loads.
     weights : (class,) that sum to 1.
+    spread : (class, term) released standard deviation of the lowest cosine coefficients of a log day around
+        its centroid; None draws bare centroids.
     """
 
     meters: Meters
     days: FloatArray
     weights: FloatArray
     guarantee: Guarantee
+    spread: FloatArray | None = None
     name: str = "DP K-means"
     unlimited: bool = True
 
@@ -110,11 +174,37 @@ class CentroidLoads:
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Synthetic days."""
         of_day = generator.choice(len(self.weights), size=(self.meters.n, days), p=self.weights)
-        return self.meters.nodal(self.meters.cut(self.days[of_day]))
+        relative = self.days[of_day]
+        if self.spread is not None:
+            apart = self.spread[of_day] * generator.standard_normal((*of_day.shape, self.spread.shape[1]))
+            relative = relative * np.exp(from_coefficients(apart, self.meters.steps))
+        return self.meters.nodal(self.meters.cut(relative))
 
 
-def kmeans_loads(occasion: Occasion) -> CentroidLoads:
-    """Private K-means of customer-days with all of the budget, after Ravi et al."""
+def private_spread(
+    records: Records, centroids: Centroids, counts: FloatArray, rho: float, session: Session
+) -> FloatArray:
+    """Released standard deviation (class, term) of features around their centroid; spends ρ.
+
+    A record's distance from its centroid is clipped to `RADIUS`. Its squares are at least 0 and sum to at
+    most `RADIUS`²: ORTHANT. A class with fewer records than the noise is taken to be as large as the noise.
+    """
+    shape = centroids.points.shape
+
+    def squares(days: FloatArray) -> FloatArray:
+        features = centroids.features(days)
+        labels = centroids.assign(features)
+        apart = within_ball(features - centroids.points[labels], RADIUS)
+        return feature_sums(apart**2, labels, shape[0])
+
+    query = Query("K-means spread", shape[0] * shape[1], RADIUS**2, Region.ORTHANT, rho, "prior variances")
+    sums = session.ask(query, [records.contributions(squares)])[0].reshape(shape)
+    noise = session.costs[-1].noise_std
+    return np.sqrt(np.clip(sums / np.maximum(counts, noise)[:, None], 0.0, RADIUS**2))
+
+
+def kmeans_loads(occasion: Occasion, spread_share: float = 0.0) -> CentroidLoads:
+    """Private K-means of customer-days, after Ravi et al.; a share of ρ buys the spread within classes."""
     data, target = occasion.data, occasion.target
     classes = PrivateClasses(CENTROIDS)
     options = FitOptions(bounds=data.margins, use_scale=True, classes=classes)
@@ -126,12 +216,25 @@ def kmeans_loads(occasion: Occasion) -> CentroidLoads:
     rho = epsilon_to_rho(target.epsilon, target.delta)
     session = source.session(("stage", "K-means"), None, rho)
     logs = math.log(data.margins[0]), math.log(data.margins[1])
-    centroids = private_kmeans(everyone, CENTROIDS, *logs, rho * (1 - COUNT_SHARE), session)
+    kept = rho * spread_share
+    centroids = private_kmeans(everyone, CENTROIDS, *logs, (rho - kept) * (1 - COUNT_SHARE), session)
     labels = assign_classes(everyone, centroids)
-    counts = private_counts(labels, source.slots(), (1, CENTROIDS), session.rho_left, session)[0]
+    counts = private_counts(labels, source.slots(), (1, CENTROIDS), session.rho_left - kept, session)[0]
     log_days = centroids.centre + from_coefficients(centroids.points * centroids.scale, data.n_steps)
-    meters = Meters.of(data, occasion.days)
-    return CentroidLoads(meters, np.exp(log_days), counts / counts.sum(), fit_claim(occasion, data.unit))
+    bare = CentroidLoads(
+        Meters.of(data, occasion.days),
+        np.exp(log_days),
+        counts / counts.sum(),
+        fit_claim(occasion, data.unit),
+    )
+    if not kept:
+        return bare
+    spread = private_spread(everyone, centroids, counts, session.rho_left, session)
+    return replace(bare, spread=spread * centroids.scale, name="DP K-means with spread")
+
+
+spread_kmeans_loads = partial(kmeans_loads, spread_share=SPREAD_SHARE)
+"""K-means with its spread within classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,21 +285,14 @@ class HistoryLoads:
 def history_loads(occasion: Occasion) -> HistoryLoads:
     """A model of whole histories; its unit is a customer with all days, stricter than a customer-day."""
     data = occasion.data
-    model = _fitted(occasion, History(), PrivacyUnit.LOAD_POINT)
+    estimator = History()
+    model = _fitted(occasion, _options(data, estimator), PrivacyUnit.LOAD_POINT, estimator.name)
     return HistoryLoads(
         Meters.of(data, occasion.days),
         model,
         data.history.days[0],
         fit_claim(occasion, PrivacyUnit.LOAD_POINT),
     )
-
-
-def _plain(occasion: Occasion) -> LoadMechanism:
-    return gmm_loads(occasion, Plain())
-
-
-def _structured(occasion: Occasion) -> LoadMechanism:
-    return gmm_loads(occasion, Structured())
 
 
 LOADS = (
@@ -208,17 +304,38 @@ LOADS = (
         audited_by="tests/audit/test_epsilon_audit.py",
     ),
     LoadEntry(
+        key="kmeans-spread",
+        title="DP K-means with its spread",
+        paper="ravi2022",
+        make=spread_kmeans_loads,
+        audited_by="tests/audit/test_fit_audit.py",
+    ),
+    LoadEntry(
         key="gmm-plain",
         title="DP-GMM, plain",
         paper="ours",
-        make=_plain,
+        make=partial(gmm_loads, estimator=Plain()),
         audited_by="tests/audit/test_fit_audit.py",
     ),
     LoadEntry(
         key="gmm-structured",
         title="DP-GMM, structured",
         paper="ours",
-        make=_structured,
+        make=partial(gmm_loads, estimator=Structured()),
+        audited_by="tests/audit/test_fit_audit.py",
+    ),
+    LoadEntry(
+        key="gmm-classes",
+        title="DP-GMM, 4 classes by private partition",
+        paper="ours",
+        make=class_loads,
+        audited_by="tests/audit/test_fit_audit.py",
+    ),
+    LoadEntry(
+        key="gmm-mixture",
+        title="DP-GMM, mixture of 4 with weights",
+        paper="ours",
+        make=mixture_loads,
         audited_by="tests/audit/test_fit_audit.py",
     ),
     LoadEntry(

@@ -1,1 +1,1 @@
-"""The paper's Table I, made by measurement."""
+"""The paper's Table II, made by measurement."""

@@ -1,4 +1,4 @@
-"""`dp-powerflow experiment table1`: the paper's Table I by measurement, resumable.
+"""`dp-powerflow experiment comparison`: the paper's Table II by measurement, resumable.
 
 One result is stored for every row, data set and chunk of runs. PV is left out on every data set: the physics
 residual needs the injections of all nodes, and only the loads are private.

@@ -42,7 +42,7 @@ EXPLAINED: Mapping[tuple[str, Column, Mark], str] = MappingProxyType(
         ),
         ("dp-gmm", Column.FIDELITY, Mark.NO): (
             "The fit is private for a customer-day at ε = 1 from the customers of one feeder. Its noise, "
-            "or the single Gaussian of all customers, moves the loads or breaks their course in time "
+            "or its few Gaussians for all customers, moves the loads or breaks their course in time "
             "by more than the rule allows."
         ),
         ("opf-noise", Column.TRUE_Y, Mark.NOT_APPLICABLE): (
@@ -71,7 +71,7 @@ EXPLAINED: Mapping[tuple[str, Column, Mark], str] = MappingProxyType(
             "has both marks."
         ),
         ("dp-powerflow", Column.FIDELITY, Mark.NO): (
-            "Three causes add up: one Gaussian for all customers, the noise of ε = 1 from one feeder's "
+            "Three causes add up: few Gaussians for all customers, the noise of ε = 1 from one feeder's "
             "customers, and what hides the network: a floor on the variance, random reactive load, or the "
             "twin."
         ),

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from dp_powerflow.paper.sources import ONE_CUSTOMER_STEP
@@ -17,8 +18,6 @@ from dp_powerflow.report.figures import figure_bytes, new_figure
 
 HIGHEST = 0.1
 """Of W1 in the figure; what is above stands at the edge with an arrow."""
-SPREAD = 1.45
-"""Factor between marks at the same ε, which would hide each other."""
 _MARKERS = "osD^v<>phP*X8d"
 
 
@@ -75,12 +74,11 @@ def draw_figure(table: Table1, form: str) -> bytes:
         for line, words in enumerate(("ε of one customer-day", "ε of the network, as claimed")):
             axes = panels[line, column]
             drawn = list(marks(table.rows, found, table.steps[data], network=line == 1))
-            shown |= _draw(axes, drawn, numbers)
+            shown |= draw_panel(axes, drawn, numbers)
             axes.axhline(MOST_W1, color="0.45", linewidth=0.8, linestyle="--")
-            axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlabel(words, fontsize=9)
-            axes.grid(True, which="major", color="0.92")
+            axes.grid(True, which="major", axis="y", color="0.92")
             if line == 0:
                 axes.set_title(data, fontsize=11)
     for line, secret in enumerate(("loads are protected", "the network is protected")):
@@ -96,24 +94,24 @@ def draw_figure(table: Table1, form: str) -> bytes:
     )
     note = (
         f"Filled: lag-1 correlation within {MOST_LAG1:g} of the true one; hollow: not. Dashed: the rule of "
-        f"the tick, W1 = {MOST_W1:g}. ↑: above {HIGHEST:g}. Marks at the same ε stand beside each other. "
-        "ε of a step counts once for every step of a customer-day. DP-Powerflow's ε on the true network is a "
-        "formula for one step, not proved."
+        f"the tick, W1 = {MOST_W1:g}. ↑: above {HIGHEST:g}. One band for every ε: the place within a band "
+        "means nothing. ε of a step counts once for every step of a customer-day. DP-Powerflow's ε on the "
+        "true network is a formula for one step, not proved."
     )
     figure.supxlabel(textwrap.fill(note, int(13 * figure.get_figwidth())), fontsize=8, color="0.35")
     return figure_bytes(figure, form)
 
 
-def _draw(axes: Any, drawn: list[Mark], numbers: Mapping[str, int]) -> dict[str, Any]:
-    """Marks of one panel, those of one ε side by side in the order of their distance."""
+def draw_panel(axes: Any, drawn: list[Mark], numbers: Mapping[str, int]) -> dict[str, Any]:
+    """Marks of one panel in a band for every ε, within it in the order of their distance."""
     handles = {}
     groups: dict[float, list[Mark]] = {}
-    for mark in drawn:
+    for mark in sorted(drawn, key=lambda mark: (mark.epsilon, mark.w1[0])):
         groups.setdefault(float(f"{mark.epsilon:.2g}"), []).append(mark)
-    for epsilon, group in groups.items():
-        group.sort(key=lambda mark: mark.w1[0])
-        for place, mark in enumerate(group):
-            at = epsilon * SPREAD ** (place - (len(group) - 1) / 2.0)
+    edges = [0]
+    for group in groups.values():
+        for place, mark in enumerate(sorted(group, key=lambda mark: mark.w1[0]), start=edges[-1]):
+            at = place + 0.5
             number = numbers[mark.row.key]
             colour = f"C{number % 10}"
             w1, above = min(mark.w1[0], HIGHEST), mark.w1[0] > HIGHEST
@@ -135,4 +133,10 @@ def _draw(axes: Any, drawn: list[Mark], numbers: Mapping[str, int]) -> dict[str,
                 textcoords="offset points",
                 fontsize=8,
             )
+        edges.append(edges[-1] + len(group))
+    for edge in edges[1:-1]:
+        axes.axvline(edge, color="0.75", linewidth=0.8)
+    axes.set_xlim(0, edges[-1] + 0.4)
+    middles = [(low + high) / 2.0 for low, high in pairwise(edges)]
+    axes.set_xticks(middles, [f"{epsilon:g}" for epsilon in groups], fontsize=8)
     return handles

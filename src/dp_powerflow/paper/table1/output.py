@@ -93,7 +93,7 @@ def _printed(key: str) -> dict[str, object]:
 def to_page(table: Table1) -> Page:
     """A page without requests to any other host."""
     return Page(
-        title="Table I by measurement",
+        title="Table II by measurement",
         marking=None,
         lead=tuple(
             [f"{data}: {words}." for data, words in table.words.items()]
@@ -106,7 +106,7 @@ def to_page(table: Table1) -> Page:
             *(_data(table, data) for data in table.found),
             _checks(table),
         ),
-        footer=("Made by: dp-powerflow experiment table1",),
+        footer=("Made by: dp-powerflow experiment comparison",),
     )
 
 

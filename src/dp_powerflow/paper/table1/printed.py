@@ -1,4 +1,4 @@
-"""Table I as the paper prints it: approaches, columns and marks, nothing of ours."""
+"""Table II as the paper prints it: approaches, columns and marks, nothing of ours."""
 
 from __future__ import annotations
 

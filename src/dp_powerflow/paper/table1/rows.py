@@ -25,6 +25,7 @@ from dp_powerflow.paper.sources.registry import LOADS, NETWORKS, OTHERS
 from dp_powerflow.paper.table1.bench import LINE_CHANGE, MATCHED, NETWORK_TARGET, P_MAX, Bench
 from dp_powerflow.paper.table1.printed import PRINTED
 from dp_powerflow.paper.wasserstein.lab import DELTA_TAIL
+from dp_powerflow.paper.wasserstein.search import class_mechanism
 from dp_powerflow.twin.design import TwinDesign
 
 Made = Composition | OtherRelease
@@ -80,7 +81,9 @@ class _Cited(Protocol):
     def paper(self) -> str: ...
 
 
-_OWN_ROWS = {"entries-of-y": "y-noise", "gmm-structured": "dp-gmm"}
+_OWN_ROWS = {"entries-of-y": "y-noise"} | dict.fromkeys(
+    ("gmm-structured", "gmm-classes", "gmm-mixture"), "dp-gmm"
+)
 """Entries of ours that are variants of a system of the paper's table."""
 _IMPLEMENTS = {"gmm-plain": "liu2025differentially"}
 """Entries that are a cited system although their `paper` says "ours"."""
@@ -192,6 +195,10 @@ def _literal(bench: Bench, fit: int) -> Made:
     return literal_variant(lab.setting, lab.facts, loads, lab.margins(P_MAX), DELTA_TAIL).composition
 
 
+def _literal_classes(bench: Bench, fit: int) -> Made:
+    return class_mechanism(bench.lab, MATCHED.epsilon, fit).composition
+
+
 def _with_floor(bench: Bench, fit: int) -> Made:
     lab = bench.lab
     return paper_variant(
@@ -250,6 +257,7 @@ def _composed() -> Iterator[Row]:
     )
     ours: dict[str, tuple[str, Callable[[Bench, int], Made]]] = {
         "literal": ("DP-Powerflow as printed, true network", _literal),
+        "classes": ("DP-Powerflow as printed, 4 private classes, true network", _literal_classes),
         "floor": (f"DP-Powerflow, {formula}, true network", _with_floor),
         "full-support": (f"DP-Powerflow, full support, {formula}, true network", _full_support),
         "twin": ("DP-Powerflow on a twin, Laplace", _twin),

@@ -15,7 +15,7 @@ from dp_powerflow.report.figures import figure_bytes, new_figure
 Curves = dict[str, list[tuple[float, float, float]]]
 """Label → (ε, mean, standard error)."""
 
-_STYLES = ("D-", "o--", "o:", "s-", "s--", "P-", "^-", "v-", "x:", "+:")
+_STYLES = ("D-", "o--", "o:", "s-", "s--", "D:", "h-", "*-", "d-", "P-", "^-", "v-", "x:", "+:")
 
 
 def curves_of(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: NoiseUnit) -> Curves:

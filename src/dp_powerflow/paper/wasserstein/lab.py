@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -23,16 +23,18 @@ from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.paper.datasets import Dataset
-from dp_powerflow.paper.mechanisms import FittedLoads, Setting
+from dp_powerflow.paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
 from dp_powerflow.paper.mechanisms.gaussian import Sensitivities, printed_sensitivities, proved_sensitivities
 from dp_powerflow.paper.run import Store
 from dp_powerflow.paper.sources import ONE_CUSTOMER, ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow.paper.sources.entries import Occasion
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray
 
+Made = TypeVar("Made")
 DELTA_TAIL = 1e-5
 """Of the χ² tail in the paper's formula."""
 DELTA_LOAD = 1e-5
@@ -71,6 +73,7 @@ class Lab:
     _fits: dict[tuple[float, float, int], LoadLaw] = field(default_factory=dict)
     _laws: dict[tuple[str, float, float, float, int], LoadLaw] = field(default_factory=dict)
     _voltages: dict[tuple[str, int], ComplexArray] = field(default_factory=dict)
+    _made: dict[tuple[object, float, int], Any] = field(default_factory=dict)
 
     @cached_property
     def facts(self) -> NetworkFacts:
@@ -180,7 +183,7 @@ class Lab:
     def loads(self, epsilon_load: float | None, run: int, bounds: float = 1.0) -> FittedLoads:
         """The law fitted in one run, and what the fit promises the customers."""
         epsilon = needed(epsilon_load)
-        return FittedLoads(self.law(epsilon, run, bounds), _claim(epsilon, self.data.unit))
+        return FittedLoads(self.law(epsilon, run, bounds), load_claim(epsilon, self.data.unit))
 
     def literal_loads(
         self, epsilon_load: float | None, p_max: float | None, run: int, bounds: float = 1.0
@@ -190,7 +193,7 @@ class Lab:
         key = ("literal", epsilon, factor, bounds, run)
         if key not in self._laws:
             self._laws[key] = self.law(epsilon, run, bounds).within(self.margins(factor))
-        return FittedLoads(self._laws[key], _claim(epsilon, self.data.unit))
+        return FittedLoads(self._laws[key], load_claim(epsilon, self.data.unit))
 
     def restored_loads(
         self, epsilon_load: float | None, p_max: float | None, run: int, bounds: float = 1.0
@@ -203,7 +206,18 @@ class Lab:
             generator = self.generator(f"restored {epsilon:g} {factor:g} {bounds:g}", run)
             law = with_restored_mean(self.law(epsilon, run, bounds), 0.0, margins, generator)
             self._laws[key] = law.within(margins)
-        return FittedLoads(self._laws[key], _claim(epsilon, self.data.unit))
+        return FittedLoads(self._laws[key], load_claim(epsilon, self.data.unit))
+
+    def made(self, make: Callable[[Occasion], Made], epsilon_load: float | None, run: int) -> Made:
+        """What a model of the registry gives at ε_load, fitted in one run; its margins are its own."""
+        key = (make, needed(epsilon_load), run)
+        if key not in self._made:
+            days = self.data.spread_days(self.scale.days)
+            self._made[key] = make(
+                Occasion(self.data, days, Target(key[1], DELTA_LOAD), self.seed + 1000 * run)
+            )
+        found: Made = self._made[key]
+        return found
 
     def voltages(
         self, name: str, run: int, draw: Callable[[np.random.Generator], ComplexArray]
@@ -256,6 +270,7 @@ def needed(value: float | None) -> float:
     return value
 
 
-def _claim(epsilon_load: float, unit: PrivacyUnit) -> Guarantee:
+def load_claim(epsilon_load: float, unit: PrivacyUnit) -> Guarantee:
+    """What a fit claims for the customers."""
     adjacency = ONE_CUSTOMER_DAY if unit is PrivacyUnit.LOAD_POINT_DAY else ONE_CUSTOMER
     return Guarantee(epsilon_load, DELTA_LOAD, "any number of days", adjacency, True, "zCDP")

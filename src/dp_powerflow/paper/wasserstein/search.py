@@ -22,7 +22,18 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     NoisyLoads,
 )
 from dp_powerflow.paper.mechanisms.noise import PAPER_STEP, STEP, UNITS, NoiseUnit
-from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, needed
+from dp_powerflow.paper.sources import LoadMechanism
+from dp_powerflow.paper.sources.entries import Occasion
+from dp_powerflow.paper.sources.loads import LawLoads
+from dp_powerflow.paper.sources.models import (
+    HEADROOM,
+    class_law,
+    class_loads,
+    margins_of,
+    mixture_loads,
+    spread_kmeans_loads,
+)
+from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, load_claim, needed
 from dp_powerflow.twin.design import TwinDesign
 
 
@@ -134,21 +145,44 @@ def _full_support(lab: Lab, config: Configuration, run: int) -> Mechanism:
 
 
 def _gmm_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    return _noisy_model(lab, config, lab.restored_loads(*_loads_of(config, run)))
+    loads = lab.restored_loads(*_loads_of(config, run))
+    return _noisy_model(lab, config, LawLoads(loads.law, loads.claim))
 
 
 def _literal_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    return _noisy_model(lab, config, lab.literal_loads(*_loads_of(config, run)))
+    loads = lab.literal_loads(*_loads_of(config, run))
+    return _noisy_model(lab, config, LawLoads(loads.law, loads.claim))
 
 
 def _loads_of(config: Configuration, run: int) -> tuple[float | None, float | None, int, float]:
     return config.epsilon_load, config.p_max, run, config.bounds
 
 
-def _noisy_model(lab: Lab, config: Configuration, loads: FittedLoads) -> GmmVoltageNoise:
-    return GmmVoltageNoise(
-        lab.setting, loads.law, loads.claim, lab.sensitivities, config.target, lab.delta, config.unit
-    )
+def _noisy_model(lab: Lab, config: Configuration, loads: LoadMechanism) -> GmmVoltageNoise:
+    return GmmVoltageNoise(lab.setting, loads, lab.sensitivities, config.target, lab.delta, config.unit)
+
+
+def class_mechanism(lab: Lab, epsilon_load: float | None, run: int) -> DpPowerflow:
+    """Algorithm 1 as printed with L classes by private PARTITION."""
+    law = lab.made(class_law, epsilon_load, run)
+    loads = FittedLoads(law, load_claim(needed(epsilon_load), lab.data.unit))
+    return literal_variant(lab.setting, lab.facts, loads, margins_of(lab.data), DELTA_TAIL)
+
+
+def _literal_classes(lab: Lab, config: Configuration, run: int) -> DpPowerflow:
+    return class_mechanism(lab, config.epsilon_load, run)
+
+
+def _with_noise(label: str, make: Callable[[Occasion], LoadMechanism]) -> Variant:
+    """A model of the registry, with noise on the voltages; it makes its own fits."""
+
+    def build(lab: Lab, config: Configuration, run: int) -> Mechanism:
+        return _noisy_model(lab, config, lab.made(make, config.epsilon_load, run))
+
+    def shares(config: Configuration) -> str:
+        return f"voltages of {label}-{config.loads_name}"
+
+    return Variant(f"{label} + voltage noise", build, UNITS, shares=shares, fitted=False)
 
 
 def _gaussian_voltages(lab: Lab, config: Configuration, run: int) -> Mechanism:
@@ -213,6 +247,12 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         "gmm-noise": Variant(
             "DP-GMM + voltage noise (restored mean: ours)", _gmm_noise, UNITS, True, _of_restored
         ),
+        "literal-classes": Variant(
+            "DP-Powerflow (literal, 4 private classes)", _literal_classes, fitted=False
+        ),
+        "classes-noise": _with_noise("DP-GMM, 4 private classes", class_loads),
+        "mixture-noise": _with_noise("DP-GMM, mixture of 4", mixture_loads),
+        "kmeans-noise": _with_noise("DP K-means with its spread", spread_kmeans_loads),
         "gaussian-voltages": Variant(
             "Gaussian on voltages (loads not protected)",
             _gaussian_voltages,
@@ -245,7 +285,13 @@ SWEEP_EPSILON = 100.0
 
 def configurations(scale: Scale) -> tuple[Configuration, ...]:
     """Every point of the search, those that share voltages together."""
-    return (*_literal_points(scale), *_our_points(scale), *_true_load_points(scale), *_twin_points(scale))
+    return (
+        *_literal_points(scale),
+        *_our_points(scale),
+        *_model_points(scale),
+        *_true_load_points(scale),
+        *_twin_points(scale),
+    )
 
 
 def _margins(scale: Scale) -> list[tuple[float, float]]:
@@ -288,6 +334,17 @@ def _our_points(scale: Scale) -> list[Configuration]:
             for epsilon in scale.epsilons
         ]
     return found
+
+
+def _model_points(scale: Scale) -> list[Configuration]:
+    """Models with classes, mixtures or centroids; with noise at the largest ε_load only."""
+    found = [Configuration("literal-classes", None, load, HEADROOM) for load in scale.literal_loads]
+    return found + [
+        Configuration(mechanism, epsilon, max(scale.epsilons_load), HEADROOM, unit)
+        for mechanism in ("classes-noise", "mixture-noise", "kmeans-noise")
+        for unit in UNITS
+        for epsilon in scale.epsilons
+    ]
 
 
 def _true_load_points(scale: Scale) -> list[Configuration]:

@@ -13,6 +13,7 @@ from dp_powerflow.evidence.theorem import paper_bound
 from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow
 from dp_powerflow.paper.mechanisms.noise import DAY, PAPER_DAY, STEP, UNITS, GaussianNoise, NoiseUnit
 from dp_powerflow.paper.run import csv_text
+from dp_powerflow.paper.sources.models import CLASSES
 from dp_powerflow.paper.wasserstein.evaluation import BEST, MEDIAN, WORST, Outcome, best, mean_and_error
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab
 from dp_powerflow.paper.wasserstein.search import VARIANTS
@@ -228,11 +229,13 @@ def _sensitivities(lab: Lab) -> list[str]:
 
 
 def _literal(outcomes: Sequence[Outcome]) -> list[str]:
-    literal = [outcome for outcome in outcomes if outcome.configuration.mechanism == "literal"]
+    classes = {"literal": 1, "literal-classes": CLASSES.n_classes}
+    literal = [outcome for outcome in outcomes if outcome.configuration.mechanism in classes]
     rows = []
     for outcome in sorted(literal, key=lambda o: (o.configuration.bounds, o.configuration.p_max)):
         config = outcome.configuration
-        cells = [f"{config.bounds:g}, {config.p_max:g}", f"{config.epsilon_load:g}"]
+        cells = [f"{config.bounds:g}, {config.p_max:g}", str(classes[config.mechanism])]
+        cells.append(f"{config.epsilon_load:g}")
         if outcome.refused is None:
             cells += [f"{mean_and_error(outcome.runs[name])[0]:.1f}" for name in (BEST, MEDIAN, WORST)]
             rows.append([*cells, f"{outcome.epsilon:.1f}", _cell(outcome)])
@@ -246,6 +249,7 @@ def _literal(outcomes: Sequence[Outcome]) -> list[str]:
     ]
     header = [
         "p_max: fit, draws",
+        "classes",
         "ε_load",
         "ε best step",
         "ε median step",

@@ -14,7 +14,7 @@ from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, solve_days
+from dp_powerflow.model.sample import OneDay, solve_days
 from dp_powerflow.pipeline.deriving import manifest as derived_manifest
 from dp_powerflow.pipeline.deriving.manifest import Origin
 from dp_powerflow.pipeline.manifest.model import (
@@ -107,7 +107,6 @@ class Basis:
             steps_per_day=study.steps,
             nodes=len(study.released),
             loads=len(study.feeder.loads),
-            customers=None if study.customers is None else int(study.customers.sum()),
             latitude_deg=self.settings.latitude_deg,
             irradiance=self.irradiance,
         )
@@ -131,13 +130,7 @@ def derivable_manifest(directory: Location, content: bytes) -> Manifest[Any]:
 
 def refuse_underivable(manifest: Manifest[Any]) -> None:
     """Refuse a release whose network is not a twin."""
-    policy = registered(manifest.guarantee.network.mode)
-    if policy.of_earlier_versions:
-        raise ReleaseError(
-            f"release '{manifest.release.id}' is of an earlier version, whose twin had other noise; derive "
-            "from a release of this version"
-        )
-    if not policy.derivable:
+    if not registered(manifest.guarantee.network.mode).derivable:
         raise PrivacyError(ON_THE_TRUE_NETWORK.format(id=manifest.release.id))
 
 
@@ -157,35 +150,6 @@ def in_words(settings: StudySettings) -> str:
     return f"a clear sky at latitude {settings.latitude_deg!r} degrees, declared public"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _FirstDay:
-    """The first day of a source, as one block."""
-
-    source: LoadSource
-
-    @property
-    def law(self) -> PlacedLaw:
-        """Where its loads belong."""
-        return self.source.law
-
-    @property
-    def n_days(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def n_blocks(self) -> int:
-        """One."""
-        return 1
-
-    def block(self, index: int) -> LoadBlock:
-        """The first day."""
-        whole = self.source.block(0)
-        return LoadBlock(
-            0, np.ascontiguousarray(whole.load_kw[:, :1]), np.ascontiguousarray(whole.load_kvar[:, :1])
-        )
-
-
 def refuse_another_scene(study: Study, corpus: Corpus) -> None:
     """Compare with the release: its days and connections, and the voltages of the first day, solved again.
 
@@ -200,7 +164,7 @@ def refuse_another_scene(study: Study, corpus: Corpus) -> None:
         )
     solver = study.make_solver(None)
     made = solve_days(
-        solver, _FirstDay(study.source), generation=study.generation, nodes="all", mend=study.mends
+        solver, OneDay(study.source, 0), generation=study.generation, nodes="all", mend=study.mends
     )
     at = np.searchsorted(study.feeder.energised, study.released)
     released = corpus.voltages([0])[0]

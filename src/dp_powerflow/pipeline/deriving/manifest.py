@@ -116,7 +116,6 @@ class Study(Section):
     steps_per_day: Count
     nodes: Count
     loads: Count
-    customers: Annotated[int, Field(ge=0)] | None
     latitude_deg: Annotated[float, Field(ge=-90.0, le=90.0)]
     irradiance: Sentence
 
@@ -290,11 +289,7 @@ def described(name: str, content: bytes) -> TableSection:
 
 def derived_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` of a derived release, in every mode that one is derived from."""
-    models = [
-        _of_mode(DerivedManifest, policy.section)
-        for policy in all_policies()
-        if policy.derivable and not policy.of_earlier_versions
-    ]
+    models = [_of_mode(DerivedManifest, policy.section) for policy in all_policies() if policy.derivable]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

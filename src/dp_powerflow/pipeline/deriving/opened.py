@@ -28,7 +28,6 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.manifest.versions import in_this_version
 from dp_powerflow.pipeline.opened import MALFORMED, files_below, manifest_content, sha256_of
 
 _SMALL = (CERTIFICATE_FILE, CARD_FILE, SOURCE_FILE)
@@ -126,6 +125,6 @@ def _source(content: bytes | None) -> tuple[dict[str, Any] | None, Manifest[Any]
     except (ValueError, RecursionError):
         return None, None
     try:
-        return raw, parse_manifest(in_this_version(raw))
+        return raw, parse_manifest(raw)
     except MALFORMED:
         return raw, None

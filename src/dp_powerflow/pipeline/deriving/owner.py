@@ -17,13 +17,11 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import RemotePath, location
-from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE, draw_key, part_job
-from dp_powerflow.pipeline.customers import Services, count_customers
+from dp_powerflow.pipeline.conversation import draw_key, part_job
+from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.deriving.basis import (
     ON_THE_TRUE_NETWORK,
     Basis,
@@ -33,20 +31,15 @@ from dp_powerflow.pipeline.deriving.basis import (
     refuse_another_scene,
 )
 from dp_powerflow.pipeline.deriving.manifest import FROM_STATE
-from dp_powerflow.pipeline.inputs import (
-    NetworkInputs,
-    declared_services,
-    feeder_of,
-    history_of,
-    read_network,
-)
+from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.manifest.facts import loads_guarantee
 from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError, differences
 from dp_powerflow.pipeline.manifest.policy import policy_of, registered
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.opened import manifest_content
-from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.plan import kept_model
+from dp_powerflow.pipeline.ready import writer_of
+from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -71,7 +64,7 @@ def basis_of_config(config: Config, settings: StudySettings, *, state_path: Path
     model = kept_model(config, state)
     if model is None:
         raise PrivacyError(_run_first(release_id))
-    inputs, mode = _inputs(config, state, model), mode_of(config)
+    inputs, mode = network_again(config, state, model.n_steps), mode_of(config)
     network = mode.kept_network(inputs)
     if network is None:
         raise PrivacyError(_run_first(release_id))
@@ -118,14 +111,6 @@ def _state(config: Config, state_path: Path | None) -> PrivateState:
     return PrivateState.open(config.release.state, create=False, insecure_seed=config.release.insecure_seed)
 
 
-def _inputs(config: Config, state: PrivateState, model: LoadModel) -> NetworkInputs:
-    """PRIVATE. The network with what is declared of the load points; no reading plays a part."""
-    services = declared_services(config)
-    if services is None:  # load shapes say which loads they are of only when they are read
-        services = Services.of(config, history_of(config, feeder_of(config, state)))
-    return read_network(config, state, model.n_steps, services)
-
-
 def _refuse_another_release(
     mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene, source: Manifest[Any]
 ) -> None:
@@ -160,12 +145,7 @@ def _refuse_another_promise(config: Config, scene: Scene, source: Manifest[Any])
 def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study:
     """The scene of the release, as its parts were made."""
     config, feeder, solar = inputs.config, scene.network.feeder, scene.network.solar
-    released, steps = len(mode.released_nodes(feeder)), scene.model.n_steps
-    layout = layout_of(config.release.days, steps, released, mode.drawn(feeder))
-    # Only its shape is asked: nothing is written there.
-    writer = CorpusWriter(
-        location(config.release.output), layout, config.release.id, mode.extras(feeder, solar)
-    )
+    writer = writer_of(mode, feeder, solar, scene.model.n_steps)  # only its shape: nothing is written there
     key = draw_key(inputs, scene)
     job = part_job(mode, scene, key, writer)
     return Study(
@@ -173,7 +153,7 @@ def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study
         source=job.source,
         make_solver=partial(job.solver, job.feeder, job.solar),
         released=job.released,
-        node_ids=NodeTable.opaque(released).ids,
+        node_ids=NodeTable.opaque(writer.layout.nodes).ids,
         generation=job.solar.generation,
         connections=mode.connections(inputs, scene.network, job.released, key),
         customers=_customers(inputs, scene),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 
 from dp_powerflow import page
 from dp_powerflow._files import sync_directory, write_whole
+from dp_powerflow._names import __version__
 from dp_powerflow.corpus.schema import PARQUET
 from dp_powerflow.corpus.storage import storing
 from dp_powerflow.derived.kinds import settings_of
@@ -32,11 +34,15 @@ from dp_powerflow.pipeline.deriving.manifest import (
     seal,
 )
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html, derived_html
-from dp_powerflow.pipeline.manifest.facts import software_versions
 from dp_powerflow.pipeline.manifest.model import CARD_FILE, CERTIFICATE_FILE, MANIFEST_FILE
 from dp_powerflow.pipeline.opened import sha256_of
 
 ROWS_PER_GROUP = 1 << 17
+PACKAGES = (
+    *("dp-powerflow", "dp-accounting", "dss-python", "jinja2", "numba", "numpy", "pyarrow", "pydantic"),
+    *("pyyaml", "randomgen", "scipy"),
+)
+"""Whose versions a derived release names: it is computed again, and other versions may give other bytes."""
 Say = Callable[[str], None]
 
 
@@ -148,6 +154,12 @@ def make_derived(basis: Basis, kind: Kind, target: Path, watch: Watch) -> None:
     files = files_of(basis, kind, watch)
     watch.say("writing")
     write_folder(target, files)
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of what computed, drew, wrote or stated anything of a release."""
+    found = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
 
 
 def _versions(kind: Kind) -> dict[str, str]:

@@ -28,7 +28,7 @@ from dp_powerflow.pipeline.deriving.manifest import (
 from dp_powerflow.pipeline.deriving.opened import OpenedDerived, open_files
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.released import basis_of_release
-from dp_powerflow.pipeline.deriving.run import Watch, files_of
+from dp_powerflow.pipeline.deriving.run import Watch, files_of, software_versions
 from dp_powerflow.pipeline.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
@@ -41,7 +41,6 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
 )
 from dp_powerflow.pipeline.manifest.policy import Check, check, registered
-from dp_powerflow.pipeline.manifest.versions import in_this_version
 from dp_powerflow.pipeline.opened import MALFORMED, UNREADABLE, manifest_content, sha256_of
 from dp_powerflow.pipeline.release_checks import SEED, query_problems
 from dp_powerflow.pipeline.verify import VerifyReport, no_manifest, verify_release
@@ -151,8 +150,6 @@ def _bytes_that_differ(
 
 def _other_versions(manifest: DerivedManifest[Any]) -> str:
     """That other software computed it, which may write other bytes."""
-    from dp_powerflow.pipeline.manifest.facts import software_versions
-
     here = software_versions()
     others = [
         f"{name} {version}"
@@ -239,7 +236,7 @@ def _check_source(opened: OpenedDerived) -> Check:
             yield f"{SOURCE_FILE} does not match its own SHA-256, so it was changed after the release."
         if source.release.id != manifest.source.id:
             yield f"{SOURCE_FILE} is of another release than the manifest says."
-        yield from query_problems(source, in_this_version(raw)["load_queries"])
+        yield from query_problems(source, raw["load_queries"])
         policy = registered(source.guarantee.network.mode)
         if not policy.derivable:
             yield "Its network is not a twin, and nothing may be derived from it."
@@ -307,7 +304,7 @@ def _check_statement(opened: OpenedDerived) -> Check:
 
 
 def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> Iterator[str]:
-    """Entries on the study that contradict the release: its shape, customers and sun are stated there."""
+    """Entries on the study that contradict the release: its shape and sun are stated there."""
     study, data, declared = manifest.study, source.data, source.declared_public
     from_files = manifest.source.derived_from == FROM_FILES
     tables = data.network_tables
@@ -315,9 +312,6 @@ def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> 
         yield "number of steps or nodes"
     if study.days != (data.days if not from_files else 0 if tables is None else tables.days):
         yield "number of days"
-    counted = getattr(declared.node_scales, "customers", None)
-    if study.customers != (None if from_files else counted):
-        yield "number of customers"
     own_sun = not from_files and declared.generation is not None
     settings = StudySettings() if own_sun else StudySettings(latitude_deg=study.latitude_deg)
     if settings.latitude_deg != study.latitude_deg or (study.irradiance == in_words(settings)) is own_sun:

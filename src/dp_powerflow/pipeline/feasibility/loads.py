@@ -17,10 +17,16 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import steps_per_day
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
+from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.model.sample import MENDING, MOST_MENDINGS
 from dp_powerflow.pipeline.customers import Services, count_customers
-from dp_powerflow.pipeline.nodes import classes_of_shapes
+from dp_powerflow.pipeline.nodes import (
+    classes_of_shapes,
+    declared_classes,
+    declared_factors,
+    some_loaded_nodes,
+)
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
 DAYS = 2
@@ -100,6 +106,36 @@ def scaled_draws(config: Config, feeder: Feeder, services: Services) -> PublicLo
     sizes = np.array([int(load.kw > 0.0) for load in feeder.loads], dtype=np.int64)
     nominal = np.array([max(load.kw, 0.0) for load in feeder.loads]) * config.nodes.scale_factor
     return _public_loads(config, feeder, services, sizes, nominal)
+
+
+def corner_loads(config: Config, feeder: Feeder, services: Services) -> ComplexArray:
+    """PUBLIC. Complex (corner, retained) [p.u.]: each phase at the upper bounds of its nodes, or the lower.
+
+    On the true network, a node draws its scale times a figure within the bounds of its class. Classes that
+    are drawn after the fit may be any, so their nodes have the widest bounds and the lowest power factor.
+    """
+    model, (nodes, nominal_kw) = config.model, some_loaded_nodes(feeder)
+    if model.private_classes:
+        labels = [("", *model.bounds_of_class, *model.power_factor_of_class)] * len(nodes)
+    else:
+        first = next((label for label in services.class_of if label is not None), ONE_CLASS)
+        labels = [(label,) for label in declared_classes(config, feeder, nodes, first)]
+    pairs = [[model.bounds_of_class.get(label, model.bounds) for label in own] for own in labels]
+    factors = [
+        [model.power_factor_of_class.get(label, model.power_factor) for label in own] for own in labels
+    ]
+    own, tangent = declared_factors(config, feeder, nodes), [max(map(tan_theta_of, each)) for each in factors]
+    scale = nominal_kw * config.nodes.scale_factor if model.use_scale else np.ones(len(nodes))
+    low, high = (
+        kw_to_pu(scale * [best(pair[end] for pair in each) for each in pairs], feeder.base_mva)
+        for end, best in enumerate((min, max))
+    )
+    # Multiples of 30 degrees, each well inside a third of the circle.
+    phase = ((feeder.nominal_angle_deg[feeder.retained[nodes]] + 45.0) % 360.0 // 120.0).astype(np.int64)
+    up = (np.arange(8)[:, None] >> phase) & 1
+    loads = np.zeros((len(up), len(feeder.retained)), dtype=np.complex128)
+    loads[:, nodes] = np.where(up, high, low) * (1.0 + 1j * np.where(np.isfinite(own), own, tangent))
+    return loads
 
 
 def _public_loads(

@@ -1,8 +1,8 @@
 """What a look says about a release: whether it is refused, warned of, or fine, before anything is spent.
 
 Looks on public stand-ins are public, and so are all suggestions. A look on the network itself is INTERNAL: it
-is shown to the data owner, decides nothing but whether a network without load can be solved at all, and says
-nothing about what to change.
+is shown to the data owner. It decides whether the network can be solved at all: of a twin's without load, of
+the true network at the corners of the declared bounds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
@@ -18,12 +20,15 @@ from dp_powerflow.pipeline.feasibility.loads import DAYS, Course, PublicLoads
 from dp_powerflow.pipeline.feasibility.look import NO_LOAD, USUAL, Look, Opened, look_at
 from dp_powerflow.pipeline.inputs import NetworkInputs
 from dp_powerflow.pipeline.parts import SolverMaker
+from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.units import ComplexArray, FloatArray
 
 WARNED, REFUSED = 0.01, 0.10
 """Share of unusual snapshots on stand-ins above which a release is warned of, of bad ones above which it is
 refused."""
 _DOUBLINGS = 20
 _DIGITS = 2
+_HALVINGS = 12
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,46 @@ def on_twins(trial: Trial, twins: tuple[Feeder, ...], structure: Feeder) -> Feas
             "capacitors with 'dp-powerflow inspect'; nothing was spent"
         )
     return replace(found, internal=internal)
+
+
+def refuse_unsolved_corners(
+    config: Config, solver: Solver, loads: ComplexArray, sun: FloatArray | None
+) -> None:
+    """Refuse loads within declared bounds that have no solution on the network itself, where nothing mends.
+
+    Parameters
+    ----------
+    loads : (corner, retained) [p.u.].
+    sun : (retained,) most that PV produces [p.u.]; None without PV. Every corner has all of it, and none.
+
+    Raises
+    ------
+    ConfigError : INTERNAL, as it names the largest scale that has solutions. Nothing was spent.
+    """
+    both = None if sun is None else np.repeat([np.zeros_like(sun), sun], len(loads), axis=0) + 0j
+    corners = loads if both is None else np.concatenate([loads, loads])
+
+    def solved(share: float) -> bool:
+        return bool(solver.solve(share * corners, both).converged.all())
+
+    if solved(1.0):
+        return
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if solved(middle) else (low, middle)
+    key, size = (
+        ("nodes.scale_factor", config.nodes.scale_factor) if config.model.use_scale else ("loads", 1.0)
+    )
+    found = (
+        f"the largest {key} at which all have one is {low * size:.3g}" if low else "nor have far lower loads"
+    )
+    raise ConfigError(
+        "INTERNAL: with the loads of some phases at their upper bounds, the others at their lower ones and "
+        "PV at none or all of its power, the network has no power-flow solution, so that a release could be "
+        f"refused after the customers have paid; {found}, which follows from the network; lower "
+        "nodes.scale_factor, model.bounds or PV on public grounds; nothing was spent"
+    )
 
 
 def _enough(trial: Trial, twins: tuple[Feeder, ...]) -> float | None:

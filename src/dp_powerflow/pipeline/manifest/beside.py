@@ -47,12 +47,10 @@ class SummedCustomers:
     Attributes
     ----------
     kw_per_customer, of_class : nominal kW that stand for one customer, and of classes with another figure.
-    customers : of all loads together.
     """
 
     kw_per_customer: float
     of_class: Mapping[str, float]
-    customers: int
 
     def entries(self) -> dict[str, Any]:
         """The section of the manifest."""
@@ -60,7 +58,6 @@ class SummedCustomers:
             "rule": BY_CUSTOMERS,
             "kw_per_customer": self.kw_per_customer,
             "kw_per_customer_of_class": dict(self.of_class),
-            "customers": self.customers,
         }
 
 
@@ -68,7 +65,7 @@ def drawn_nodes(section: NodeScales | NodeCustomers) -> ScaledNodes | SummedCust
     """What a manifest states of the loads that are drawn."""
     if isinstance(section, NodeScales):
         return ScaledNodes(section.factor)
-    return SummedCustomers(section.kw_per_customer, section.kw_per_customer_of_class, section.customers)
+    return SummedCustomers(section.kw_per_customer, section.kw_per_customer_of_class)
 
 
 IN_WORDS = {

@@ -58,7 +58,7 @@ def card_bytes(statement: Statement[Any]) -> bytes:
         "publication": stated,
         "not_stated": NOT_STATED,
         "citation": stated.cited_as(statement.release.id).splitlines(),
-        "software": statement.software["dp-powerflow"],
+        "software": statement.release.software,
     }
     return f"---\n{head}---\n\n{_environment().get_template('card.md').render(shown)}".encode()
 

@@ -21,8 +21,9 @@ import yaml
 from jinja2 import Environment
 
 from dp_powerflow.page.templates import environment
-from dp_powerflow.pipeline.manifest.model import Statement
+from dp_powerflow.pipeline.manifest.model import RELATIVE, Statement
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
+from dp_powerflow.privacy.budget import epsilon_to_rho
 
 _TO_FILL_IN = "To be filled in by the data owner"
 _HEADER = (
@@ -51,7 +52,7 @@ def certificate_html(statement: Statement[Any]) -> bytes:
         "unprotected": statement.unprotected,
         "not_claimed": statement.not_claimed,
         "data": statement.data,
-        "software": statement.software,
+        "software": statement.release.software,
         "per_day": loads.unit == "load-point-day",
     }
     return _environment().get_template(registered(network.mode).template).render(shown).encode()
@@ -195,6 +196,9 @@ def _privacy_loss(statement: Statement[Any]) -> dict[str, Any]:
 
 
 def _model(statement: Statement[Any]) -> dict[str, Any]:
+    loads = statement.guarantee.loads
+    granted = epsilon_to_rho(loads.epsilon_granted, loads.delta)
+    alone = math.isclose(statement.composition.loads.spent.rho, granted, rel_tol=RELATIVE)
     return {
         "model_name": "Central",
         "trust_assumptions": "The data owner sees the readings, runs the release and keeps the key secret.",
@@ -202,7 +206,7 @@ def _model(statement: Statement[Any]) -> dict[str, Any]:
             "The data owner, the customers behind the load points, the readers of the corpus. An attacker is "
             "assumed to know the load model, power factors, generation and taps."
         ),
-        "release_type": "One release" if statement.composition.loads.charges == 1 else "Many releases",
+        "release_type": "One release" if alone else "Many releases",
         "release_type_details": "A ledger caps what all releases from the same customers add up to.",
         "data_source_type": "Static",
         "access_type": "Non-interactive",
@@ -216,7 +220,7 @@ def _implementation(statement: Statement[Any]) -> dict[str, Any]:
         "mechanisms": (
             f"Noise: {random.noise}. Generator: {random.generator}; key: {random.key}. "
             f"{len(statement.load_queries)} queries, each with sensitivity and noise scale in "
-            f"manifest.json. dp-powerflow {statement.software['dp-powerflow']}."
+            f"manifest.json. {statement.release.software}."
         ),
         "composition": guarantee.loads.accounting,
         "post_processing": _bullets(statement.processing.after_noise),

@@ -7,13 +7,10 @@ from a release, makes the manifest again and compares: whatever it says beyond t
 from __future__ import annotations
 
 import math
-import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cache
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from dp_powerflow._names import __version__
@@ -45,15 +42,12 @@ from dp_powerflow.pipeline.manifest.connected import (
 from dp_powerflow.pipeline.manifest.histories import rows_in_words, wrong_histories
 from dp_powerflow.pipeline.manifest.model import (
     FORMAT,
-    PACKAGES,
     PARTS,
     RELATIVE,
     SOLVERS,
     UNDECLARED,
     AccountSection,
-    GdpAccount,
     InstanceAccount,
-    LoadsAccount,
     NetLoads,
     Publication,
     ReleaseError,
@@ -62,8 +56,8 @@ from dp_powerflow.pipeline.manifest.model import (
     in_mode,
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
-from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, epsilon_to_rho, gdp_epsilon
-from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, TwinCap, fits
+from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit
+from dp_powerflow.privacy.ledger.accounts import Cap, InstanceCap, LoadsCap, TwinCap
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
 from dp_powerflow.privacy.ledger.twins import Composed
@@ -174,69 +168,67 @@ class AccountFacts:
 
     Attributes
     ----------
-    cap : the most that may ever be spent.
-    charges : spends so far, this one included.
-    spent : by quantity: rho; epsilon and delta; mu_squared; or the epsilon of the worst element of twins.
+    law : cap of its kind and unit, at the delta of what it promises; how large it is plays no part.
+    spent : by quantity: rho; epsilon and delta; or the epsilon of the worst element of twins.
     composed : of an account of twins, everything that touched the worst element; `spent` follows from it.
     """
 
-    cap: Cap
-    charges: int
+    law: Cap
     spent: Mapping[str, float]
     composed: Composed | None = None
 
     @classmethod
     def of(cls, balance: Balance) -> AccountFacts:
-        if isinstance(balance.cap, TwinCap) and balance.composed is not None:
-            composed = balance.composed
-            return cls._of_twins(balance.cap, balance.n_spends, composed.pure, float(composed.mu_squared))
-        return cls(balance.cap, balance.n_spends, balance.spent)
+        cap = balance.cap
+        if isinstance(cap, TwinCap) and balance.composed is not None:
+            pure, mu_squared = balance.composed.pure, float(balance.composed.mu_squared)
+            return cls._of_twins(cap.delta, cap.unit, pure, mu_squared)
+        if isinstance(cap, InstanceCap):
+            return cls(InstanceCap(1.0, 0.0, cap.unit), balance.spent)
+        assert isinstance(cap, LoadsCap)
+        return cls(LoadsCap(1.0, cap.delta, cap.unit), balance.spent)
 
     @classmethod
-    def _of_twins(cls, cap: TwinCap, charges: int, pure: Iterable[float], mu_squared: float) -> AccountFacts:
-        """As a manifest can state it: sums as floating-point numbers."""
+    def _of_twins(
+        cls, delta: float, unit: Neighbours, pure: Iterable[float], mu_squared: float
+    ) -> AccountFacts:
+        """As a manifest can state it: sums as floating-point numbers; pure costs need no delta."""
+        law = TwinCap(1.0, delta if mu_squared else 0.0, unit)
         composed = Composed(tuple(pure), Fraction(mu_squared))
-        return cls(cap, charges, {"epsilon": composed.epsilon(cap.delta)}, composed)
+        return cls(law, {"epsilon": composed.epsilon(law.delta)}, composed)
 
     @classmethod
     def read(cls, section: AccountSection) -> AccountFacts:
         """The account that a manifest states; what it promises is not read."""
-        cap: Cap
+        delta = section.promise.delta
         if isinstance(section, TwinAccount):
-            cap, spent = TwinCap(**section.cap.model_dump(), unit=Neighbours(section.unit)), section.spent
-            if cap.delta == 0 and spent.mu_squared > 0:
+            if delta == 0 and section.spent.mu_squared > 0:
                 raise ReleaseError("an account of twins with Gaussian noise is stated at delta 0")
-            return cls._of_twins(cap, section.charges, spent.pure_epsilons, spent.mu_squared)
-        if isinstance(section, GdpAccount):
-            cap = GdpCap(section.cap.mu, section.cap.delta, Neighbours(section.unit))
-        elif isinstance(section, InstanceAccount):
-            cap = InstanceCap(section.cap.epsilon, section.cap.delta, Neighbours(section.unit))
+            unit, spent = Neighbours(section.unit), section.spent
+            return cls._of_twins(delta, unit, spent.pure_epsilons, spent.mu_squared)
+        law: Cap
+        if isinstance(section, InstanceAccount):
+            law = InstanceCap(1.0, 0.0, Neighbours(section.unit))
         else:
-            assert isinstance(section, LoadsAccount)
-            cap = LoadsCap(section.cap.epsilon, section.cap.delta, PrivacyUnit(section.unit))
-        return cls(cap, section.charges, section.model_dump()["spent"])
+            law = LoadsCap(1.0, delta, PrivacyUnit(section.unit))
+        return cls(law, section.model_dump()["spent"])
 
     @property
     def promise(self) -> Promised:
         """What all spends together promise, computed from what was spent."""
-        if isinstance(self.cap, TwinCap):
-            return self.cap.statement(self.composed or Composed())
-        return self.cap.statement({name: Fraction(value) for name, value in self.spent.items()})
+        if isinstance(self.law, TwinCap):
+            return self.law.statement(self.composed or Composed())
+        return self.law.statement({name: Fraction(value) for name, value in self.spent.items()})
 
     def holds(self, name: str, own: float) -> bool:
-        """Whether the account holds at least this release, and no more if it was charged once."""
-        spent, alone = self.spent[name], self.charges == 1
-        return spent >= own * (1 - RELATIVE) and (not alone or math.isclose(spent, own, rel_tol=RELATIVE))
+        """Whether the account holds at least this release."""
+        return self.spent[name] >= own * (1 - RELATIVE)
 
     def entries(self) -> dict[str, Any]:
         """The section of the manifest."""
-        cap, promise = self.cap, self.promise
+        promise = self.promise
         return {
-            "charges": self.charges,
-            "unit": str(cap.unit),
-            "cap": {"mu": cap.mu, "epsilon": gdp_epsilon(cap.mu, cap.delta), "delta": cap.delta}
-            if isinstance(cap, GdpCap)
-            else {"epsilon": cap.epsilon, "delta": cap.delta},
+            "unit": str(self.law.unit),
             "spent": dict(self.spent)
             if self.composed is None
             else {
@@ -254,7 +246,6 @@ class Facts:
     Attributes
     ----------
     mended : snapshots whose powers were lowered until they had a solution.
-    looked_at : settings that were changed after the data owner saw something INTERNAL.
     publication : what he declares of the publication.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
@@ -268,11 +259,10 @@ class Facts:
     declared: Declared
     loads: AccountFacts
     network: AccountFacts
-    versions: Mapping[str, str]
+    software: str
     commitment_sha256: str
     extras: ExtrasLayout = NOTHING
     mended: int = 0
-    looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
     connections: Connections | None = None
     publication: Publication = UNDECLARED
@@ -294,9 +284,8 @@ class ManifestInputs:
     left_out : elements of the feeder that the power flow is solved without, in words.
     absent : figures that are protected if present, and are not in the network; None where all must be there.
     extras : what the corpus holds beside its voltages.
-    customers : that are drawn for all loads together; None if a node is one draw.
+    sums_customers : whether a load is a sum of customers; otherwise a node is one draw.
     mended : snapshots whose powers were lowered until they had a solution.
-    looked_at : settings that were changed after the data owner saw something INTERNAL.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
     """
@@ -312,18 +301,17 @@ class ManifestInputs:
     left_out: tuple[str, ...] = ()
     absent: tuple[Figure, ...] | None = None
     extras: ExtrasLayout = NOTHING
-    customers: int | None = None
+    sums_customers: bool = False
     mended: int = 0
-    looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
     connections: Connections | None = None
 
 
 def _drawn(inputs: ManifestInputs) -> ScaledNodes | SummedCustomers:
     nodes = inputs.config.nodes
-    if inputs.customers is None:
+    if not inputs.sums_customers:
         return ScaledNodes(nodes.scale_factor)
-    return SummedCustomers(nodes.kw_per_customer, nodes.kw_per_customer_of_class, inputs.customers)
+    return SummedCustomers(nodes.kw_per_customer, nodes.kw_per_customer_of_class)
 
 
 def make_statement(inputs: ManifestInputs) -> Statement[Any]:
@@ -345,11 +333,10 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         declared=Declared.of(inputs, inputs.model.origin.options),
         loads=AccountFacts.of(inputs.loads),
         network=AccountFacts.of(inputs.network),
-        versions=software_versions(),
+        software=f"dp-powerflow {__version__}",
         commitment_sha256=inputs.commitment_sha256,
         extras=inputs.extras,
         mended=inputs.mended,
-        looked_at=inputs.looked_at,
         publication=Publication(**inputs.config.publication.model_dump(mode="json")),
         days=inputs.days,
         connections=inputs.connections,
@@ -362,18 +349,6 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     if problems:
         raise ReleaseError(f"the manifest would contradict itself, so nothing is published: {problems[0]}")
     return assemble(facts)
-
-
-def software_versions() -> dict[str, str]:
-    """Versions of what computed, drew, wrote or stated anything of a release."""
-    found = {name: _version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
-
-
-@cache
-def _version(package: str) -> str:
-    """Of a package as it was first asked for: what is imported does not change any more."""
-    return metadata.version(package)
 
 
 def read_facts(
@@ -398,11 +373,10 @@ def read_facts(
         declared=Declared.read(statement),
         loads=AccountFacts.read(statement.composition.loads),
         network=AccountFacts.read(statement.composition.network),
-        versions=statement.software,
+        software=statement.release.software,
         commitment_sha256=statement.internal_report.sha256,
         extras=corpus.extras.layout,
         mended=corpus.extras.n_mended,
-        looked_at=tuple(statement.release.changed_after_internal_look),
         publication=statement.publication,
         days=corpus.days,
         connections=corpus.connections,
@@ -417,10 +391,9 @@ def assemble(facts: Facts) -> Statement[Any]:
             "format": FORMAT,
             "release": {
                 "id": facts.release_id,
-                "software": "dp-powerflow",
+                "software": facts.software,
                 "insecure_seed": facts.insecure_seed,
                 "simulated_loads": facts.model.simulated,
-                "changed_after_internal_look": list(facts.looked_at),
                 "warnings": words.warnings,
             },
             "guarantee": {"loads": loads_guarantee(facts.model), "network": words.section},
@@ -441,7 +414,6 @@ def assemble(facts: Facts) -> Statement[Any]:
             "not_claimed": words.not_claimed,
             "data": _data(facts),
             "publication": facts.publication,
-            "software": dict(facts.versions),
             "internal_report": {"commitment": words.commitment, "sha256": facts.commitment_sha256},
         }
     )
@@ -541,7 +513,6 @@ def contradictions(facts: Facts) -> list[str]:
     return [
         *_model_contradictions(facts),
         *_account_contradictions(facts),
-        *_wrong_looks(facts),
         *wrong_extras(facts),
         *wrong_days(facts),
         *wrong_connections(facts),
@@ -550,17 +521,15 @@ def contradictions(facts: Facts) -> list[str]:
     ]
 
 
-def _wrong_looks(facts: Facts) -> Iterator[str]:
-    if list(facts.looked_at) != sorted(set(facts.looked_at)):
-        yield "The settings that were changed after an internal look are not listed once each, in order."
-
-
 def _model_contradictions(facts: Facts) -> Iterator[str]:
     model, declared, full_support = facts.model, facts.declared, facts.policy.full_support
     if model.insecure_seed != facts.insecure_seed:
         yield "The load model and the release disagree on whether the noise came from a seed."
     if model.n_steps != facts.layout.steps or model.n_steps * model.step_minutes != 24 * 60:
         yield "The steps of the corpus are not those of the load model's day."
+    problem = text.delta_problem(model.delta, model.n_load_points)
+    if problem is not None:
+        yield f"{problem[:1].upper()}{problem[1:]}."
     if model.spent_epsilon > model.epsilon * (1 + RELATIVE):
         yield "The queries cost more than the budget that was granted."
     if not all(
@@ -594,20 +563,10 @@ def _same_factor(power_factor: float, tan_theta: float) -> bool:
 
 
 def _account_contradictions(facts: Facts) -> Iterator[str]:
-    model, loads, network = facts.model, facts.loads, facts.network
-    if not isinstance(loads.cap, LoadsCap) or loads.cap.unit is not model.unit:
+    model, loads = facts.model, facts.loads
+    if not isinstance(loads.law, LoadsCap) or loads.law.unit is not model.unit:
         yield "The account of the loads is about another unit than the load model."
-    if loads.charges < 1 or network.charges < 1:
-        yield "An account of the composition does not count this release."
-    if isinstance(loads.cap, LoadsCap) and loads.cap.delta != model.delta:
+    elif loads.law.delta != model.delta:
         yield "The account of the loads is stated at another delta than the load model."
-    if loads.spent["rho"] < model.rho * (1 - RELATIVE):
+    if not loads.holds("rho", model.rho):
         yield "The account of the loads holds less than the queries of this release cost."
-    granted = epsilon_to_rho(model.epsilon, model.delta)
-    if loads.charges == 1 and loads.spent["rho"] > granted * (1 + RELATIVE):
-        yield "The account of the loads holds one charge, and it is more than this release was granted."
-    for account, what in ((loads, "loads"), (network, "network")):
-        amounts = {name: Fraction(value) for name, value in account.spent.items()}
-        limits = {name: value * (1 + Fraction(RELATIVE)) for name, value in account.cap.limits().items()}
-        if not fits(amounts, limits):
-            yield f"The account of the {what} has passed its cap."

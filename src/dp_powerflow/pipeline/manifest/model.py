@@ -1,4 +1,4 @@
-"""`manifest.json` as a model: the machine-readable certificate of a release, format 6.
+"""`manifest.json` as a model: the machine-readable certificate of a release, format 7.
 
 It holds policy constants, declared-public inputs, the costs of the load queries and, of a twin, the guarantee
 that follows from its public noise; nothing that was computed from the network or from the meter data without
@@ -28,8 +28,10 @@ from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.pipeline.model_again import MODEL_FILE as MODEL_FILE
 
-FORMAT: Literal["dp-powerflow manifest, version 6"] = "dp-powerflow manifest, version 6"
+FORMAT: Literal["dp-powerflow manifest, version 7"] = "dp-powerflow manifest, version 7"
 """Fixes form and wording: any change of either is another version."""
+LAST_READER = "0.5.0"
+"""Last version of this program that reads manifests of earlier formats, 2 to 6."""
 MANIFEST_FILE = "manifest.json"
 CERTIFICATE_FILE = "certificate.html"
 CROISSANT_FILE = "croissant.json"
@@ -47,30 +49,10 @@ _HALF = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 """How JSON writes half of a surrogate pair."""
 RELATIVE = 1e-9
 """Figures that are computed again may differ by this share: other versions of scipy, other last digits."""
-PACKAGES = (
-    "dp-powerflow",
-    "dp-accounting",
-    "dss-python",
-    "jinja2",
-    "numba",
-    "numpy",
-    "pyarrow",
-    "pydantic",
-    "pyyaml",
-    "randomgen",
-    "scipy",
-)
-"""Whose versions the manifest names: what computed, drew, wrote or stated anything of the release."""
 
 
 class ReleaseError(DpPowerflowError):
     """A release cannot be described, or a directory is not a release."""
-
-
-def _all_packages(versions: dict[str, str]) -> dict[str, str]:
-    if versions.keys() != {"python", *PACKAGES}:
-        raise ValueError("names other packages than those that make a release")
-    return versions
 
 
 def _all_files(hashes: dict[str, str]) -> dict[str, str]:
@@ -86,15 +68,9 @@ Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Sentence = Annotated[str, Field(min_length=1)]
-ConfigKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)?$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Version = Annotated[str, Field(pattern=r"^[0-9][A-Za-z0-9.+!-]*$")]
-Software = Annotated[
-    dict[str, Version],
-    AfterValidator(_all_packages),
-    Field(json_schema_extra={"required": ["python", *PACKAGES]}),
-]
 FilePath = Annotated[
     str,
     Field(
@@ -114,6 +90,8 @@ Solver = Literal[
     "batched fixed point, the same bits on every x86-64 processor",
     "OpenDSS, whose last bits may differ between processors",
 ]
+Software = Literal["dp-powerflow 0.6.0"]
+"""What writes manifests of this form; a later version that does is added, so that no other can be named."""
 SOLVERS: Mapping[str, Solver] = dict(zip(("batch", "opendss"), get_args(Solver), strict=True))
 """What the manifest says of `release.solver`."""
 
@@ -128,10 +106,9 @@ class Release(Section):
     """Whose statement this is, and why it may not be a release at all."""
 
     id: ReleaseId
-    software: Literal["dp-powerflow"]
+    software: Software
     insecure_seed: bool
     simulated_loads: bool
-    changed_after_internal_look: list[ConfigKey]
     warnings: list[Sentence]
 
 
@@ -212,7 +189,7 @@ class Guarantee(Section, Generic[Network]):
 
 
 class EpsilonDelta(Section):
-    """A pair of sums, or of caps."""
+    """A pair of sums."""
 
     epsilon: Positive
     delta: Probability
@@ -222,27 +199,6 @@ class Rho(Section):
     """What adds up on the customers' account."""
 
     rho: Positive
-
-
-class MuSquared(Section):
-    """What adds up on an account of twins."""
-
-    mu_squared: Positive
-
-
-class MuCap(Section):
-    """The cap of an account of twins: a μ, also stated as (ε, δ)."""
-
-    mu: Positive
-    epsilon: Positive
-    delta: Probability
-
-
-class TwinTotal(Section):
-    """The cap of an account of twins; delta is 0 if all its costs must be pure."""
-
-    epsilon: Positive
-    delta: Share
 
 
 class TwinSpent(Section):
@@ -263,7 +219,6 @@ class Promise(Section):
 class AccountSection(Section):
     """An account of the ledger just after the charge that paid for this release."""
 
-    charges: Count
     unit: Sentence
     promise: Promise
 
@@ -272,28 +227,18 @@ class LoadsAccount(AccountSection):
     """The customers' account."""
 
     unit: Unit
-    cap: EpsilonDelta
     spent: Rho
 
 
 class InstanceAccount(AccountSection):
     """A network's account of per-instance evidence."""
 
-    cap: EpsilonDelta
     spent: EpsilonDelta
-
-
-class GdpAccount(AccountSection):
-    """A network's account in Gaussian differential privacy, of versions up to 0.2."""
-
-    cap: MuCap
-    spent: MuSquared
 
 
 class TwinAccount(AccountSection):
     """A network's account of twins, stated for the worst element."""
 
-    cap: TwinTotal
     spent: TwinSpent
 
 
@@ -302,7 +247,7 @@ class Composition(Section):
 
     statement: Sentence
     loads: LoadsAccount
-    network: InstanceAccount | GdpAccount | TwinAccount
+    network: InstanceAccount | TwinAccount
 
 
 class LoadQuery(Section):
@@ -351,7 +296,6 @@ class NodeCustomers(Section):
     rule: ByCustomers
     kw_per_customer: Positive
     kw_per_customer_of_class: dict[str, Positive]
-    customers: Count
 
 
 class LoadClass(Section):
@@ -607,7 +551,7 @@ class InternalReport(Section):
 class Statement(Section, Generic[Network]):
     """All that a release says but for the hashes of its files; certificate and metadata are made from it."""
 
-    format: Literal["dp-powerflow manifest, version 6"]
+    format: Literal["dp-powerflow manifest, version 7"]
     release: Release
     guarantee: Guarantee[Network]
     composition: Composition
@@ -619,7 +563,6 @@ class Statement(Section, Generic[Network]):
     not_claimed: list[Sentence]
     data: Data
     publication: Publication
-    software: Software
     internal_report: InternalReport
 
 

@@ -29,6 +29,9 @@ from dp_powerflow.errors import printable
 from dp_powerflow.pipeline.manifest.beside import public_days
 from dp_powerflow.pipeline.manifest.histories import public_dates
 from dp_powerflow.pipeline.manifest.model import (
+    FORMAT,
+    LAST_READER,
+    MANIFEST_FILE,
     Manifest,
     NetworkSection,
     ReleaseError,
@@ -106,7 +109,6 @@ class NetworkPolicy(ABC):
     section : model of `guarantee.network`.
     account_kind : kind of the ledger's account that the network is charged to.
     template : page of the certificate; the common one says what every mode has.
-    of_earlier_versions : whether no release of this version is in this mode.
     extras_follow_from : what powers and states beside the voltages follow from; None publishes none.
     connections_follow_from : the same of buses and what joins them.
     dated : whether the days of a release have dates.
@@ -117,7 +119,6 @@ class NetworkPolicy(ABC):
     section: ClassVar[type[NetworkSection]]
     account_kind: ClassVar[AccountKind]
     template: ClassVar[str] = "certificate.html"
-    of_earlier_versions: ClassVar[bool] = False
     extras_follow_from: ClassVar[str | None] = None
     connections_follow_from: ClassVar[str | None] = None
     dated: ClassVar[bool] = False
@@ -145,21 +146,6 @@ class NetworkPolicy(ABC):
         absent : figures that are protected if present, and are not; None where all must be there.
         """
         return self
-
-    @classmethod
-    def unknown_to_version_2(cls) -> dict[str, Any]:
-        """Entries of `guarantee.network` that a manifest of version 2 lacks, so that it can be read."""
-        return {}
-
-    @classmethod
-    def unknown_to_version_4(cls) -> dict[str, Any]:
-        """The same for a manifest of version 4 or earlier."""
-        return {}
-
-    @classmethod
-    def unknown_to_version_5(cls) -> dict[str, Any]:
-        """The same for a manifest of version 5 or earlier."""
-        return {}
 
     @property
     def codes_known(self) -> bool:
@@ -258,8 +244,13 @@ def parse_manifest(content: Mapping[str, Any]) -> Manifest[Any]:
 
     Raises
     ------
-    ReleaseError : an entry is missing, unknown, of another type or out of range.
+    ReleaseError : it has another format, or an entry is missing, unknown, of another type or out of range.
     """
+    if content.get("format") != FORMAT:
+        raise ReleaseError(
+            f"{MANIFEST_FILE} has another format than '{FORMAT}'; dp-powerflow {LAST_READER} is the last "
+            "version that reads versions 2 to 6"
+        )
     try:
         mode = content["guarantee"]["network"]["mode"]
     except (LookupError, TypeError):
@@ -275,12 +266,11 @@ def parse_manifest(content: Mapping[str, Any]) -> Manifest[Any]:
 
 def manifest_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` in every registered mode."""
-    current = [policy for policy in all_policies() if not policy.of_earlier_versions]
-    models = [in_mode(Manifest, policy.section) for policy in current]
+    models = [in_mode(Manifest, policy.section) for policy in all_policies()]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "manifest.json of a dp-powerflow release, version 6",
+        "title": "manifest.json of a dp-powerflow release, version 7",
     } | schema
 
 
@@ -291,6 +281,7 @@ if TYPE_CHECKING:
 LARGEST_EPSILON, LARGEST_DELTA = 10.0, 1e-3
 """Beyond these a promise protects a network from nothing that matters."""
 NO_PROTECTION: Literal["NO MEANINGFUL PROTECTION OF THE NETWORK"] = "NO MEANINGFUL PROTECTION OF THE NETWORK"
+NO_PROTECTION_OF_CUSTOMERS = "NO MEANINGFUL PROTECTION OF THE CUSTOMERS"
 DEFINITION = "(epsilon, delta)-differential privacy"
 LOADS_ACCOUNTING = (
     "exact discrete Gaussian noise on integer sums, rho = sensitivity^2 / (2 sigma^2) of zero-concentrated "
@@ -394,19 +385,36 @@ def public_sizes(facts: Facts) -> list[str]:
         *public_days(facts.days),
         *public_dates(model),
     ]
-    if facts.looked_at:
-        outcomes.append(
-            "What these settings tell of the private data, since they were changed after the data owner had "
-            f"seen figures computed from it: {', '.join(facts.looked_at)}."
-        )
     if len(model.class_names) > 1 and model.public_labels:
         outcomes.append("The classes of the load points and the share of each: declared public.")
     return outcomes
 
 
+def delta_problem(delta: float, load_points: int) -> str | None:
+    """Why no release may state this δ of its customers; None if it may.
+
+    At δ = 1/n a release that publishes one load point whole, taken at random, would keep the promise. The
+    number n of load points is public: neighbours replace one and never add one.
+    """
+    if delta * load_points < 1.0:
+        return None
+    return (
+        f"delta = {all_digits(delta)} of the customers is not below one over the number of load points, "
+        f"{load_points}: publishing one of them whole would keep such a promise"
+    )
+
+
+def weak_delta(delta: float) -> list[str]:
+    """What certificate, manifest, `plan`, `release` and `verify` say of a large δ of the customers."""
+    if delta <= LARGEST_DELTA:
+        return []
+    limit = all_digits(LARGEST_DELTA)
+    return [f"{NO_PROTECTION_OF_CUSTOMERS}: delta = {all_digits(delta)} is above {limit}."]
+
+
 def warnings(facts: Facts) -> list[str]:
     """Why this may not be a release at all; shown before everything else."""
-    found = []
+    found = weak_delta(facts.model.delta)
     if facts.insecure_seed:
         found.append(
             "The noise came from an insecure seed, so anybody can take it off: nothing is protected. This is "
@@ -446,7 +454,7 @@ def attested_composition(facts: Facts, sign: str) -> str:
     """What the ledger says of this and earlier releases; `sign` goes between epsilon and its figure."""
     loads, network = facts.loads, facts.network
     return (
-        f"This and earlier releases, by the ledger: customers charged {loads.charges} times, epsilon at most "
-        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network charged "
-        f"{network.charges} times, {sign} {at_most(network.promise.epsilon)}."
+        f"This and earlier releases, by the ledger: customers, epsilon at most "
+        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network, {sign} "
+        f"{at_most(network.promise.epsilon)}."
     )

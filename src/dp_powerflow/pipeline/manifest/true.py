@@ -132,11 +132,6 @@ class TruePolicy(NetworkPolicy):
         stated = statement.guarantee.network
         return cls(**{field.name: getattr(stated, field.name) for field in fields(cls)})
 
-    @classmethod
-    def unknown_to_version_2(cls) -> dict[str, Any]:
-        """Version 2 did not say how weak a policy is, nor on which power base; r is read on 1 MVA."""
-        return {"base_mva": 1.0, "protection": AS_STATED, "weak_because": []}
-
     @property
     def full_support(self) -> bool:
         """Whether reactive load is drawn at random, so that a change of a line can be covered."""
@@ -182,10 +177,10 @@ class TruePolicy(NetworkPolicy):
         )
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
-        if not isinstance(facts.network.cap, InstanceCap):
+        if not isinstance(facts.network.law, InstanceCap):
             yield "The account of the network is not that of releases on the true network."
             return
-        if facts.network.cap.unit != account_neighbours(self.radius, self.base_mva):
+        if facts.network.law.unit != account_neighbours(self.radius, self.base_mva):
             yield "The account of the network is about other neighbours than the policy."
         for name, own in (("epsilon", self.epsilon), ("delta", self.delta)):
             if not facts.network.holds(name, own):
@@ -287,8 +282,8 @@ def _unprotected(facts: Facts, policy: TruePolicy) -> list[str]:
         sun is not None and sun.volt_var != "none"
     )
     return [
-        f"That this release was made: it is refused if {evidence}{steep}a draw has no power-flow solution, "
-        "and that outcome depends on the true network.",
+        f"That this release was made: it is refused if {evidence}{steep}a draw, or loads at their "
+        "declared bounds, have no power-flow solution, and that outcome depends on the true network.",
         f"That {facts.layout.nodes} nodes of the feeder carry a load of the least size and are released.",
         *text.public_sizes(facts),
     ]

@@ -35,7 +35,7 @@ from dp_powerflow.pipeline.inputs import (
     frame_chunks,
     require_declared_taps,
 )
-from dp_powerflow.pipeline.manifest.policy import policy_of
+from dp_powerflow.pipeline.manifest.policy import policy_of, weak_delta
 from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.parts import SOLVER_OF, GraphTables, SolverMaker
 from dp_powerflow.privacy.budget import Neighbours
@@ -188,8 +188,8 @@ class NetworkMode(ABC, Generic[Section]):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why the promise protects the network from nothing that matters; public, mostly empty."""
-        return policy_of(self.config).warnings
+        """Why the promise protects network or customers from nothing that matters; public, mostly empty."""
+        return (*policy_of(self.config).warnings, *weak_delta(self.config.model.delta))
 
     @property
     @abstractmethod
@@ -352,6 +352,9 @@ class NetworkMode(ABC, Generic[Section]):
             found.append(f"{len(feeder.pv)} PV systems, for which no irradiance is declared")
         if feeder.as_operated.generators and not self.acting:
             found.append(f"{len(feeder.as_operated.generators)} generators")
+        accepted = self.config.feeder.accept_difference
+        if accepted is not None:
+            found.append(f"differences of up to {accepted:g} p.u. from OpenDSS on the file of the feeder")
         return (*found, *feeder.as_operated.left_out)
 
     @abstractmethod

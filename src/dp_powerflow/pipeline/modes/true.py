@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.config import TrueNetwork
-from dp_powerflow.errors import ConfigError, FeederError, PrivacyError
+from dp_powerflow.errors import ConfigError, FeederError, PowerFlowError, PrivacyError
 from dp_powerflow.evidence.beforehand import why_no_number
 from dp_powerflow.evidence.calibration import DaySolver, calibration_delta
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
@@ -23,8 +23,8 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.pipeline.feasibility.loads import scaled_draws
-from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial
+from dp_powerflow.pipeline.feasibility.loads import corner_loads, scaled_draws
+from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial, refuse_unsolved_corners
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
 from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
@@ -113,7 +113,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
         return checked
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
-        """INTERNAL. Public loads on the network: how likely it is that a snapshot refuses the release."""
+        """INTERNAL. Loads at their declared bounds must have solutions; what public loads do is shown."""
+        solar, corners = inputs.solar, corner_loads(self.config, structure, inputs.services)
+        sun = None if solar.generation is None else solar.generation.peak
+        refuse_unsolved_corners(self.config, self.solver(1)(structure, solar, None), corners, sun)
         loads = scaled_draws(self.config, structure, inputs.services)
         return Feasibility(internal=Trial(inputs, self.solver, lambda _: loads).look([structure]))
 
@@ -182,7 +185,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         evidence: Evidence | str
         try:
             evidence = self.theorem(inputs, scene, progress, curves=False)
-        except (PrivacyError, FeederError) as error:
+        except (PrivacyError, FeederError, PowerFlowError) as error:
             if self.section.require_evidence:
                 raise
             evidence = f"none: {error}"
@@ -288,9 +291,15 @@ class TrueMode(NetworkMode[TrueNetwork]):
 
     def _chance_of_refusal(self) -> str:
         """What is known, before the fit, of a refusal after the customers have paid."""
+        beyond = (
+            "days of bound 'full-support' may pass the bounds"
+            if self.section.random_reactive
+            else "what lies between has been looked at for public customers alone"
+        )
         mended = (
-            "A snapshot without power-flow solution refuses the release: nothing is mended on the true "
-            "network. The load model stays paid for (model.reuse)."
+            "Loads at their declared bounds, phase by phase, with PV at none and all of its power, have a "
+            f"power-flow solution on the network; {beyond}. A snapshot without one refuses the release: "
+            "nothing is mended on the true network. The load model stays paid for (model.reuse)."
         )
         if not self.section.require_evidence:
             return (

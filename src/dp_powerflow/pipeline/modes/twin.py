@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
@@ -53,8 +54,15 @@ from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines
-from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
-from dp_powerflow.twin.draw import FORMAT, Element, Twin, draw_twin, elements_of, parameters_of
+from dp_powerflow.twin.design import (
+    DELTA_LIMIT,
+    LINE,
+    LOG_GRID,
+    TwinGuarantee,
+    twin_guarantee,
+    twin_neighbours,
+)
+from dp_powerflow.twin.draw import FORMAT, Changes, Element, Twin, draw_twin, elements_of, parameters_of
 from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import IntArray
 
@@ -96,6 +104,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
         # Laplace noise needs no delta, but the account of a twin may also hold Gaussian ones.
         own = section.noise == "gaussian" or release.network_delta_cap is None
         delta = section.delta if own else release.network_delta_cap
+        if max(section.delta, delta or 0.0) >= DELTA_LIMIT:
+            raise PrivacyError(
+                f"delta of a twin must be below {DELTA_LIMIT:g}, and release.network_delta_cap with it: from "
+                "there on a draw that publishes one element in a hundred whole would keep its promise; 1e-6 "
+                "is a common choice; nothing was spent"
+            )
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
 
@@ -112,8 +126,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
         for spend in paid:
             if spend.dataset == facts.dataset:
                 return replace(asked, paid_by=spend.release_id, cost=spend.cost)
-        if account is None or not paid:
+        if account is None:
             return asked
+        if not paid:
+            return replace(asked, cost=self._cost_beside_others(facts, state, account))
         # Also past another twin whose own id reads like a version of this one.
         number = 1 + max(version_of(spend.release_id, asked.paid_by) or 1 for spend in account.spends)
         cost = self._cost_of_changes(facts, state, account)
@@ -159,8 +175,17 @@ class TwinMode(NetworkMode[TwinNetwork]):
             yield repr((line.line, line.code, line.candidates)).encode()
 
     def figures(self, inputs: NetworkInputs, key: StreamKey) -> Mapping[str, str]:
-        """Of the elements that the twin protects."""
-        return {element.name: element.figures(key) for element in self._elements(inputs)}
+        """Of the elements that the twin protects; of a line also of its buses."""
+        graph, own = BusGraph.of(inputs.feeder), key.bind("purpose", "buses")
+        hashed = [own.keyed_hash([name.encode()]) for name in graph.names]
+        ends = {
+            f"{LINE} {line.name}": sorted({hashed[graph.bus_of[node]] for node in line.nodes})
+            for line in inputs.feeder.lines
+        }
+        return {
+            element.name: " ".join([element.figures(key), *ends.get(element.name, ())])
+            for element in self._elements(inputs)
+        }
 
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         """The twin that is kept for this network, or a fresh draw that is kept from now on."""
@@ -354,13 +379,15 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     @property
     def _directory(self) -> str:
-        return f"twin-{self.section.id}"
+        return f"{_PREFIX}{self.section.id}"
 
-    def _cost(self, scope: Scope) -> PureCost | GdpCost:
+    def _cost(self, scope: Scope, times: int = 1) -> PureCost | GdpCost:
+        """Of figures that enter so often at once, each with noise of its own."""
         promised = self.guarantee
         if promised.mu is None:
-            return PureCost(promised.epsilon, self.neighbours, scope)
-        return GdpCost(promised.mu, self.neighbours, scope)
+            return PureCost(times * promised.epsilon, self.neighbours, scope)
+        mu = promised.mu if times == 1 else math.nextafter(promised.mu * math.sqrt(times), math.inf)
+        return GdpCost(mu, self.neighbours, scope)
 
     def _paid(self, account: AccountSummary | None) -> list[Spend]:
         """Charges of an account for versions of this very twin."""
@@ -379,20 +406,45 @@ class TwinMode(NetworkMode[TwinNetwork]):
         The ledger knows elements by their names. One with a new name counts as added, which no earlier twin
         has seen, only where no other twin is in the account and no version's figures are forgotten. Where an
         element of an earlier version is gone, the new one may be that element under another name: this
-        version is then charged as a whole, or every re-export with other names would be a free draw.
+        version is then charged as a whole, or every re-export with other names would be a free draw. A new
+        element beside one that was replaced or is gone may be a part of it: see `Changes`.
         """
-        drawn = self._drawn(state, account.name)
+        drawn, now = self._drawn(state, account.name), facts.figures(self._key(state, account.name))
         if drawn is None:
-            return self._cost(Scope())
-        now = facts.figures(self._key(state, account.name))
-        changed = {name for name, figures in now.items() if figures not in drawn.get(name, ())}
-        if not changed:  # other loads or switch states, the same figures: what was paid for covers it
+            return self._cost_of_all(_parts_again(account, now))
+        found = Changes.between(drawn, now, _joined(account))
+        if not found.changed:  # other loads or switch states, the same figures: what was paid for covers it
             return PureCost(0.0, self.neighbours)
-        new, gone = changed - drawn.keys(), drawn.keys() - now.keys()
-        if new and gone:
-            return self._cost(Scope())
-        added = new if sum(_whole(spend.cost) for spend in account.spends) == 1 else set()
-        return self._cost(Scope(replaced=tuple(changed - added), added=tuple(added)))
+        if found.new and found.gone:
+            return self._cost_of_all(found)
+        alone = sum(_whole(spend.cost) for spend in account.spends) == 1
+        added = found.new - found.joined if alone else frozenset[str]()
+        scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=tuple(found.joined))
+        return self._cost(scope, found.times)
+
+    def _cost_beside_others(
+        self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
+    ) -> PureCost | GdpCost:
+        """The cost of a whole twin, as often as figures of an element that others were drawn of can enter."""
+        again = [_parts_again(account, facts.figures(self._key(state, account.name)))]
+        for directory, names in state.internal_files():
+            twin = directory.removeprefix(_PREFIX)
+            requests = {
+                s.request_sha256 for s in account.spends if version_of(s.release_id, twin) is not None
+            }
+            if twin == directory or _figures_file(account.name) not in names:
+                continue
+            drawn = self._drawn(state, account.name, twin) or {}
+            for request in sorted(requests):
+                key = state.stream_key().bind("twin", twin).bind("account", account.name)
+                now = facts.figures(key.bind("request", request))
+                again.append(Changes.between(drawn, now, _joined(account)))
+        return self._cost_of_all(*again)
+
+    def _cost_of_all(self, *found: Changes) -> PureCost | GdpCost:
+        """The cost of a whole twin in which figures may enter several times."""
+        joined = frozenset[str]().union(*(changes.joined for changes in found))
+        return self._cost(Scope(joined=tuple(joined)), max(changes.times for changes in found))
 
     def _source(self, inputs: NetworkInputs) -> Rebuilder:
         return Rebuilder(
@@ -429,17 +481,19 @@ class TwinMode(NetworkMode[TwinNetwork]):
             raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
         return account.name
 
-    def _drawn(self, state: PrivateState, account: str) -> dict[str, list[str]] | None:
+    def _drawn(
+        self, state: PrivateState, account: str, twin: str | None = None
+    ) -> dict[str, list[str]] | None:
         """Element → keyed hashes of the figures that were drawn, in any version; None if nothing is known."""
-        name = f"figures-{account}.json"
-        stored = state.read_internal(self._directory, name)
+        name, twin = _figures_file(account), twin or self.section.id
+        stored = state.read_internal(f"{_PREFIX}{twin}", name)
         try:
             found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
             if found is not None and not all(isinstance(figures, list) for figures in found.values()):
                 raise ValueError
         except (ValueError, AttributeError, RecursionError):
             raise PrivacyError(
-                f"{name} of twin '{self.section.id}' in the private state is damaged; restore it from a "
+                f"{name} of twin '{twin}' in the private state is damaged; restore it from a "
                 "backup, or remove it, so that the next version is charged as a whole; nothing was spent"
             ) from None
         return found
@@ -449,7 +503,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         for name, figures in self.figures(inputs, self._key(inputs.state, account)).items():
             drawn[name] = sorted({*drawn.get(name, []), figures})
         content = json.dumps(drawn, sort_keys=True).encode()
-        inputs.state.write_internal(self._directory, f"figures-{account}.json", content)
+        inputs.state.write_internal(self._directory, _figures_file(account), content)
 
     def _kept(self, inputs: NetworkInputs, dataset: str) -> Twin | None:
         stored = inputs.state.read_internal(self._directory, _file(dataset))
@@ -477,6 +531,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return Solvable(feeder, inputs.solar_on(feeder), identity, absent)
 
 
+_PREFIX = "twin-"
+"""Of the folder of a twin in the private state."""
+
+
+def _figures_file(account: str) -> str:
+    return f"figures-{account}.json"
+
+
 def _file(dataset: str) -> str:
     return f"twin-{dataset[:16]}.json"
 
@@ -493,6 +555,18 @@ def _whole(cost: Cost) -> bool:
     """Whether a cost is that of a whole twin; a version without new figures costs nothing."""
     free = not any(cost.amounts().values())
     return isinstance(cost, PureCost | GdpCost) and cost.scope.all_elements and not free
+
+
+def _joined(account: AccountSummary) -> frozenset[str]:
+    """Elements that have a past in common with others, by the charges of an account."""
+    costs = (spend.cost for spend in account.spends)
+    return frozenset(n for cost in costs if isinstance(cost, PureCost | GdpCost) for n in cost.scope.joined)
+
+
+def _parts_again(account: AccountSummary, now: Mapping[str, str]) -> Changes:
+    """What is drawn again of elements with a common past, where nothing that was drawn plays a part."""
+    joined = _joined(account)
+    return Changes.between({}, {name: text for name, text in now.items() if name in joined}, joined)
 
 
 def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:

@@ -12,6 +12,7 @@ source = "ieee123"            # ieee13, ieee123, an OpenDSS .dss file, a pandapo
 # loads = "loads.csv"         # nominal loads, declared public: name, kw, kvar (customers); else the feeder's
 base_mva = 1.0                # power base per phase
 drop_islanded = false         # leave out nodes that no source feeds
+# accept_difference = 1e-4    # voltages may differ from OpenDSS on the file by this [p.u.]; it is stated
 
 [loads]
 kind = "simulated"            # simulated | long | wide | opendss-shapes
@@ -37,6 +38,7 @@ kind = "simulated"            # simulated | long | wide | opendss-shapes
 step_minutes = 15
 load_points = 1000            # of simulated loads
 homes_only = false            # true: homes alone, else homes, shops and works
+# homes_per_point = 20        # with homes_only: homes behind a load point, which is their sum
 days = 120                    # of simulated loads
 seed = 0                      # of simulated loads
 
@@ -67,10 +69,11 @@ load_class = "residential"    # class of every load; without it the model's firs
 _NODES_OF: dict[str, str] = {
     "twin-network": """\
 kw_per_customer = 1.5         # public: nominal kW of a load that stand for one customer
-# scale_factor = 6.0          # of mode true-network instead: a node is one customer scaled up
+# scale_factor = 2.0          # of mode true-network instead: a node is one customer scaled up
 """,
     "true-network": """\
-scale_factor = 6.0            # public: how many times the model's relative load a node draws
+scale_factor = 2.0            # public: times the model's relative load; at its upper bound a node draws twice
+#                             # its nominal load, for which the feeder still has a solution
 # kw_per_customer = 1.5       # of mode twin-network instead: a load is a sum of customers
 """,
 }
@@ -134,11 +137,13 @@ publish = "voltages"          # voltages | network | network and loads: tables f
 """,
     ),
     "true-network": (
-        "The paper's Algorithm 1: per-instance evidence, NOT differential privacy. What it covers is tiny.",
+        "The paper's Algorithm 1 as printed: per-instance evidence, NOT differential privacy of a line.",
         """\
 mode = "true-network"
-bound = "full-support"        # full-support | corrected | paper
-radius = 1e-12                # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
+bound = "paper"               # paper: fixed power factors, days truncated to the bounds, formula as printed
+#                             # corrected: the same with a repaired bound; full-support: reactive load is
+#                             # random too, days pass the bounds, lines are covered at radius = 1e-12
+radius = 1e-4                 # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
 epsilon = 100.0               # policy for the whole corpus
 delta = 0.2
 calibration_days = 1000

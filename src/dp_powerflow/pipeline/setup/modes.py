@@ -11,7 +11,7 @@ from dp_powerflow.pipeline.customers import Services, count_customers
 from dp_powerflow.pipeline.inputs import require_declared_taps
 from dp_powerflow.pipeline.nodes import some_loaded_nodes
 from dp_powerflow.pipeline.setup.feeder import FeederFacts, twin_problems
-from dp_powerflow.pipeline.setup.public import BOUNDS_OF_SCALE, SHARE_OF_ONE, CustomerKind, kind_of
+from dp_powerflow.pipeline.setup.public import BOUNDS_OF_SCALE, CustomerKind, kind_of
 from dp_powerflow.pipeline.setup.text import PublicFacts, entry, quoted
 
 
@@ -81,7 +81,7 @@ class TwinSetup:
 
 @dataclass(frozen=True)
 class TrueSetup:
-    """Power flow on the true network, the paper's mode; a node is one customer scaled up.
+    """Power flow on the true network, the paper's Algorithm 1; a node is one load point scaled up.
 
     Attributes
     ----------
@@ -101,20 +101,25 @@ class TrueSetup:
         return kind.bounds_of_one(facts.any_scale_kw)
 
     def nodes(self, facts: PublicFacts) -> Iterable[str]:
-        """How much of a node's nominal load one customer stands for."""
-        factor = SHARE_OF_ONE * facts.any_scale_kw / facts.kind.kw_per_customer
-        why = "a node is one service scaled up; small, or its peaks have no solution"
-        yield entry("scale_factor", float(f"{factor:.2g}"), why)
+        """The upper bound of a node is its nominal load, which feeders are built for: a public rule."""
+        factor = float(f"{1.0 / self.bounds(facts, facts.kind)[1]:.2g}")
+        yield entry("scale_factor", factor, "at its upper bound a node draws its nominal load, no more")
+        yield "#                               # a load point of several customers has lower peaks: more load"
 
     def network(self) -> Iterable[str]:
         """A policy that says of itself that it protects nothing much."""
         return (
-            "# The paper's Algorithm 1: per-instance evidence, NOT differential privacy. What it covers is",
-            "# tiny: changes of a line far below what anybody could measure. Mode twin-network protects one.",
+            "# The paper's Algorithm 1 as printed: fixed power factors, days cut to the bounds, r = 1e-4.",
+            "# Per-instance evidence, NOT differential privacy. It covers no change of a line: one snapshot",
+            "# tells a changed line from the true one. Mode twin-network protects lines.",
             "[network]",
             entry("mode", "true-network", "power flow on the true network"),
-            entry("bound", "full-support", "full-support | corrected | paper"),
-            entry("radius", 1e-12, "neighbours: changes of existing lines up to this Frobenius norm [p.u.]"),
+            entry("bound", "paper", "paper: formula as printed | corrected: repaired | full-support"),
+            entry("radius", 1e-4, "neighbours: changes of existing lines up to this Frobenius norm [p.u.]"),
+            "# The corrected variant instead: reactive load is random too and days pass the bounds, so that",
+            "# changes of a line are covered, far below what anybody could measure.",
+            '# bound = "full-support"',
+            "# radius = 1e-12",
             entry("epsilon", 100.0, "policy for the whole corpus: no meaningful protection, and it says so"),
             entry("delta", 0.2),
             entry("calibration_days", 1000, "of the Monte Carlo calibration"),

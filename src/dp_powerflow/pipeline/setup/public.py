@@ -72,10 +72,7 @@ BOUNDS_OF_SCALE = (0.005, 2.0)
 """Bounds of a load over a connected or contracted power: a house of 10 kW asleep, and a fuse that holds."""
 MOST_OF_ONE = 3.0
 """Upper bound of one customer that stands for all of a node, over its share of the peak: what many customers
-do one after the other it would do at once, and power flow has no solution for that."""
-SHARE_OF_ONE = 0.1
-"""Of the nominal load of a node that such a customer is scaled up to, for the same reason. Its law has no
-upper end: at 0.2 one of 1,000 days drawn for a small SMART-DS feeder had no solution. Voltages are flat."""
+do one after the other it would do at once. There the node draws its nominal load."""
 VARIANCE_FLOOR = 0.01
 DAYS = 28
 FIRST_DAY_OF_YEAR = 80

@@ -163,8 +163,8 @@ def _loads(facts: PublicFacts) -> Iterable[str]:
     yield entry("unit", meters.unit, "as declared: kW | W | kWh per interval | Wh per interval")
     yield entry("interval_label", meters.interval_label, "a stamp names the start | end of its interval")
     yield entry("time_zone", meters.time_zone, "days are cut in it")
-    yield entry("step_minutes", meters.step_minutes, "from the stamps")
-    yield entry("first_day", meters.first_day, "first and last whole day of the stamps, declared public")
+    yield entry("step_minutes", meters.step_minutes, "of the stamps that most customers share")
+    yield entry("first_day", meters.first_day, "--first-day and --last-day, declared public")
     yield entry("last_day", meters.last_day)
     yield entry("time_column", columns.time)
     if columns.customer is not None and columns.active is not None:

@@ -16,8 +16,9 @@ from dp_powerflow.powerflow._kernels.compiled import inner
 from dp_powerflow.powerflow._kernels.devices import Work
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
-MOST_TURNS = 6
-"""Changes of direction within one snapshot after which a control is locked."""
+MOST_TURNS = 20
+"""Changes of direction within one snapshot after which a control is locked; on large feeders with many
+regulators in a row some turn round a dozen times and come to rest."""
 UNDECIDED = -1
 PICK_ONE, PICK_HIGHEST, PICK_LOWEST, PICK_MEAN = range(4)
 CAP_VOLTAGE, CAP_KVAR, CAP_CURRENT, CAP_TIME = range(4)

@@ -19,6 +19,7 @@ from dp_powerflow.powerflow._kernels.devices import (
     ROW_A,
     S_0,
     SCALE,
+    SHARE,
     A,
     B,
     Branches,
@@ -30,6 +31,8 @@ from dp_powerflow.powerflow.elimination import BlockPlan, factor_interior
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 MOST_STEPS, MOST_RISES = 10, 2
+_MOST_PLAIN = 100
+"""Steps of OpenDSS's iteration."""
 _NEAR = 0.1
 """Mismatch of the fixed point [p.u.] up to which Newton's method starts where it is."""
 _TOGETHER = 64
@@ -166,7 +169,15 @@ def newton_at_taps(
             x[p] = 0.0
         if not _iterate(network, work, lane, tolerance):
             return False
-    for p in range(core):
+    _hand_back(plan, branches, slow, work, lane)
+    return True
+
+
+@inner
+def _hand_back(plan: OperatedPlan, branches: Branches, slow: Slow, work: Work, lane: int) -> None:
+    """Give a lane the voltages slow.x and the right-hand side that belongs to them."""
+    x = slow.x
+    for p in range(x.size):
         work.a[work.x_re + p, lane], work.a[work.x_im + p, lane] = x[p].real, x[p].imag
     for row in range(work.c_re - work.i_im):
         work.a[work.i_re + row, lane], work.a[work.i_im + row, lane] = 0.0, 0.0
@@ -179,7 +190,43 @@ def newton_at_taps(
             if row >= 0:
                 work.a[work.i_re + row, lane] += i.real if end == 0 else -i.real
                 work.a[work.i_im + row, lane] += i.imag if end == 0 else -i.imag
-    return True
+
+
+@kernel
+def settle(
+    network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
+    work: Work,
+    lane: int,
+    tolerance: float,
+    fresh: bool,
+) -> bool:
+    """Follow OpenDSS's own iteration at the taps of a lane, from its voltages on; whether they come to rest.
+
+    Every device is linearised as the impedance that draws its power at rated voltage; a `fresh` lane starts
+    from the voltages of these impedances. Where currents jump, it is the sequence that decides between
+    solutions; and there may be none, where a load at its limit moves its voltage to the other side.
+    """
+    plan, branches, outflow, slow = network
+    for p in range(slow.x.size):
+        slow.x[p] = complex(work.a[work.x_re + p, lane], work.a[work.x_im + p, lane])
+    for k in range(branches.table.shape[0]):
+        y = -branches.constant[k, SHARE] * _power(branches, work, lane, k)
+        slow.slope[k, 0], slow.slope[k, 1] = y.real, y.imag
+        slow.slope[k, 2], slow.slope[k, 3] = -y.imag, y.real
+    _place_slopes(slow)
+    factor_interior(slow.blocks, slow.slots, slow.extra, plan.interior, slow.values, slow.place)
+    rests = False
+    for step in range(_MOST_PLAIN):
+        _aim(plan, branches, slow, work, lane, fresh and step == 0)
+        _solve(plan, outflow, slow, work, lane)
+        worst = _left_over(plan, branches, slow, work, lane)
+        for p in range(slow.x.size):
+            slow.x[p] = slow.right[p]
+        rests = worst <= tolerance * tolerance and step > 0
+        if rests:
+            break
+    _hand_back(plan, branches, slow, work, lane)
+    return rests
 
 
 @inner
@@ -226,17 +273,33 @@ def _iterate(
 def _linearise(plan: OperatedPlan, branches: Branches, slow: Slow, work: Work, lane: int) -> None:
     """Slopes of all branches at slow.x, and the right-hand side of Newton's step."""
     x, w = slow.x, (plan.w_re, plan.w_im)
-    for p in range(x.size):
-        slow.right[p] = 0.0
     for k in range(branches.table.shape[0]):
         u = control_voltage(branches, k, w, x)
         branch_slope(branches, k, _power(branches, work, lane, k), across(branches, k, w, x), u, slow.slope)
-        aim = _current(plan, branches, work, lane, k, x)
-        aim += _times(slow.slope, k, 0, _difference(branches, k, x))
+    _aim(plan, branches, slow, work, lane, False)
+    _place_slopes(slow)
+
+
+@inner
+def _aim(plan: OperatedPlan, branches: Branches, slow: Slow, work: Work, lane: int, linear: bool) -> None:
+    """The right-hand side of a step from slow.x; with currents of the slopes alone if linear."""
+    x, w = slow.x, (plan.w_re, plan.w_im)
+    for p in range(x.size):
+        slow.right[p] = 0.0
+    for k in range(branches.table.shape[0]):
+        aim = _times(slow.slope, k, 0, _difference(branches, k, x))
+        if linear:
+            aim -= _times(slow.slope, k, 0, across(branches, k, w, x))
+        else:
+            aim += _current(plan, branches, work, lane, k, x)
         slow.aim[k] = aim
         slow.right[branches.table[k, A]] += aim
         if branches.table[k, B] >= 0:
             slow.right[branches.table[k, B]] -= aim
+
+
+@inner
+def _place_slopes(slow: Slow) -> None:
     for m in range(slow.slots.size):
         for q in range(4):
             slow.extra[m, q] = slow.sign[m] * slow.slope[slow.branch[m], q]

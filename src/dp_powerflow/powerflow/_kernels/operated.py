@@ -22,7 +22,7 @@ from dp_powerflow.powerflow._kernels.control import (
     act,
 )
 from dp_powerflow.powerflow._kernels.devices import Branches, Work, currents
-from dp_powerflow.powerflow._kernels.newton_operated import Slow, newton_at_taps
+from dp_powerflow.powerflow._kernels.newton_operated import Slow, newton_at_taps, settle
 from dp_powerflow.powerflow._kernels.simd import (
     LANES,
     balance_row,
@@ -47,6 +47,8 @@ _PER_ROUND = 12
 _MOST_RISES = 4
 """Sweeps in a row with a larger mismatch after which Newton's method is asked."""
 _MOST_HELP = 4
+_REST = 0.1
+"""Share of the mismatch at which controls decide that is left where OpenDSS's iteration ends."""
 _MOST_ROUNDS = 300
 _DAY_S = 86400.0
 
@@ -114,8 +116,8 @@ class Cache(NamedTuple):
 class Lanes(NamedTuple):
     """What each lane does: its row, its step of the day, its phase, sweeps and calls of Newton on the row.
 
-    `rises` counts sweeps in a row after which the mismatch was larger; `finished` are the rows that wait for
-    their check.
+    `rises` counts sweeps in a row after which the mismatch was larger; `restless` is 1 where loads jump to
+    and fro at the present taps; `finished` are the rows that wait for their check.
     """
 
     row: IntArray
@@ -124,6 +126,7 @@ class Lanes(NamedTuple):
     spent: IntArray
     helped: IntArray
     rises: IntArray
+    restless: IntArray
     finished: IntArray
 
 
@@ -140,7 +143,7 @@ def new_states(controls: Controls) -> States:
 
 def new_lanes() -> Lanes:
     """Arrays for what the lanes do."""
-    return Lanes(*(np.zeros(LANES, dtype=np.int64) for _ in range(7)))
+    return Lanes(*(np.zeros(LANES, dtype=np.int64) for _ in range(8)))
 
 
 def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
@@ -288,7 +291,7 @@ def run_jobs(
         for lane in range(LANES):
             work.a[work.s_re + m, lane], work.a[work.s_im + m, lane] = jobs.fixed[m].real, jobs.fixed[m].imag
     rows, early = work.c_re - work.i_im, jobs.limits.early * jobs.limits.early
-    swept = False
+    swept, newton = False, (plan, branches, controls.outflow, slow)
     while True:
         if swept:
             _sweep(plan, work)
@@ -325,7 +328,7 @@ def run_jobs(
             for k in range(states.tap.shape[0]):
                 states.way[k, lane], states.turns[k, lane] = 0, 0
             lanes.row[lane], lanes.spent[lane], lanes.phase[lane] = row, 0, _NEW
-            lanes.helped[lane], lanes.rises[lane] = 0, 0
+            lanes.helped[lane], lanes.rises[lane], lanes.restless[lane] = 0, 0, 0
             work.a[work.active, lane] = 1.0
             going += 1
         if going == 0:
@@ -340,12 +343,18 @@ def run_jobs(
                 work.a[work.before, lane] = 0.0
                 if jobs.result[lanes.row[lane], STATUS] != OK:
                     _close(work, lanes, lane)
+                elif plan.jumps:
+                    fresh = lanes.step[lane] == 0
+                    lanes.restless[lane] = not settle(newton, work, lane, _REST * jobs.limits.decide, fresh)
                 continue
-            settling = lanes.phase[lane] == _ACTING and work.a[work.change, lane] <= early
+            settling = work.a[work.change, lane] <= early or lanes.restless[lane] == 1
+            settling = settling and lanes.phase[lane] == _ACTING
             if settling and _acted(plan, controls, (work, states, cache), lanes, jobs, lane):
+                if plan.jumps:
+                    lanes.restless[lane] = not settle(newton, work, lane, _REST * jobs.limits.decide, False)
                 continue
             if _stuck(work, lanes, jobs.result, jobs.limits, lane):
-                _help((plan, branches, controls.outflow, slow), work, lanes, jobs, lane)
+                _help(newton, work, lanes, jobs, lane)
     if count > 0:
         _hand_in((plan, plain, controls), check, done, jobs, lanes.finished, count)
 
@@ -362,7 +371,8 @@ def _acted(
     """Let the controls of a lane move if its voltages are settled enough; whether they did."""
     work, states, cache = memory
     row, limits = lanes.row[lane], jobs.limits
-    e2 = work.a[work.change, lane]
+    # Where nothing rests at these taps, controls look all the same: what they do may end it.
+    e2 = 0.0 if lanes.restless[lane] == 1 else work.a[work.change, lane]
     if controls.capacitor.shape[0] > 0 and e2 > limits.switch * limits.switch:
         return False
     slack = 0.0 if e2 <= limits.decide * limits.decide else limits.slack_v * np.sqrt(e2)
@@ -404,13 +414,16 @@ def _help(
     jobs: Jobs,
     lane: int,
 ) -> None:
-    """Let Newton's method go on with a lane, or give it up."""
+    """Let Newton's method go on with a lane, or where loads sag OpenDSS's iteration, or give it up."""
     row = lanes.row[lane]
     lanes.helped[lane] += 1
     lanes.rises[lane] = 0
     rounds = jobs.result[row, ROUNDS]
-    too_often = lanes.helped[lane] > _MOST_HELP + rounds or rounds > _MOST_ROUNDS
-    if too_often or not newton_at_taps(network, work, lane, jobs.limits.tolerance):
+    lanes.restless[lane] = 0
+    helps = lanes.helped[lane] <= _MOST_HELP + rounds and rounds <= _MOST_ROUNDS
+    if helps and not newton_at_taps(network, work, lane, jobs.limits.tolerance):
+        helps = network[0].sags and settle(network, work, lane, _REST * jobs.limits.tolerance, True)
+    if not helps:
         jobs.result[row, CONVERGED], jobs.result[row, GIVEN_UP] = 0, 1
         _close(work, lanes, lane)
     work.a[work.before, lane] = 0.0

@@ -20,7 +20,8 @@ class OperatedPlan(NamedTuple):
     factor's for the core, the recovery's for eliminated nodes. `source` is the row of injected currents that
     enters a position (−1: none). `start` is the deviation from no load at nominal load, `weight` projects a
     load on the nominal one; the two give the first guess. `strict` is 1 where active load must not be
-    negative.
+    negative. `jumps`: the current of some branch jumps at a limit of voltage. `sags`: some branch draws less
+    below such a limit, so that there may be a solution beyond the nose.
     """
 
     interior: int
@@ -38,6 +39,8 @@ class OperatedPlan(NamedTuple):
     start: ComplexArray
     weight: ComplexArray
     strict: FloatArray
+    jumps: bool
+    sags: bool
 
 
 @inner

@@ -192,6 +192,11 @@ class GdpCap(Additive):
         """The largest μ that is (ε, δ)-differentially private."""
         return cls(gdp_mu(epsilon, delta), delta, unit)
 
+    @property
+    def epsilon(self) -> float:
+        """What the cap promises at its δ."""
+        return gdp_epsilon(self.mu, self.delta)
+
     def limits(self) -> Amounts:
         return {"mu_squared": Fraction(self.mu) ** 2}
 

@@ -39,7 +39,7 @@ from dp_powerflow.privacy.ledger.records import (
     balance_of,
 )
 from dp_powerflow.privacy.ledger.store import Store
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import RECEIPT, PrivateState
 
 
 class Ledger:
@@ -109,7 +109,13 @@ class Ledger:
         PrivacyError
             There is none, or it does not pass the check.
         """
-        return cls.open(PrivateState.inspect(path), create=False)
+        state = PrivateState.inspect(path)
+        left = [name for _, names in state.internal_files() for name in names if name.startswith(RECEIPT)]
+        if not (left or state.ledger_path.exists() or state.anchor_path.exists()):
+            raise PrivacyError(
+                f"{state.root} has no ledger yet: nothing was spent; run a release to make one"
+            )
+        return cls.open(state, create=False)
 
     @classmethod
     def accept_unanchored(cls, path: Path | str, reason: str) -> Ledger:

@@ -6,7 +6,9 @@ to the elements that were replaced or added, and costs these alone:
 
 - an element that no cost names has the costs of scope "all";
 - a replaced element has these and the costs that name it;
-- an added element has the cost that added it and what came later: no earlier twin has seen it.
+- an added element has the cost that added it and what came later: no earlier twin has seen it;
+- elements that may be parts of one another under other names have one past: everything that touched any of
+  them. What they cost at once is for the caller to count.
 
 The costs of one element compose as `budget.composed_epsilon` says: pure ε adds up, μ² adds up, both together
 compose by their privacy-loss distributions.
@@ -35,13 +37,16 @@ class Scope:
     ----------
     replaced, added
         Names of elements, such as ``"line.l115"``. With neither, the cost is that of all elements.
+    joined
+        Names that share one past from now on, also of elements that are gone.
     """
 
     replaced: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("replaced", "added"):
+        for name in ("replaced", "added", "joined"):
             object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
         names = self.replaced + self.added
         if len(set(names)) < len(names) or not all(name.strip() for name in names):
@@ -118,6 +123,13 @@ class Composed:
         at = bisect_right(self.pure, cost.epsilon)
         return Composed((*self.pure[:at], cost.epsilon, *self.pure[at:]), self.mu_squared)
 
+    def covering(self, other: Composed) -> Composed:
+        """The least that is at least as much as both: the largest pure costs one by one, the larger μ²."""
+        longest = max(len(self.pure), len(other.pure))
+        pairs = ((0.0,) * (longest - len(one.pure)) + one.pure for one in (self, other))
+        pure = tuple(max(pair) for pair in zip(*pairs, strict=True))
+        return Composed(pure, max(self.mu_squared, other.mu_squared))
+
     def epsilon(self, delta: float) -> float:
         """ε of all of it at δ; Gaussian costs need a δ above 0."""
         return _epsilon(self, delta)
@@ -152,14 +164,16 @@ class Elements:
 
     def plus(self, cost: TwinCost) -> Elements:
         """With one further cost, made after the others."""
+        pasts = (self.named.get(name, self.others) for name in cost.scope.joined)
+        joined = dict.fromkeys(cost.scope.joined, reduce(Composed.covering, pasts, Composed()).plus(cost))
         if cost.scope.all_elements:
             after = {composed: composed.plus(cost) for composed in {*self.named.values()}}
             named = {name: after[composed] for name, composed in self.named.items()}
-            return Elements(self.others.plus(cost), named)
+            return Elements(self.others.plus(cost), named | joined)
         # An added element was seen by no earlier twin; a replaced one, and one with a history, was.
         before = dict.fromkeys(cost.scope.added, Composed()) | dict.fromkeys(cost.scope.replaced, self.others)
         touched = {name: self.named.get(name, start).plus(cost) for name, start in before.items()}
-        return Elements(self.others, {**self.named, **touched})
+        return Elements(self.others, {**self.named, **touched, **joined})
 
     def worst(self, delta: float) -> Composed:
         """What touched the element with the largest ε at δ."""

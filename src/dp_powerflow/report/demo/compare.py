@@ -20,7 +20,6 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.conversation import REPORT_FILE
 from dp_powerflow.pipeline.inputs import Meters, ReleaseInputs, meters_of, read_inputs
 from dp_powerflow.pipeline.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits
@@ -28,15 +27,19 @@ from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.opened import read_manifest
 from dp_powerflow.pipeline.plan import kept_model
+from dp_powerflow.pipeline.receipts import REPORT_FILE
 from dp_powerflow.pipeline.run import ReleaseResult, run_release
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.demo.configs import (
+    HOMES_PER_POINT,
     PAGE,
     PAPER,
     PAPER_RAW,
     SEED,
     STATE,
+    TAPS,
+    TAPS_TEXT,
     TWIN,
     TWIN_RAW,
     as_toml,
@@ -70,18 +73,21 @@ class Demo:
         folder.mkdir(parents=True)
         for name, raw in {TWIN: TWIN_RAW, PAPER: PAPER_RAW}.items():
             (folder / f"{name}.toml").write_text(as_toml(raw), encoding="utf-8")
+        (folder / TAPS).write_text(TAPS_TEXT, encoding="utf-8")
         return cls(folder, demo_config(folder), demo_config(folder, PAPER_RAW))
 
     @cached_property
-    def meters(self) -> Meters:
-        """The simulated meters, which both releases and the comparison share."""
-        return meters_of(self.twin, None)
+    def meters(self) -> dict[str, Meters]:
+        """The simulated homes as the load points of each release, which the comparison takes too."""
+        return {config.release.id: meters_of(config, None) for config in (self.twin, self.paper)}
 
     def release(
         self, config: Config, say: Callable[[str], None], progress: Callable[[int, int], None]
     ) -> ReleaseResult:
         """Make one of the two."""
-        result = run_release(config, say=say, progress=progress, history=self.meters.history)
+        result = run_release(
+            config, say=say, progress=progress, history=self.meters[config.release.id].history
+        )
         self.models[config.release.id] = result.model
         return result
 
@@ -90,7 +96,8 @@ class Demo:
         state = PrivateState.open(self.twin.release.state, insecure_seed=SEED)
         say("solving the simulated meters themselves")
         on_twin, on_true = (
-            read_inputs(own, state, history=self.meters.history) for own in (self.twin, self.paper)
+            read_inputs(own, state, history=self.meters[own.release.id].history)
+            for own in (self.twin, self.paper)
         )
         looks = self._look(on_twin), self._look(on_true)
         sides = self._twin_side(on_twin, looks[0]), self._paper_side(on_true, looks[1])
@@ -125,7 +132,7 @@ class Demo:
         )
         return Side(
             name="twin network",
-            customers=_customers(manifest),
+            customers=_customers(manifest, "service"),
             protected="R and X of every line",
             unit="one line, both figures changed by up to the factor that is named",
             epsilon=epsilon,
@@ -145,7 +152,7 @@ class Demo:
         network = manifest.guarantee.network
         return Side(
             name="DP-Powerflow (the paper)",
-            customers=_customers(manifest),
+            customers=_customers(manifest, f"load point, a sum of {HOMES_PER_POINT} homes"),
             protected=f"{NO_PROTECTION}: no change of a line is covered, because power factors are fixed",
             unit=f"the network, its matrix changed by up to r = {in_digits(network.radius)} p.u. and with "
             "the same possible voltages",
@@ -187,7 +194,9 @@ class Demo:
 NOTES = (
     "Customers are simulated and noise comes from a seed: this is a demonstration, not a release. True "
     "voltages: the simulated meters themselves on the true feeder, solved as the release is (the "
-    "twin as operated, regulators acting; the paper's with fixed taps).",
+    "twin as operated, regulators acting; the paper's with fixed taps). A node of the paper's release is one "
+    f"draw, fitted to sums of {HOMES_PER_POINT} of these homes. Its load is the twin's on average, and the "
+    "taps are those of that load: too high where load is light, as nothing moves them.",
     "Each release has a load model of its own, which the customers pay for (the ledger adds them up). "
     "Whoever has both has what the weaker one gives away. Publish one of them.",
 )
@@ -203,9 +212,9 @@ def _printed(evidence: Any) -> tuple[str, str]:
     return epsilon, f"{at_most(printed['exact']['delta'])} a day"
 
 
-def _customers(manifest: Manifest[Any]) -> str:
+def _customers(manifest: Manifest[Any], one: str) -> str:
     loads = manifest.guarantee.loads
-    return f"ε = {at_most(loads.epsilon)} at δ = {in_digits(loads.delta)}, proved; all days of one service"
+    return f"ε = {at_most(loads.epsilon)} at δ = {in_digits(loads.delta)}, proved; all days of one {one}"
 
 
 def _loading(inputs: ReleaseInputs, look: Look) -> Loading:

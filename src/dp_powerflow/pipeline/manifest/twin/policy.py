@@ -43,7 +43,7 @@ from dp_powerflow.pipeline.manifest.twin.tables import (
 )
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, TwinCap
-from dp_powerflow.twin.design import TwinDesign, TwinGuarantee, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.design import DELTA_LIMIT, TwinDesign, TwinGuarantee, twin_guarantee, twin_neighbours
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
@@ -97,7 +97,7 @@ class TwinPolicy(NetworkPolicy):
         assert twin.mode == "twin-network"
         return cls(
             twin_id=twin.id,
-            design=twin.design,
+            design=replace(twin.design, delta=twin_guarantee(twin.design).delta),  # Laplace noise needs none
             published=twin.publish,
             all_nodes=twin.released == "all",
             table_days=min(twin.graph_days or days, days) if twin.publish == WITH_LOADS else 0,
@@ -145,16 +145,6 @@ class TwinPolicy(NetworkPolicy):
         present = [figure for figure in declared if figure not in self.absent]
         return PresenceSection(present=present, absent=list(self.absent))
 
-    @classmethod
-    def unknown_to_version_4(cls) -> dict[str, Any]:
-        """Every twin of version 4 was solved with fixed taps."""
-        return {"controls": "frozen"}
-
-    @classmethod
-    def unknown_to_version_5(cls) -> dict[str, Any]:
-        """No twin of version 5 published coordinates."""
-        return {"coordinates": "private"}
-
     @property
     def codes_known(self) -> bool:
         """Where lengths are protected, codes are declared public, or drawn; otherwise R and X hide them."""
@@ -186,7 +176,7 @@ class TwinPolicy(NetworkPolicy):
             "code_epsilon": design.code_epsilon,
             "scales": {name: part.scale for name, part in design.parts.items()},
             "epsilon": promised.epsilon,
-            "delta": design.delta,
+            "delta": promised.delta,
             "advantage": promised.advantage,
             "mu": promised.mu,
             "epsilon_by_element": dict(promised.epsilon_of),
@@ -268,8 +258,8 @@ class TwinPolicy(NetworkPolicy):
         )
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
-        cap, promised, composed = facts.network.cap, self.guarantee, facts.network.composed
-        if not isinstance(cap, TwinCap) or composed is None:
+        law, promised, composed = facts.network.law, self.guarantee, facts.network.composed
+        if not isinstance(law, TwinCap) or composed is None:
             yield "The account of the network is not that of twins."
             return
         yield from wrong_days(self.published, self.table_days, facts)
@@ -280,15 +270,15 @@ class TwinPolicy(NetworkPolicy):
             yield "Coordinates of the buses are released though they are private, or the other way round."
         if promised.epsilon > self.design.epsilon * (1 + RELATIVE):
             yield "The twin costs more than the epsilon that was granted."
-        if cap.unit != self.neighbours:
+        if law.unit != self.neighbours:
             yield "The account of the network is about other neighbours than the twin."
-        if cap.delta != self.design.delta and promised.mu is not None:
+        if law.delta != self.design.delta and promised.mu is not None:
             yield "The account of the network is stated at another delta than the twin."
+        if max(law.delta, self.design.delta) >= DELTA_LIMIT:
+            yield "The account of the network is stated at a delta that no twin may have."
         own = max(composed.pure, default=0.0) if promised.mu is None else float(composed.mu_squared)
         if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - RELATIVE):
             yield "The account of the network does not hold this twin's cost."
-        if len(composed.pure) + (composed.mu_squared > 0) > facts.network.charges:
-            yield "The account of the network holds more costs than charges."
 
     def _wrong_controls(self, facts: Facts) -> Iterator[str]:
         frozen = self.controls == "frozen"
@@ -326,7 +316,7 @@ class TwinPolicy(NetworkPolicy):
             "network privacy",
             (f"The stated {where} of the network does not follow from the noise and x." for where in wrong),
             f"The twin costs epsilon at most {at_most(figures['epsilon'])} at delta "
-            f"{in_digits(self.design.delta)}, for {self.neighbours}; {promised}. "
+            f"{in_digits(figures['delta'])}, for {self.neighbours}; {promised}. "
             f"Recomputed from the {self.design.noise} noise and x. Not protected: {section.not_protected()}.",
         )
         yield from check_of_tables(self.tables(facts), directory, files)

@@ -46,11 +46,13 @@ COMPOSITION = (
     f"{text.COMPOSITION} A twin is charged once, when it is drawn, and every release made on it is covered "
     "by that charge; the network's account is stated as of that draw, for the element that was touched most. "
     "A later twin of the same network adds to it, and an element that is replaced or added gets fresh noise, "
-    "charged to that element alone. Pure epsilons add up, mu^2 of Gaussian noise adds up, and both together "
-    "compose by their privacy-loss distributions. Customers and network are two secrets with a guarantee "
-    "each, and both hold at once: against a reader who compares worlds that differ in one record and in one "
-    "element together, epsilons and deltas of the two add up. Releases made on the true network are in "
-    "another account, which this one does not count."
+    "charged to that element alone. A new element that shares a bus with one of its kind that was replaced "
+    "or is gone may be a part of it: both have one past from then on, and the charge counts how often "
+    "figures of one old element can enter. Pure epsilons add up, mu^2 of Gaussian noise adds up, and both "
+    "together compose by their privacy-loss distributions. Customers and network are two secrets with a "
+    "guarantee each, and both hold at once: against a reader who compares worlds that differ in one record "
+    "and in one element together, epsilons and deltas of the two add up. Releases made on the true network "
+    "are in another account, which this one does not count."
 )
 
 TAPS: Mapping[str, str] = {
@@ -301,7 +303,8 @@ def not_claimed(policy: TwinPolicy) -> list[str]:
         f"A change of one element by more than a factor of {change} is covered less: "
         f"{changes_in_words(policy.figures()['changes'])}.",
         "What releases on the true network, or anything else published of it, tell is not covered and adds "
-        "to what is known. That an element was replaced between two releases on one twin can be seen.",
+        "to what is known. That an element was replaced between two releases on one twin can be seen. Lines "
+        "that became one line were elements of their own: its past is the largest of theirs, not their sum.",
         "The secret order and the names of the nodes are no protection of the network: who knows its "
         "connectivity may find out which node is which.",
         text.ABOUT_RECORDS,
@@ -314,6 +317,6 @@ def attested(facts: Facts, policy: TwinPolicy) -> tuple[str, ...]:
     return (
         f"Network: twin '{policy.twin_id}' was drawn once, with the stated noise, from the network that "
         "this release is about, and all was solved on it. Its epsilon is recomputed, not attested.",
-        text.attested_composition(facts, f"epsilon at delta {in_digits(facts.network.cap.delta)} at most"),
+        text.attested_composition(facts, f"epsilon at delta {in_digits(facts.network.law.delta)} at most"),
         "Declared-public inputs are what the data owner says they are, and the key was kept secret.",
     )

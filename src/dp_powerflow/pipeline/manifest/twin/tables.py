@@ -19,7 +19,7 @@ TURNED: Literal["rotated"] = "rotated"
 PHASORS: Literal["phasors"] = "phasors"
 """Frames of the voltages in its tables."""
 AS_PHASORS = GridfmStyle(turned=False, merged=False)
-"""How tables were written before there was a choice."""
+"""Of a release without tables."""
 
 
 def style_of(tables: Tables | None) -> GridfmStyle:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from dss import DSSException
 
-from dp_powerflow.errors import DpPowerflowError, PowerFlowError
+from dp_powerflow.errors import DpPowerflowError, FeederError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, enabled_names, run
+from dp_powerflow.grid.opendss.engine import (
+    DSSException,
+    DssOrigin,
+    Properties,
+    build_circuit,
+    declared_voltages,
+    enabled_names,
+    run,
+)
 from dp_powerflow.grid.opendss.generation import OTHER_SOURCES
+from dp_powerflow.grid.operation import CONSTANT_POWER
 from dp_powerflow.grid.pandapower.engine import FEEDING, LEFT_OUT, require, third_party_warnings
 from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
@@ -24,6 +33,15 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 LEVELS: FloatArray = (np.array([2, 6, 10, 14, 16]) + 0.5) / PER_NOMINAL
 """Loads over nominal ones that are compared. They stand in the middle of rows of the solver's table of taps,
 which are found from neutral: without generation, a snapshot that starts there stays there."""
+OWN = 1.0
+"""Level of the file's own loads, which are not touched."""
+SAME_PU = 1e-5
+"""Largest difference from OpenDSS that needs no explanation [p.u.]."""
+_CHECKED: FloatArray = LEVELS[1:2]
+_PROTECTION = ("fuse", "recloser", "relay")
+_SHOWN = 3
+_JITTER = 10.0
+"""How often the engine's own unrest at a node may be found again in a difference there."""
 _ROUNDS = 300
 _TOLERANCES = (1e-10, 1e-6, 1e-4)
 _STILL, _ALMOST_STILL = 1e-8, 1e-4
@@ -47,6 +65,8 @@ class Comparison:
     same_states_pu : of the feeder as operated where the states are the same, None if they never are.
     frozen_pu : of the frozen frame, None if it was not compared.
     reversed : snapshots, of the feeder as operated, in which a reversible regulator worked backwards.
+    worst : nodes that are farthest apart, and by how much, where the controls here start from where those of
+        the other program rest: what is left is explained by nothing. None if it was not compared.
     """
 
     against: str
@@ -56,18 +76,102 @@ class Comparison:
     same_states_pu: float | None = None
     frozen_pu: float | None = None
     reversed: int = 0
+    worst: dict[str, float] | None = None
+
+    def refused(self, accepted: float | None = None) -> str | None:
+        """INTERNAL. Why a feeder is not the one of its OpenDSS file; None if it is.
+
+        Parameters
+        ----------
+        accepted : difference that is declared to be accepted [p.u.], if any.
+        """
+        if self.worst is None:
+            unknown = f"the feeder as read cannot be compared with OpenDSS on its file ({self.against})"
+            return None if accepted else f"{unknown}; mend that, or declare feeder.accept_difference"
+        far = {node: apart for node, apart in self.worst.items() if apart > max(accepted or 0.0, SAME_PU)}
+        if not far:
+            return None
+        largest = max(far.values())
+        power = f"{10.0 ** math.ceil(math.log10(largest)):.0e}" if math.isfinite(largest) else "1"
+        return (
+            f"the feeder as read is not the one that OpenDSS solves: voltages at {', '.join(far)} differ by "
+            f"up to {power} p.u., and nothing that is left out explains it; change what the file has there, "
+            f"or declare feeder.accept_difference = {power}, which the manifest states"
+        )
 
 
-def compare(feeder: Feeder) -> Comparison:
-    """Compare a feeder with OpenDSS, or pandapower, on the file that it was read from."""
+def compare(feeder: Feeder, levels: FloatArray = LEVELS) -> Comparison:
+    """Compare a feeder with OpenDSS, or pandapower, on the file that it was read from.
+
+    Parameters
+    ----------
+    levels : loads over nominal ones, beside the file's own loads.
+    """
     try:
         if isinstance(feeder.origin, DssOrigin):
-            return _with_opendss(feeder, feeder.origin)
+            return _differences(feeder, *_with_opendss(feeder, feeder.origin, levels))
         if isinstance(feeder.origin, PandapowerOrigin):
             return _with_pandapower(feeder, feeder.origin)
     except DpPowerflowError as error:
         return Comparison(f"not measured: {error}")
     return Comparison("not measured: the feeder was read from no file")
+
+
+def check_reading(feeder: Feeder, accepted: float | None, *, acting: bool) -> None:
+    """Refuse a feeder whose solution is not that of OpenDSS on its own file.
+
+    The tests of this package compare the built-in feeders.
+
+    Parameters
+    ----------
+    accepted : difference that is declared to be accepted [p.u.], if any.
+    acting : whether its controls act; otherwise the frozen frame is compared, with every load of constant
+        power by its own connection.
+    """
+    if not isinstance(feeder.origin, DssOrigin) or feeder.origin.public:
+        return
+    found = _acting(feeder, feeder.origin) if acting else _held_still(feeder)
+    refused = found.refused(accepted)
+    if refused is not None:
+        raise FeederError(refused)
+
+
+def _acting(feeder: Feeder, origin: DssOrigin) -> Comparison:
+    """The feeder as operated, from where OpenDSS rests."""
+    try:
+        theirs, against = _with_opendss(feeder, origin, _CHECKED)
+        worst = _resting(feeder, theirs, OperatedSolver(feeder, controls="snapshot"))
+    except DpPowerflowError as error:
+        return Comparison(f"not measured: {error}")
+    return Comparison(against, worst=worst)
+
+
+def _held_still(feeder: Feeder) -> Comparison:
+    """The frozen frame, its loads by their own connections, against OpenDSS at the same taps."""
+    if not isinstance(feeder.origin, DssOrigin):
+        return Comparison("not measured")
+    loads = tuple(replace(load, response=CONSTANT_POWER) for load in feeder.loads)
+    still = OperatedSolver(replace(feeder, operation=None, loads=loads), controls="frozen")
+    try:
+        theirs = declared_voltages(feeder)[feeder.energised]
+    except FeederError as error:
+        return Comparison(f"not measured: {error}")
+    ours = still.solve(feeder.nominal_load[None, :], nodes="all")
+    return Comparison("OpenDSS at the same taps", worst=_worst(feeder, ours.v, theirs[None, :]))
+
+
+def _worst(
+    feeder: Feeder, ours: ComplexArray, theirs: ComplexArray, explained: FloatArray | float = 0.0
+) -> dict[str, float]:
+    """The nodes that are farthest apart in any snapshot; infinitely where there is no solution here.
+
+    Parameters
+    ----------
+    explained : part of the differences that needs no other explanation [p.u.].
+    """
+    apart = np.nan_to_num((np.abs(ours - theirs) - explained).max(axis=0), nan=np.inf)
+    order = np.argsort(-apart, kind="stable")[:_SHOWN]
+    return {feeder.nodes[feeder.energised[k]]: float(apart[k]) for k in order}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +183,7 @@ class _Snapshots:
     levels : (snapshot,) loads over nominal ones.
     sun : (snapshot,) irradiance of all PV systems, 1 at peak.
     v : complex (snapshot, node) [p.u.], NaN where it shows no voltage.
+    moves : (snapshot, node) change of a voltage when a solution is solved again [p.u.].
     states : (snapshot, control) taps, then capacitors.
     settled : (snapshot,) whether it found a solution and its controls came to rest.
     """
@@ -86,36 +191,45 @@ class _Snapshots:
     levels: FloatArray
     sun: FloatArray
     v: ComplexArray
+    moves: FloatArray
     states: IntArray
     settled: BoolArray
 
     @classmethod
     def of(cls, rows: Sequence[_Row]) -> _Snapshots:
-        """From rows of level, sun, voltages, states, and whether they settled."""
-        levels, sun, v, states, settled = zip(*rows, strict=True)
+        """From rows of level, sun, voltages and their moves, states, and whether they settled."""
+        levels, sun, v, moves, states, settled = zip(*rows, strict=True)
         return cls(
             np.array(levels),
             np.array(sun),
             np.array(v),
+            np.array(moves),
             np.array(states, dtype=np.int64).reshape(len(rows), -1),
             np.array(settled, dtype=np.bool_),
         )
 
 
-_Row = tuple[float, float, ComplexArray, list[int], bool]
+_Row = tuple[float, float, ComplexArray, FloatArray, list[int], bool]
 
 
 # --- ours --------------------------------------------------------------------------------------------------
 def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison:
-    operated, frozen = _operated(feeder, theirs), _frozen(feeder, theirs)
-    usable = theirs.settled & frozen.converged
+    solver = None if feeder.as_operated.refused else OperatedSolver(feeder, controls="snapshot")
+    operated = None if solver is None else _operated(feeder, theirs, solver)
+    worst = _held_still(feeder).worst if solver is None else _resting(feeder, theirs, solver)
+    try:
+        frozen = _frozen(feeder, theirs)
+    except PowerFlowError as error:
+        return Comparison(f"not measured: {error}", worst=worst)
+    settled = theirs.settled & ((theirs.levels != OWN) | (theirs.levels == OWN).all())
+    usable = settled & frozen.converged
     if operated is not None:
-        usable = theirs.settled & operated.converged
+        usable = settled & operated.converged
     if not usable.any():
-        return Comparison(f"not measured: no snapshot is solved here and by {against}")
+        return Comparison(f"not measured: no snapshot is solved here and by {against}", worst=worst)
     frozen_pu = _largest(frozen.v, theirs.v, usable & frozen.converged)
     if operated is None:
-        return Comparison(against, int(usable.sum()), frozen_pu=frozen_pu)
+        return Comparison(against, int(usable.sum()), frozen_pu=frozen_pu, worst=worst)
     states = np.concatenate([operated.taps, operated.capacitors], axis=1)
     same = usable & (states == theirs.states).all(axis=1)
     return Comparison(
@@ -126,7 +240,31 @@ def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison
         same_states_pu=_largest(operated.v, theirs.v, same),
         frozen_pu=frozen_pu,
         reversed=int(operated.reversed[usable].sum()),
+        worst=worst,
     )
+
+
+def _resting(feeder: Feeder, theirs: _Snapshots, solver: OperatedSolver) -> dict[str, float] | None:
+    """The worst nodes where the controls here start from where those of the other program rest.
+
+    Where controls rest depends on where they start; at the same place both programs must agree that they do.
+    Those of a reversible regulator, which has a direction beside its tap, are held there.
+    """
+    rows = np.flatnonzero(theirs.settled)
+    if not len(rows) or not isinstance(feeder.origin, DssOrigin):
+        return None
+    if any(regulator.reverse for regulator in feeder.as_operated.regulators):
+        solver = solver.on(feeder, controls="frozen")
+    lit = _generation(feeder, theirs).by_system(np.arange(len(theirs.sun))) if theirs.sun.any() else None
+    found = [
+        solver.solve_from(
+            theirs.states[k],
+            theirs.levels[k : k + 1, None] * feeder.nominal_load,
+            None if lit is None or theirs.sun[k] == 0.0 else lit[k : k + 1],
+        )
+        for k in rows
+    ]
+    return _worst(feeder, np.concatenate(found), theirs.v[rows], _JITTER * theirs.moves[rows])
 
 
 def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> float | None:
@@ -135,11 +273,8 @@ def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> flo
     return float(seen.max()) if len(seen) else None
 
 
-def _operated(feeder: Feeder, theirs: _Snapshots) -> OperatedSolution | None:
-    """The feeder as operated; None where its file has a setting that is refused."""
-    if feeder.as_operated.refused:
-        return None
-    solver = OperatedSolver(feeder, controls="snapshot")
+def _operated(feeder: Feeder, theirs: _Snapshots, solver: OperatedSolver) -> OperatedSolution:
+    """The feeder as operated."""
     load = np.ascontiguousarray(theirs.levels[:, None] * feeder.nominal_load)
     dark = solver.solve(load, nodes="all")
     if not theirs.sun.any():
@@ -165,21 +300,24 @@ def _generation(feeder: Feeder, theirs: _Snapshots) -> Generation:
 
 
 # --- OpenDSS -----------------------------------------------------------------------------------------------
-def _with_opendss(feeder: Feeder, origin: DssOrigin) -> Comparison:
+def _with_opendss(feeder: Feeder, origin: DssOrigin, chosen: FloatArray) -> tuple[_Snapshots, str]:
     # A reversible regulator of the engine keeps its direction whatever is reset: a circuit for each level.
     alone = any(regulator.reverse for regulator in feeder.as_operated.regulators)
-    groups = [[level] for level in LEVELS.tolist()] if alone else [LEVELS.tolist()]
+    every = [OWN, *chosen.tolist()]
+    plain = not any("PV system" in words for words in feeder.as_operated.left_out)
+    sunny = bool(feeder.pv) and not alone and plain
+    groups = [[level] for level in every] if alone else [every]
     rows: list[_Row] = []
     for levels in groups:
         engine = _AsItIs(feeder, origin)
-        rows += engine.snapshots(levels, sunny=bool(feeder.pv) and not alone)
+        rows += engine.snapshots(levels, sunny=sunny)
     theirs = _Snapshots.of(rows)
-    sun = ", without generation of PV" + " and in full sun" * (not alone) if feeder.pv else ""
+    sun = ", without generation of PV" + " and in full sun" * sunny if feeder.pv else ""
     off = f", without {', '.join(engine.disabled)}" if engine.disabled else ""
-    loads = f"loads {LEVELS[0]:.2f} to {LEVELS[-1]:.2f} of nominal{sun}{off}"
+    loads = f"loads {chosen[0]:.2f} to {chosen[-1]:.2f} of nominal{sun}{off}"
     exact = f", exact to {engine.moves:.1g} p.u. itself" if engine.moves > _STILL else ""
     against = f"OpenDSS, the file's own models and controls from neutral, {loads}{exact}"
-    return _differences(feeder, theirs, against)
+    return theirs, against
 
 
 class _AsItIs:
@@ -197,17 +335,33 @@ class _AsItIs:
         self._engine = build_circuit(origin)
         self._circuit = self._engine.ActiveCircuit
         kept = {unit.name for unit in feeder.as_operated.generators}
-        found = {kind: enabled_names(self._engine, kind) for kind in (*OTHER_SOURCES, "storagecontroller")}
+        others = (*OTHER_SOURCES, "storagecontroller", *_PROTECTION)
+        found = {kind: enabled_names(self._engine, kind) for kind in others}
         units = enabled_names(self._engine, "generator")
         found["generator"] = [name for name in units if name not in kept]
         for kind, names in found.items():
             self._switch("Disable", kind, names)
+        self._switched = list(self._settled_switches())
         self.disabled = [f"{len(names)} of class {kind}" for kind, names in found.items() if names]
         self._solar = {kind: enabled_names(self._engine, kind) for kind in ("pvsystem", "invcontrol")}
         for name in self._solar["invcontrol"]:  # the engine stops 2.5 % off the curve unless told otherwise
             self._text(f'Edit "InvControl.{name}" VarChangeTolerance=1e-5 VoltageChangeTolerance=1e-6')
-        self._text(f"Set Mode=Snapshot MaxControlIter={_ROUNDS} MaxIterations=500 LoadMult=1")
+        self._text(f"Set Mode=Snapshot MaxControlIter={_ROUNDS} MaxIterations=500")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
+
+    def _settled_switches(self) -> Iterator[str]:
+        """Commands that put switches where their controls have them: a reset moves them to their normal."""
+        controls = enabled_names(self._engine, "swtcontrol")
+        with suppress(DSSException):
+            if controls:
+                self._circuit.Solution.Solve()
+        for name in controls:
+            own = Properties(self._engine, "swtcontrol", name)
+            switch, terminal = own.text("switchedobj"), int(own.number("switchedterm"))
+            self._circuit.SetActiveElement(switch)
+            opened = self._circuit.ActiveCktElement.IsOpen(terminal, 0)
+            yield f'{"Open" if opened else "Close"} "{switch}" {terminal}'
+        self._switch("Disable", "swtcontrol", controls)
 
     def snapshots(self, levels: Sequence[float], *, sunny: bool) -> list[_Row]:
         """Every load level from neutral taps without PV; then, from there, in full sun if asked."""
@@ -228,6 +382,8 @@ class _AsItIs:
     def _begin(self, level: float) -> None:
         operation, circuit = self._feeder.as_operated, self._circuit
         self._text("Reset Controls")
+        for command in self._switched:
+            self._text(command)
         for regulator in operation.regulators:
             circuit.Transformers.Name, circuit.Transformers.Wdg = regulator.transformer, regulator.winding
             circuit.Transformers.Tap = 1.0
@@ -237,12 +393,15 @@ class _AsItIs:
             circuit.SetActiveElement(f"capacitor.{bank.name}")
             element = circuit.ActiveCktElement
             (element.Close if bank.closed else element.Open)(1, 0)
+        if level == OWN:
+            return
+        self._text("Set LoadMult=1")
         for load in self._feeder.loads:
             circuit.Loads.idx = self._numbers[load.name]
             circuit.Loads.kW, circuit.Loads.kvar = level * load.kw, level * load.kvar
 
-    def _solved(self) -> tuple[ComplexArray, list[int], bool]:
-        """Voltages, states, and whether there is a solution with controls at rest.
+    def _solved(self) -> tuple[ComplexArray, FloatArray, list[int], bool]:
+        """Voltages, their moves, states, and whether there is a solution with controls at rest.
 
         Controls act only where the engine calls a solution converged, which at nodes that nothing feeds it
         may never do at a tight tolerance: then a wider one is tried, and the solution is made exact with the
@@ -261,11 +420,11 @@ class _AsItIs:
         before = self._voltages()
         solution.Solve()
         v = self._voltages()
-        moves = float(np.abs(v - before).max())
-        settled = settled and moves < _ALMOST_STILL
+        moves = np.abs(v - before)
+        settled = settled and float(moves.max()) < _ALMOST_STILL
         if settled:
-            self.moves = max(self.moves, moves)
-        return v, self._states(), settled
+            self.moves = max(self.moves, float(moves.max()))
+        return v, moves, self._states(), settled
 
     def _voltages(self) -> ComplexArray:
         feeder = self._feeder
@@ -320,7 +479,7 @@ def _with_pandapower(feeder: Feeder, origin: PandapowerOrigin) -> Comparison:
             middle = f"_{phase}" if phase else ""
             angle = np.deg2rad(row[f"va{middle}_degree"])
             v[feeder.node_index[node] + k] = row[f"vm{middle}_pu"] * np.exp(1j * angle)
-    theirs = _Snapshots(
-        np.ones(1), np.zeros(1), v[None, feeder.energised], np.zeros((1, 0), dtype=np.int64), np.ones(1, bool)
-    )
+    seen = v[None, feeder.energised]
+    none = np.zeros((1, 0), dtype=np.int64)
+    theirs = _Snapshots(np.ones(1), np.zeros(1), seen, np.zeros(seen.shape), none, np.ones(1, bool))
     return _differences(feeder, theirs, f"pandapower's {name}, nominal loads without generation")

@@ -1,0 +1,261 @@
+"""Parts that another key, state, model or request left at the same place: none gets into a release.
+
+A stage was once continued if shape, id and number of its parts fitted. A run with a public seed that was
+interrupted then put its parts into the release of a secret key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dp_powerflow as dpf
+from dp_powerflow._parallel import Local
+from dp_powerflow.config import Config
+from dp_powerflow.corpus.staged import RemoteStage
+from dp_powerflow.corpus.storage import RemotePath, file_hashes
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import ConfigError, CorpusError
+from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.publishing import Store
+from dp_powerflow.fleet.run import run_fleet, withdraw_feeders
+from dp_powerflow.pipeline.plan import plan
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.state import PrivateState
+from support.fleet_small import fleet_config, write_feeders
+from support.here import Here
+from support.small import small_config, tree_hash
+
+DAYS = 300
+"""Three parts."""
+MEMORY = "memory://foreign-stages"
+
+
+def config_of(folder: Path, state: str, **release: Any) -> Config:
+    return small_config(folder, release={"days": DAYS, "state": state, "insecure_seed": None, **release})
+
+
+def interrupted(config: Config) -> None:
+    """A run that ends once a part is there, and leaves it."""
+
+    def interrupt(done: int, total: int) -> None:
+        if done and total == 3:  # parts, not evidence or days of the page
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_release(config, engine=Local(1), progress=interrupt)
+
+
+def spends(folder: Path) -> int:
+    """Charges in the ledger of a private state, which may not have one yet."""
+    if not (folder / "ledger.sqlite").exists():
+        return 0
+    return len(Ledger.open(PrivateState.inspect(folder), create=False).spends())
+
+
+def parts_at(place: Path | RemotePath) -> set[str]:
+    """SHA-256 of all parts below a place."""
+    if isinstance(place, RemotePath):
+        return {digest for name, digest in file_hashes(place).items() if "data/part-" in name}
+    return {hashlib.sha256(path.read_bytes()).hexdigest() for path in place.rglob("data/part-*")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [{"insecure_seed": 7}, {}], ids=["seed", "another key"])
+@pytest.mark.parametrize("at_url", [False, True], ids=["folder", "url"])
+def test_parts_of_another_key_never_get_into_a_release(
+    tmp_path: Path, first: dict[str, Any], at_url: bool
+) -> None:
+    if at_url:
+        pytest.importorskip("fsspec")
+    output = f"{MEMORY}/{tmp_path.name}/out" if at_url else "out"
+    interrupted(config_of(tmp_path, "state-1", output=output, **first))
+    place = RemotePath(f"{MEMORY}/{tmp_path.name}") if at_url else tmp_path
+    theirs = parts_at(place)
+    assert theirs
+    config = config_of(tmp_path, "state-2", output=output)
+    with pytest.raises(CorpusError, match=r"never continued; remove .*out\.partial-small"):
+        run_release(config, engine=Local(1))
+    if not at_url:
+        with pytest.raises(CorpusError, match="never continued"):
+            plan(config)
+    assert parts_at(place) == theirs  # it was not this run's to remove
+    assert spends(tmp_path / "state-2") == 0
+    remove_stage(place)
+    run_release(config, engine=Local(1))
+    assert parts_at(place).isdisjoint(theirs)
+
+
+def remove_stage(place: Path | RemotePath) -> None:
+    """What the sentence says."""
+    if isinstance(place, Path):
+        [stage] = place.glob("out.partial-*")
+        shutil.rmtree(stage)
+        return
+    for name in place.below():
+        (place / name).unlink()
+
+
+@pytest.mark.slow
+def test_a_stage_that_another_state_leaves_after_the_spend_is_refused_and_nothing_is_paid_twice(
+    tmp_path: Path,
+) -> None:
+    """Both states have begun the release, so only the digest tells whose parts these are."""
+    mine, other = config_of(tmp_path, "mine"), config_of(tmp_path, "other")
+    interrupted(mine)
+    aside = tmp_path / "aside"
+    [stage] = tmp_path.glob("out.partial-*")
+    stage.rename(aside)
+    interrupted(other)
+    before = spends(tmp_path / "mine")
+    with pytest.raises(CorpusError, match="never continued"):
+        run_release(mine, engine=Local(1))
+    remove_stage(tmp_path)
+    aside.rename(stage)
+    kept = parts_at(stage)
+    assert run_release(mine, engine=Local(1)).path == tmp_path / "out"
+    assert kept < parts_at(tmp_path / "out")
+    assert spends(tmp_path / "mine") == before + 1  # the network, when it is published
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "other", "out"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["out.partial-small", "out.partial-small.0123456789abcdef0123456789abcdef"])
+def test_a_stage_without_the_digest_of_the_release_is_refused_before_anything_is_spent(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name / "data").mkdir(parents=True)
+    (tmp_path / "out.partial-small-2").mkdir()  # of another release: it is left alone
+    config = config_of(tmp_path, "state")
+    with pytest.raises(CorpusError, match="never continued"):
+        run_release(config, engine=Local(1))
+    assert spends(tmp_path / "state") == 0
+    (tmp_path / name / "data").rmdir()
+    (tmp_path / name).rmdir()
+    run_release(config, engine=Local(1))
+
+
+@pytest.mark.slow
+def test_a_finished_release_of_another_state_is_not_reported_as_done(tmp_path: Path) -> None:
+    short = {"days": 20}
+    run_release(config_of(tmp_path, "state-1", **short), engine=Local(1))
+    before = tree_hash(tmp_path / "out")
+    with pytest.raises(CorpusError, match="exists already"):
+        run_release(config_of(tmp_path, "state-2", **short), engine=Local(1))
+    assert spends(tmp_path / "state-2") == 0
+    assert run_release(config_of(tmp_path, "state-1", **short), engine=Local(1)).worst_mismatch is None
+    assert tree_hash(tmp_path / "out") == before
+
+
+class Killed(BaseException):
+    """As kill -9, for what a fleet leaves of a feeder in the making."""
+
+
+def killed_fleet(config: FleetConfig) -> None:
+    """A fleet that ends when the parts of its first feeder are there."""
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CorpusWriter, "write_nodes", killed)
+        with pytest.raises(Killed):
+            run_fleet(config, engine=Here())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_url", [False, True], ids=["folder", "url"])
+def test_feeders_of_another_state_never_get_into_a_fleet(tmp_path: Path, at_url: bool) -> None:
+    """Both what a killed run of the other state has in the making, and what it has published."""
+    if at_url:
+        pytest.importorskip("fsspec")
+    place = RemotePath(f"{MEMORY}/{tmp_path.name}") if at_url else tmp_path
+    output = f"{place}/out" if at_url else "out"
+    write_feeders(tmp_path, repaired=True)
+    first = fleet_config(tmp_path, fleet={"state": "state-1", "output": output})
+    other = fleet_config(tmp_path, fleet={"state": "state-2", "output": output, "insecure_seed": None})
+    killed_fleet(first)
+    theirs = parts_at(place)
+    assert theirs
+    with pytest.raises(
+        ConfigError, match=r"out.*/feeder=.* made with another private state than fleet.state"
+    ):
+        run_fleet(other, engine=Here())
+    assert spends(tmp_path / "state-2") == 0
+    assert parts_at(place) == theirs
+    run_fleet(first, engine=Here())
+    assert theirs < parts_at(place / "out")
+    withdraw_feeders(first, ["feeder-0001"])  # one is missing, the others are there
+    with pytest.raises(ConfigError, match=r"out/feeder=.* made with another private state"):
+        run_fleet(other, engine=Here())
+    assert spends(tmp_path / "state-2") == 0
+
+
+@pytest.mark.slow
+def test_of_two_runs_that_begin_at_once_at_a_url_the_one_that_lost_its_mark_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store does not say which of two came first: both saw a free place."""
+    pytest.importorskip("fsspec")
+    place = RemotePath(f"{MEMORY}/{tmp_path.name}/race")
+    config = config_of(tmp_path, "state", output=str(place), days=5)
+    write = CorpusWriter.write_nodes
+
+    def overtaken(writer: CorpusWriter, nodes: Any) -> Any:
+        assert writer.remote is not None
+        writer.remote.marker.write_bytes(b"stage of another key")
+        return write(writer, nodes)
+
+    monkeypatch.setattr(CorpusWriter, "write_nodes", overtaken)
+    with pytest.raises(CorpusError, match="never continued"):
+        run_release(config, engine=Local(1))
+    assert "manifest.json" not in place.below()
+
+
+def test_what_a_killed_look_at_a_store_leaves_is_no_stranger_to_a_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec")
+    place = RemotePath(f"{MEMORY}/{tmp_path.name}/probed")
+
+    def killed(_: RemotePath) -> None:
+        raise Killed
+
+    stage = RemoteStage(place / "feeder=feeder-0001", "north_feeder-0001")
+    with monkeypatch.context() as patch:
+        patch.setattr(RemotePath, "unlink", killed)
+        with pytest.raises(Killed):
+            stage.check(begun=False)
+    assert place.children()
+    shelf = Store(place, "north")
+    shelf.refuse_other_contents()
+    shelf.refuse_other_states(lambda _: None, lambda _: False)
+    stage.check(begun=False)
+    stage.reserve(begun=False)
+    stage.leave()
+    assert not place.children()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [0, 2])
+def test_verify_private_finds_a_part_of_another_key(tmp_path: Path, part: int) -> None:
+    """Planted in the stage itself, where the digest does not see it."""
+    (tmp_path / "other").mkdir()
+    interrupted(config_of(tmp_path, "state"))
+    run_release(config_of(tmp_path / "other", "state"), engine=Local(1))
+    name = f"data/part-{part:05d}.parquet"
+    [stage] = tmp_path.glob("out.partial-*")
+    shutil.copy(tmp_path / "other" / "out" / name, stage / name)
+    config = config_of(tmp_path, "state")
+    run_release(config, engine=Local(1))
+    found = dpf.verify(tmp_path / "out", private=tmp_path / "state", config=config)
+    assert [check.name for check in found.failures] == ["days solved again"]
+    assert f"part-{part:05d}" in found.failures[0].sentence
+    sound = config_of(tmp_path / "other", "state")
+    found = dpf.verify(tmp_path / "other" / "out", private=tmp_path / "other" / "state", config=sound)
+    assert found.verdict == "release"

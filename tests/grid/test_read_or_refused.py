@@ -1,0 +1,218 @@
+"""A file of OpenDSS is read as OpenDSS solves it, or refused by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dss import DSS
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.opendss import script
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.powerflow.comparison import check_reading, compare
+from dp_powerflow.powerflow.operated import OperatedSolver
+
+FOUR_WIRES = """Clear
+New Circuit.c basekv=12.47 pu=1.02 bus1=src mvasc3=200 mvasc1=180
+New Linecode.l4 nphases=4 units=km rmatrix=[.3|.1 .3|.1 .1 .3|.1 .1 .1 .6]
+~ xmatrix=[.6|.25 .6|.2 .25 .6|.2 .2 .2 .7] cmatrix=[10|-1 10|-1 -1 10|-1 -1 -1 10]
+New Line.m1 bus1=src bus2=a r1=.3 x1=.6 length=2 units=km
+New Transformer.t windings=2 buses=(a lv.1.2.3.4) conns=(delta wye) kvs=(12.47 .4) kvas=(500 500) xhl=5
+New Reactor.ground bus1=lv.4 bus2=lv.0 phases=1 r=0.5 x=0
+New Line.s1 bus1=lv.1.2.3.4 bus2=s1.1.2.3.4 phases=4 linecode=l4 length=.15 units=km
+New Line.s2 bus1=s1.1.2.3.4 bus2=s2.1.2.3.4 phases=4 linecode=l4 length=.1 units=km
+New Line.sw bus1=a bus2=d switch=y
+New Load.p1 bus1=a phases=3 kv=12.47 kw=600 kvar=200 vminpu=.7
+New Load.p2 bus1=d phases=3 kv=12.47 kw=300 kvar=100 vminpu=.7
+"""
+BASES = "Set VoltageBases=[12.47 .4]\nCalcVoltageBases\n"
+
+
+def write(folder: Path, more: str, last: str = "", bases: str = BASES) -> Path:
+    path = folder / "feeder.dss"
+    path.write_text(f"{FOUR_WIRES}{more}\n{bases}{last}\n")
+    return path
+
+
+def difference(path: Path, feeder: Feeder, sun: float = 0.0) -> float:
+    """Largest |Δv| [p.u.] between the feeder at its nominal loads and OpenDSS on the file as it is."""
+    engine = DSS.NewContext()
+    engine.AllowChangeDir = False
+    engine.Text.Command = f'Redirect "{path}"'
+    for systems in engine.ActiveCircuit.PVSystems:
+        systems.Irradiance = sun
+    engine.Text.Command = "Set Tolerance=1e-10 MaxIterations=500"
+    engine.ActiveCircuit.Solution.Solve()
+    volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
+    at = {name.lower(): k for k, name in enumerate(engine.ActiveCircuit.YNodeOrder)}
+    theirs = volts[[at[feeder.nodes[k]] for k in feeder.energised]] / (
+        1000 * feeder.base_kv[feeder.energised]
+    )
+    fed = np.array([[sun * pv.kw_peak / 1000.0 + 0j for pv in feeder.pv]])
+    ours = OperatedSolver(feeder).solve(feeder.nominal_load[None, :], fed, nodes="all")
+    return float(np.abs(ours.v[0] - theirs).max())
+
+
+# -------------------------------------------------------------------------------------- neutral nodes
+
+ONE = "New Load.n1 bus1=s2.1.4 phases=1 kv=.2309 kw=8 kvar=2 vminpu=.7 "
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ONE,
+        ONE + "model=2",
+        ONE + "model=4 cvrwatts=1 cvrvars=2",
+        ONE + "model=5",
+        ONE + "model=8 zipv=(.3 .3 .4 .2 .5 .3 0)",
+        ONE.replace("s2.1.4", "s2.4.1"),
+        ONE + "\nNew Load.n3 bus1=s2.1.2.3.4 phases=3 kv=.4 kw=20 kvar=5 vminpu=.7",
+        "New Load.n2 bus1=s2.1.2.4 phases=2 kv=.4 kw=20 kvar=5 vminpu=.7",
+        ONE + "\nNew Generator.g bus1=s1.2.4 phases=1 kv=.2309 kw=8 kvar=1",
+        ONE + "\nNew PVSystem.g bus1=s1.2.4 phases=1 kv=.2309 kva=8 pmpp=8",
+    ],
+)
+def test_what_stands_between_a_phase_and_a_neutral_node_is_modelled_there(tmp_path: Path, more: str) -> None:
+    path = write(tmp_path, more)
+    feeder = open_feeder(path)
+    assert difference(path, feeder, sun=1.0) < 1e-6
+    assert not np.isin(feeder.retained, feeder.neutral).any()  # no load is drawn for a neutral conductor
+
+
+def test_neutral_conductors_of_several_grounds_carry_the_current_that_returns(tmp_path: Path) -> None:
+    """As of the IEEE NEV feeder: a neutral that is grounded again and again, with a load on every stretch."""
+    more = [ONE, "New Reactor.g2 bus1=s2.4 bus2=s2.0 phases=1 r=20 x=0"]
+    for k in range(3, 7):
+        more += [
+            f"New Line.s{k} bus1=s{k - 1}.1.2.3.4 bus2=s{k}.1.2.3.4 phases=4 linecode=l4 length=.05 units=km",
+            f"New Load.n{k} bus1=s{k}.{k % 3 + 1}.4 phases=1 kv=.2309 kw={k} kvar=1 vminpu=.7",
+            f"New Reactor.g{k} bus1=s{k}.4 bus2=s{k}.0 phases=1 r={10 * k} x=0",
+        ]
+    path = write(tmp_path, "\n".join(more))
+    feeder = open_feeder(path)
+    assert difference(path, feeder) < 1e-6
+    assert compare(feeder).refused() is None
+    check_reading(feeder, None, acting=False)
+
+
+def test_a_resistance_of_a_load_beside_its_neutral_node_is_refused(tmp_path: Path) -> None:
+    more = "New Load.n3 bus1=s2.1.2.3.4 phases=3 kv=.4 kw=20 kvar=5 rneut=2"
+    assert "'n3' has Rneut" in open_feeder(write(tmp_path, more)).as_operated.refused[0]
+
+
+# ----------------------------------------------------------------------------- what a file has beside that
+
+UNIT = "New Generator.g bus1=d phases=3 kv=12.47 kw=200 kvar=50"
+SWITCH = "New SwtControl.w switchedobj=line.sw switchedterm=1"
+
+
+@pytest.mark.parametrize(
+    ("more", "last"),
+    [
+        ("", "Set Algorithm=Newton"),
+        ("Set Algorithm=Newton", ""),
+        (UNIT, "Set GenMult=0.5"),
+        (UNIT + " status=fixed", "Set GenMult=0.5"),
+        ("", "Set Year=1"),
+        ("", "Set totaltime=0 'a comment to the engine'"),
+        ("New Load.q bus1=d phases=3 kv=12.47 kw=300 status=fixed", "Set LoadMult=0.5"),
+        ("New Load.q bus1=d phases=3 kv=12.47 kw=300 status=exempt", "Set LoadMult=0.5"),
+        (SWITCH + " action=open lock=yes", ""),
+        (SWITCH + " lock=yes action=open", ""),
+    ],
+)
+def test_what_is_honoured_is_as_the_engine_has_it(tmp_path: Path, more: str, last: str) -> None:
+    path = write(tmp_path, more, last)
+    assert difference(path, open_feeder(path)) < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("more", "last", "message"),
+    [
+        ("", "Set LoadModel=Admittance", "Set loadmodel=Admittance is not modelled"),
+        ("", "Set Year=5", "Set year=5 is not modelled"),
+        ("", "Set type=line p1 1 1 5", "Set year=5 is not modelled"),  # the fifth option by its place
+        ("", "Set CktModel=Positive", "Set cktmodel=Positive is not modelled"),
+        ("", "Set Frequency=50", "solves at 50 Hz, where voltage source 'source' has none"),
+        ("Set AllowDuplicates=yes\nNew Load.p1 bus1=d phases=3 kv=12.47 kw=9", "", "two elements 'load.p1'"),
+        ("", "Open Load.p1 1", "load 'p1' has an open terminal"),
+        ("", "Open Load.p1 1 2", "load 'p1' has an open terminal"),
+        (UNIT, "Open Generator.g 1", "generator 'g' has an open terminal"),
+        ("New UPFC.u bus1=d.1 bus2=e.1 refkv=7.2", "", "elements of class upfc are not modelled"),
+        ("New VSConverter.u phases=3 bus1=d kvac=12.47 kvdc=1", "", "class vsconverter are not modelled"),
+        ("New GICLine.u bus1=d bus2=e", "", "elements of class gicline are not modelled"),
+    ],
+)
+def test_what_is_not_modelled_is_refused_by_name(tmp_path: Path, more: str, last: str, message: str) -> None:
+    with pytest.raises(FeederError, match=message):
+        open_feeder(write(tmp_path, more, last))
+
+
+def test_a_locked_switch_that_is_open_stays_open(tmp_path: Path) -> None:
+    path = write(tmp_path, SWITCH + " state=open action=close lock=yes")
+    with pytest.raises(FeederError, match="3 nodes are islanded"):
+        open_feeder(path)
+
+
+def test_a_run_that_is_not_done_is_stated(tmp_path: Path) -> None:
+    notes = open_feeder(write(tmp_path, "", "Set mode=daily ControlMode=Off\nSolve mode=snap")).notes
+    assert [note.split(",")[0] for note in notes] == [
+        "the file has mode=daily",
+        "the file has controlmode=off",
+    ]
+
+
+def test_a_file_without_voltage_bases_has_those_of_no_load(tmp_path: Path) -> None:
+    path = write(tmp_path, "", bases="")
+    feeder = open_feeder(path)
+    assert any("CalcVoltageBases" in note for note in feeder.notes)
+    assert difference(path, feeder) < 1e-8
+
+
+def test_nul_bytes_are_left_out_with_a_note(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    whole = open_feeder(path)
+    path.write_bytes(path.read_bytes().replace(b"New Load.p2", b"\0New Load.p2\0"))
+    feeder = open_feeder(path)
+    assert [load.name for load in feeder.loads] == [load.name for load in whole.loads]
+    assert feeder.notes == (*whole.notes, "feeder.dss holds NUL bytes, which are left out")
+
+
+def test_every_option_of_the_engine_has_one_use_and_the_page_says_which() -> None:
+    options = {DSS.Executive.Option(k).lower() for k in range(1, DSS.Executive.NumOptions + 1)}
+    assert options == set(script.USE_OF_OPTION)
+    page = Path(__file__).parents[2] / "docs" / "reference" / "opendss.md"
+    assert script.table_of_options() in page.read_text(encoding="utf-8")
+
+
+CIRCUITS = os.environ.get("DP_POWERFLOW_CIRCUITS")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CIRCUITS, reason="DP_POWERFLOW_CIRCUITS names no folder of circuits")
+def test_taps_of_ieee_8500_are_found() -> None:
+    feeder = open_feeder(Path(str(CIRCUITS)) / "8500-Node" / "Master.dss")
+    assert len(feeder.taps) == 12
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        SWITCH + " state=open action=close",
+        SWITCH + " normal=open state=closed",
+        SWITCH + " action=open lock=yes",
+        "New Load.q bus1=d phases=3 kv=12.47 kw=-100 kvar=5",
+        "New Load.q bus1=d phases=3 kv=12.47 kw=300 vminpu=1.1 vlowpu=1.05",
+        "New Fuse.f monitoredobj=line.sw ratedcurrent=1",  # it would blow, and is stated as left out
+    ],
+)
+def test_a_feeder_that_is_the_one_of_its_file_is_not_refused(tmp_path: Path, more: str) -> None:
+    feeder = open_feeder(write(tmp_path, more))
+    assert compare(feeder).refused() is None
+    for acting in (True, False):
+        check_reading(feeder, None, acting=acting)
