@@ -11,10 +11,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
+from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder, Levels, NetworkParameters, ParameterKey, Protected, Quantity
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.sources import Rebuilder
@@ -96,23 +98,31 @@ def _designed(
     quick : whether the lines of the table are good enough where voltages hold with them.
     """
 
-    def margin(length: float) -> float:
+    @cache
+    def margin(length: float) -> float | None:
+        """None where lines are so short that no solver tells their ends apart."""
         public = public_parameters(source.feeder, parameters, protected, length)
         codes = {line.line: line.code for line in public.coded} if protected.codes else {}
-        return _margin(source.build(public.levels, codes), acting=acting)
+        try:
+            return _margin(source.build(public.levels, codes), acting=acting)
+        except PowerFlowError:
+            return None
 
-    if quick and margin(1.0) >= 1.0:
+    if quick and (margin(1.0) or 0.0) >= 1.0:
         return 1.0
     few, many = 0, len(LENGTHS)  # the first is taken in any case
     guess, left = LENGTHS.index(1.0), _GUESSES
     while many - few > 1:
         middle = min(max(guess, few + 1), many - 1)
         found = margin(LENGTHS[middle])
+        if found is None:
+            few, left, guess = middle, 0, (middle + many) // 2
+            continue
         few, many = (middle, many) if found >= 1.0 else (few, middle)
         # Voltages fall as lines get longer; of a network without solution nothing is known.
         left = left - 1 if found > 0.0 else 0
         guess = bisect_right(LENGTHS, LENGTHS[middle] * found) - 1 if left else (few + many) // 2
-    return LENGTHS[few]
+    return next(length for length in LENGTHS[few:] if margin(length) is not None)
 
 
 def _margin(feeder: Feeder, *, acting: bool) -> float:
