@@ -43,6 +43,7 @@ TWINS = 2
 LENGTHS = (*(2.0**k for k in range(-20, 0, 2)), *(2.0**k for k in range(7)))
 """Lengths of lines that are tried, over those of the table; the short ones are for loads of transmission
 systems on lines of a voltage that was never meant."""
+_SHORT = LENGTHS.index(2.0**-8)
 _GUESSES = 4
 """Lengths that are tried where the voltages of the one before point to; then by halves."""
 DESIGNED = (0.95, 1.08)
@@ -122,7 +123,9 @@ def _designed(
         # Voltages fall as lines get longer; of a network without solution nothing is known.
         left = left - 1 if found > 0.0 else 0
         guess = bisect_right(LENGTHS, LENGTHS[middle] * found) - 1 if left else (few + many) // 2
-    return next(length for length in LENGTHS[few:] if margin(length) is not None)
+    # Noise may make lines shorter still: very short ones keep a distance.
+    least = (k if k > _SHORT else max(k - 2, 0) for k in range(few, len(LENGTHS)))
+    return LENGTHS[next(k for k, low in enumerate(least, few) if margin(LENGTHS[low]) is not None)]
 
 
 def _margin(feeder: Feeder, *, acting: bool) -> float:
