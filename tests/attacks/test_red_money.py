@@ -288,7 +288,7 @@ def test_a_laplace_twin_outlives_a_gaussian_one_in_its_account(owner: Owner) -> 
 
 def test_no_account_of_twins_is_stated_at_a_delta_that_no_twin_may_have(owner: Owner, forger: Forger) -> None:
     """A Laplace twin beside a Gaussian one took its delta from the cap: epsilon = 0 at delta = 0.9."""
-    with pytest.raises(PrivacyError, match=r"network_delta_cap must be below 0\.01"):
+    with pytest.raises(PrivacyError, match=r"delta of a twin must be below 0\.01"):
         owner.pay(owner.config(circuit(1.0), release={"network_delta_cap": 0.9}))
     facts = forger.opened.readable()[1]
     assert facts.network.composed is not None

@@ -16,7 +16,7 @@ from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.units import IntArray
 
 STEPS, DAYS, PER_BLOCK = 6, 11, 2
-OVERLOAD = 1000.0
+OVERLOAD = 1e4
 
 
 @dataclass(frozen=True)

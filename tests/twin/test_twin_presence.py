@@ -13,8 +13,7 @@ from dp_powerflow.grid.quantities import absent_figures, declared_figures
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee
-from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of
-from dp_powerflow.twin.presence import absent_from
+from dp_powerflow.twin.draw import Twin, absent_from, draw_twin, parameters_of
 from support.pandapower_nets import quiet, small_net
 from support.tiny_feeder import two_lines
 

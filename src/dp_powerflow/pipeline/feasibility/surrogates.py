@@ -11,10 +11,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
+from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder, Levels, NetworkParameters, ParameterKey, Protected, Quantity
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.sources import Rebuilder
@@ -41,6 +43,7 @@ TWINS = 2
 LENGTHS = (*(2.0**k for k in range(-20, 0, 2)), *(2.0**k for k in range(7)))
 """Lengths of lines that are tried, over those of the table; the short ones are for loads of transmission
 systems on lines of a voltage that was never meant."""
+_SHORT = LENGTHS.index(2.0**-8)
 _GUESSES = 4
 """Lengths that are tried where the voltages of the one before point to; then by halves."""
 DESIGNED = (0.95, 1.08)
@@ -96,23 +99,33 @@ def _designed(
     quick : whether the lines of the table are good enough where voltages hold with them.
     """
 
-    def margin(length: float) -> float:
+    @cache
+    def margin(length: float) -> float | None:
+        """None where lines are so short that no solver tells their ends apart."""
         public = public_parameters(source.feeder, parameters, protected, length)
         codes = {line.line: line.code for line in public.coded} if protected.codes else {}
-        return _margin(source.build(public.levels, codes), acting=acting)
+        try:
+            return _margin(source.build(public.levels, codes), acting=acting)
+        except PowerFlowError:
+            return None
 
-    if quick and margin(1.0) >= 1.0:
+    if quick and (margin(1.0) or 0.0) >= 1.0:
         return 1.0
     few, many = 0, len(LENGTHS)  # the first is taken in any case
     guess, left = LENGTHS.index(1.0), _GUESSES
     while many - few > 1:
         middle = min(max(guess, few + 1), many - 1)
         found = margin(LENGTHS[middle])
+        if found is None:
+            few, left, guess = middle, 0, (middle + many) // 2
+            continue
         few, many = (middle, many) if found >= 1.0 else (few, middle)
         # Voltages fall as lines get longer; of a network without solution nothing is known.
         left = left - 1 if found > 0.0 else 0
         guess = bisect_right(LENGTHS, LENGTHS[middle] * found) - 1 if left else (few + many) // 2
-    return LENGTHS[few]
+    # Noise may make lines shorter still: very short ones keep a distance.
+    least = (k if k > _SHORT else max(k - 2, 0) for k in range(few, len(LENGTHS)))
+    return LENGTHS[next(k for k, low in enumerate(least, few) if margin(LENGTHS[low]) is not None)]
 
 
 def _margin(feeder: Feeder, *, acting: bool) -> float:
