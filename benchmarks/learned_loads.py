@@ -21,10 +21,10 @@ import numpy as np
 
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.structured import Structured
-from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.learned.accounting import SampledGaussian
-from dp_powerflow.paper.learned.federated import Federation, train_federated
-from dp_powerflow.paper.learned.forecaster import (
+from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
+from dp_powerflow_paper.learned.accounting import SampledGaussian
+from dp_powerflow_paper.learned.federated import Federation, train_federated
+from dp_powerflow_paper.learned.forecaster import (
     Clients,
     Local,
     LocalTraining,
@@ -33,13 +33,13 @@ from dp_powerflow.paper.learned.forecaster import (
     start_weights,
     trained_alone,
 )
-from dp_powerflow.paper.learned.margins import LogMargins
-from dp_powerflow.paper.learned.parts import FederatedSettings, forecast_loads, wgan_loads
-from dp_powerflow.paper.mechanisms import Target
-from dp_powerflow.paper.recovery.training import one_thread
-from dp_powerflow.paper.sources import LoadMechanism
-from dp_powerflow.paper.sources.entries import Occasion
-from dp_powerflow.paper.sources.models import gmm_loads, kmeans_loads
+from dp_powerflow_paper.learned.margins import LogMargins
+from dp_powerflow_paper.learned.parts import FederatedSettings, forecast_loads, wgan_loads
+from dp_powerflow_paper.mechanisms import Target
+from dp_powerflow_paper.recovery.training import one_thread
+from dp_powerflow_paper.sources import LoadMechanism
+from dp_powerflow_paper.sources.entries import Occasion
+from dp_powerflow_paper.sources.models import gmm_loads, kmeans_loads
 
 DELTA = 1e-5
 MARGINS = LogMargins(0.002, 1.0)

@@ -28,7 +28,7 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.model.sample import LoadSampler, solve_days
-from dp_powerflow.paper.lines import SPREAD_P, SPREAD_Q
+from dp_powerflow_paper.lines import SPREAD_P, SPREAD_Q
 from dp_powerflow.pipeline.modes.true import middle_load_kw
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey

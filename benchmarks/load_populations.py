@@ -29,7 +29,7 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
 from dp_powerflow.loads.profiles import read_simbench
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.paper.datasets import oedi_history
+from dp_powerflow_paper.datasets import oedi_history
 from dp_powerflow.units import BoolArray, FloatArray
 
 DAYS = 49

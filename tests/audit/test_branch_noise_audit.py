@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dp_powerflow.paper.fioretto2019.cases import TrueCase
-from dp_powerflow.paper.fioretto2019.feeder import LengthPrivacy, obfuscate_lengths
-from dp_powerflow.paper.fioretto2019.noise import BranchPrivacy, obfuscate
-from dp_powerflow.paper.fioretto2019.public import (
+from dp_powerflow_paper.fioretto2019.cases import TrueCase
+from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, obfuscate_lengths
+from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, obfuscate
+from dp_powerflow_paper.fioretto2019.public import (
     Admittances,
     Branches,
     Generators,

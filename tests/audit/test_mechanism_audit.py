@@ -19,9 +19,9 @@ from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.paper.mechanisms import FittedLoads, Mechanism, Setting, Target
-from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
-from dp_powerflow.paper.mechanisms.gaussian import (
+from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Setting, Target
+from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
+from dp_powerflow_paper.mechanisms.gaussian import (
     AdmittanceNoise,
     GmmVoltageNoise,
     JointVoltageNoise,
@@ -29,8 +29,8 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     Sensitivities,
     proved_sensitivities,
 )
-from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
-from dp_powerflow.paper.sources.loads import LawLoads
+from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow_paper.sources.loads import LawLoads
 from dp_powerflow.powerflow.batch import BatchSolver
 from support.two_nodes import NOMINAL, Z, radius_of, two_nodes
 

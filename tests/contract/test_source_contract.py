@@ -20,14 +20,14 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
-from dp_powerflow.paper.datasets import Dataset
-from dp_powerflow.paper.mechanisms import Setting, Target
-from dp_powerflow.paper.sources import Guarantee, LoadMechanism, NetworkMechanism
-from dp_powerflow.paper.sources.composition import Composition
-from dp_powerflow.paper.sources.entries import LoadEntry, NetworkEntry, Occasion
-from dp_powerflow.paper.sources.loads import true_loads
-from dp_powerflow.paper.sources.networks import true_network
-from dp_powerflow.paper.sources.registry import LOADS, NETWORKS, OTHERS
+from dp_powerflow_paper.datasets import Dataset
+from dp_powerflow_paper.mechanisms import Setting, Target
+from dp_powerflow_paper.sources import Guarantee, LoadMechanism, NetworkMechanism
+from dp_powerflow_paper.sources.composition import Composition
+from dp_powerflow_paper.sources.entries import LoadEntry, NetworkEntry, Occasion
+from dp_powerflow_paper.sources.loads import true_loads
+from dp_powerflow_paper.sources.networks import true_network
+from dp_powerflow_paper.sources.registry import LOADS, NETWORKS, OTHERS
 from support.auditing import epsilon_lower_bound
 from support.two_nodes import NOMINAL, radius_of, two_node_data, two_nodes
 

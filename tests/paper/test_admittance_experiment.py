@@ -11,7 +11,7 @@ import pytest
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import run as command
-from dp_powerflow.paper.admittance import (
+from dp_powerflow_paper.admittance import (
     Scale,
     draw_noise,
     run_noise,
@@ -19,8 +19,8 @@ from dp_powerflow.paper.admittance import (
     to_json,
     to_markdown,
 )
-from dp_powerflow.paper.datasets import ExperimentOptions
-from dp_powerflow.paper.driven import DrivenCircuit, as_reactors
+from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.driven import DrivenCircuit, as_reactors
 from support.small_feeders import one_line
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.mechanisms import solve_loads
+from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
+from dp_powerflow_paper.mechanisms import solve_loads
 from dp_powerflow.powerflow.batch import BatchSolver
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow.paper.datasets import ExperimentOptions
-from dp_powerflow.paper.derived import experiment
-from dp_powerflow.paper.derived.measures import Compared, Measure, figure, reliability
-from dp_powerflow.paper.derived.studies import CASES, TRUE, Bench
-from dp_powerflow.paper.derived.tables import row_of
-from dp_powerflow.paper.run import Written
+from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.derived import experiment
+from dp_powerflow_paper.derived.measures import Compared, Measure, figure, reliability
+from dp_powerflow_paper.derived.studies import CASES, TRUE, Bench
+from dp_powerflow_paper.derived.tables import row_of
+from dp_powerflow_paper.run import Written
 
 
 @pytest.fixture(scope="module")

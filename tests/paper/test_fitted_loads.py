@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dp_powerflow.paper.mechanisms import Target
-from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
-from dp_powerflow.paper.sources.entries import Occasion
-from dp_powerflow.paper.sources.loads import LawLoads
-from dp_powerflow.paper.sources.models import (
+from dp_powerflow_paper.mechanisms import Target
+from dp_powerflow_paper.mechanisms.dp_powerflow import with_restored_mean
+from dp_powerflow_paper.sources.entries import Occasion
+from dp_powerflow_paper.sources.loads import LawLoads
+from dp_powerflow_paper.sources.models import (
     CLASSES,
     COMPONENTS,
     class_law,

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.paper.mechanisms.noise import UNITS, GaussianNoise
+from dp_powerflow_paper.mechanisms.noise import UNITS, GaussianNoise
 
 DRAWS = 200_000
 

@@ -14,9 +14,9 @@ from dp_powerflow.evidence.symbols import Admittance, manifold_loss
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.paper.datasets import ExperimentOptions
-from dp_powerflow.paper.manifold import Scale, clopper_pearson, draw, run_manifold, to_json, to_markdown
-from dp_powerflow.paper.neighbours import (
+from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.manifold import Scale, clopper_pearson, draw, run_manifold, to_json, to_markdown
+from dp_powerflow_paper.neighbours import (
     Manifold,
     Move,
     changed_lines,

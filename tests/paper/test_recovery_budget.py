@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.paper.recovery.budget import (
+from dp_powerflow_paper.recovery.budget import (
     SampleBudget,
     calibrate,
     per_sample,

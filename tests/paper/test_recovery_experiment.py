@@ -14,10 +14,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.paper.recovery import report
-from dp_powerflow.paper.recovery import runs as recovery_runs
-from dp_powerflow.paper.recovery.columns import Chosen
-from dp_powerflow.paper.recovery.methods import (
+from dp_powerflow_paper.recovery import report
+from dp_powerflow_paper.recovery import runs as recovery_runs
+from dp_powerflow_paper.recovery.columns import Chosen
+from dp_powerflow_paper.recovery.methods import (
     DP_SGD,
     MOST_DRAWS,
     NOISE_FREE,
@@ -28,7 +28,7 @@ from dp_powerflow.paper.recovery.methods import (
     split_days,
     training_days,
 )
-from dp_powerflow.paper.recovery.report import (
+from dp_powerflow_paper.recovery.report import (
     PICTURES,
     Part,
     Picture,
@@ -39,10 +39,10 @@ from dp_powerflow.paper.recovery.report import (
     to_markdown,
     write_all,
 )
-from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
-from dp_powerflow.paper.recovery.training import Curves, Samples, Schedule, hide_blocks
-from dp_powerflow.paper.wasserstein.evaluation import WORST, Outcome
-from dp_powerflow.paper.wasserstein.search import Configuration
+from dp_powerflow_paper.recovery.runs import Run, Shared, run_all
+from dp_powerflow_paper.recovery.training import Curves, Samples, Schedule, hide_blocks
+from dp_powerflow_paper.wasserstein.evaluation import WORST, Outcome
+from dp_powerflow_paper.wasserstein.search import Configuration
 from dp_powerflow.units import FloatArray, IntArray
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")

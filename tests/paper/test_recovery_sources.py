@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.paper.datasets import ExperimentOptions, silent
-from dp_powerflow.paper.mechanisms import solve_loads
-from dp_powerflow.paper.mechanisms.gaussian import NoiseFree
-from dp_powerflow.paper.recovery import runs as recovery_runs
-from dp_powerflow.paper.recovery.columns import (
+from dp_powerflow_paper.datasets import ExperimentOptions, silent
+from dp_powerflow_paper.mechanisms import solve_loads
+from dp_powerflow_paper.mechanisms.gaussian import NoiseFree
+from dp_powerflow_paper.recovery import runs as recovery_runs
+from dp_powerflow_paper.recovery.columns import (
     COLUMNS,
     Bench,
     Chosen,
@@ -26,9 +26,9 @@ from dp_powerflow.paper.recovery.columns import (
     search,
     source_at,
 )
-from dp_powerflow.paper.recovery.methods import DP_SGD, NOISE_FREE, QUICK, Source, run_recovery
-from dp_powerflow.paper.recovery.training import Schedule
-from dp_powerflow.paper.wasserstein.search import Configuration
+from dp_powerflow_paper.recovery.methods import DP_SGD, NOISE_FREE, QUICK, Source, run_recovery
+from dp_powerflow_paper.recovery.training import Schedule
+from dp_powerflow_paper.wasserstein.search import Configuration
 from dp_powerflow.powerflow.batch import BatchSolver
 
 PLAN = replace(QUICK, runs=2)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import MissingExtraError, PrivacyError
-from dp_powerflow.paper.recovery.training import (
+from dp_powerflow_paper.recovery.training import (
     SCALE,
     Curves,
     Privacy,

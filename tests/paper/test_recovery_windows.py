@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.paper.recovery.training import (
+from dp_powerflow_paper.recovery.training import (
     Samples,
     cut_windows,
     draw_samples,

@@ -14,15 +14,15 @@ from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, paper_boun
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.paper.mechanisms import FittedLoads, Setting, Target
-from dp_powerflow.paper.mechanisms.dp_powerflow import (
+from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
+from dp_powerflow_paper.mechanisms.dp_powerflow import (
     full_support_variant,
     literal_variant,
     paper_variant,
     with_restored_mean,
 )
-from dp_powerflow.paper.mechanisms.step_formula import smallest_floor, step_formula
-from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow_paper.mechanisms.step_formula import smallest_floor, step_formula
+from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow.powerflow.batch import BatchSolver
 from support.laws import draw, gaussian_classes
 

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.paper.mechanisms import Setting
-from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee, LoadMechanism
-from dp_powerflow.paper.sources.composition import Composition
-from dp_powerflow.paper.sources.iid import LaplaceLoads
-from dp_powerflow.paper.sources.loads import TrueLoads
-from dp_powerflow.paper.sources.meters import DAY, SLOT, Meters
-from dp_powerflow.paper.sources.networks import TrueNetwork, Twin
-from dp_powerflow.paper.table1.auditing import audit_row, lower_bound, small_bench, small_data
-from dp_powerflow.paper.table1.bench import Bench
-from dp_powerflow.paper.table1.measures import daily_peak, lag1, w1_per_node
-from dp_powerflow.paper.table1.probes import epsilon_after, probe_days, probe_network
-from dp_powerflow.paper.table1.releasing import release
-from dp_powerflow.paper.table1.rows import Kind, Made, Row
+from dp_powerflow_paper.mechanisms import Setting
+from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee, LoadMechanism
+from dp_powerflow_paper.sources.composition import Composition
+from dp_powerflow_paper.sources.iid import LaplaceLoads
+from dp_powerflow_paper.sources.loads import TrueLoads
+from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters
+from dp_powerflow_paper.sources.networks import TrueNetwork, Twin
+from dp_powerflow_paper.table1.auditing import audit_row, lower_bound, small_bench, small_data
+from dp_powerflow_paper.table1.bench import Bench
+from dp_powerflow_paper.table1.measures import daily_peak, lag1, w1_per_node
+from dp_powerflow_paper.table1.probes import epsilon_after, probe_days, probe_network
+from dp_powerflow_paper.table1.releasing import release
+from dp_powerflow_paper.table1.rows import Kind, Made, Row
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.units import ComplexArray

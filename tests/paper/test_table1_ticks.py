@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from dp_powerflow.paper.sources import BY_RADIUS, ONE_CUSTOMER_DAY, SAME_MANIFOLD, Guarantee
-from dp_powerflow.paper.table1 import figures
-from dp_powerflow.paper.table1.explained import EXPLAINED
-from dp_powerflow.paper.table1.printed import PRINTED, Column, Mark
-from dp_powerflow.paper.table1.results import Claim, Measured, Probe, summary
-from dp_powerflow.paper.table1.rows import Kind, Row
-from dp_powerflow.paper.table1.ticks import MOST_LAG1, MOST_W1, RULES, Tick, tick, together
+from dp_powerflow_paper.sources import BY_RADIUS, ONE_CUSTOMER_DAY, SAME_MANIFOLD, Guarantee
+from dp_powerflow_paper.table1 import figures
+from dp_powerflow_paper.table1.explained import EXPLAINED
+from dp_powerflow_paper.table1.printed import PRINTED, Column, Mark
+from dp_powerflow_paper.table1.results import Claim, Measured, Probe, summary
+from dp_powerflow_paper.table1.rows import Kind, Row
+from dp_powerflow_paper.table1.ticks import MOST_LAG1, MOST_W1, RULES, Tick, tick, together
 
 PROVED = Guarantee(1.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
 claims = st.builds(

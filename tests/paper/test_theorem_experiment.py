@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.paper import theorem
-from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset
-from dp_powerflow.paper.run import run_experiment
-from dp_powerflow.paper.theorem import FLOORS, run_theorem, to_json, to_markdown
+from dp_powerflow_paper import theorem
+from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
+from dp_powerflow_paper.run import run_experiment
+from dp_powerflow_paper.theorem import FLOORS, run_theorem, to_json, to_markdown
 
 
 @pytest.mark.slow

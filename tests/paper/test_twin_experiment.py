@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow.paper import twin
-from dp_powerflow.paper.datasets import ExperimentOptions
-from dp_powerflow.paper.run import Written
-from dp_powerflow.paper.twin_settings import surrogate
+from dp_powerflow_paper import twin
+from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.run import Written
+from dp_powerflow_paper.twin_settings import surrogate
 
 
 @pytest.fixture(scope="module")

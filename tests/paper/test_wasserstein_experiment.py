@@ -15,11 +15,11 @@ import pytest
 from scipy.stats import norm, wasserstein_distance
 
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, UNITS
-from dp_powerflow.paper.run import Store, fingerprint_of
-from dp_powerflow.paper.wasserstein import evaluation
-from dp_powerflow.paper.wasserstein.evaluation import (
+from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
+from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, UNITS
+from dp_powerflow_paper.run import Store, fingerprint_of
+from dp_powerflow_paper.wasserstein import evaluation
+from dp_powerflow_paper.wasserstein.evaluation import (
     BEST,
     MEDIAN,
     WORST,
@@ -30,10 +30,10 @@ from dp_powerflow.paper.wasserstein.evaluation import (
     mean_and_error,
     new_lab,
 )
-from dp_powerflow.paper.wasserstein.experiment import references, run_missing, scale_of, write_all
-from dp_powerflow.paper.wasserstein.lab import Lab, Scale
-from dp_powerflow.paper.wasserstein.search import VARIANTS, Configuration, configurations
-from dp_powerflow.paper.wasserstein.tables import of_voltages, to_csv
+from dp_powerflow_paper.wasserstein.experiment import references, run_missing, scale_of, write_all
+from dp_powerflow_paper.wasserstein.lab import Lab, Scale
+from dp_powerflow_paper.wasserstein.search import VARIANTS, Configuration, configurations
+from dp_powerflow_paper.wasserstein.tables import of_voltages, to_csv
 
 TINY = Scale(2, 2, (50.0, 200.0), (10.0,), (1.0,), (), 20, (0.1, 10.0))
 SLOW = {

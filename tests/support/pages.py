@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from dp_powerflow.cli import app
-from dp_powerflow.paper.run import EXPERIMENTS
+from dp_powerflow_paper.run import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "dp-powerflow"

@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError, PrivacyError
-from dp_powerflow.paper.dvorkin2023.capacities import (
+from dp_powerflow_paper.dvorkin2023.capacities import (
     AtRandom,
     CapacityMechanism,
     LargestNoisyScore,
     infeasible_share,
 )
-from dp_powerflow.paper.dvorkin2023.capacities_restored import (
+from dp_powerflow_paper.dvorkin2023.capacities_restored import (
     ConvexRepair,
     ExactRepair,
     NoisyCapacities,
     repair_objective,
     repaired_unasked,
 )
-from dp_powerflow.paper.dvorkin2023.cases import matpower_case
-from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase
+from dp_powerflow_paper.dvorkin2023.cases import matpower_case
+from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow.units import FloatArray
 from support.auditing import epsilon_lower_bound
 

@@ -13,9 +13,9 @@ from dp_accounting.rdp import RdpAccountant
 
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.paper.learned.accounting import SampledGaussian, noise_for
-from dp_powerflow.paper.learned.federated import Federation, aggregate, clipped, draw_clients, train_federated
-from dp_powerflow.paper.learned.forecaster import (
+from dp_powerflow_paper.learned.accounting import SampledGaussian, noise_for
+from dp_powerflow_paper.learned.federated import Federation, aggregate, clipped, draw_clients, train_federated
+from dp_powerflow_paper.learned.forecaster import (
     HIDDEN,
     INPUTS,
     WEIGHTS,
@@ -30,8 +30,8 @@ from dp_powerflow.paper.learned.forecaster import (
     start_weights,
     trained_alone,
 )
-from dp_powerflow.paper.learned.margins import LogMargins
-from dp_powerflow.paper.recovery.training import one_thread
+from dp_powerflow_paper.learned.margins import LogMargins
+from dp_powerflow_paper.recovery.training import one_thread
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
 

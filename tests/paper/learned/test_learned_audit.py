@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.paper.learned.federated import Federation, train_federated
-from dp_powerflow.paper.learned.wgan import Critic, WganSettings, private_gradient
-from dp_powerflow.paper.recovery.training import one_thread
+from dp_powerflow_paper.learned.federated import Federation, train_federated
+from dp_powerflow_paper.learned.wgan import Critic, WganSettings, private_gradient
+from dp_powerflow_paper.recovery.training import one_thread
 from support.auditing import epsilon_lower_bound
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")

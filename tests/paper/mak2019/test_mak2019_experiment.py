@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow.paper.datasets import ExperimentOptions
-from dp_powerflow.paper.mak2019 import experiment
-from dp_powerflow.paper.mak2019.experiment import Scale, measure_feeder, run
+from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.mak2019 import experiment
+from dp_powerflow_paper.mak2019.experiment import Scale, measure_feeder, run
 
 TINY = Scale(cases=(), feeder=(0.005,), draws=2)
 

@@ -1,0 +1,344 @@
+"""Noise on every entry of the admittance matrix, tried in OpenDSS itself (Remark Y_noise_infeasible).
+
+The paper reports that OpenDSS failed to converge at r = 1e-3 and ε = 100. Two ways put the noise into it:
+
+- on all entries alike, in OpenDSS's own iteration on its system matrix plus the noise (`DrivenCircuit`);
+- symmetric, as one reactor between any two nodes and one from every node to ground, which OpenDSS solves as
+  ever, its regulators frozen or acting (`as_reactors`).
+
+The paper does not state the unit of r, so noise in per unit and in siemens are both tried. σ is the classical
+r·√(2 ln(1.25/δ))/ε of its table. There is no PV here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dp_powerflow.errors import FeederError, PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.opendss.engine import CONTROLS_OFF, set_taps, solve
+from dp_powerflow.grid.opendss.engine import run as command
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow_paper.datasets import ExperimentOptions, oedi_history
+from dp_powerflow_paper.driven import AS_IN_FILE, CONSTANT_POWER, DrivenCircuit, Unit, as_reactors
+from dp_powerflow_paper.mechanisms.noise import GaussianNoise
+from dp_powerflow_paper.run import Written, write_results
+from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
+
+EPSILON, DELTA = 100.0, 1e-5
+REGULATED_LIMITS = (10, 100)
+"""Rounds of the regulators: OpenDSS's default, and that of the feeder's own file."""
+_FIXED_POINT_ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Size of a run: radii, draws of the noise, snapshots of the year; the same for the reactors."""
+
+    radii: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    draws: int = 5
+    snapshots: int = 12
+    reactor_radii: tuple[float, ...] = (1e-3, 1e-2)
+    reactor_draws: int = 6
+
+
+QUICK = Scale(radii=(1e-3, 1e-1), draws=2, snapshots=3, reactor_radii=(1e-3,), reactor_draws=1)
+
+
+def sigma_of(radius: float) -> float:
+    """σ of the paper's table: the classical formula at ε = 100."""
+    return GaussianNoise(radius, EPSILON, DELTA, "classical").sigma
+
+
+def draw_noise(size: int, draw: int, seed: int) -> ComplexArray:
+    """Complex (node, node) of unit variance in real and imaginary parts."""
+    pair = np.random.default_rng([seed, draw]).standard_normal((2, size, size))
+    return np.asarray(pair[0] + 1j * pair[1])
+
+
+@dataclass(frozen=True)
+class Row:
+    """Noise of one size on every entry, over all draws and snapshots.
+
+    Attributes
+    ----------
+    loads, unit, radius, sigma : what was solved.
+    converged : share of the solutions, as OpenDSS judges it.
+    iterations : most that a converged one took.
+    shift : median over the solutions of the mean change of |v| at the tied nodes [p.u.].
+    largest : median of the largest such change [p.u.].
+    floating : median of the largest |v| at the floating bus [p.u.], None where the feeder has none.
+    fixed_point : share that this program's fixed point solves on the same matrices, loads of constant power.
+    """
+
+    loads: str
+    unit: str
+    radius: float
+    sigma: float
+    converged: float
+    iterations: int
+    shift: float
+    largest: float
+    floating: float | None
+    fixed_point: float
+
+
+@dataclass(frozen=True)
+class ReactorRow:
+    """Symmetric noise written into the circuit; frozen regulators where `limit` is None.
+
+    Attributes
+    ----------
+    limit : rounds that OpenDSS grants its regulators.
+    converged : solutions that OpenDSS calls converged, of so many `draws`.
+    given_up : of them, those where the regulators ran out of rounds.
+    iterations, rounds : most linear solves and most rounds of the regulators.
+    lowest, highest : |v| at the tied nodes [p.u.].
+    """
+
+    unit: str
+    radius: float
+    limit: int | None
+    draws: int
+    converged: int
+    given_up: int
+    iterations: int
+    rounds: int
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found; `untouched` is how far the driven iteration is from `Solve` without noise [p.u.]."""
+
+    rows: tuple[Row, ...]
+    reactors: tuple[ReactorRow, ...]
+    untouched: float
+    scale: Scale
+    seed: int
+
+
+def run_noise(feeder: Feeder, relative: FloatArray, scale: Scale, options: ExperimentOptions) -> Result:
+    """Both ways.
+
+    Parameters
+    ----------
+    relative : (snapshot, feeder load) load over nominal load.
+    """
+    rows, untouched = [], 0.0
+    for model in (AS_IN_FILE, CONSTANT_POWER):
+        circuit = DrivenCircuit(feeder, model)
+        found, difference = _driven(circuit, feeder, relative, scale, options)
+        rows += [replace(row, loads=model.name) for row in found]
+        untouched = max(untouched, difference)
+    reactors: list[ReactorRow] = []
+    for radius in scale.reactor_radii:
+        for unit in ("p.u.", "siemens"):
+            reactors += _with_reactors(feeder, radius, unit, scale.reactor_draws, options.seed)
+            options.progress(len(reactors), len(scale.reactor_radii) * 2 * (1 + len(REGULATED_LIMITS)))
+    return Result(tuple(rows), tuple(reactors), untouched, scale, options.seed)
+
+
+def _driven(
+    circuit: DrivenCircuit, feeder: Feeder, relative: FloatArray, scale: Scale, options: ExperimentOptions
+) -> tuple[list[Row], float]:
+    """Rows of one load model, and how far the iteration without noise is from OpenDSS's own [p.u.]."""
+    units, tied, size = circuit.units(feeder.base_mva), circuit.tied, len(circuit.nodes)
+    found: dict[tuple[str, float], list[tuple[bool, int, float, float, float]]] = {}
+    noise = [draw_noise(size, draw, options.seed) for draw in range(scale.draws)]
+    untouched = 0.0
+    for number, multipliers in enumerate(relative):
+        circuit.set_load(_powers(feeder, multipliers))
+        own = circuit.solve()
+        before = circuit.magnitude(own.v)
+        matrix = circuit.matrix()
+        alone = circuit.solve_with(matrix)
+        untouched = max(untouched, float(np.abs(circuit.magnitude(alone.v) - before)[tied].max()))
+        for unit in units:
+            for radius in scale.radii:
+                for drawn in noise:
+                    made = circuit.solve_with(matrix + sigma_of(radius) * unit.siemens * drawn)
+                    after = circuit.magnitude(made.v)
+                    change = np.abs(after - before)[tied]
+                    floating = float(after[~tied].max(initial=0.0))
+                    case = (made.converged, made.iterations, change.mean(), change.max(), floating)
+                    found.setdefault((unit.name, radius), []).append(case)
+        options.progress(number + 1, len(relative))
+    rows = []
+    for unit in units:
+        for radius in scale.radii:
+            solved = _fixed_point(circuit, feeder, relative, noise, sigma_of(radius) * unit.siemens)
+            rows.append(_row(unit, radius, found[unit.name, radius], solved))
+    return rows, untouched
+
+
+def _row(
+    unit: Unit, radius: float, cases: list[tuple[bool, int, float, float, float]], fixed_point: float
+) -> Row:
+    converged, iterations, mean, largest, floating = (np.array(column) for column in zip(*cases, strict=True))
+    return Row(
+        loads="",
+        unit=unit.name,
+        radius=radius,
+        sigma=sigma_of(radius),
+        converged=float(converged.mean()),
+        iterations=int(iterations[converged].max(initial=0)),
+        shift=float(np.median(mean)),
+        largest=float(np.median(largest)),
+        floating=float(np.median(floating)) if floating.any() else None,
+        fixed_point=fixed_point,
+    )
+
+
+def _fixed_point(
+    circuit: DrivenCircuit,
+    feeder: Feeder,
+    relative: FloatArray,
+    noise: list[ComplexArray],
+    siemens: FloatArray,
+) -> float:
+    """Share of the snapshots that this program's own iteration solves with noise of that size [S]."""
+    shares = sp.csr_array(feeder.load_shares)[feeder.retained]
+    load = np.ascontiguousarray((shares @ (feeder.nominal_load[:, None] * relative.T)).T)
+    base = admittance_base_siemens(circuit.base_kv, feeder.base_mva)
+    per_unit = siemens / np.sqrt(np.outer(base, base))
+    solved = []
+    for drawn in noise:
+        y = feeder.y.toarray()
+        y[np.ix_(circuit.place, circuit.place)] += per_unit * drawn
+        try:
+            solver = ReferenceSolver(
+                replace(feeder, y=sp.csc_array(y), origin=None), max_iterations=_FIXED_POINT_ITERATIONS
+            )
+        except (FeederError, PowerFlowError):
+            solved.append(0.0)
+            continue
+        solved.append(float(np.mean(solver.solve(load).converged)))
+    return float(np.mean(solved))
+
+
+def _with_reactors(feeder: Feeder, radius: float, unit_name: str, draws: int, seed: int) -> list[ReactorRow]:
+    """The regulators frozen, and acting within every limit, over the draws."""
+    found: dict[int | None, list[tuple[bool, bool, int, int, float, float]]] = {}
+    for draw in range(draws):
+        circuit = DrivenCircuit(feeder)
+        unit = next(unit for unit in circuit.units(feeder.base_mva) if unit.name == unit_name)
+        drawn = draw_noise(len(circuit.nodes), draw, seed)
+        symmetric = sigma_of(radius) * unit.siemens * (np.triu(drawn) + np.triu(drawn, 1).T)
+        for text in as_reactors(circuit.nodes, symmetric):
+            command(circuit.engine, text, circuit.origin)
+        for limit in (None, *REGULATED_LIMITS):
+            found.setdefault(limit, []).append(_solve_regulated(circuit, feeder, limit))
+        command(circuit.engine, "ClearAll", circuit.origin)  # An engine never gives its own memory back.
+    rows = []
+    for limit, cases in found.items():
+        converged, given_up, iterations, rounds, lowest, highest = zip(*cases, strict=True)
+        rows.append(
+            ReactorRow(
+                *(unit_name, radius, limit, draws, sum(converged), sum(given_up)),
+                *(max(iterations), max(rounds), min(lowest), max(highest)),
+            )
+        )
+    return rows
+
+
+def _solve_regulated(
+    circuit: DrivenCircuit, feeder: Feeder, limit: int | None
+) -> tuple[bool, bool, int, int, float, float]:
+    """OpenDSS's own solution: converged, out of rounds, iterations, rounds, lowest and highest |v|."""
+    engine, origin = circuit.engine, circuit.origin
+    set_taps(engine, feeder.taps)
+    mode = CONTROLS_OFF if limit is None else f"Set ControlMode=STATIC MaxControlIter={limit}"
+    command(engine, mode, origin)
+    engine.YMatrix.SolutionInitialized = False
+    given_up = False
+    try:
+        done = solve(engine, origin)
+    except FeederError:  # OpenDSS raises where the regulators run out of rounds.
+        done, given_up = bool(engine.ActiveCircuit.Solution.Converged), True
+    solution = engine.ActiveCircuit.Solution
+    volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
+    by_name = dict(zip((node.lower() for node in engine.ActiveCircuit.YNodeOrder), volts, strict=True))
+    magnitude = circuit.magnitude(np.array([by_name[node] for node in circuit.nodes]))[circuit.tied]
+    return (
+        done,
+        given_up,
+        int(solution.Iterations),
+        int(solution.ControlIterations),
+        float(magnitude.min()),
+        float(magnitude.max()),
+    )
+
+
+def _powers(feeder: Feeder, multipliers: FloatArray) -> dict[str, complex]:
+    """Load name → kW + j kvar."""
+    return {
+        load.name.lower(): complex(load.kw, load.kvar) * float(factor)
+        for load, factor in zip(feeder.loads, multipliers, strict=True)
+    }
+
+
+def year_sample(options: ExperimentOptions, feeder: Feeder, snapshots: int) -> FloatArray:
+    """(snapshot, feeder load) load over nominal load at times spread over the OEDI year."""
+    history = oedi_history(options.oedi_folder, feeder)
+    rows = {point.lower(): row for row, point in enumerate(history.load_points)}
+    times = np.arange(snapshots) * math.prod(history.load_kw.shape[1:]) // snapshots
+    chosen = history.load_kw.reshape(len(history.load_kw), -1)[:, times + 7 * np.arange(snapshots)]
+    return np.array([chosen[rows[load.name.lower()]] / load.kw for load in feeder.loads]).T
+
+
+def to_markdown(result: Result) -> str:
+    """The tables of docs/results/wasserstein.md."""
+    scale = result.scale
+    lines = [
+        f"Noise on every entry of OpenDSS's system matrix, ε = {EPSILON:g}, δ = {DELTA:g} (classical σ);",
+        f"{scale.draws} draws × {scale.snapshots} snapshots of the year. Without noise the driven iteration",
+        f"differs from OpenDSS's own by {result.untouched:.1e} p.u. at most.",
+        "",
+        "| loads | r | σ | OpenDSS converged | iterations, most | mean shift of \\|v\\| [p.u.] | "
+        "largest shift | bus 610 | our fixed point converged |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in result.rows:
+        floating = "—" if row.floating is None else f"{row.floating:.3g}"
+        lines.append(
+            f"| {row.loads} | {row.radius:g} {row.unit} | {row.sigma:.2g} | {100 * row.converged:.4g} % | "
+            f"{row.iterations} | {row.shift:.2g} | {row.largest:.2g} | {floating} | "
+            f"{100 * row.fixed_point:.4g} % |"
+        )
+    lines += [
+        "",
+        "Symmetric noise as reactors between all nodes, solved by OpenDSS alone at the file's own loads:",
+        "",
+        "| r | regulators | converged | out of rounds | iterations, most | rounds, most | \\|v\\| [p.u.] |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for item in result.reactors:
+        what = "frozen" if item.limit is None else f"acting, at most {item.limit} rounds"
+        lines.append(
+            f"| {item.radius:g} {item.unit} | {what} | {item.converged} of {item.draws} | {item.given_up} | "
+            f"{item.iterations} | {item.rounds} | {item.lowest:.3g} … {item.highest:.3g} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """Plain values."""
+    return asdict(result)
+
+
+def run(options: ExperimentOptions) -> Written:
+    """The experiment of the command line: tables."""
+    feeder, scale = open_feeder("ieee123"), QUICK if options.quick else Scale()
+    result = run_noise(feeder, year_sample(options, feeder, scale.snapshots), scale, options)
+    text = to_markdown(result)
+    tables = {"y-noise.md": text, "y-noise.json": json.dumps(to_json(result), indent=1)}
+    return write_results(options.out, text, tables)

@@ -1,0 +1,199 @@
+"""Studies of a public feeder: true days on the true network, and what privacy makes of both."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from dp_powerflow.derived.study import Study
+from dp_powerflow.grid.feeder import Feeder, Protected
+from dp_powerflow.grid.sources import Rebuilder
+from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource
+from dp_powerflow_paper.datasets import Dataset
+from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow.privacy.budget import Budget
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow.units import KW_PER_MW, ComplexArray, IntArray
+
+CHANGE = 0.05
+"""Neighbours differ in one line, its R and X by factors up to 1 + this."""
+DELTA_LOAD = 1e-6
+LATITUDE, MIDSUMMER = 40.0, 172
+"""New PV sees a clear midsummer day at this latitude [degrees], every day."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a study is made of.
+
+    Attributes
+    ----------
+    name : for files.
+    words : for readers.
+    load_epsilon : ε of the fit of the loads for one customer-day, a million for a fit without noise to speak
+        of; None for true loads.
+    twin_epsilon : ε of the twin for one line changed by 5 %; None for the true network.
+    other_days : whether true loads are those of other days.
+    """
+
+    name: str
+    words: str
+    load_epsilon: float | None = None
+    twin_epsilon: float | None = None
+    other_days: bool = False
+
+    @property
+    def repeats(self) -> bool:
+        """Whether anything of it is drawn."""
+        return self.load_epsilon is not None or self.twin_epsilon is not None
+
+
+TRUE = Case("true", "true loads, true network")
+OTHER_DAYS = Case("other-days", "other true days, true network", other_days=True)
+CASES = (
+    Case("model", "fitted loads without noise, true network", load_epsilon=1e6),
+    Case("loads", "DP loads ε = 1, true network", load_epsilon=1.0),
+    Case("twin", "true loads, twin ε = 1", twin_epsilon=1.0),
+    Case("both", "DP loads ε = 1, twin ε = 1", load_epsilon=1.0, twin_epsilon=1.0),
+    Case("both-1.5", "DP loads ε = 1, twin ε = 1.5", load_epsilon=1.0, twin_epsilon=1.5),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenDays:
+    """Loads that are given, as a source of days, one block each.
+
+    Attributes
+    ----------
+    law : where they belong.
+    load : complex (day, step, load) [p.u.].
+    """
+
+    law: LoadLaw
+    load: ComplexArray
+
+    @property
+    def n_days(self) -> int:
+        """Days."""
+        return len(self.load)
+
+    @property
+    def n_blocks(self) -> int:
+        """A block for every day."""
+        return len(self.load)
+
+    def block(self, index: int) -> LoadBlock:
+        """One day."""
+        power = self.load[index : index + 1].transpose(2, 0, 1) * (KW_PER_MW * self.law.base_mva)
+        return LoadBlock(index, np.ascontiguousarray(power.real), np.ascontiguousarray(power.imag))
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """Makes the studies of a data set.
+
+    Attributes
+    ----------
+    data : public.
+    days : days of a study.
+    seed : of fits, draws and twins.
+    """
+
+    data: Dataset
+    days: int
+    seed: int
+    _laws: dict[tuple[float, int], LoadLaw] = field(default_factory=dict)
+
+    def study(self, case: Case, run: int) -> Study:
+        """The study of a case; run k draws fit, days and twin with streams of its own."""
+        feeder = self.data.feeder if case.twin_epsilon is None else self._twin(case.twin_epsilon, run)
+        days = self._other_days if case.other_days else self._days
+        released = feeder.retained[self.data.loaded]
+        return Study(
+            feeder=feeder,
+            source=self._source(case, run, days),
+            make_solver=self._solver_of(feeder),
+            released=released,
+            node_ids=tuple(f"n{k:03d}" for k in range(len(released))),
+            generation=self.data.sun(days),
+            irradiance=clear_sky(LATITUDE, 1, self.data.n_steps, MIDSUMMER),
+        )
+
+    @cached_property
+    def _days(self) -> IntArray:
+        return self.data.spread_days(self.days)
+
+    @cached_property
+    def _other_days(self) -> IntArray:
+        gap = max(1, self.data.n_days // (2 * self.days))
+        return (self._days + gap) % self.data.n_days
+
+    def _source(self, case: Case, run: int, days: IntArray) -> LoadSource:
+        if case.load_epsilon is None:
+            steps = np.zeros(self.data.n_steps)
+            law = self._at_loads(ClassLaw.gaussian(steps, np.eye(len(steps))))
+            relative = self.data.relative[self._drawn][:, days]
+            power = relative.transpose(1, 2, 0) * self.data.feeder.nominal_load[self._drawn]
+            return GivenDays(law, power)
+        return LoadSampler(self._law(case.load_epsilon, run), self._key("days", run), self.days, block_days=1)
+
+    @cached_property
+    def _drawn(self) -> IntArray:
+        """Loads of the feeder that are drawn, one by one, as in a release whose controls act."""
+        return self.data.feeder.drawn_loads()[0]
+
+    def _at_loads(self, of_class: ClassLaw) -> LoadLaw:
+        return replace(
+            nominal_law(self.data.feeder.nominal_load[self._drawn], of_class), positions=self._drawn
+        )
+
+    def _solver_of(self, feeder: Feeder) -> Callable[[int | None], Solver]:
+        data = self.data
+
+        def make(threads: int | None) -> Solver:
+            curve = None if data.voltvar is None else data.voltvar.curves[0]
+            return OperatedSolver(feeder, controls="day", steps=data.n_steps, volt_var=curve, threads=threads)
+
+        return make
+
+    def _key(self, purpose: str, run: int) -> StreamKey:
+        return StreamKey.from_insecure_seed(self.seed).bind(purpose, str(run))
+
+    def _twin(self, epsilon: float, run: int) -> Feeder:
+        """The default twin of a release: Laplace noise on R and X of every line; lengths follow from X."""
+        design = TwinDesign(epsilon, CHANGE, Protected(), "laplace", 0.0)
+        source = self._rebuilder
+        return draw_twin(parameters_of(source, design), design, self._key("twin", run)).feeder(source)
+
+    @cached_property
+    def _rebuilder(self) -> Rebuilder:
+        return Rebuilder(self.data.feeder, Protected())
+
+    def _law(self, epsilon: float, run: int) -> LoadLaw:
+        if (epsilon, run) not in self._laws:
+            data = self.data
+            options = FitOptions(
+                bounds=data.margins,
+                use_scale=True,
+                estimator=data.estimator,
+                variance_floor=data.variance_floor,
+            )
+            budget = Budget(epsilon, DELTA_LOAD, data.unit)
+            with warnings.catch_warnings():
+                # How weak the budget is shows in the figures.
+                warnings.simplefilter("ignore", WeakBudgetWarning)
+                model = fit(data.history, budget=budget, options=options, key=self._key("fit", run))
+            part = model.find(ONE_CLASS).components[0]
+            self._laws[epsilon, run] = self._at_loads(ClassLaw.gaussian(part.mean, part.covariance))
+        return self._laws[epsilon, run]

@@ -1,0 +1,91 @@
+"""Exact losses per line on IEEE 123: what one released day tells of each line's admittance."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow.evidence.collect import plain
+from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
+from dp_powerflow.evidence.lines.losses import LineLoss
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.model.options import PublicSpread
+from dp_powerflow_paper.datasets import ExperimentOptions, Progress
+from dp_powerflow_paper.run import Written, write_results
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.report.evidence import line_lines
+from dp_powerflow.report.figures import line_figures
+
+STEP_MINUTES = 15
+SPREAD_P = 0.3
+"""Standard deviation of log p."""
+SPREAD_Q = 0.15
+"""Standard deviation of q's random part, as a share of the mean p."""
+X = 0.01
+FULL = LineRequest(x=X, epsilon=1.0, draws=500, protected_draws=200, audit_days=150, attack_days=300)
+QUICK = LineRequest(x=X, epsilon=1.0, draws=40, protected_draws=0, audit_days=0, attack_days=60)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The report, and the time it took [s]."""
+
+    report: LineReport
+    wall: float
+    processor: float
+
+
+def flat_law(feeder: Feeder, steps: int) -> LoadLaw:
+    """Nominal load at every step in the mean; both spreads with the program's public correlation."""
+    nominal = -feeder.nominal_injection[feeder.retained]
+    correlation = PublicSpread().covariance(steps, 24 * 60 // steps)
+    mean = np.full(steps, -(SPREAD_P**2) / 2.0)
+    of_class = ClassLaw.gaussian(mean, SPREAD_P**2 * correlation, q_covariance=correlation)
+    return nominal_law(nominal, of_class, SPREAD_Q)
+
+
+def run_lines(
+    feeder: Feeder,
+    request: LineRequest,
+    *,
+    steps: int = 24 * 60 // STEP_MINUTES,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Result:
+    """Evaluate every line of a public feeder."""
+    key = StreamKey.from_insecure_seed(seed)
+    wall, processor = time.perf_counter(), time.process_time()
+    report = collect_lines(LineLoss(feeder, flat_law(feeder, steps)), request, key, progress)
+    return Result(report, time.perf_counter() - wall, time.process_time() - processor)
+
+
+def to_markdown(result: Result) -> str:
+    """The tables of docs/results/lines.md."""
+    time_taken = (
+        f"Time taken: {result.wall / 60.0:.1f} minutes ({result.processor / 60.0:.1f} minutes of processor)."
+    )
+    return "\n".join([*line_lines(result.report), "", time_taken]) + "\n"
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """Plain values."""
+    return {
+        "report": plain(result.report),
+        "wall seconds": result.wall,
+        "processor seconds": result.processor,
+    }
+
+
+def run(options: ExperimentOptions) -> Written:
+    """The experiment of the command line: tables and pictures."""
+    feeder = open_feeder("ieee123")
+    result = run_lines(feeder, QUICK if options.quick else FULL, seed=options.seed, progress=options.progress)
+    text = to_markdown(result)
+    tables = {"lines.md": text, "lines.json": json.dumps(to_json(result), indent=1)}
+    return write_results(options.out, text, {**tables, **line_figures(feeder, result.report, None)})

@@ -1,0 +1,244 @@
+"""Bilevel obfuscation of loads on transmission cases by AC optimal power flow, and exactly on a feeder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.fioretto2019.cases import read_case
+from dp_powerflow_paper.fioretto2019.public import CostBand
+from dp_powerflow_paper.mak2019.cases import feeder15
+from dp_powerflow_paper.mak2019.leaks import at_an_end, load_from_cost
+from dp_powerflow_paper.mak2019.linear import ExactLoads
+from dp_powerflow_paper.mak2019.measure import Draw, kept, measure_draw
+from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate, served_grid, true_loads
+from dp_powerflow_paper.mak2019.restoration import RestoredLoads, restore
+from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import FloatArray
+
+TIGHTENED = 0.5
+"""Share of the feeder's ratings, so that lines bind and prices differ."""
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Size of the experiment.
+
+    Attributes
+    ----------
+    cases : (case, α [p.u.]) by AC optimal power flow.
+    feeder : α [p.u.] on the 15-node feeder.
+    """
+
+    cases: tuple[tuple[str, float], ...] = (("case14", 0.1), ("case39", 0.1), ("case39", 1.0))
+    feeder: tuple[float, ...] = (0.002, 0.005, 0.02)
+    draws: int = 20
+
+
+QUICK = Scale(cases=(("case14", 0.1),), feeder=(0.005,), draws=5)
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """A case at one α: shares over the draws, means and largest figures of |C*/O* − 1|."""
+
+    case: str
+    alpha: float
+    draws: int
+    noisy_feasible: float
+    feasible: float
+    noisy_gap: float | None
+    relaxed_kept: float
+    relaxed_worst: float
+    kept: float
+    worst: float
+    noisy_distance: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class ExactRow:
+    """The feeder at one α: shares of draws, and means of Σ|d̂ − d̃| [p.u.]."""
+
+    alpha: float
+    draws: int
+    noisy_feasible: float
+    relaxed_kept: float
+    kept: float
+    exact_kept: float
+    relaxed_far: float
+    far: float
+    exact_far: float
+    at_an_end: float
+
+
+def measure_case(name: str, alpha: float, draws: int, seed: int) -> CaseRow:
+    """All draws of one case at one α, ε = 1, β = 1 %."""
+    case = read_case(name)
+    served, true = served_grid(case), true_loads(case)
+    band = CostBand(served.dispatch(true).cost)
+    key = StreamKey.from_insecure_seed(seed).bind("case", name)
+    found: list[Draw] = []
+    for draw in range(draws):
+        noisy = obfuscate(true, LoadPrivacy(alpha), key.bind("draw", str(draw)))
+        found.append(measure_draw(true, noisy, served, band))
+    return CaseRow(
+        case=name,
+        alpha=alpha,
+        draws=draws,
+        noisy_feasible=float(np.mean([each.noisy_feasible for each in found])),
+        feasible=float(np.mean([each.feasible for each in found])),
+        noisy_gap=_mean([abs(each.noisy_gap) for each in found]),
+        relaxed_kept=float(np.mean([kept(each.relaxed_gap, band) for each in found])),
+        relaxed_worst=float(np.nanmax([abs(each.relaxed_gap) for each in found])),
+        kept=float(np.mean([kept(each.gap, band) for each in found])),
+        worst=float(np.nanmax([abs(each.gap) for each in found])),
+        noisy_distance=float(np.mean([each.noisy_distance for each in found])),
+        distance=float(np.mean([each.distance for each in found])),
+    )
+
+
+def measure_feeder(folder: Path, alpha: float, draws: int, seed: int) -> ExactRow:
+    """All draws on the 15-node feeder: relaxation, restoration and the exact program."""
+    feeder = feeder15(folder, TIGHTENED)
+    served, true = feeder.served, feeder.active
+    band = CostBand(served.dispatch(true).cost)
+    key = StreamKey.from_insecure_seed(seed).bind("case", "feeder15")
+    plain, ways, far, ends = [], [], [], []
+    for draw in range(draws):
+        noisy = obfuscate(true, LoadPrivacy(alpha), key.bind("draw", str(draw)))
+        plain.append(served.dispatch(np.maximum(noisy, 0.0)).feasible)
+        found = (served.relaxed(noisy, band), restore(noisy, served, band), ExactLoads()(noisy, served, band))
+        ways.append([kept(each.gap(band), band) for each in found])
+        far.append([_apart(each, noisy) for each in found])
+        ends.append(at_an_end(found[-1], band))
+    shares, means = np.mean(ways, axis=0).tolist(), np.mean(far, axis=0).tolist()
+    return ExactRow(
+        alpha=alpha,
+        draws=draws,
+        noisy_feasible=float(np.mean(plain)),
+        relaxed_kept=shares[0],
+        kept=shares[1],
+        exact_kept=shares[2],
+        relaxed_far=means[0],
+        far=means[1],
+        exact_far=means[2],
+        at_an_end=float(np.mean(ends)),
+    )
+
+
+def measure_leak(name: str) -> dict[str, float]:
+    """Errors of loads that are found from the least cost and all other loads, one after the other [p.u.]."""
+    case = read_case(name)
+    served, true = served_grid(case), true_loads(case)
+    cost = served.dispatch(true).cost
+    errors = [
+        abs(load_from_cost(true, position, cost, served) - load)
+        for position, load in enumerate(true.tolist())
+    ]
+    return {"loads": len(true), "worst": max(errors), "smallest load": float(true.min())}
+
+
+def _plain(measure: Callable[..., CaseRow | ExactRow], *arguments: Any) -> dict[str, Any]:
+    """A row as plain values."""
+    return asdict(measure(*arguments))
+
+
+def run(options: ExperimentOptions) -> Written:
+    """The experiment of the command line: tables."""
+    scale = QUICK if options.quick else Scale()
+    facts = {"version": _VERSION, "draws": scale.draws, "seed": options.seed}
+    store = Store(options.out / "mak2019", fingerprint_of(facts))
+    total, done = len(scale.cases) + len(scale.feeder) + 1, 0
+    rows: list[CaseRow] = []
+    for name, alpha in scale.cases:
+        stored = store.get_or(
+            f"{name}-{alpha:g}",
+            partial(_plain, measure_case, name, alpha, scale.draws, options.seed),
+        )
+        rows.append(CaseRow(**stored))
+        options.progress(done := done + 1, total)
+    exact: list[ExactRow] = []
+    for alpha in scale.feeder:
+        stored = store.get_or(
+            f"feeder15-{alpha:g}",
+            partial(_plain, measure_feeder, options.reference_folder, alpha, scale.draws, options.seed),
+        )
+        exact.append(ExactRow(**stored))
+        options.progress(done := done + 1, total)
+    leak: dict[str, float] = store.get_or("leak-case14", lambda: measure_leak("case14"))
+    options.progress(done + 1, total)
+    text = to_markdown(rows, exact, leak)
+    content: dict[str, Any] = {
+        "cases": [asdict(row) for row in rows],
+        "feeder": [asdict(row) for row in exact],
+        "leak": leak,
+    }
+    return write_results(
+        options.out, text, {"mak2019.md": text, "mak2019.json": json.dumps(content, indent=1)}
+    )
+
+
+def to_markdown(rows: Sequence[CaseRow], exact: Sequence[ExactRow], leak: dict[str, float]) -> str:
+    """The tables of docs/results/mak2019.md."""
+    lines = [
+        "ε = 1, β = 1 %. Loads that can be served; least cost within the band; largest |C*/O* − 1|:",
+        "",
+        "| case | α | draws | noisy, served | restored, served | cost off, noisy | relaxation in the band | "
+        "its worst | restored in the band | its worst | ‖d̃−d‖₁ | ‖d̂−d‖₁ |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.case} | {row.alpha:g} | {row.draws} | {_share(row.noisy_feasible)} | "
+        f"{_share(row.feasible)} | {_percent(row.noisy_gap)} | {_share(row.relaxed_kept)} | "
+        f"{_percent(row.relaxed_worst)} | {_share(row.kept)} | {_percent(row.worst)} | "
+        f"{row.noisy_distance:.2f} | {row.distance:.2f} |"
+        for row in rows
+    ]
+    lines += [
+        "",
+        "The 15-node feeder by LinDistFlow, half of its ratings; mean Σ\\|d̂ − d̃\\|:",
+        "",
+        "| α | draws | noisy, served | in the band: relaxation | restored | exact | distance: relaxation | "
+        "restored | exact | at an end of the band |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.alpha:g} | {row.draws} | {_share(row.noisy_feasible)} | {_share(row.relaxed_kept)} | "
+        f"{_share(row.kept)} | {_share(row.exact_kept)} | {row.relaxed_far:.4f} | {row.far:.4f} | "
+        f"{row.exact_far:.4f} | {_share(row.at_an_end)} |"
+        for row in exact
+    ]
+    lines += [
+        "",
+        f"Every one of the {leak['loads']:g} loads of case14 is found from O* and the other loads to "
+        f"{leak['worst']:.1e} p.u.; the smallest is {leak['smallest load']:.3f} p.u.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _apart(found: RestoredLoads, noisy: FloatArray) -> float:
+    return float(np.abs(found.active - noisy).sum())
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """Over the values that are there; None if none is."""
+    there = [value for value in values if np.isfinite(value)]
+    return float(np.mean(there)) if there else None
+
+
+def _share(value: float) -> str:
+    return f"{100.0 * value:.0f} %"
+
+
+def _percent(value: float | None) -> str:
+    return "—" if value is None else f"{100.0 * value:.3g} %"

@@ -1,0 +1,272 @@
+"""DP-Powerflow: loads from the private model through power flow, nothing added to the voltages.
+
+On the true network there are three variants. `literal_variant` is the paper's, as written: truncated loads at
+a fixed power factor, and whatever ε its formula gives for the fit. `paper_variant` is ours: the same with a
+covariance floor that meets a target ε. `full_support_variant`: untruncated loads with reactive power of
+their own, the only one whose neighbours include a change of a line. `TwinNetwork` solves on a twin instead.
+
+Their ε is the paper's formula for one step (`step_formula`); the last two of the three take the smallest
+covariance floor at which it meets a target.
+
+Widening Σ and then truncating to the margins moves the mean load (paper correction 14). The log mean is free
+post-processing and no term of the formula depends on it, but its tail term takes the whitened draw z to be no
+longer than a standard normal. So the log mean of a step is moved only while E[z²] ≤ 1 there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.theorem import NetworkFacts
+from dp_powerflow.model.law import GaussianComponent, LoadLaw
+from dp_powerflow.model.truncated import truncate
+from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
+from dp_powerflow_paper.mechanisms.step_formula import smallest_floor, step_formula
+from dp_powerflow_paper.sources import ON_LINES, SAME_MANIFOLD, Guarantee
+from dp_powerflow_paper.sources.composition import Composed, Composition
+from dp_powerflow_paper.sources.loads import LawLoads, true_loads
+from dp_powerflow_paper.sources.networks import Twin, true_network
+from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.units import FloatArray
+
+NOT_PROVED = (
+    "the paper's formula for one step with the exact κ and a Monte Carlo calibration; not a proved bound on "
+    "this feeder (docs/results/theorem.md)"
+)
+
+
+_ROUNDS = 4
+_DRAWS = 400
+_DAMPING = 0.7
+_SMALLEST_VARIANCE = 1e-12
+
+
+def with_restored_mean(
+    law: LoadLaw, floor: float, margins: tuple[float, float], generator: np.random.Generator
+) -> LoadLaw:
+    """The law with Σ + floor·I and log means moved so that truncation to the margins keeps the mean load.
+
+    Every component of a mixture is moved by itself, as it is truncated by itself.
+    """
+
+    def moved(part: GaussianComponent) -> GaussianComponent:
+        variance = np.diag(part.covariance)
+        covariance = part.covariance + floor * np.eye(law.steps)
+        target = np.clip(np.exp(part.mean + variance / 2.0), *margins)
+        mean = _moved(part.mean - floor / 2.0, covariance, target, margins, generator)
+        return replace(part, mean=mean, covariance=covariance)
+
+    return replace(law, classes=tuple(part.changed(moved) for part in law.classes), truncated=False)
+
+
+def _moved(
+    mean: FloatArray,
+    covariance: FloatArray,
+    target: FloatArray,
+    margins: tuple[float, float],
+    generator: np.random.Generator,
+) -> FloatArray:
+    """Log mean (step,) at which truncated draws have the mean `target`, or as near as E[z²] ≤ 1 lets it."""
+    steps = len(mean)
+    low, high = np.full(steps, np.log(margins[0])), np.full(steps, np.log(margins[1]))
+    variance = np.diag(covariance)
+    for _ in range(_ROUNDS):
+        draws = truncate(mean, covariance, low, high).draw(generator, _DRAWS, rejection=False)
+        centre = draws.mean(axis=0)
+        left = np.maximum(draws.var(axis=0), _SMALLEST_VARIANCE)
+        # Newton on an exponential family: moving μ by δ moves the truncated mean by δ·(variance left)/σ².
+        wanted = mean + _DAMPING * np.log(target / np.exp(draws).mean(axis=0)) * variance / left
+        room = np.sqrt(np.maximum(variance - left, 0.0))
+        mean = np.clip(wanted, centre - room, centre + room)
+    return np.asarray(mean)
+
+
+SHARE_OF_P = 0.5
+"""Of ψ̄² for the active loads in the full-support variant; the rest is for the reactive ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class DpPowerflow(Composed):
+    """Power flow of loads drawn from a released model.
+
+    Attributes
+    ----------
+    law : of the synthetic loads; truncated, or with random q.
+    network, loads : what is claimed.
+    floor : variance added to the log loads.
+    step_epsilon : (step,) the formula at every step of the day; the claim is the worst of them.
+    """
+
+    setting: Setting
+    law: LoadLaw
+    network: Guarantee
+    loads: Guarantee
+    floor: float
+    step_epsilon: FloatArray
+    name: str = "DP-Powerflow"
+
+    @property
+    def composition(self) -> Composition:
+        """Synthetic loads on the true network, which their randomness is said to hide."""
+        loads, network = LawLoads(self.law, self.loads), true_network(self.setting, self.network)
+        return Composition(self.setting, loads, network)
+
+
+def _step_claim(setting: Setting, epsilon: float, delta: float, adjacency: str, remark: str) -> Guarantee:
+    """The formula of one step as a claim; the calibration's δ is added."""
+    return Guarantee(
+        epsilon,
+        delta + setting.operating.delta,
+        "step",
+        adjacency,
+        proved=False,
+        remark=remark,
+        composes="per snapshot",
+        metric=setting.radius,
+    )
+
+
+def literal_variant(
+    setting: Setting, facts: NetworkFacts, loads: FittedLoads, margins: tuple[float, float], delta: float
+) -> DpPowerflow:
+    """The mechanism exactly as the paper writes it: the fitted law truncated to the margins, nothing else.
+
+    ε is what the formula gives for this fit; a target is met by another ε_load, never by a floor.
+
+    Parameters
+    ----------
+    loads : of an untruncated law with a fixed power factor.
+    margins : p_min, p_max of p over the scale of its node.
+    delta : of the tail; the calibration's δ is added to the claim.
+    """
+    law = _fixed_power_factor(loads.law)
+    formula = step_formula(setting, facts, law, margins[0], delta)
+    per_step = formula.per_step(1.0 / law.std[np.unique(law.class_of)] ** 2)
+    return DpPowerflow(
+        setting,
+        law.within(margins),
+        _step_claim(setting, float(per_step.max()), delta, SAME_MANIFOLD, NOT_PROVED),
+        loads.claim,
+        floor=0.0,
+        step_epsilon=per_step,
+        name="DP-Powerflow, literal",
+    )
+
+
+def _fixed_power_factor(law: LoadLaw) -> LoadLaw:
+    if law.q_sigma is not None:
+        raise PrivacyError("the paper's variant is for a fixed power factor; give a law without random q")
+    return law
+
+
+def paper_variant(
+    setting: Setting,
+    facts: NetworkFacts,
+    loads: FittedLoads,
+    margins: tuple[float, float],
+    target: Target,
+    generator: np.random.Generator,
+) -> DpPowerflow:
+    """Ours: the paper's mechanism with the smallest floor at which its formula for one step meets ε.
+
+    Parameters
+    ----------
+    loads : of an untruncated law with a fixed power factor.
+    margins : p_min, p_max of p over the scale of its node.
+    target : ε of one step and δ of the tail; the calibration's δ is added to the claim.
+    generator : for what the floor does to the mean, found by simulation from the law alone.
+    """
+    law = _fixed_power_factor(loads.law)
+    formula = step_formula(setting, facts, law, margins[0], target.delta)
+    classes = np.unique(law.class_of)
+    variance = law.std[classes] ** 2
+    floor = smallest_floor(formula, variance, formula.psi_at(target.epsilon))
+    per_step = formula.per_step(1.0 / (variance + floor))
+    reached = float(per_step.max())
+    wide = with_restored_mean(law, floor, margins, generator)
+    return DpPowerflow(
+        setting,
+        wide.within(margins),
+        _step_claim(setting, reached, target.delta, SAME_MANIFOLD, NOT_PROVED),
+        loads.claim,
+        floor,
+        per_step,
+    )
+
+
+def full_support_variant(
+    setting: Setting,
+    facts: NetworkFacts,
+    loads: FittedLoads,
+    p_min: float,
+    target: Target,
+    q_covariance: FloatArray,
+) -> DpPowerflow:
+    """The full-support mechanism at the paper's formula carried over to 2n dimensions.
+
+    ψ̄² = (κr)²·Σ_ℓ(d_ℓ²/(σ²_ℓt + φ) + e_ℓ²), e_ℓ = V_max²√d_max/min_k(ς_k·cosθ_k): half of it sets φ, half the
+    size ς of the random q. p_min only enters d_ℓ, the loads are not truncated at it.
+
+    Parameters
+    ----------
+    q_covariance : (step, step) of ζ with unit variance at every step.
+    """
+    law = loads.law
+    formula = step_formula(setting, facts, law, p_min, target.delta, random_q=True)
+    psi_squared = formula.psi_at(target.epsilon) ** 2
+    classes = np.unique(law.class_of)
+    variance = law.std[classes] ** 2
+    floor = smallest_floor(formula, variance, np.sqrt(SHARE_OF_P * psi_squared))
+    # e_ℓ/d_ℓ = scale_min·p_min/min(ς·cosθ), so in every class ς = spread·scale with the same weight.
+    weight = (1.0 - SHARE_OF_P) * psi_squared / (formula.kappa_r**2 * float(np.sum(formula.d**2)))
+    cosine = 1.0 / np.sqrt(1.0 + law.tan_theta**2)
+    q_size = np.empty(law.n)
+    for ell in classes:
+        nodes = law.class_of == ell
+        least = float((law.scale[nodes] * cosine[nodes]).min())
+        q_size[nodes] = law.scale[nodes].min() * p_min / (np.sqrt(weight) * least)
+    per_step = formula.per_step(1.0 / (variance + floor) + weight)
+    return DpPowerflow(
+        setting,
+        law.with_floor(floor).with_random_q(q_size, q_covariance),
+        _step_claim(
+            setting,
+            float(per_step.max()),
+            target.delta,
+            ON_LINES,
+            f"carried over to random reactive load: {NOT_PROVED}",
+        ),
+        loads.claim,
+        floor,
+        per_step,
+        name="DP-Powerflow, full support",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TwinNetwork(Composed):
+    """Loads of a released model, or the true ones, on a twin drawn once, for any number of days.
+
+    The noise is on the lines' own parameters, so sparsity, symmetry and signs stay and power flow has a
+    solution.
+
+    Attributes
+    ----------
+    design : which figures get noise, and how much.
+    law, loads : of the synthetic loads and what is claimed for them; None takes the true loads, unprotected.
+    """
+
+    setting: Setting
+    design: TwinDesign
+    law: LoadLaw | None = None
+    loads: Guarantee | None = None
+    name: str = "twin network"
+
+    @property
+    def composition(self) -> Composition:
+        """One freshly drawn twin for all days."""
+        loads = true_loads(self.setting) if self.law is None else LawLoads(self.law, self.loads)
+        return Composition(self.setting, loads, Twin(self.setting.network.feeder, self.design))

@@ -1,0 +1,52 @@
+"""Entries of what the earlier experiments have: true loads, the true network, noise on Y, the twin."""
+
+from __future__ import annotations
+
+from dp_powerflow_paper.mechanisms.noise import GaussianNoise
+from dp_powerflow_paper.sources import LoadMechanism, NetworkMechanism
+from dp_powerflow_paper.sources.entries import LoadEntry, NetworkEntry, Occasion
+from dp_powerflow_paper.sources.loads import TrueLoads
+from dp_powerflow_paper.sources.networks import EntriesOfY, TrueNetwork, Twin
+from dp_powerflow.twin.design import TwinDesign
+
+
+def _true_loads(occasion: Occasion) -> LoadMechanism:
+    return TrueLoads(occasion.true_load)
+
+
+def _true_network(occasion: Occasion) -> NetworkMechanism:
+    return TrueNetwork(occasion.data.feeder)
+
+
+def _entries_of_y(occasion: Occasion) -> NetworkMechanism:
+    noise = GaussianNoise(occasion.data.radius, occasion.target.epsilon, occasion.target.delta)
+    return EntriesOfY(occasion.data.feeder, noise)
+
+
+def _twin(occasion: Occasion) -> NetworkMechanism:
+    return Twin(occasion.data.feeder, TwinDesign(occasion.target.epsilon, protected=occasion.data.protected))
+
+
+def _gaussian_twin(occasion: Occasion) -> NetworkMechanism:
+    design = TwinDesign(
+        occasion.target.epsilon,
+        noise="gaussian",
+        delta=occasion.target.delta,
+        protected=occasion.data.protected,
+    )
+    return Twin(occasion.data.feeder, design)
+
+
+_TWIN_AUDIT = "tests/audit/test_twin_audit.py"
+
+LOADS = (LoadEntry(key="true", title="true loads", paper="ours", make=_true_loads),)
+NETWORKS = (
+    NetworkEntry(key="true", title="true network", paper="ours", make=_true_network),
+    NetworkEntry(
+        key="entries-of-y", title="noise on entries of Y", paper="ours", matched=False, make=_entries_of_y
+    ),
+    NetworkEntry(key="twin", title="twin, Laplace", paper="ours", make=_twin, audited_by=_TWIN_AUDIT),
+    NetworkEntry(
+        key="gaussian-twin", title="twin, Gaussian", paper="ours", make=_gaussian_twin, audited_by=_TWIN_AUDIT
+    ),
+)

@@ -1,0 +1,349 @@
+"""Loads of models fitted under differential privacy: DP-GMM, DP K-means, histories.
+
+A DP-GMM is one class with one Gaussian, several classes found by a private partition (Algorithm 1's
+PARTITION), or one class with a mixture. Every fit uses the whole history of the data set, its public margins
+and the options of earlier experiments. Nothing is chosen by a look at true loads.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from dp_powerflow._bits.linear import within_ball
+from dp_powerflow.loads.history import SATURDAY
+from dp_powerflow.model.derive import COUNT_SHARE
+from dp_powerflow.model.estimators import Estimator, Records, from_coefficients
+from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.structured import Structured
+from dp_powerflow.model.fit import ONE_CLASS, MeterSource, WeakBudgetWarning, data_key, fit, history_facts
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.history.drawing import path_of, population_of
+from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.partition import (
+    RADIUS,
+    Centroids,
+    PrivateClasses,
+    assign_classes,
+    feature_sums,
+    private_counts,
+    private_kmeans,
+)
+from dp_powerflow.model.sample import draw_node_classes
+from dp_powerflow_paper.datasets import Dataset
+from dp_powerflow_paper.mechanisms import key_from
+from dp_powerflow_paper.mechanisms.dp_powerflow import with_restored_mean
+from dp_powerflow_paper.sources import (
+    ONE_CUSTOMER,
+    ONE_CUSTOMER_DAY,
+    Guarantee,
+)
+from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
+from dp_powerflow_paper.sources.loads import LawLoads
+from dp_powerflow_paper.sources.meters import Meters
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
+from dp_powerflow.privacy.queries import Query, Region, Session
+from dp_powerflow.units import ComplexArray, FloatArray
+
+HEADROOM = 1.5
+"""On the upper margin of drawn loads, as in the earlier experiments."""
+CENTROIDS = 8
+"""K of DP K-means: a public choice, made once."""
+SPREAD_SHARE = 0.2
+"""Of the budget of DP K-means for the spread around its centroids; the rest is split as without it."""
+CLASSES = PrivateClasses(4)
+"""L, and a quarter of ρ for the partition and the weights of its classes: public choices, made once."""
+COMPONENTS = 4
+"""M of the mixture, which takes 0.4 of ρ after the Gaussian that it starts from: a public choice."""
+
+
+def fit_claim(occasion: Occasion, unit: PrivacyUnit) -> Guarantee:
+    """What a fit claims for the customers: any number of synthetic days follow from its noisy integers."""
+    adjacency = ONE_CUSTOMER_DAY if unit is PrivacyUnit.LOAD_POINT_DAY else ONE_CUSTOMER
+    target = occasion.target
+    return Guarantee(
+        target.epsilon, target.delta, "any number of days", adjacency, proved=True, remark="zCDP"
+    )
+
+
+def _options(data: Dataset, estimator: Estimator) -> FitOptions:
+    return FitOptions(
+        bounds=data.margins, use_scale=True, estimator=estimator, variance_floor=data.variance_floor
+    )
+
+
+def _fitted(occasion: Occasion, options: FitOptions, unit: PrivacyUnit, name: str) -> LoadModel:
+    """A fit of the whole history at the target."""
+    budget = Budget(occasion.target.epsilon, occasion.target.delta, unit)
+    key = key_from(occasion.generator(f"fit {name}"))
+    with warnings.catch_warnings():
+        # A weak budget is part of the comparison; its figures say what it is worth.
+        warnings.simplefilter("ignore", WeakBudgetWarning)
+        return fit(occasion.data.history, budget=budget, options=options, key=key)
+
+
+def gmm_law(occasion: Occasion, options: FitOptions, name: str) -> LoadLaw:
+    """The law of a fit at the loaded nodes, untruncated; a node's class is drawn from the released weights.
+
+    Without a public label a node has its class on all days, as in Algorithm 1.
+    """
+    data = occasion.data
+    model = _fitted(occasion, options, data.unit, name)
+    drawn = draw_node_classes(model, len(data.nominal), key_from(occasion.generator(f"classes {name}")))
+    used = [part for part in model.days if part.name in drawn]
+    names = [part.name for part in used]
+    classes = tuple(replace(part.law, margins=None) for part in used)
+    class_of = np.array([names.index(own) for own in drawn], dtype=np.int64)
+    return replace(data.law(classes[0]), classes=classes, class_of=class_of)
+
+
+def margins_of(data: Dataset) -> tuple[float, float]:
+    """(p_min, p_max) of drawn loads, relative to nominal."""
+    return data.margins[0], HEADROOM * data.margins[1]
+
+
+def _within_margins(occasion: Occasion, options: FitOptions, name: str) -> LawLoads:
+    """Log days of a fit, within the margins, their mean load kept as far as it may."""
+    margins = margins_of(occasion.data)
+    law = gmm_law(occasion, options, name)
+    restored = with_restored_mean(law, 0.0, margins, occasion.generator(f"restored {name}"))
+    claim = fit_claim(occasion, occasion.data.unit)
+    return LawLoads(restored.within(margins), claim, name=f"DP-GMM, {name}")
+
+
+def gmm_loads(occasion: Occasion, estimator: Estimator) -> LawLoads:
+    """One class with one Gaussian."""
+    return _within_margins(occasion, _options(occasion.data, estimator), estimator.name)
+
+
+def class_law(occasion: Occasion) -> LoadLaw:
+    """L classes by private PARTITION, one Gaussian each, untruncated: Phase 1 of Algorithm 1."""
+    return gmm_law(occasion, _class_options(occasion.data), "classes")
+
+
+def class_loads(occasion: Occasion) -> LawLoads:
+    """The same within the margins."""
+    return _within_margins(occasion, _class_options(occasion.data), "classes")
+
+
+def _class_options(data: Dataset) -> FitOptions:
+    return replace(_options(data, data.estimator), classes=CLASSES)
+
+
+def mixture_loads(occasion: Occasion) -> LawLoads:
+    """One class with a mixture of Gaussians and released weights, drawn anew for every node and day."""
+    options = replace(_options(occasion.data, occasion.data.estimator), n_components=COMPONENTS)
+    return _within_margins(occasion, options, "mixture")
+
+
+@dataclass(frozen=True, eq=False)
+class CentroidLoads:
+    """Days that are released centroids, drawn by their released weights for every meter and day.
+
+    Attributes
+    ----------
+    meters : their places; no reading is used.
+    days : (class, step) centroids as relative loads.
+    weights : (class,) that sum to 1.
+    spread : (class, term) released standard deviation of the lowest cosine coefficients of a log day around
+        its centroid; None draws bare centroids.
+    """
+
+    meters: Meters
+    days: FloatArray
+    weights: FloatArray
+    guarantee: Guarantee
+    spread: FloatArray | None = None
+    name: str = "DP K-means"
+    unlimited: bool = True
+
+    @property
+    def noise_std(self) -> Mapping[str, float]:
+        """The noise is in the centroids, whose costs say how much."""
+        return {}
+
+    def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Synthetic days."""
+        of_day = generator.choice(len(self.weights), size=(self.meters.n, days), p=self.weights)
+        relative = self.days[of_day]
+        if self.spread is not None:
+            apart = self.spread[of_day] * generator.standard_normal((*of_day.shape, self.spread.shape[1]))
+            relative = relative * np.exp(from_coefficients(apart, self.meters.steps))
+        return self.meters.nodal(self.meters.cut(relative))
+
+
+def private_spread(
+    records: Records, centroids: Centroids, counts: FloatArray, rho: float, session: Session
+) -> FloatArray:
+    """Released standard deviation (class, term) of features around their centroid; spends ρ.
+
+    A record's distance from its centroid is clipped to `RADIUS`. Its squares are at least 0 and sum to at
+    most `RADIUS`²: ORTHANT. A class with fewer records than the noise is taken to be as large as the noise.
+    """
+    shape = centroids.points.shape
+
+    def squares(days: FloatArray) -> FloatArray:
+        features = centroids.features(days)
+        labels = centroids.assign(features)
+        apart = within_ball(features - centroids.points[labels], RADIUS)
+        return feature_sums(apart**2, labels, shape[0])
+
+    query = Query("K-means spread", shape[0] * shape[1], RADIUS**2, Region.ORTHANT, rho, "prior variances")
+    sums = session.ask(query, [records.contributions(squares)])[0].reshape(shape)
+    noise = session.costs[-1].noise_std
+    return np.sqrt(np.clip(sums / np.maximum(counts, noise)[:, None], 0.0, RADIUS**2))
+
+
+def kmeans_loads(occasion: Occasion, spread_share: float = 0.0) -> CentroidLoads:
+    """Private K-means of customer-days, after Ravi et al.; a share of ρ buys the spread within classes."""
+    data, target = occasion.data, occasion.target
+    classes = PrivateClasses(CENTROIDS)
+    options = FitOptions(bounds=data.margins, use_scale=True, classes=classes)
+    budget = Budget(target.epsilon, target.delta, data.unit)
+    key = data_key(data.history, options, budget, key_from(occasion.generator("fit K-means")))
+    facts = history_facts(data.history, options, data.unit)
+    source = MeterSource(facts, data.history, options, data.unit, key)
+    everyone = Records(source.log_load(None, None, data.margins), 0.0)
+    rho = epsilon_to_rho(target.epsilon, target.delta)
+    session = source.session(("stage", "K-means"), None, rho)
+    logs = math.log(data.margins[0]), math.log(data.margins[1])
+    kept = rho * spread_share
+    centroids = private_kmeans(everyone, CENTROIDS, *logs, (rho - kept) * (1 - COUNT_SHARE), session)
+    labels = assign_classes(everyone, centroids)
+    counts = private_counts(labels, source.slots(), (1, CENTROIDS), session.rho_left - kept, session)[0]
+    log_days = centroids.centre + from_coefficients(centroids.points * centroids.scale, data.n_steps)
+    bare = CentroidLoads(
+        Meters.of(data, occasion.days),
+        np.exp(log_days),
+        counts / counts.sum(),
+        fit_claim(occasion, data.unit),
+    )
+    if not kept:
+        return bare
+    spread = private_spread(everyone, centroids, counts, session.rho_left, session)
+    return replace(bare, spread=spread * centroids.scale, name="DP K-means with spread")
+
+
+spread_kmeans_loads = partial(kmeans_loads, spread_share=SPREAD_SHARE)
+"""K-means with its spread within classes."""
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryLoads:
+    """Customers who persist, one per meter, over consecutive days from the first of the history.
+
+    Attributes
+    ----------
+    meters : their places; no reading is used.
+    model : of whole histories.
+    first_day : of the drawn days.
+    """
+
+    meters: Meters
+    model: LoadModel
+    first_day: dt.date
+    guarantee: Guarantee
+    name: str = "DP histories"
+    unlimited: bool = True
+
+    @property
+    def noise_std(self) -> Mapping[str, float]:
+        """The noise is in the integers of the fit, whose costs say how much."""
+        return {}
+
+    def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Synthetic days of one freshly drawn population."""
+        key, count, model = key_from(generator), self.meters.n, self.model
+        people = population_of(
+            model.histories,
+            model.sha256,
+            (ONE_CLASS,) * count,
+            np.arange(count),
+            np.ones(count),
+            np.zeros(count),
+            key,
+        )
+        dates = [self.first_day + dt.timedelta(days=k) for k in range(days)]
+        facts = None if model.origin is None else model.origin.facts.days
+        assert facts is not None  # no model of histories is fitted without the facts of its days
+        off = np.array([day.weekday() >= SATURDAY for day in dates])
+        weight, factor = path_of(model.histories, facts, dates, off, {}, key.bind("model", model.sha256))
+        law = PlacedPopulation(people, 1.0, np.arange(count))
+        drawn = HistorySampler(law, key, days, weight, factor, block_days=days).block(0)
+        return self.meters.nodal(drawn.load_kw)
+
+
+def history_loads(occasion: Occasion) -> HistoryLoads:
+    """A model of whole histories; its unit is a customer with all days, stricter than a customer-day."""
+    data = occasion.data
+    estimator = History()
+    model = _fitted(occasion, _options(data, estimator), PrivacyUnit.LOAD_POINT, estimator.name)
+    return HistoryLoads(
+        Meters.of(data, occasion.days),
+        model,
+        data.history.days[0],
+        fit_claim(occasion, PrivacyUnit.LOAD_POINT),
+    )
+
+
+LOADS = (
+    LoadEntry(
+        key="kmeans",
+        title="DP K-means",
+        paper="ravi2022",
+        make=kmeans_loads,
+        audited_by="tests/audit/test_epsilon_audit.py",
+    ),
+    LoadEntry(
+        key="kmeans-spread",
+        title="DP K-means with its spread",
+        paper="ravi2022",
+        make=spread_kmeans_loads,
+        audited_by="tests/audit/test_fit_audit.py",
+    ),
+    LoadEntry(
+        key="gmm-plain",
+        title="DP-GMM, plain",
+        paper="ours",
+        make=partial(gmm_loads, estimator=Plain()),
+        audited_by="tests/audit/test_fit_audit.py",
+    ),
+    LoadEntry(
+        key="gmm-structured",
+        title="DP-GMM, structured",
+        paper="ours",
+        make=partial(gmm_loads, estimator=Structured()),
+        audited_by="tests/audit/test_fit_audit.py",
+    ),
+    LoadEntry(
+        key="gmm-classes",
+        title="DP-GMM, 4 classes by private partition",
+        paper="ours",
+        make=class_loads,
+        audited_by="tests/audit/test_fit_audit.py",
+    ),
+    LoadEntry(
+        key="gmm-mixture",
+        title="DP-GMM, mixture of 4 with weights",
+        paper="ours",
+        make=mixture_loads,
+        audited_by="tests/audit/test_fit_audit.py",
+    ),
+    LoadEntry(
+        key="history",
+        title="DP histories",
+        paper="ours",
+        matched=False,
+        make=history_loads,
+        audited_by="tests/audit/test_history_audit.py",
+    ),
+)

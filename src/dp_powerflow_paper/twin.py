@@ -1,0 +1,278 @@
+"""Twins of public feeders: what noise costs in accuracy, beside what no mechanism can do better.
+
+Every figure comes from real twins: `draw_twin`, rebuilt by the engine of the feeder, taps as declared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow._parallel import Processes
+from dp_powerflow._threads import cores
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Levels, ParameterKey, Protected, Quantity
+from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow_paper.twin_settings import Setting, settings_of, surrogate
+from dp_powerflow_paper.twin_tables import DesignRow, draw_figure, to_csv, to_markdown
+from dp_powerflow.privacy.budget import gdp_epsilon
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.twin.choosing import GAUSSIAN_DELTA, LARGE_CHANGE, SCALES, Figures
+from dp_powerflow.twin.design import LOG_GRID, Noise, TwinDesign, shift_of, twin_guarantee
+from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow.twin.floor import CHANGE, Chain, chain_of
+from dp_powerflow.twin.utility import voltage_distance
+from dp_powerflow.units import FloatArray
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of twin: its noise and what it is on."""
+
+    words: str
+    noise: Noise
+    figures: Figures
+
+    def design(self, epsilon: float) -> TwinDesign:
+        """At ε for a change of 5 %."""
+        delta = 0.0 if self.noise == "laplace" else GAUSSIAN_DELTA
+        return TwinDesign(epsilon, CHANGE, self.protected, self.noise, delta)
+
+    @property
+    def protected(self) -> Protected:
+        """Figures that get noise."""
+        if self.figures == "length":
+            return Protected(lines="length")
+        return Protected(lines="impedance", capacitors=self.figures == "impedance and capacitors")
+
+
+KINDS: dict[Kind, tuple[float, ...]] = {
+    Kind("Gaussian on lengths", "gaussian", "length"): (1.0,),
+    Kind("Gaussian on R and X", "gaussian", "impedance"): (1.0,),
+    Kind("Laplace on lengths", "laplace", "length"): (1.0, 1.5, 2.0),
+    Kind("K-norm on (R, X)", "laplace", "impedance"): (1.0, 1.6, 2.0),
+    Kind("K-norm on (R, X), capacitors", "laplace", "impedance and capacitors"): (1.0,),
+}
+"""Rows of the table: kind → ε for a change of 5 %."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Draws of a row, draws behind a constant of `plan` (0: none), elements tried for the floor."""
+
+    draws: int
+    constants: int
+    tried: int | None
+
+
+CONSTANT_DRAWS = 16
+_FULL, _QUICK = _Size(200, CONSTANT_DRAWS, None), _Size(3, 0, 4)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The job of the workers: twins of some designs, numbered through."""
+
+    setting: Setting
+    designs: tuple[TwinDesign, ...]
+    each: int
+    seed: int
+
+    def start(self, threads: int | None) -> Callable[[int], tuple[int, float, float]]:
+        """The function that draws one twin: (design, pooled, worst node), NaN where power flow failed."""
+        feeder = self.setting.open()
+        true = self.setting.magnitudes(feeder)
+        of_kind = {design.protected: design for design in self.designs}
+        sources = {protected: self.setting.rebuilder(feeder, protected) for protected in of_kind}
+        levels = {protected: parameters_of(sources[protected], of_kind[protected]) for protected in of_kind}
+
+        def draw(task: int) -> tuple[int, float, float]:
+            index, number = divmod(task, self.each)
+            key = StreamKey.from_insecure_seed(self.seed).bind("twin", str(number))
+            design = self.designs[index]
+            source = sources[design.protected]
+            twin = draw_twin(levels[design.protected], design, key).feeder(source)
+            try:
+                found = voltage_distance(true, self.setting.magnitudes(twin))
+            except PowerFlowError:
+                return index, float("nan"), float("nan")
+            return index, found.pooled, found.worst_node
+
+        return draw
+
+
+def run(options: ExperimentOptions) -> Written:
+    """All tables."""
+    size = _QUICK if options.quick else _FULL
+    settings = settings_of(options)
+    facts = {"size": asdict(size), "version": 2, "seed": options.seed}
+    facts["settings"] = [setting.identity for setting in settings]
+    store = Store(options.out / "twin", fingerprint_of(facts))
+    tables, chains = {}, {}
+    for setting in settings:
+        kinds = {kind: epsilons for kind, epsilons in KINDS.items() if _fits(setting, kind)}
+        table = store.get_or(f"table-{_file(setting)}", partial(_table, setting, kinds, size, options))
+        tables[setting] = [DesignRow(**row) for row in table["rows"]]
+        found = store.get_or(f"floor-{_file(setting)}", partial(_chains, setting, size.tried))
+        chains[setting] = [Chain(**chain) for chain in found["chains"]]
+    public = size.constants and options.config is None
+    constants = store.get_or("constants", partial(_constants, size, options)) if public else None
+    text = to_markdown(tables, chains, size.tried)
+    content = {
+        "rows": {s.feeder: [asdict(row) for row in rows] for s, rows in tables.items()},
+        "floors": {s.feeder: [asdict(chain) for chain in found] for s, found in chains.items()},
+        "constants of plan": constants,
+    }
+    contents: dict[str, str | bytes] = {
+        "twin.md": text,
+        "twin.csv": to_csv(tables),
+        "twin.json": json.dumps(content, indent=1),
+    }
+    for form in ("svg", "png"):
+        contents[f"twin.{form}"] = draw_figure(tables, chains, form)
+    return write_results(options.out, text, contents)
+
+
+def _file(setting: Setting) -> str:
+    return setting.feeder.split(":")[-1]
+
+
+def _fits(setting: Setting, kind: Kind) -> bool:
+    """Whether the feeder has all that the kind puts noise on."""
+    if not kind.protected.capacitors:
+        return True
+    found = setting.rebuilder(setting.open(), kind.protected).parameters().levels
+    return any(key.quantity is Quantity.CAPACITOR for key in found)
+
+
+def _table(
+    setting: Setting, kinds: dict[Kind, tuple[float, ...]], size: _Size, options: ExperimentOptions
+) -> dict[str, Any]:
+    named = [(kind.words, kind.design(epsilon)) for kind, epsilons in kinds.items() for epsilon in epsilons]
+    named += [] if setting.own_design is None else [("as in the config", setting.own_design)]
+    job = Draws(setting, tuple(design for _, design in named), size.draws, options.seed)
+    found = drawn(job, options)
+    rows = [_summary(words, design, found[i]) for i, (words, design) in enumerate(named)]
+    return {"rows": [asdict(row) for row in rows]}
+
+
+def drawn(job: Draws, options: ExperimentOptions) -> FloatArray:
+    """W1 (design, draw, 2): pooled and of the worst node; NaN where power flow failed."""
+    total = len(job.designs) * job.each
+    found: dict[int, list[tuple[float, float]]] = {index: [] for index in range(len(job.designs))}
+    done = 0
+
+    def note(result: tuple[int, float, float]) -> None:
+        nonlocal done
+        done += 1
+        found[result[0]].append(result[1:])
+        options.progress(done, total)
+
+    Processes(cores()).run(job, range(total), note)
+    return np.array([sorted(found[index]) for index in range(len(job.designs))])
+
+
+def _summary(words: str, design: TwinDesign, found: FloatArray) -> DesignRow:
+    small, large = twin_guarantee(design, CHANGE), twin_guarantee(design, LARGE_CHANGE)
+    solved = found[~np.isnan(found[:, 0])]
+    if not len(solved):
+        raise PowerFlowError(f"no twin of '{words}' has power flow on this feeder; lower the loads")
+    mean = solved.mean(axis=0)
+    error = solved.std(axis=0, ddof=1) / np.sqrt(len(solved))
+    return DesignRow(
+        kind=words,
+        epsilon=small.epsilon,
+        large_epsilon=large.epsilon,
+        delta=design.delta,
+        advantage=small.advantage,
+        large_advantage=large.advantage,
+        draws=len(found),
+        failed=len(found) - len(solved),
+        pooled=(float(mean[0]), float(error[0])),
+        worst_node=(float(mean[1]), float(error[1])),
+    )
+
+
+# ------------------------------------------------------------------------------------- the floor
+
+
+def _chains(setting: Setting, tried: int | None) -> dict[str, Any]:
+    """Chains of the most influential line, and of the most influential capacitor where there is one."""
+    protected = Protected(lines="length", capacitors=True)
+    source = setting.rebuilder(setting.open(), protected)
+    levels = source.parameters().levels
+    of: dict[str, list[str]] = {"line": [], "capacitor": []}
+    for key in sorted(levels, key=lambda key: key.element):
+        kind = "capacitor" if key.quantity is Quantity.CAPACITOR else "line"
+        if key.element not in of[kind]:
+            of[kind].append(key.element)
+
+    def changed(kind: str, element: str, factor: float) -> FloatArray:
+        return setting.magnitudes(source.build(_scaled(levels, kind, element, factor)))
+
+    true = setting.magnitudes(source.build(levels))
+    chains = []
+    for kind, elements in of.items():
+        some = elements if tried is None else elements[:: max(1, len(elements) // tried)]
+        moved = {}
+        for element in some:
+            distance = voltage_distance(true, changed(kind, element, 1.0 + CHANGE))
+            moved[element] = distance.pooled if kind == "line" else distance.worst_node
+        if moved:
+            most = max(moved, key=lambda element: moved[element])
+            chains.append(_chain(f"{kind} {most}", partial(changed, kind, most)))
+    return {"chains": [asdict(chain) for chain in chains]}
+
+
+def _chain(name: str, at: Callable[[float], FloatArray]) -> Chain:
+    try:
+        return chain_of(name, at)
+    except PowerFlowError:
+        return chain_of(name, at, down=True)
+
+
+def _scaled(levels: Levels, kind: str, element: str, factor: float) -> Levels:
+    """One element times a factor, all its figures together."""
+
+    def own(key: ParameterKey) -> bool:
+        return key.element == element and (key.quantity is Quantity.CAPACITOR) == (kind == "capacitor")
+
+    return {key: level * factor if own(key) else level for key, level in levels.items()}
+
+
+# -------------------------------------------------------------------------- the constants of `plan`
+
+
+def _constants(size: _Size, options: ExperimentOptions) -> dict[str, Any]:
+    """`MEAN_DISTANCES` and `CHAINS` of `twin/choosing.py`."""
+    distances, chains = {}, {}
+    for name in ("ieee13", "ieee123"):
+        setting = surrogate(name)
+        kinds = [(noise, figures) for noise in _NOISES for figures in _FIGURES]
+        designs = [design_of_scale(noise, figures, scale) for noise, figures in kinds for scale in SCALES]
+        found = drawn(Draws(setting, tuple(designs), size.constants, 0), options)
+        means = np.nanmean(found, axis=1).reshape(len(kinds), len(SCALES), 2)
+        for (noise, figures), rows in zip(kinds, means.tolist(), strict=True):
+            distances[f"{name}, {noise}, {figures}"] = [[float(f"{v:.3g}") for v in row] for row in rows]
+        chains[name] = _chains(setting, size.tried)["chains"][0]
+    return {"mean distances": distances, "chains": chains, "scales": SCALES, "draws": size.constants}
+
+
+_NOISES: tuple[Noise, ...] = ("laplace", "gaussian")
+_FIGURES: tuple[Figures, ...] = ("length", "impedance", "impedance and capacitors")
+
+
+def design_of_scale(noise: Noise, figures: Figures, scale: float) -> TwinDesign:
+    """A design whose noise has this scale in the logarithm of a line's figures."""
+    kind = Kind("", noise, figures)
+    moved = shift_of(CHANGE) * LOG_GRID
+    if noise == "laplace":
+        return kind.design(moved / scale)
+    dimension = 1 if figures == "length" else 2
+    return kind.design(gdp_epsilon(np.sqrt(dimension) * moved / scale, GAUSSIAN_DELTA))
