@@ -29,8 +29,8 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
 from dp_powerflow.loads.profiles import read_simbench
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow_paper.datasets import oedi_history
 from dp_powerflow.units import BoolArray, FloatArray
+from dp_powerflow_paper.datasets import oedi_history
 
 DAYS = 49
 STEPS = 96

@@ -21,6 +21,7 @@ from load_populations import swiss
 from scipy import stats
 
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms import Target, solve_loads
 from dp_powerflow_paper.sources import iid
@@ -28,7 +29,6 @@ from dp_powerflow_paper.sources.entries import Occasion
 from dp_powerflow_paper.sources.iid import DivisibleLaplace, LaplaceLoads
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters, ReadingUnit
 from dp_powerflow_paper.sources.shares import delta_of_part, mass_up_to, pure_epsilon
-from dp_powerflow.units import FloatArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.auditing import epsilon_lower_bound

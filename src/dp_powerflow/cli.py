@@ -812,9 +812,9 @@ def experiment(
 
     Example: `dp-powerflow experiment theorem release.toml --quick`
     """
+    from dp_powerflow.pipeline.modes.base import INTERNAL
     from dp_powerflow_paper.datasets import ExperimentOptions
     from dp_powerflow_paper.run import DEFAULT_FOLDER, check_name, results_folder, run_experiment
-    from dp_powerflow.pipeline.modes.base import INTERNAL
 
     check_name(name, on_a_config=config is not None)
     with _progress(name) as (advance, _):

@@ -25,12 +25,12 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import CONTROLS_OFF, set_taps, solve
 from dp_powerflow.grid.opendss.engine import run as command
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
 from dp_powerflow_paper.datasets import ExperimentOptions, oedi_history
 from dp_powerflow_paper.driven import AS_IN_FILE, CONSTANT_POWER, DrivenCircuit, Unit, as_reactors
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.run import Written, write_results
-from dp_powerflow.powerflow.reference import ReferenceSolver
-from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
 
 EPSILON, DELTA = 100.0, 1e-5
 REGULATED_LIMITS = (10, 100)

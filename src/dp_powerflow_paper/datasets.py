@@ -27,7 +27,6 @@ from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow_paper.swiss import swiss_history
 from dp_powerflow.powerflow.acting import ActingSolver
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.operated import ControlMode
@@ -35,6 +34,7 @@ from dp_powerflow.powerflow.sun import Generation, read_irradiance
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow_paper.swiss import swiss_history
 
 FIRST_DAY = dt.date(2019, 1, 1)
 VARIANCE_FLOOR = 1e-4

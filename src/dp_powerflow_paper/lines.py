@@ -16,11 +16,11 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.model.options import PublicSpread
-from dp_powerflow_paper.datasets import ExperimentOptions, Progress
-from dp_powerflow_paper.run import Written, write_results
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.evidence import line_lines
 from dp_powerflow.report.figures import line_figures
+from dp_powerflow_paper.datasets import ExperimentOptions, Progress
+from dp_powerflow_paper.run import Written, write_results
 
 STEP_MINUTES = 15
 SPREAD_P = 0.3

@@ -27,6 +27,10 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import LoadLaw, nominal_law
 from dp_powerflow.model.sample import LoadSampler, solve_days
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow_paper.neighbours import (
     LINE_CHANGE,
@@ -42,10 +46,6 @@ from dp_powerflow_paper.neighbours import (
 )
 from dp_powerflow_paper.run import Written, write_results
 from dp_powerflow_paper.theorem import empirical_law
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.report.figures import figure_bytes, new_figure
-from dp_powerflow.units import ComplexArray, FloatArray
 
 RADIUS, DELTA = 1e-4, 1e-5
 FLOOR = 0.1

@@ -21,9 +21,9 @@ from dp_powerflow.evidence.collect import (
 from dp_powerflow.evidence.printed import PrintedFormula, printed_formula
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import PublicSpread
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.run import Written, write_results
-from dp_powerflow.privacy.random import StreamKey
 
 FLOORS = (1e-4, 1e-3, 1e-2, 1e-1)
 QUICK_FLOORS, QUICK_DAYS = (1e-4, 1e-1), 60

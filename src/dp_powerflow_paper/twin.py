@@ -17,10 +17,6 @@ from dp_powerflow._parallel import Processes
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Levels, ParameterKey, Protected, Quantity
-from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
-from dp_powerflow_paper.twin_settings import Setting, settings_of, surrogate
-from dp_powerflow_paper.twin_tables import DesignRow, draw_figure, to_csv, to_markdown
 from dp_powerflow.privacy.budget import gdp_epsilon
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.choosing import GAUSSIAN_DELTA, LARGE_CHANGE, SCALES, Figures
@@ -29,6 +25,10 @@ from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.twin.floor import CHANGE, Chain, chain_of
 from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import FloatArray
+from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow_paper.twin_settings import Setting, settings_of, surrogate
+from dp_powerflow_paper.twin_tables import DesignRow, draw_figure, to_csv, to_markdown
 
 
 @dataclass(frozen=True)

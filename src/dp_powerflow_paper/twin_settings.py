@@ -12,13 +12,13 @@ from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.grid.feeder import TAPS_DECLARED, Feeder, Protected
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import Rebuilder, TapTable, open_feeder
-from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow.pipeline.inputs import feeder_of, require_declared_taps
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.utility import surrogate_load
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 
 SIMBENCH = "simbench:1-MV-rural--0-no_sw"
 SURROGATE_FEEDERS = ("ieee13", SIMBENCH)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
 from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, obfuscate_lengths
 from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, obfuscate
@@ -22,7 +23,6 @@ from dp_powerflow_paper.fioretto2019.public import (
     NoisyLengths,
     PublicGrid,
 )
-from dp_powerflow.privacy.random import StreamKey
 from support.auditing import epsilon_lower_bound
 
 RUNS = 40_000

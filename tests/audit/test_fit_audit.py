@@ -14,11 +14,11 @@ from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import RADIUS, Centroids, PrivateClasses, initial_centroids
-from dp_powerflow_paper.sources.models import private_spread
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, rho_to_epsilon
 from dp_powerflow.privacy.queries import QuerySession
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow_paper.sources.models import private_spread
 from support.auditing import epsilon_lower_bound
 
 RUNS = 400

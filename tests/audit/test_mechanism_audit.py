@@ -19,6 +19,7 @@ from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
 from dp_powerflow_paper.mechanisms.gaussian import (
@@ -31,7 +32,6 @@ from dp_powerflow_paper.mechanisms.gaussian import (
 )
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow_paper.sources.loads import LawLoads
-from dp_powerflow.powerflow.batch import BatchSolver
 from support.two_nodes import NOMINAL, Z, radius_of, two_nodes
 
 RUNS = 20_000

@@ -16,6 +16,10 @@ from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.sun import Generation
+from dp_powerflow.powerflow.voltvar import VoltVar
+from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import (
     TwinNetwork,
@@ -35,10 +39,6 @@ from dp_powerflow_paper.mechanisms.gaussian import (
 from dp_powerflow_paper.mechanisms.noise import PAPER_DAY
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow_paper.sources.loads import LawLoads
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.powerflow.voltvar import VoltVar
-from dp_powerflow.twin.design import TwinDesign
 from support.laws import draw, sampler
 
 DAYS, STEPS = 3, 6

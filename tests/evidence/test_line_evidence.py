@@ -32,10 +32,10 @@ from dp_powerflow.evidence.lines.evidence import (
 from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses
 from dp_powerflow.evidence.lines.networks import scaled_both_ways
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow_paper.lines import run_lines, to_json, to_markdown
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.evidence import line_lines
 from dp_powerflow.report.figures import line_figures, positions
+from dp_powerflow_paper.lines import run_lines, to_json, to_markdown
 from support.laws import GivenDays, draw
 from support.line_feeders import chain, law_of
 

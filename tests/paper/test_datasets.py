@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms import solve_loads
-from dp_powerflow.powerflow.batch import BatchSolver
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 from dp_powerflow.errors import ConfigError, FeederError, MissingExtraError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.opf.radial import RadialNetwork
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020 import experiment
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, read_feeder15
@@ -23,7 +24,6 @@ from dp_powerflow_paper.dvorkin2020.policy import Dispatch, Policy, loads_from
 from dp_powerflow_paper.dvorkin2020.program import Chances, Program, least_cost, published_signs
 from dp_powerflow_paper.dvorkin2020.release import PrivateDispatch
 from dp_powerflow_paper.dvorkin2020.variants import Expected, TailCost, TargetVariance, TotalVariance, Variant
-from dp_powerflow.privacy.random import StreamKey
 
 pytest.importorskip("cvxpy", reason="needs the extra opf")
 

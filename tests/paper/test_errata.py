@@ -11,10 +11,10 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, nominal_law
-from dp_powerflow_paper.sources.networks import Twin
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.units import ComplexArray
+from dp_powerflow_paper.sources.networks import Twin
 
 STEPS = 5
 

@@ -13,10 +13,10 @@ import pytest
 
 from dp_powerflow.errors import ConfigError, MissingExtraError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.privacy.random import Stream, StreamKey, discrete_laplace
+from dp_powerflow.units import IntArray
 from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.fioretto2019 import experiment
-from dp_powerflow_paper.fioretto2019 import feeder
-from dp_powerflow_paper.fioretto2019 import noise
+from dp_powerflow_paper.fioretto2019 import experiment, feeder, noise
 from dp_powerflow_paper.fioretto2019.acopf import optimal_power_flow
 from dp_powerflow_paper.fioretto2019.cases import TrueCase, read_case, reference_cost
 from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, NoisyLines, obfuscate_lengths
@@ -25,8 +25,6 @@ from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, as_published, o
 from dp_powerflow_paper.fioretto2019.public import Admittances, CostBand, NoisyFigures
 from dp_powerflow_paper.fioretto2019.release import RestoredCase
 from dp_powerflow_paper.fioretto2019.restoration import Restored, bands_of, restore, restore_lengths
-from dp_powerflow.privacy.random import Stream, StreamKey, discrete_laplace
-from dp_powerflow.units import IntArray
 
 pytest.importorskip("casadi", reason="needs the extra nlp")
 pytest.importorskip("pandapower", reason="needs the extra pandapower")

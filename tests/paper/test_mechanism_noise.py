@@ -15,6 +15,8 @@ from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, nominal_law
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.mechanisms.gaussian import (
     AdmittanceNoise,
@@ -31,8 +33,6 @@ from dp_powerflow_paper.mechanisms.gaussian import (
 from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, NoiseUnit
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow_paper.sources.loads import LawLoads
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.reference import ReferenceSolver
 
 DAYS, STEPS, NODES = 40, 96, 3
 LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)

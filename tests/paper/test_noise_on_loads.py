@@ -12,6 +12,7 @@ from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.sources.iid import (
     NIGHT_SHARE,
     DivisibleLaplace,
@@ -23,7 +24,6 @@ from dp_powerflow_paper.sources.iid import (
 )
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters
 from dp_powerflow_paper.sources.shares import delta_of_part, mass_up_to, pure_epsilon
-from dp_powerflow.units import FloatArray
 from support.auditing import epsilon_lower_bound
 
 LOW, HIGH = 0.0, 1.0

@@ -13,15 +13,15 @@ from typer.testing import CliRunner, Result
 from dp_powerflow.cli import app
 from dp_powerflow.config import read_config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, LoadDataError
+from dp_powerflow.pipeline.modes.base import INTERNAL
+from dp_powerflow.privacy.budget import PrivacyUnit
+from dp_powerflow.report.figures import figure_bytes, new_figure
 from dp_powerflow_paper import twin
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, is_public, open_dataset
 from dp_powerflow_paper.recovery import experiment as recovery
 from dp_powerflow_paper.run import LEAK, NOTICE_FILE, results_folder, run_experiment
 from dp_powerflow_paper.wasserstein import experiment as wasserstein
 from dp_powerflow_paper.wasserstein.lab import Scale
-from dp_powerflow.pipeline.modes.base import INTERNAL
-from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.report.figures import figure_bytes, new_figure
 from support.own_config import DAYS, SCALE_KW, with_keys, write_own, write_toml
 from support.small import small_config, tree_hash
 

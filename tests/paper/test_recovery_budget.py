@@ -9,6 +9,7 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.budget import rho_to_epsilon
 from dp_powerflow_paper.recovery.budget import (
     SampleBudget,
     calibrate,
@@ -17,7 +18,6 @@ from dp_powerflow_paper.recovery.budget import (
     sampled_epsilon,
     zcdp,
 )
-from dp_powerflow.privacy.budget import rho_to_epsilon
 
 
 def library_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:

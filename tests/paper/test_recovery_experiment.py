@@ -14,6 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.units import FloatArray, IntArray
 from dp_powerflow_paper.recovery import report
 from dp_powerflow_paper.recovery import runs as recovery_runs
 from dp_powerflow_paper.recovery.columns import Chosen
@@ -43,7 +44,6 @@ from dp_powerflow_paper.recovery.runs import Run, Shared, run_all
 from dp_powerflow_paper.recovery.training import Curves, Samples, Schedule, hide_blocks
 from dp_powerflow_paper.wasserstein.evaluation import WORST, Outcome
 from dp_powerflow_paper.wasserstein.search import Configuration
-from dp_powerflow.units import FloatArray, IntArray
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
 pytest.importorskip("opacus", reason="opacus is not installed: pip install 'dp-powerflow[ml]'")

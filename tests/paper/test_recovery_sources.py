@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow_paper.datasets import ExperimentOptions, silent
 from dp_powerflow_paper.mechanisms import solve_loads
 from dp_powerflow_paper.mechanisms.gaussian import NoiseFree
@@ -29,7 +30,6 @@ from dp_powerflow_paper.recovery.columns import (
 from dp_powerflow_paper.recovery.methods import DP_SGD, NOISE_FREE, QUICK, Source, run_recovery
 from dp_powerflow_paper.recovery.training import Schedule
 from dp_powerflow_paper.wasserstein.search import Configuration
-from dp_powerflow.powerflow.batch import BatchSolver
 
 PLAN = replace(QUICK, runs=2)
 ONCE = Schedule(epochs=1, patience=1, batch=64, learning_rate=3e-3)

@@ -14,6 +14,7 @@ from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, paper_boun
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import (
     full_support_variant,
@@ -23,7 +24,6 @@ from dp_powerflow_paper.mechanisms.dp_powerflow import (
 )
 from dp_powerflow_paper.mechanisms.step_formula import smallest_floor, step_formula
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
-from dp_powerflow.powerflow.batch import BatchSolver
 from support.laws import draw, gaussian_classes
 
 STEPS, MARGINS, DELTA, RADIUS = 8, (0.5, 1.5), 1e-5, 1e-4

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee, LoadMechanism
 from dp_powerflow_paper.sources.composition import Composition
@@ -21,9 +24,6 @@ from dp_powerflow_paper.table1.measures import daily_peak, lag1, w1_per_node
 from dp_powerflow_paper.table1.probes import epsilon_after, probe_days, probe_network
 from dp_powerflow_paper.table1.releasing import release
 from dp_powerflow_paper.table1.rows import Kind, Made, Row
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow.units import ComplexArray
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,7 @@ from dp_powerflow_paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow_paper.sources.entries import OtherEntry
 from dp_powerflow_paper.sources.registry import LOADS, NETWORKS, OTHERS
-from dp_powerflow_paper.table1 import experiment
-from dp_powerflow_paper.table1 import rows
+from dp_powerflow_paper.table1 import experiment, rows
 from dp_powerflow_paper.table1.auditing import small_data
 from dp_powerflow_paper.table1.bench import Bench, Scale
 from dp_powerflow_paper.table1.consistency import Check

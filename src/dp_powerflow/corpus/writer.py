@@ -35,8 +35,8 @@ from dp_powerflow.corpus.extras import (
     PartExtras,
     encode_extras,
     file_schema,
+    find_extras,
 )
-from dp_powerflow.corpus.extras_reader import find_extras
 from dp_powerflow.corpus.grid import NodeColumns
 from dp_powerflow.corpus.schema import (
     DATA,

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_powerflow.almanac.weather import MEANS, UNITS
-from dp_powerflow.corpus.extras import POWER_GRID
-from dp_powerflow.corpus.extras_reader import PAIRS
+from dp_powerflow.corpus.extras import PAIRS, POWER_GRID
 from dp_powerflow.corpus.schema import VA_GRID, VM_GRID
 from dp_powerflow.corpus.storage import storing
 from dp_powerflow.errors import CorpusError, require

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow._parallel import Runner
-from dp_powerflow.corpus.extras import MENDED
-from dp_powerflow.corpus.extras_reader import ExtrasReader
+from dp_powerflow.corpus.extras import MENDED, ExtrasReader
 from dp_powerflow.corpus.listed import Listed
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PowerFlowError, PrivacyError

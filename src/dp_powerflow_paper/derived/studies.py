@@ -16,7 +16,6 @@ from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource
-from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.powerflow.sun import clear_sky
@@ -25,6 +24,7 @@ from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.units import KW_PER_MW, ComplexArray, IntArray
+from dp_powerflow_paper.datasets import Dataset
 
 CHANGE = 0.05
 """Neighbours differ in one line, its R and X by factors up to 1 + this."""

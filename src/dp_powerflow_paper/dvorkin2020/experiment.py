@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, read_feeder15
 from dp_powerflow_paper.dvorkin2020.leaks import neighbours
@@ -27,7 +28,6 @@ from dp_powerflow_paper.dvorkin2020.variants import (
     Variant,
 )
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
-from dp_powerflow.privacy.random import StreamKey
 
 TARGET_LINES = (0, 4, 5, 6, 8, 10, 11, 12)
 """Lines of the 15-node feeder that have noise of their own in TaV."""

@@ -15,10 +15,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2020.case import Privacy
 from dp_powerflow_paper.dvorkin2020.policy import RANK_BELOW, SLACK, Policy
 from dp_powerflow_paper.dvorkin2020.program import Program
-from dp_powerflow.units import FloatArray
 
 _LARGEST = 1e4
 _OUTSIDE = 1e-2

@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import norm
 
-from dp_powerflow_paper.dvorkin2020.case import Case
 from dp_powerflow.privacy.random import StreamKey, discrete_gaussian
 from dp_powerflow.units import FloatArray
+from dp_powerflow_paper.dvorkin2020.case import Case
 
 NOISE_GRID = 2.0**-40
 """Unit of the integers that noise is drawn as [p.u.]."""

@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from dp_powerflow.errors import PowerFlowError, require
-from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow.units import FloatArray
+from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 
 
 @dataclass(frozen=True, eq=False)

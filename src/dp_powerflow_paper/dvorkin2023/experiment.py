@@ -11,6 +11,8 @@ import numpy as np
 
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.opf.radial import RadialNetwork
+from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
 from dp_powerflow_paper.dvorkin2023.capacities import (
@@ -32,8 +34,6 @@ from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
 from dp_powerflow_paper.dvorkin2023.release import CHANGE, DERS
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
-from dp_powerflow.powerflow.sun import clear_sky
-from dp_powerflow.units import FloatArray
 
 EPSILON = 1.0
 WAYS = ("noise", "rounds", "random", "laplace", "unasked")

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError, PrivacyError
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2023.records_restored import NoisyRecords, restore_records
 from dp_powerflow_paper.dvorkin2023.regression import FEATURES, RIDGE, WIDTH, Regression, radial_features
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, Guarantee
-from dp_powerflow.units import FloatArray
 
 QUERIES = 3
 ONE_RECORD = "data sets in which the power of one record differs by at most α"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
 from dp_powerflow_paper.dvorkin2023.capacities import CapacityMechanism, infeasible_share
 from dp_powerflow_paper.dvorkin2023.cases import radial_case
@@ -14,8 +16,6 @@ from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records
 from dp_powerflow_paper.sources import Guarantee
 from dp_powerflow_paper.sources.entries import Occasion, OtherEntry
-from dp_powerflow.powerflow.sun import clear_sky
-from dp_powerflow.units import FloatArray
 
 CHANGE = 0.05
 """α: share of the median capacity, and of the rating of a PV system, by which neighbours differ."""

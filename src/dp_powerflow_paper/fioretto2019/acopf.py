@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import require
-from dp_powerflow_paper.fioretto2019.public import Admittances, PublicGrid
 from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow_paper.fioretto2019.public import Admittances, PublicGrid
 
 _COST_UNIT = 1e3
 _MOST_ITERATIONS = 500

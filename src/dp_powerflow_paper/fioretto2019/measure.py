@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.fioretto2019.acopf import optimal_power_flow
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
 from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, as_published, obfuscate
 from dp_powerflow_paper.fioretto2019.public import Admittances, CostBand
 from dp_powerflow_paper.fioretto2019.restoration import restore
-from dp_powerflow.privacy.random import StreamKey
 
 
 @dataclass(frozen=True)

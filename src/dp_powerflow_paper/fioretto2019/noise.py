@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.random import StreamKey, discrete_laplace
+from dp_powerflow.units import FloatArray, IntArray
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
 from dp_powerflow_paper.fioretto2019.public import Admittances, CostBand, NoisyFigures, PublicGrid
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, Guarantee
-from dp_powerflow.privacy.random import StreamKey, discrete_laplace
-from dp_powerflow.units import FloatArray, IntArray
 
 GRID = 2**20
 """Grid units in α."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import ConfigError, require
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.acopf import PowerFlowProgram, Solution
 from dp_powerflow_paper.fioretto2019.public import (
     Admittances,
@@ -20,7 +21,6 @@ from dp_powerflow_paper.fioretto2019.public import (
     NoisyLengths,
     PublicGrid,
 )
-from dp_powerflow.units import FloatArray
 
 WIDTH = 10.0
 """λ: by which factor a restored figure may differ from the noisy mean of its group."""

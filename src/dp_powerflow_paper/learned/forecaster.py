@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError, require
-from dp_powerflow_paper.learned.margins import LogMargins
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
+from dp_powerflow_paper.learned.margins import LogMargins
 
 RECENT = 4
 """Steps before the one that is told."""

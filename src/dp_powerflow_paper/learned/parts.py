@@ -16,6 +16,7 @@ import numpy as np
 
 from dp_powerflow.errors import LoadDataError, require
 from dp_powerflow.loads.history import SATURDAY
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.learned.accounting import SampledGaussian, noise_for
 from dp_powerflow_paper.learned.federated import Federation, train_federated
 from dp_powerflow_paper.learned.forecaster import (
@@ -38,7 +39,6 @@ from dp_powerflow_paper.sources import (
 )
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.meters import Meters
-from dp_powerflow.units import ComplexArray, FloatArray
 
 QUICK_WGAN = WganSettings(steps=200, batch=64)
 SAMPLES = 3000

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError, require
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.learned.accounting import SampledGaussian, noise_for
 from dp_powerflow_paper.recovery.training import one_thread
-from dp_powerflow.units import FloatArray
 
 SLOPE = 0.2
 """Of the critic's leaky ReLU below zero."""

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from dp_powerflow.errors import ConfigError, require
+from dp_powerflow.units import BoolArray, FloatArray
 from dp_powerflow_paper.fioretto2019.acopf import PowerFlowProgram, Solution, optimal_power_flow
 from dp_powerflow_paper.fioretto2019.public import Admittances, CostBand, PublicGrid
 from dp_powerflow_paper.mak2019.restoration import Cut, RestoredLoads
-from dp_powerflow.units import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)

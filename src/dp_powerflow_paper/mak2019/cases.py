@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2020.case import Case, read_feeder15
 from dp_powerflow_paper.mak2019.linear import LinearGrid, LinearLimits
-from dp_powerflow.units import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.fioretto2019.cases import read_case
 from dp_powerflow_paper.fioretto2019.public import CostBand
@@ -21,8 +23,6 @@ from dp_powerflow_paper.mak2019.measure import Draw, kept, measure_draw
 from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate, served_grid, true_loads
 from dp_powerflow_paper.mak2019.restoration import RestoredLoads, restore
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import FloatArray
 
 TIGHTENED = 0.5
 """Share of the feeder's ratings, so that lines bind and prices differ."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.mak2019.restoration import TotalBand, nearest_with_total
 from dp_powerflow_paper.sources import Guarantee, LoadMechanism
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters, ReadingUnit
-from dp_powerflow.units import ComplexArray, FloatArray
 
 BAND = 0.01
 """β of the published experiments."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.public import CostBand
 from dp_powerflow_paper.mak2019.restoration import RestoredLoads, ServedGrid
-from dp_powerflow.units import FloatArray
 
 _STEPS = 10
 _NEAR = 1e-5

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.public import CostBand
 from dp_powerflow_paper.mak2019.restoration import ServedGrid, restore
-from dp_powerflow.units import FloatArray
 
 MOST_OFF = 1e-3
 """Beyond β, that the least cost of restored loads may be off: tolerance of the solvers."""

@@ -17,9 +17,9 @@ from typing import Protocol
 
 import numpy as np
 
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.acopf import Solution
 from dp_powerflow_paper.fioretto2019.public import CostBand
-from dp_powerflow.units import FloatArray
 
 _BISECTIONS = 12
 _MOST_CUTS = 6

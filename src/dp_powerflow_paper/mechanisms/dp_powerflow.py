@@ -23,14 +23,14 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.theorem import NetworkFacts
 from dp_powerflow.model.law import GaussianComponent, LoadLaw
 from dp_powerflow.model.truncated import truncate
+from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow_paper.mechanisms.step_formula import smallest_floor, step_formula
 from dp_powerflow_paper.sources import ON_LINES, SAME_MANIFOLD, Guarantee
 from dp_powerflow_paper.sources.composition import Composed, Composition
 from dp_powerflow_paper.sources.loads import LawLoads, true_loads
 from dp_powerflow_paper.sources.networks import Twin, true_network
-from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow.units import FloatArray
 
 NOT_PROVED = (
     "the paper's formula for one step with the exact κ and a Monte Carlo calibration; not a proved bound on "

@@ -15,8 +15,8 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import NetworkFacts
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow.units import FloatArray
+from dp_powerflow_paper.mechanisms import Setting
 
 
 @dataclass(frozen=True)

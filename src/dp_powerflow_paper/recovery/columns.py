@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow._names import __version__
+from dp_powerflow.units import FloatArray, IntArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms import Mechanism, solve_loads
 from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, STEP, NoiseUnit
@@ -24,7 +25,6 @@ from dp_powerflow_paper.wasserstein.evaluation import Outcome, best, evaluate
 from dp_powerflow_paper.wasserstein.experiment import LITERAL_LOADS
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
 from dp_powerflow_paper.wasserstein.search import VARIANTS, Configuration, configurations
-from dp_powerflow.units import FloatArray, IntArray
 
 CHOICE_RUNS = 3
 """Runs that a point is chosen by."""

@@ -22,6 +22,7 @@ from zlib import crc32
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.units import FloatArray, IntArray
 from dp_powerflow_paper.recovery.budget import Calibration, calibrate, leading_order
 from dp_powerflow_paper.recovery.runs import Run, Shared, run_all
 from dp_powerflow_paper.recovery.training import (
@@ -36,7 +37,6 @@ from dp_powerflow_paper.recovery.training import (
     steps_per_epoch,
     windows_per_day,
 )
-from dp_powerflow.units import FloatArray, IntArray
 
 NOISE_FREE, DP_SGD = "noise-free", "DP-SGD"
 Release = Callable[[int, np.random.Generator, IntArray], FloatArray]

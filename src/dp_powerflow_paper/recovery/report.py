@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.evidence.collect import plain
+from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.recovery.columns import AS_PRINTED, ONE_STEP, Chosen, Column
 from dp_powerflow_paper.recovery.methods import DP_SGD, NOISE_FREE, Holes, Recovery
 from dp_powerflow_paper.recovery.training import Curves
 from dp_powerflow_paper.run import Written, csv_text, write_results
-from dp_powerflow.report.figures import figure_bytes, new_figure
-from dp_powerflow.units import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms import Setting, solve_loads
 from dp_powerflow_paper.sources import Cost, LoadMechanism, NetworkMechanism, UnusableDrawError, VoltageNoise
-from dp_powerflow.units import ComplexArray
 
 
 @dataclass(frozen=True, eq=False)

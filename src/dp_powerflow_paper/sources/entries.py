@@ -12,10 +12,10 @@ from zlib import crc32
 
 import numpy as np
 
+from dp_powerflow.units import ComplexArray, IntArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import Target
 from dp_powerflow_paper.sources import LoadMechanism, NetworkMechanism, OtherRelease
-from dp_powerflow.units import ComplexArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

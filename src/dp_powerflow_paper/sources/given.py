@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.sources import LoadMechanism, NetworkMechanism
 from dp_powerflow_paper.sources.entries import LoadEntry, NetworkEntry, Occasion
 from dp_powerflow_paper.sources.loads import TrueLoads
 from dp_powerflow_paper.sources.networks import EntriesOfY, TrueNetwork, Twin
-from dp_powerflow.twin.design import TwinDesign
 
 
 def _true_loads(occasion: Occasion) -> LoadMechanism:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.sources import Guarantee, LoadMechanism
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters, ReadingUnit
-from dp_powerflow.units import ComplexArray, FloatArray
 
 
 def _check(epsilon: float) -> None:

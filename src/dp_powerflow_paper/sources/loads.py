@@ -10,10 +10,10 @@ import numpy as np
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, placed_load
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.sources import Guarantee
-from dp_powerflow.units import ComplexArray, FloatArray
 
 
 def first_days(load: ComplexArray, days: int) -> ComplexArray:

@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, ONE_CUSTOMER_STEP, Composes, Guarantee
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)

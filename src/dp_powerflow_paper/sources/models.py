@@ -39,6 +39,9 @@ from dp_powerflow.model.partition import (
     private_kmeans,
 )
 from dp_powerflow.model.sample import draw_node_classes
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
+from dp_powerflow.privacy.queries import Query, Region, Session
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import key_from
 from dp_powerflow_paper.mechanisms.dp_powerflow import with_restored_mean
@@ -50,9 +53,6 @@ from dp_powerflow_paper.sources import (
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.loads import LawLoads
 from dp_powerflow_paper.sources.meters import Meters
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
-from dp_powerflow.privacy.queries import Query, Region, Session
-from dp_powerflow.units import ComplexArray, FloatArray
 
 HEADROOM = 1.5
 """On the upper margin of drawn loads, as in the earlier experiments."""

@@ -12,9 +12,7 @@ from dp_powerflow_paper.fioretto2019 import release as fioretto2019
 from dp_powerflow_paper.learned import parts as learned
 from dp_powerflow_paper.mak2019 import feeder as mak2019_feeder
 from dp_powerflow_paper.mak2019 import release as mak2019
-from dp_powerflow_paper.sources import given
-from dp_powerflow_paper.sources import iid
-from dp_powerflow_paper.sources import models
+from dp_powerflow_paper.sources import given, iid, models
 from dp_powerflow_paper.sources.entries import LoadEntry, NetworkEntry, OtherEntry
 
 LOADS: tuple[LoadEntry, ...] = (

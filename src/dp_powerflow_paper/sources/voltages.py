@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.sources import Guarantee
-from dp_powerflow.units import ComplexArray
 
 
 @dataclass(frozen=True)

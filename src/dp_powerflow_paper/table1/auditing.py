@@ -31,6 +31,7 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.run import Store
 from dp_powerflow_paper.sources import ONE_CUSTOMER, ONE_CUSTOMER_STEP, Guarantee
@@ -39,7 +40,6 @@ from dp_powerflow_paper.sources.networks import Twin
 from dp_powerflow_paper.table1.bench import LINE_CHANGE, Bench, Scale, with_line
 from dp_powerflow_paper.table1.releasing import release
 from dp_powerflow_paper.table1.rows import Row
-from dp_powerflow.units import ComplexArray, FloatArray
 
 AUDIT_CODE = 1
 """Raised whenever a change of the code makes stored audits worthless."""

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow_paper.table1.bench import LINE_CHANGE, MATCHED, NETWORK_TARGET, P_MAX, Bench
 from dp_powerflow_paper.table1.results import Measured, Value
 from dp_powerflow_paper.twin import Draws
 from dp_powerflow_paper.twin_settings import Setting
 from dp_powerflow_paper.wasserstein.evaluation import evaluate, mean_and_error
 from dp_powerflow_paper.wasserstein.search import Configuration
-from dp_powerflow.twin.design import TwinDesign
 
 SURE = 0.9973
 """Probability with which two equal figures agree: that of three standard errors; Student's t for few runs."""

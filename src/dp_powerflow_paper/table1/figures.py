@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from dp_powerflow.report.figures import figure_bytes, new_figure
 from dp_powerflow_paper.sources import ONE_CUSTOMER_STEP
 from dp_powerflow_paper.table1.results import Claim, Measured, Value
 from dp_powerflow_paper.table1.rows import Row
 from dp_powerflow_paper.table1.tables import Table1
 from dp_powerflow_paper.table1.ticks import MOST_LAG1, MOST_W1
-from dp_powerflow.report.figures import figure_bytes, new_figure
 
 HIGHEST = 0.1
 """Of W1 in the figure; what is above stands at the edge with an arrow."""

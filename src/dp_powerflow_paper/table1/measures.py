@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
+from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import solve_loads
 from dp_powerflow_paper.wasserstein.evaluation import distance
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 _FLAT = 1e-12
 """Variance, over the squared mean, below which a series has no correlation with itself."""

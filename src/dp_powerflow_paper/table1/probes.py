@@ -8,12 +8,12 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.sources import Guarantee, OtherRelease
 from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.table1.bench import TEST_CHANGE, Bench
 from dp_powerflow_paper.table1.releasing import release
 from dp_powerflow_paper.table1.results import Probe
-from dp_powerflow.units import ComplexArray
 
 TIMES = 10
 """Days that are asked of a load mechanism, over those of the comparison."""

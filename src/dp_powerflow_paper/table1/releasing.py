@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms import solve_loads
 from dp_powerflow_paper.sources import UnusableDrawError
 from dp_powerflow_paper.sources.composition import Composition
-from dp_powerflow.units import ComplexArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow_paper.mechanisms import Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import full_support_variant, literal_variant, paper_variant
 from dp_powerflow_paper.mechanisms.gaussian import GaussianVoltages, printed_sensitivities
@@ -26,7 +27,6 @@ from dp_powerflow_paper.table1.bench import LINE_CHANGE, MATCHED, NETWORK_TARGET
 from dp_powerflow_paper.table1.printed import PRINTED
 from dp_powerflow_paper.wasserstein.lab import DELTA_TAIL
 from dp_powerflow_paper.wasserstein.search import class_mechanism
-from dp_powerflow.twin.design import TwinDesign
 
 Made = Composition | OtherRelease
 

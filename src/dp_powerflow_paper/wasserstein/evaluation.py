@@ -13,6 +13,7 @@ from scipy.stats import wasserstein_distance
 from dp_powerflow._names import __version__
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import plain
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow_paper.mechanisms import Mechanism
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow
@@ -21,7 +22,6 @@ from dp_powerflow_paper.mechanisms.noise import STEP, NoiseUnit
 from dp_powerflow_paper.run import Store, fingerprint_of
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
 from dp_powerflow_paper.wasserstein.search import Configuration
-from dp_powerflow.units import ComplexArray, FloatArray
 
 
 @dataclass(frozen=True)

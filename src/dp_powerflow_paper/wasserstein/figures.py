@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from dp_powerflow.report.figures import figure_bytes, new_figure
 from dp_powerflow_paper.mechanisms.noise import UNITS, NoiseUnit
 from dp_powerflow_paper.wasserstein.evaluation import BEST, WORST, Outcome, best, mean_and_error
 from dp_powerflow_paper.wasserstein.lab import Lab
 from dp_powerflow_paper.wasserstein.search import VARIANTS
-from dp_powerflow.report.figures import figure_bytes, new_figure
 
 Curves = dict[str, list[tuple[float, float, float]]]
 """Label → (ε, mean, standard error)."""

@@ -22,6 +22,10 @@ from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import with_restored_mean
@@ -29,10 +33,6 @@ from dp_powerflow_paper.mechanisms.gaussian import Sensitivities, printed_sensit
 from dp_powerflow_paper.run import Store
 from dp_powerflow_paper.sources import ONE_CUSTOMER, ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow_paper.sources.entries import Occasion
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import ComplexArray, FloatArray
 
 Made = TypeVar("Made")
 DELTA_TAIL = 1e-5

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import (
     DpPowerflow,
@@ -34,7 +35,6 @@ from dp_powerflow_paper.sources.models import (
     spread_kmeans_loads,
 )
 from dp_powerflow_paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, load_claim, needed
-from dp_powerflow.twin.design import TwinDesign
 
 
 @dataclass(frozen=True)

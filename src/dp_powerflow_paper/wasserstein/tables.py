@@ -10,6 +10,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import radius_in_lines
 from dp_powerflow.evidence.printed import with_exact_kappa
 from dp_powerflow.evidence.theorem import paper_bound
+from dp_powerflow.privacy.budget import gdp_epsilon, gdp_mu
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow
 from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, STEP, UNITS, GaussianNoise, NoiseUnit
 from dp_powerflow_paper.run import csv_text
@@ -17,7 +18,6 @@ from dp_powerflow_paper.sources.models import CLASSES
 from dp_powerflow_paper.wasserstein.evaluation import BEST, MEDIAN, WORST, Outcome, best, mean_and_error
 from dp_powerflow_paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab
 from dp_powerflow_paper.wasserstein.search import VARIANTS
-from dp_powerflow.privacy.budget import gdp_epsilon, gdp_mu
 
 WARNING = (
     "ε of DP-Powerflow is the paper's formula for one step with the exact κ and a Monte Carlo calibration. "

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dp_powerflow.opf.radial import RadialNetwork
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
 from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, wind_records
-from dp_powerflow.units import FloatArray
 
 Capacities = tuple[DispatchCase, FloatArray]
 

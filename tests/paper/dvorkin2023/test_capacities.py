@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError, PrivacyError
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2023.capacities import (
     AtRandom,
     CapacityMechanism,
@@ -25,7 +26,6 @@ from dp_powerflow_paper.dvorkin2023.capacities_restored import (
 )
 from dp_powerflow_paper.dvorkin2023.cases import matpower_case
 from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
-from dp_powerflow.units import FloatArray
 from support.auditing import epsilon_lower_bound
 
 Capacities = tuple[DispatchCase, FloatArray]

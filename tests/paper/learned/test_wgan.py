@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError, PrivacyError
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.learned.accounting import SampledGaussian
 from dp_powerflow_paper.learned.margins import LogMargins
 from dp_powerflow_paper.learned.wgan import SLOPE, Critic, WganSettings, private_gradient, train_wgan
 from dp_powerflow_paper.recovery.training import one_thread
-from dp_powerflow.units import FloatArray
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.fioretto2019.cases import TrueCase, read_case
 from dp_powerflow_paper.fioretto2019.public import CostBand
 from dp_powerflow_paper.mak2019.measure import Draw, kept, measure_draw
 from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate, served_grid, true_loads
 from dp_powerflow_paper.mak2019.restoration import restore
-from dp_powerflow.privacy.random import StreamKey
 
 pytest.importorskip("casadi")
 pytest.importorskip("pandapower")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mak2019.feeder import NoisyReadings, ObfuscatedLoads
 from dp_powerflow_paper.mak2019.restoration import TotalBand, nearest_with_total
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters, ReadingUnit
-from dp_powerflow.units import FloatArray
 from support.auditing import epsilon_lower_bound
 from support.two_nodes import two_node_data
 
