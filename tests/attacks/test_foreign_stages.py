@@ -16,9 +16,8 @@ import pytest
 import dp_powerflow as dpf
 from dp_powerflow._parallel import Local
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.staged import RemoteStage
 from dp_powerflow.corpus.storage import RemotePath, file_hashes
-from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.corpus.writer import CorpusWriter, RemoteStage
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.publishing import Store

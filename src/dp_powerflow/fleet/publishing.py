@@ -21,7 +21,6 @@ from typing import NoReturn
 from dp_powerflow._files import is_temporary, sync_directory
 from dp_powerflow._threads import in_order
 from dp_powerflow.config import StorageUrl
-from dp_powerflow.corpus.staged import RemoteStage, clear
 from dp_powerflow.corpus.storage import (
     RemotePath,
     loading,
@@ -30,7 +29,7 @@ from dp_powerflow.corpus.storage import (
     readers_of,
     storing,
 )
-from dp_powerflow.corpus.writer import PROBE
+from dp_powerflow.corpus.writer import PROBE, RemoteStage, clear
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
