@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dp_powerflow.corpus.arrow import list_numbers, numbers
+from dp_powerflow.corpus.parquet import list_numbers, numbers
 
 
 @pytest.mark.parametrize(

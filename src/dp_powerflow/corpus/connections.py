@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dp_powerflow.corpus.arrow import numbers
+from dp_powerflow.corpus.parquet import numbers
 from dp_powerflow.corpus.schema import PARQUET, CorpusLayout, NodeTable, metadata_of
 from dp_powerflow.corpus.storage import Location, loading, open_parquet
 from dp_powerflow.errors import CorpusError

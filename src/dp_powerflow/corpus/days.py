@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES, MEANS, UNITS, Weather
-from dp_powerflow.corpus.arrow import numbers
+from dp_powerflow.corpus.parquet import numbers
 from dp_powerflow.corpus.schema import PARQUET, CorpusLayout, metadata_of
 from dp_powerflow.corpus.storage import Location, loading, open_parquet
 from dp_powerflow.errors import ConfigError, CorpusError

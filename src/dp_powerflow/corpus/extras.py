@@ -18,14 +18,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dp_powerflow._threads import in_order
-from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.grid import POWER_MAX_KW as POWER_MAX_KW
 from dp_powerflow.corpus.grid import POWER_PER_KW as POWER_PER_KW
 from dp_powerflow.corpus.grid import NodeColumns, Pages, fill_powers, turn_days
 from dp_powerflow.corpus.grid import power_on_grid as power_on_grid
 from dp_powerflow.corpus.grid import round_power as round_power
 from dp_powerflow.corpus.listed import Listed
-from dp_powerflow.corpus.parquet import encode_series
+from dp_powerflow.corpus.parquet import encode_series, numbers
 from dp_powerflow.corpus.schema import (
     NODES_FILE,
     PARQUET,

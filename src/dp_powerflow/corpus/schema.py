@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
-from dp_powerflow.corpus.arrow import list_numbers, numbers
 from dp_powerflow.corpus.grid import VA_PER_DEG as VA_PER_DEG
 from dp_powerflow.corpus.grid import VM_MAX_PU as VM_MAX_PU
 from dp_powerflow.corpus.grid import VM_PER_PU as VM_PER_PU
@@ -31,7 +30,7 @@ from dp_powerflow.corpus.grid import on_grid as on_grid
 from dp_powerflow.corpus.grid import round_to_grid as round_to_grid
 from dp_powerflow.corpus.grid import va_counts as va_counts
 from dp_powerflow.corpus.grid import vm_counts as vm_counts
-from dp_powerflow.corpus.parquet import encode_series
+from dp_powerflow.corpus.parquet import encode_series, list_numbers, numbers
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import ComplexArray, IntArray
 

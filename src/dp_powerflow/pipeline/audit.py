@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.arrow import list_numbers
+from dp_powerflow.corpus.parquet import list_numbers
 from dp_powerflow.corpus.schema import part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, open_parquet
 from dp_powerflow.errors import DpPowerflowError

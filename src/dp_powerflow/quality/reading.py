@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.extras import FEEDER, LOADS, day_columns, file_schema
+from dp_powerflow.corpus.parquet import numbers
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.schema import DATA, Float32Array, list_values, part_name, part_schema, rows_in_order
 from dp_powerflow.corpus.storage import loading, open_parquet
