@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.almanac.calendar import Calendar
-from dp_powerflow.corpus.days import DayTable
+from dp_powerflow.corpus.listed import DayTable
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, round_to_grid
 from dp_powerflow.corpus.writer import CorpusWriter

@@ -17,7 +17,7 @@ import pytest
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.days import DAYS_FILE, DayTable, encode_days
+from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, encode_days
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter

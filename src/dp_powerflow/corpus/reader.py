@@ -19,10 +19,9 @@ from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.corpus.connections import FILES as JOINED
 from dp_powerflow.corpus.connections import ConnectionFiles, Connections, read_connections
-from dp_powerflow.corpus.days import DAYS_FILE, DayTable, read_days
 from dp_powerflow.corpus.extras import PAIRS, ExtrasLayout, ExtrasReader, find_extras, room_for
 from dp_powerflow.corpus.grid import turn_days
-from dp_powerflow.corpus.listed import Listed, read_listed
+from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, Listed, read_days, read_listed
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,

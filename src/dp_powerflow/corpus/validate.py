@@ -15,8 +15,8 @@ import pyarrow as pa
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
 from dp_powerflow.corpus.connections import ConnectionFiles, Connections, read_connections
-from dp_powerflow.corpus.days import DAYS_FILE, DayTable, read_days
 from dp_powerflow.corpus.extras import FOLDERS, ExtrasChecker, ExtrasReport
+from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, read_days
 from dp_powerflow.corpus.reader import read_nodes
 from dp_powerflow.corpus.schema import (
     DATA,

@@ -28,7 +28,6 @@ from dp_powerflow.corpus.connections import (
     encode_buses,
     encode_connections,
 )
-from dp_powerflow.corpus.days import DAYS_FILE, DayTable, encode_days
 from dp_powerflow.corpus.extras import (
     FOLDERS,
     NOTHING,
@@ -39,6 +38,7 @@ from dp_powerflow.corpus.extras import (
     find_extras,
 )
 from dp_powerflow.corpus.grid import NodeColumns
+from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, encode_days
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,

@@ -12,7 +12,7 @@ from typing import Any
 
 from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
 from dp_powerflow.corpus.connections import NODE_COLUMNS
-from dp_powerflow.corpus.days import DAYS_FILE
+from dp_powerflow.corpus.listed import DAYS_FILE
 from dp_powerflow.corpus.schema import DATA, NodeTable
 from dp_powerflow.pipeline.manifest.beside import described_days
 from dp_powerflow.pipeline.manifest.card import card_bytes

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dp_powerflow.corpus.days import DAYS_FILE, DayTable, columns_of_days
 from dp_powerflow.corpus.extras import (
     FEEDER,
     LOADS,
@@ -15,6 +14,7 @@ from dp_powerflow.corpus.extras import (
     ExtrasLayout,
     day_columns,
 )
+from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, columns_of_days
 from dp_powerflow.corpus.schema import NODES_FILE
 from dp_powerflow.pipeline.manifest.model import (
     BY_CUSTOMERS,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from dp_powerflow._names import __version__
 from dp_powerflow.corpus.connections import Connections
-from dp_powerflow.corpus.days import DayTable
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
+from dp_powerflow.corpus.listed import DayTable
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.grid.quantities import Figure
