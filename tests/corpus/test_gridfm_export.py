@@ -16,8 +16,14 @@ from typer.testing import CliRunner
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.corpus.gridfm.check import check_tables
-from dp_powerflow.corpus.gridfm.lines import lines_of, places_of, supplied, with_shares
-from dp_powerflow.corpus.gridfm.network import PublishedNetwork, network_of
+from dp_powerflow.corpus.gridfm.network import (
+    PublishedNetwork,
+    lines_of,
+    network_of,
+    places_of,
+    supplied,
+    with_shares,
+)
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, TABLES
 from dp_powerflow.corpus.reader import open_corpus

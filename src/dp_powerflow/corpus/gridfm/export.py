@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow.corpus.gridfm.lines import lines_of
-from dp_powerflow.corpus.gridfm.network import GridfmStyle, PublishedNetwork, turned_back
+from dp_powerflow.corpus.gridfm.network import GridfmStyle, PublishedNetwork, lines_of, turned_back
 from dp_powerflow.corpus.gridfm.released import ReleasedTables, states_of
 from dp_powerflow.corpus.gridfm.scenarios import BusStates, scenario_tables
 from dp_powerflow.corpus.gridfm.schema import (

@@ -10,7 +10,7 @@ the power flow is solved again; without it a rounding of 32 bits times 1e5 p.u. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,13 +19,168 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from dp_powerflow._bits.elementary import degrees, modulus, multiply, unit
-from dp_powerflow.corpus.gridfm.branches import GridfmBranches, branches_of, shunts_of
+from dp_powerflow._bits.elementary import degrees, divide, joined, modulus, multiply, unit
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle as GridfmStyle
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+
+_SAME = 1e-12
+"""Relative difference up to which two admittances are the same but for rounding."""
+_TAP_DEVIATES = 1e-3
+"""A ratio nearer to one than this is no tap."""
+_TAP_AGREES = 0.1
+"""How far the two ends of a branch may disagree on its tap, as a share of the tap's deviation from one."""
+
+
+@dataclass(frozen=True, eq=False)
+class GridfmBranches:
+    """Branches, sorted by (from_bus, to_bus); all arrays (branch,), admittances [p.u. of sn_mva].
+
+    Attributes
+    ----------
+    r, x : series impedance [p.u.]; zero of a coupling of two phases that is turned back.
+    tap : ratio, from side.
+    shift_deg : phase shift, from side [degrees].
+    yff, yft, ytf, ytt : complex two-port admittances; b is zero, charging is in the shunts of the buses.
+    """
+
+    from_bus: IntArray
+    to_bus: IntArray
+    r: FloatArray
+    x: FloatArray
+    tap: FloatArray
+    shift_deg: FloatArray
+    yff: ComplexArray
+    yft: ComplexArray
+    ytf: ComplexArray
+    ytt: ComplexArray
+
+    @property
+    def count(self) -> int:
+        """Number of branches."""
+        return len(self.r)
+
+    def at(self, which: IntArray) -> GridfmBranches:
+        """Some of the branches."""
+        return GridfmBranches(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
+
+    @cached_property
+    def magnitude(self) -> FloatArray:
+        """(branch,) |Yft| [p.u.]."""
+        return modulus(self.yft)
+
+
+def branches_of(y: sp.csr_array, turn_deg: FloatArray) -> GridfmBranches:
+    """The branches of a network.
+
+    Parameters
+    ----------
+    y : sparse complex (bus, bus) [p.u.].
+    turn_deg : (bus,) angle that each voltage is turned back by; zeros for phasors as they are.
+    """
+    from_bus, to_bus, yft, ytf = _split_pairs(*_pairs(y), turn_deg)
+    unlike = modulus(yft - ytf) > _SAME * np.maximum(modulus(yft), modulus(ytf))
+    coupling = unlike & (turn_deg[from_bus] != turn_deg[to_bus])
+    line = ~coupling
+    shift, tap = np.zeros(len(yft)), np.ones(len(yft))
+    shift[line] = _shift_deg(yft[line], ytf[line])
+    yff = multiply(-yft, unit(-shift))
+    ytt = np.where(coupling, -ytf, yff)
+    lacking = y.diagonal() - _at_buses(y.shape[0], from_bus, to_bus, yff, ytt)
+    tap[line] = _taps(lacking[from_bus[line]], lacking[to_bus[line]], yff[line])
+    impedance = np.zeros_like(yff)
+    impedance[line] = divide(np.ones_like(yff[line]), tap[line] * yff[line])
+    return GridfmBranches(
+        from_bus=from_bus,
+        to_bus=to_bus,
+        r=impedance.real.copy(),
+        x=impedance.imag.copy(),
+        tap=tap,
+        shift_deg=shift,
+        yff=joined(yff.real / tap, yff.imag / tap),
+        yft=yft,
+        ytf=ytf,
+        ytt=np.asarray(ytt * tap, dtype=np.complex128),
+    )
+
+
+def shunts_of(y: sp.csr_array, branches: GridfmBranches) -> ComplexArray:
+    """Complex (bus,) what the diagonal of Y has beyond its branches [p.u.]."""
+    through = _at_buses(y.shape[0], branches.from_bus, branches.to_bus, branches.yff, branches.ytt)
+    return np.asarray(y.diagonal() - through)
+
+
+def _split_pairs(
+    i: IntArray, j: IntArray, forward: ComplexArray, backward: ComplexArray, turn_deg: FloatArray
+) -> tuple[IntArray, IntArray, ComplexArray, ComplexArray]:
+    """One branch per pair, or two: from, to, Yft and Ytf, sorted."""
+    there_and_back = modulus(forward), modulus(backward)
+    larger = np.maximum(*there_and_back)
+    one = np.abs(there_and_back[0] - there_and_back[1]) <= _SAME * larger
+    one |= turn_deg[i] != turn_deg[j]
+    # Two-ports with |Yft| ≠ |Ytf| have no r, x, tap and shift. Such a pair is written as two parallel
+    # branches: the mean of both directions (no shift), and half their difference, whose sign the direction
+    # turns (a shift of 90°).
+    two = ~one
+    mean, half = 0.5 * (forward[two] + backward[two]), 0.5 * (forward[two] - backward[two])
+    from_bus, to_bus = np.concatenate([i[one], i[two], i[two]]), np.concatenate([j[one], j[two], j[two]])
+    yft = np.concatenate([forward[one], mean, half])
+    ytf = np.concatenate([backward[one], mean, -half])
+    size = np.maximum(modulus(yft), modulus(ytf))
+    there = size > _SAME * np.concatenate([larger[one], larger[two], larger[two]])
+    sequence = np.lexsort((to_bus, from_bus))
+    sequence = sequence[there[sequence]]
+    return from_bus[sequence], to_bus[sequence], yft[sequence], ytf[sequence]
+
+
+def _pairs(y: sp.csr_array) -> tuple[IntArray, IntArray, ComplexArray, ComplexArray]:
+    """Every coupled pair i < j with Y_ij and Y_ji."""
+    entries = sp.coo_array(y)
+    upper = sp.csr_array(sp.triu(entries, 1))
+    lower = sp.csr_array(sp.tril(entries, -1).T)
+    pattern = sp.coo_array(abs(upper) + abs(lower))
+    sequence = np.lexsort((pattern.col, pattern.row))
+    i, j = pattern.row[sequence].astype(np.int64), pattern.col[sequence].astype(np.int64)
+    if len(i) == 0:
+        raise CorpusError("the feeder has no two nodes that are coupled, so there is no branch to write")
+    return i, j, np.asarray(upper[i, j]), np.asarray(lower[i, j])
+
+
+def _shift_deg(yft: ComplexArray, ytf: ComplexArray) -> FloatArray:
+    """Phase shift of branches with |Yft| = |Ytf|; half a turn more makes x positive, as in a transformer."""
+    half = 0.5 * degrees(divide(yft, ytf))
+    symmetric = modulus(yft - ytf) <= _SAME * modulus(yft)
+    reactance_is_positive = multiply(-yft, unit(-half)).imag < 0.0
+    turned = np.where(reactance_is_positive, half, half - np.copysign(180.0, half))
+    return np.asarray(np.where(symmetric, 0.0, turned))
+
+
+def _taps(at_from: ComplexArray, at_to: ComplexArray, series: ComplexArray) -> FloatArray:
+    """Ratios that explain shunts of opposite sign at the two ends of a branch.
+
+    With ratio one everywhere, a transformer of ratio t leaves the shunts y/t − y at its from side and
+    y·t − y at its to side: the two ends agree on t. Any ratio gives the same Y, since shunts make up for it;
+    the right one spares the buses at a regulator shunts thousands of times their lines.
+    """
+    first, second = (1.0 + divide(shunt, series) for shunt in (at_from, at_to))
+    positive = (first.real > 0.0) & (second.real > 0.0)
+    ratio = np.sqrt(np.where(positive, second.real, 1.0) / np.where(positive, first.real, 1.0))
+    deviation = np.abs(ratio - 1.0)
+    agree = modulus(multiply(first, second) - 1.0) <= _TAP_AGREES * deviation
+    return np.asarray(np.where(positive & agree & (deviation > _TAP_DEVIATES), ratio, np.ones(len(series))))
+
+
+def _at_buses(
+    n: int, from_bus: IntArray, to_bus: IntArray, at_from: ComplexArray, at_to: ComplexArray
+) -> ComplexArray:
+    """Complex (bus,) sums over the branch ends at each bus."""
+    sums = np.zeros(n, dtype=np.complex128)
+    np.add.at(sums, from_bus, at_from)
+    np.add.at(sums, to_bus, at_to)
+    return sums
+
 
 SN_MVA = 100.0
 """Power base [MVA] that the tools of gridfm-datakit assume unless told otherwise."""
@@ -281,3 +436,102 @@ def published_feeder(network: PublishedNetwork) -> tuple[Feeder, IntArray]:
         lines=(),
     )
     return feeder, energised
+
+
+_TURN_OF_PHASES = 120.0
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedLine:
+    """A line, or a transformer without a ratio, between two places.
+
+    Attributes
+    ----------
+    first, second : (phase,) its nodes at either end, phase by phase.
+    series : complex (phase, phase) admittance from the first end to the second [p.u.], in the frame of the
+        network.
+    """
+
+    first: IntArray
+    second: IntArray
+    series: ComplexArray
+
+    @property
+    def nodes(self) -> IntArray:
+        """Both ends."""
+        return np.concatenate([self.first, self.second])
+
+    def added(self, share: float) -> tuple[IntArray, IntArray, ComplexArray]:
+        """Rows, columns and values that this share of the line adds to Y."""
+        a, b = self.first, self.second
+        ends = ((a, a, 1.0), (b, b, 1.0), (a, b, -1.0), (b, a, -1.0))
+        rows = np.concatenate([np.repeat(at, len(to)) for at, to, _ in ends])
+        columns = np.concatenate([np.tile(to, len(at)) for at, to, _ in ends])
+        values = np.concatenate([sign * share * self.series.ravel() for *_, sign in ends])
+        return rows, columns, values
+
+
+def lines_of(network: PublishedNetwork) -> tuple[PublishedLine, ...]:
+    """The lines of a network, in the order of their first nodes; regulators and sources are none."""
+    place = places_of(network)
+    found = network.turned().branches
+    i, j = found.from_bus, found.to_bus
+    straight = (network.angle_deg[i] == network.angle_deg[j]) & (found.tap == 1.0) & (place[i] != place[j])
+    tapped = {
+        tuple(sorted(pair))
+        for pair in zip(place[i[found.tap != 1.0]], place[j[found.tap != 1.0]], strict=True)
+    }
+    ends: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for a, b in zip(i[straight].tolist(), j[straight].tolist(), strict=True):
+        near, far = (a, b) if place[a] < place[b] else (b, a)
+        ends.setdefault((int(place[near]), int(place[far])), []).append((near, far))
+    sources = set(place[network.reference].tolist())
+    lines = []
+    for pair, nodes in ends.items():
+        if pair in tapped or sources & set(pair):
+            continue
+        nodes.sort(key=lambda both: network.angle_deg[both[0]])
+        first, second = (np.array(side, dtype=np.int64) for side in zip(*nodes, strict=True))
+        if len({float(network.angle_deg[node]) for node in first}) == len(first):
+            lines.append(PublishedLine(first, second, -network.y[first][:, second].toarray()))
+    return tuple(sorted(lines, key=lambda line: (line.first.min(), line.second.min())))
+
+
+def places_of(network: PublishedNetwork) -> IntArray:
+    """(node,) number of the bus that a node is a phase of."""
+    entries = sp.coo_array(network.as_phasors().y)
+    i, j = entries.coords
+    angle = network.angle_deg
+    phases = (angle[i] != angle[j]) & (angle[i] % _TURN_OF_PHASES == angle[j] % _TURN_OF_PHASES)
+    within = phases & (entries.data.imag > 0.0)
+    pattern = sp.coo_array((np.ones(int(np.sum(within))), (i[within], j[within])), shape=entries.shape)
+    return np.asarray(connected_components(pattern.tocsr(), directed=False)[1], dtype=np.int64)
+
+
+def with_shares(
+    network: PublishedNetwork, lines: tuple[PublishedLine, ...], shares: FloatArray
+) -> PublishedNetwork:
+    """The network with each line's admittance times its share; shares above 0 of a new line add it.
+
+    Parameters
+    ----------
+    shares : (line,) what is added of every line: -1 takes it out, 0 leaves it, 0.2 makes it 20 % stronger.
+    """
+    entries = sp.coo_array(network.y)
+    parts = [(*entries.coords, entries.data)]
+    parts += [line.added(share) for line, share in zip(lines, shares.tolist(), strict=True) if share]
+    rows, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return replace(network, y=summed(values, rows, columns, network.n))
+
+
+def supplied(network: PublishedNetwork) -> BoolArray:
+    """(node,) whether a source feeds it, phase by phase: a coupling of two phases feeds nothing."""
+    entries = sp.coo_array(network.y)
+    i, j = entries.coords
+    angle = network.angle_deg
+    alike = angle[i] == angle[j]
+    across = angle[i] % _TURN_OF_PHASES != angle[j] % _TURN_OF_PHASES  # windings of a transformer
+    feeds = alike | across
+    pattern = sp.coo_array((np.ones(int(np.sum(feeds))), (i[feeds], j[feeds])), shape=entries.shape)
+    part = connected_components(pattern.tocsr(), directed=False)[1]
+    return np.isin(part, part[network.reference])

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dp_powerflow._bits.elementary import degrees, modulus, multiply, unit
-from dp_powerflow.corpus.gridfm.branches import GridfmBranches
-from dp_powerflow.corpus.gridfm.network import PublishedNetwork
+from dp_powerflow.corpus.gridfm.network import GridfmBranches, PublishedNetwork
 from dp_powerflow.corpus.gridfm.schema import Column, ScenarioKeys, table_of
 from dp_powerflow.units import ComplexArray, FloatArray
 

@@ -12,9 +12,14 @@ from functools import cached_property
 
 import numpy as np
 
-from dp_powerflow.corpus.gridfm.branches import GridfmBranches
-from dp_powerflow.corpus.gridfm.lines import PublishedLine, places_of, supplied, with_shares
-from dp_powerflow.corpus.gridfm.network import PublishedNetwork
+from dp_powerflow.corpus.gridfm.network import (
+    GridfmBranches,
+    PublishedLine,
+    PublishedNetwork,
+    places_of,
+    supplied,
+    with_shares,
+)
 from dp_powerflow.corpus.gridfm.scenarios import BusStates
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 

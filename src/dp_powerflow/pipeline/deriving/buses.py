@@ -13,8 +13,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.corpus.connections import Connections
-from dp_powerflow.corpus.gridfm.lines import places_of
-from dp_powerflow.corpus.gridfm.network import PublishedNetwork
+from dp_powerflow.corpus.gridfm.network import PublishedNetwork, places_of
 from dp_powerflow.grid.quantities import TRANSFORMER
 from dp_powerflow.units import IntArray
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.gridfm.lines import lines_of
-from dp_powerflow.corpus.gridfm.network import MERGED_ABOVE_MVA, published_feeder
+from dp_powerflow.corpus.gridfm.network import MERGED_ABOVE_MVA, lines_of, published_feeder
 from dp_powerflow.corpus.gridfm.released import ReleasedTables, states_of
 from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
