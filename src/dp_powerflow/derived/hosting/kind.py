@@ -10,10 +10,17 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dp_powerflow._threads import in_order
-from dp_powerflow.derived.hosting.days import Capacities, Question, capacities
-from dp_powerflow.derived.hosting.limits import ampacities_of, conductors_of
+from dp_powerflow.derived.hosting.days import (
+    Capacities,
+    Question,
+    ampacities_of,
+    capacities,
+    conductors_of,
+    per_kw,
+    prepared,
+    turned,
+)
 from dp_powerflow.derived.hosting.result import Hosted, findings_of
-from dp_powerflow.derived.hosting.snapshots import per_kw, prepared, turned
 from dp_powerflow.derived.study import Findings, Progress, Study
 from dp_powerflow.errors import ConfigError, PowerFlowError
 from dp_powerflow.grid.buses import bus_name

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow.derived.hosting.days import Capacities
-from dp_powerflow.derived.hosting.limits import BINDS, Binds
+from dp_powerflow.derived.hosting.days import BINDS, Binds, Capacities
 from dp_powerflow.derived.hosting.shown import band_of, map_of
 from dp_powerflow.derived.study import Findings, Study
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
