@@ -26,8 +26,7 @@ from dp_powerflow.corpus.gridfm.schema import (
     file_name,
     table_of,
 )
-from dp_powerflow.derived.dispatch.days import DayResult
-from dp_powerflow.derived.dispatch.placing import UnitFacts
+from dp_powerflow.derived.dispatch.days import DayResult, UnitFacts
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.opf.program import INACCURATE, SOLVED

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dp_powerflow.derived.dispatch.days import DayResult
-from dp_powerflow.derived.dispatch.placing import UnitFacts
+from dp_powerflow.derived.dispatch.days import DayResult, UnitFacts
 from dp_powerflow.derived.study import Study
 from dp_powerflow.opf.dispatch import STATUSES
 from dp_powerflow.page.charts import CLOCK, Axis, Band, Histogram, Limit, Lines, Quantiles, Series

@@ -13,8 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_powerflow.corpus.grid import VM_PER_PU, round_power, round_to_grid
-from dp_powerflow.derived.dispatch.days import DayResult, Layout
-from dp_powerflow.derived.dispatch.placing import UnitFacts
+from dp_powerflow.derived.dispatch.days import DayResult, Layout, UnitFacts
 from dp_powerflow.derived.study import Study
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
