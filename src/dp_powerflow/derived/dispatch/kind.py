@@ -11,8 +11,7 @@ from dp_powerflow._parallel import Threads
 from dp_powerflow._threads import cores
 from dp_powerflow.derived.dispatch.days import DayResult, DispatchJob, Places, UnitFacts, ampacities, facts_of
 from dp_powerflow.derived.dispatch.gridfm import gridfm_files, gridfm_tables, refuse_gridfm
-from dp_powerflow.derived.dispatch.shown import figures_of, items_of, sentences_of
-from dp_powerflow.derived.dispatch.tables import tables_of
+from dp_powerflow.derived.dispatch.tables import figures_of, items_of, sentences_of, tables_of
 from dp_powerflow.derived.study import Findings, Progress, Study
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.opf.dispatch import Options, TapMode
