@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.derived.reliability.repair import mean_cut_short
-from dp_powerflow.derived.reliability.sections import Sections
 from dp_powerflow.derived.reliability.settings import ReliabilitySettings
-from dp_powerflow.derived.reliability.tree import Tree, rates_of
+from dp_powerflow.derived.reliability.tree import Sections, Tree, rates_of
 from dp_powerflow.units import FloatArray, IntArray
 
 HOURS_PER_YEAR = 8760.0

@@ -8,11 +8,18 @@ import numpy as np
 
 from dp_powerflow.derived.reliability.indices import ClosedForm, closed_form
 from dp_powerflow.derived.reliability.names import bus_numbers, in_public_order
-from dp_powerflow.derived.reliability.points import Points, points_of, require_customers
-from dp_powerflow.derived.reliability.sections import Sections, sections_of
 from dp_powerflow.derived.reliability.settings import ReliabilitySettings
 from dp_powerflow.derived.reliability.simulation import Simulated, simulate
-from dp_powerflow.derived.reliability.tree import Tree, load_buses, tree_of
+from dp_powerflow.derived.reliability.tree import (
+    Points,
+    Sections,
+    Tree,
+    load_buses,
+    points_of,
+    require_customers,
+    sections_of,
+    tree_of,
+)
 from dp_powerflow.derived.study import Findings, Progress, Study
 from dp_powerflow.units import FloatArray, IntArray
 

@@ -15,9 +15,8 @@ import scipy.sparse as sp
 from dp_powerflow._bits.elementary import log
 from dp_powerflow.derived.reliability.indices import HOURS_PER_YEAR
 from dp_powerflow.derived.reliability.repair import drawn_hours
-from dp_powerflow.derived.reliability.sections import Sections
 from dp_powerflow.derived.reliability.settings import ReliabilitySettings
-from dp_powerflow.derived.reliability.tree import Tree, rates_of
+from dp_powerflow.derived.reliability.tree import Sections, Tree, rates_of
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
