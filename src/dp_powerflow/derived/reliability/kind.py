@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.derived.reliability.indices import ClosedForm, closed_form
 from dp_powerflow.derived.reliability.names import bus_numbers, in_public_order
 from dp_powerflow.derived.reliability.settings import ReliabilitySettings
-from dp_powerflow.derived.reliability.simulation import Simulated, simulate
+from dp_powerflow.derived.reliability.simulation import ClosedForm, Simulated, closed_form, simulate
 from dp_powerflow.derived.reliability.tree import (
     Points,
     Sections,
