@@ -12,17 +12,22 @@ from sklearn.metrics import roc_auc_score
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fidelity.attacks import membership
-from dp_powerflow.fidelity.attacks.chances import (
+from dp_powerflow.fidelity.attacks.lines import LineAttack, attack_line
+from dp_powerflow.fidelity.attacks.membership import (
+    KINDS,
     Allowed,
+    Design,
     Guesses,
+    MembershipAttack,
+    PlantedAttack,
+    attack_membership,
+    attack_planted,
+    curve,
+    design_of,
     gaussian_success,
     least_epsilon,
     most_success,
 )
-from dp_powerflow.fidelity.attacks.design import Design, design_of
-from dp_powerflow.fidelity.attacks.lines import LineAttack, attack_line
-from dp_powerflow.fidelity.attacks.membership import MembershipAttack, attack_membership, curve
-from dp_powerflow.fidelity.attacks.planted import KINDS, PlantedAttack, attack_planted
 from dp_powerflow.fidelity.effort import QUICK
 from dp_powerflow.fidelity.report import Attacks
 from dp_powerflow.grid.feeder import Protected

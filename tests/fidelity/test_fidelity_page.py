@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.fidelity.attacks.chances import Allowed, Guesses
 from dp_powerflow.fidelity.attacks.lines import LineAttack
-from dp_powerflow.fidelity.attacks.membership import MembershipAttack
-from dp_powerflow.fidelity.attacks.planted import KINDS, PlantedAttack
+from dp_powerflow.fidelity.attacks.membership import KINDS, Allowed, Guesses, MembershipAttack, PlantedAttack
 from dp_powerflow.fidelity.effort import QUICK
 from dp_powerflow.fidelity.network import NetworkComparison, NetworkCurves
 from dp_powerflow.fidelity.page import most_power, page_of, shown

@@ -9,10 +9,8 @@ import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.fidelity.attacks.design import design_of
 from dp_powerflow.fidelity.attacks.lines import attack_line
-from dp_powerflow.fidelity.attacks.membership import attack_membership
-from dp_powerflow.fidelity.attacks.planted import attack_planted
+from dp_powerflow.fidelity.attacks.membership import attack_membership, attack_planted, design_of
 from dp_powerflow.fidelity.drawing import quantum_of, some_customers
 from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.metrics import FEWEST_DAYS, HOURS, Setting

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dp_powerflow.fidelity.attacks.chances import Allowed
 from dp_powerflow.fidelity.attacks.lines import LineAttack
+from dp_powerflow.fidelity.attacks.membership import Allowed
 from dp_powerflow.fidelity.network import SHARES, NetworkComparison
 from dp_powerflow.fidelity.report import GROUPS, LEAK, MARKING, FidelityReport, in_words
 from dp_powerflow.fidelity.splits import BAND

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dp_powerflow.fidelity.attacks.chances import Allowed, Guesses, least_epsilon
 from dp_powerflow.fidelity.attacks.lines import LineAttack
-from dp_powerflow.fidelity.attacks.membership import MembershipAttack
-from dp_powerflow.fidelity.attacks.planted import PlantedAttack
+from dp_powerflow.fidelity.attacks.membership import (
+    Allowed,
+    Guesses,
+    MembershipAttack,
+    PlantedAttack,
+    least_epsilon,
+)
 from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.network import NetworkComparison
 from dp_powerflow.fidelity.splits import CustomerComparison

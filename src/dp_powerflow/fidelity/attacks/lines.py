@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.fidelity.attacks.chances import Guesses, least_epsilon
+from dp_powerflow.fidelity.attacks.membership import Guesses, least_epsilon
 from dp_powerflow.grid.feeder import NetworkParameters, ParameterKey, Quantity
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee
