@@ -20,7 +20,7 @@ import dp_powerflow as dpf
 from dp_powerflow.derived.hosting import HostingCapacity
 from dp_powerflow.derived.hosting.result import Hosted, findings_of
 from dp_powerflow.derived.study import Study
-from dp_powerflow.fidelity.attacks.hosting import SeenCapacities, path_impedances, true_impedances
+from dp_powerflow.fidelity.attacks.lines import SeenCapacities, path_impedances, true_impedances
 from dp_powerflow.grid.feeder import GROUND, Feeder, PVSystem
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.sample import LoadSampler, solve_days

@@ -7,7 +7,7 @@ import pytest
 
 from dp_powerflow import StreamKey, TwinDesign, draw_twin, open_feeder
 from dp_powerflow.derived.hosting import HostingCapacity
-from dp_powerflow.fidelity.attacks.hosting import SeenCapacities, path_impedances, true_impedances
+from dp_powerflow.fidelity.attacks.lines import SeenCapacities, path_impedances, true_impedances
 from dp_powerflow.grid.feeder import Feeder, Quantity
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
