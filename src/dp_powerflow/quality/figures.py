@@ -25,7 +25,6 @@ from dp_powerflow.page import (
     Table,
 )
 from dp_powerflow.page.charts import CLOCK
-from dp_powerflow.quality.counting import BINS_PER_PU
 from dp_powerflow.quality.nodes import spread
 from dp_powerflow.quality.result import (
     LEVELS,
@@ -37,6 +36,7 @@ from dp_powerflow.quality.result import (
     Unbalance,
     Voltages,
 )
+from dp_powerflow.quality.tally import BINS_PER_PU
 from dp_powerflow.units import IntArray
 
 VOLTAGE = Axis("voltage magnitude", "p.u.", decimals=4)

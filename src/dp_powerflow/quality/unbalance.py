@@ -7,10 +7,9 @@ import numpy as np
 from dp_powerflow._bits.elementary import joined, modulus, multiply, unit
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.quality.counting import order_statistics
 from dp_powerflow.quality.nodes import spread, three_groups, three_phase_buses
 from dp_powerflow.quality.result import LEVELS, Unbalance
-from dp_powerflow.quality.tally import Pass
+from dp_powerflow.quality.tally import Pass, order_statistics
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 MOST_DAYS = 32

@@ -8,18 +8,6 @@ import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.schema import VM_PER_PU, vm_counts
-from dp_powerflow.quality.counting import (
-    BIN,
-    BINS,
-    BINS_PER_PU,
-    FIRST_BIN,
-    HIGHEST,
-    INSIDE_A,
-    INSIDE_B,
-    LOWEST,
-    SUM,
-    quantile_bins,
-)
 from dp_powerflow.quality.nodes import NodeGroups, feeder_order, spread
 from dp_powerflow.quality.result import (
     LEVELS,
@@ -29,7 +17,22 @@ from dp_powerflow.quality.result import (
     SampleDays,
     Voltages,
 )
-from dp_powerflow.quality.tally import Found, Pass, Tally, used_bins
+from dp_powerflow.quality.tally import (
+    BIN,
+    BINS,
+    BINS_PER_PU,
+    FIRST_BIN,
+    HIGHEST,
+    INSIDE_A,
+    INSIDE_B,
+    LOWEST,
+    SUM,
+    Found,
+    Pass,
+    Tally,
+    quantile_bins,
+    used_bins,
+)
 from dp_powerflow.units import FloatArray, IntArray
 
 MOST_CORRELATED = 150
