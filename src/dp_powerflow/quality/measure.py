@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.page.document import framed
+from dp_powerflow.quality.figures import page_of
 from dp_powerflow.quality.nodes import groups_of
 from dp_powerflow.quality.operation import controls_of, mended_of, network_of, powers_of
 from dp_powerflow.quality.result import (
@@ -19,7 +20,6 @@ from dp_powerflow.quality.result import (
     Voltages,
     plain,
 )
-from dp_powerflow.quality.shown import page_of
 from dp_powerflow.quality.tally import Pass, Progress, take
 from dp_powerflow.quality.unbalance import unbalance_of
 from dp_powerflow.quality.voltage import chosen_nodes, voltages_of
