@@ -16,10 +16,22 @@ from dp_powerflow._bits.elementary import exp1, log1
 from dp_powerflow._bits.linear import product
 from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.history import plan
-from dp_powerflow.model.history.ask_days import MeanDays, ask_contrast, ask_mean_days
-from dp_powerflow.model.history.ask_process import OwnProcess, ask_process, ask_sizes
-from dp_powerflow.model.history.ask_traits import Traits, ask_marginal, ask_traits
-from dp_powerflow.model.history.asking import Asker, Seen, Setting, positive, shrunk
+from dp_powerflow.model.history.asking import (
+    Asker,
+    MeanDays,
+    OwnProcess,
+    Seen,
+    Setting,
+    Traits,
+    ask_contrast,
+    ask_marginal,
+    ask_mean_days,
+    ask_process,
+    ask_sizes,
+    ask_traits,
+    positive,
+    shrunk,
+)
 from dp_powerflow.model.history.calibrate import (
     RANK_FUNCTIONS,
     TIME_HARMONICS,
