@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
-from dp_powerflow.model.history.population import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
+from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.sample import LoadSampler, LoadSource

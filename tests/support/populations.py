@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dp_powerflow.model.history.ladder import Ladder
-from dp_powerflow.model.history.population import (
+from dp_powerflow.model.history.law import (
     HIGHEST_SCORE,
     LOADS,
     LOWEST_SCORE,

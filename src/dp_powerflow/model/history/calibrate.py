@@ -19,9 +19,8 @@ from dp_powerflow._bits.normal_rows import ndtr_ascending
 from dp_powerflow._threads import in_order, slices
 from dp_powerflow.model.history.contributions import bin_edges, rank_features
 from dp_powerflow.model.history.individuals import Individuals, score_grid
-from dp_powerflow.model.history.law import HistoryLaw
+from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES, HistoryLaw
 from dp_powerflow.model.history.numbers import fourier, interpolate, systematic
-from dp_powerflow.model.history.population import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
 from dp_powerflow.model.records import Customers
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray

@@ -21,9 +21,8 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.calibrate import last_map
 from dp_powerflow.model.history.factor import MARGIN, path
 from dp_powerflow.model.history.individuals import Individuals
-from dp_powerflow.model.history.law import HistoryClass
+from dp_powerflow.model.history.law import ClassPath, HistoryClass, Population
 from dp_powerflow.model.history.numbers import systematic
-from dp_powerflow.model.history.population import ClassPath, Population
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 

@@ -40,9 +40,8 @@ from dp_powerflow.model.history.calibrate import (
     times_of_day,
 )
 from dp_powerflow.model.history.contributions import Frame
-from dp_powerflow.model.history.law import HistoryLaw
+from dp_powerflow.model.history.law import SCORES, HistoryLaw
 from dp_powerflow.model.history.numbers import fourier, harmonic_of
-from dp_powerflow.model.history.population import SCORES
 from dp_powerflow.privacy.queries import Region, Session
 from dp_powerflow.units import FloatArray
 

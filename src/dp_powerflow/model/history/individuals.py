@@ -16,9 +16,17 @@ from dp_powerflow._bits.linear import cholesky, ndtr1, ndtri1, product
 from dp_powerflow._threads import in_slices
 from dp_powerflow.model.history.contributions import BASE_SHARE
 from dp_powerflow.model.history.halving import CELLS, HALVINGS, MOST_LOOKS, begun, looked, sure
-from dp_powerflow.model.history.law import BASE, LEVEL, PEAK, SPREAD, HistoryLaw
+from dp_powerflow.model.history.law import (
+    BASE,
+    HIGHEST_SCORE,
+    LEVEL,
+    LOWEST_SCORE,
+    PEAK,
+    SCORES,
+    SPREAD,
+    HistoryLaw,
+)
 from dp_powerflow.model.history.numbers import fourier, interpolate, ndtr
-from dp_powerflow.model.history.population import HIGHEST_SCORE, LOWEST_SCORE, SCORES
 from dp_powerflow.units import FloatArray
 
 TOP, BOTTOM = 1.5, 0.7

@@ -34,7 +34,7 @@ from dp_powerflow.model.customers import MOST_DEVIATIONS
 from dp_powerflow.model.history import process as own_process
 from dp_powerflow.model.history.factor import at_steps
 from dp_powerflow.model.history.ladder import Ladder
-from dp_powerflow.model.history.population import (
+from dp_powerflow.model.history.law import (
     HIGHEST_SCORE,
     LOADS,
     LOWEST_SCORE,
