@@ -15,7 +15,7 @@ import pytest
 from dp_powerflow._names import DRAWS
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
-from dp_powerflow.model.history.ladder import Ladder
+from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.model.history.process import Process
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.sample import LoadSampler

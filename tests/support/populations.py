@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.model.history.ladder import Ladder
 from dp_powerflow.model.history.law import (
     HIGHEST_SCORE,
     LOADS,
@@ -13,6 +12,7 @@ from dp_powerflow.model.history.law import (
     ClassPath,
     Population,
 )
+from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.units import FloatArray, IntArray
 
 BOUNDS = (0.02, 20.0)

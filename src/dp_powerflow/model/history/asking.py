@@ -16,7 +16,6 @@ from dp_powerflow.model.history import contributions as of_customer
 from dp_powerflow.model.history import one_pass, plan
 from dp_powerflow.model.history.contributions import Frame, Scores
 from dp_powerflow.model.history.factor import Factor, shared_factor
-from dp_powerflow.model.history.ladder import Ladder
 from dp_powerflow.model.history.numbers import (
     best_normal,
     fourier,
@@ -27,6 +26,7 @@ from dp_powerflow.model.history.numbers import (
     smoothed,
     unimodal,
 )
+from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.model.records import Customers, OfCustomers, Records
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import BoolArray, FloatArray, IntArray

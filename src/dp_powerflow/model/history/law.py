@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.history.ladder import Ladder
+from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.units import FloatArray, IntArray
 
 LEVEL, PEAK, SPREAD, BASE = range(4)

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records
-from dp_powerflow.model.history.ladder import Ladder
+from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.model.options import FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho

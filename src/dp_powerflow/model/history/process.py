@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dp_powerflow._bits.aes import WordArray, counter_words
 from dp_powerflow._bits.elementary import kernel
 from dp_powerflow._bits.normal_pairs import PAIR_FLOPS, short_pair1
-from dp_powerflow.model.history.ladder import MARGIN, Ladder
+from dp_powerflow.model.history.one_pass import MARGIN, Ladder
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 

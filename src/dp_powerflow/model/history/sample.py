@@ -33,7 +33,6 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.customers import MOST_DEVIATIONS
 from dp_powerflow.model.history import process as own_process
 from dp_powerflow.model.history.factor import at_steps
-from dp_powerflow.model.history.ladder import Ladder
 from dp_powerflow.model.history.law import (
     HIGHEST_SCORE,
     LOADS,
@@ -42,6 +41,7 @@ from dp_powerflow.model.history.law import (
     ClassPath,
     Population,
 )
+from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.model.history.process import TILE, Process, Recipe, ShortArray, Work, draw_day, tile_of
 from dp_powerflow.model.sample import LoadBlock, days_per_block
 from dp_powerflow.privacy.random import StreamKey
