@@ -43,9 +43,8 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history  # n
 from dp_powerflow.model.customers import CustomerLaw, CustomerSampler  # noqa: E402
 from dp_powerflow.model.fit import fit  # noqa: E402
 from dp_powerflow.model.gaussian import LoadModel  # noqa: E402
-from dp_powerflow.model.history.drawing import draw_population, shared_path  # noqa: E402
 from dp_powerflow.model.history.plan import History  # noqa: E402
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation  # noqa: E402
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path  # noqa: E402  # noqa: E402
 from dp_powerflow.model.law import LoadNodes  # noqa: E402
 from dp_powerflow.model.options import FitOptions  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource, PlacedLaw, solve_days  # noqa: E402

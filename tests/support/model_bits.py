@@ -21,9 +21,8 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.drawing import draw_population, shared_path
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path
 from dp_powerflow.model.law import ClassLaw, LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions, FittedReactive, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses

@@ -21,9 +21,8 @@ from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.drawing import path_of, population_of
 from dp_powerflow.model.history.law import HistoryClass
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.law import ClassModel, LoadNodes
 from dp_powerflow.model.sample import LoadSource, draw_node_classes
 from dp_powerflow.pipeline.almanac import Almanac

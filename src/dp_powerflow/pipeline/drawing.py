@@ -17,8 +17,7 @@ from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.drawing import draw_population, path_of
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, path_of
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.sample import LoadSource, draw_node_classes
 from dp_powerflow.privacy.random import StreamKey

@@ -24,9 +24,8 @@ from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import ONE_CLASS, MeterSource, WeakBudgetWarning, data_key, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.drawing import path_of, population_of
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import (

@@ -17,10 +17,9 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.calibrate import mean_of
-from dp_powerflow.model.history.drawing import draw_population, shared_path
 from dp_powerflow.model.history.law import Population
 from dp_powerflow.model.history.plan import History, predicted_errors
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path
 from dp_powerflow.model.options import FitOptions, FittedReactive
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit

@@ -22,11 +22,10 @@ from dp_powerflow.model.gaussian import FORMAT_1, FORMAT_3, LoadModel
 from dp_powerflow.model.history.asking import positive
 from dp_powerflow.model.history.calibrate import _through
 from dp_powerflow.model.history.contributions import Scores, rank_features, scores
-from dp_powerflow.model.history.drawing import path_of, population_of
 from dp_powerflow.model.history.law import SCORES, HistoryClass
 from dp_powerflow.model.history.numbers import interpolate
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.options import Bounds, FitOptions, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
