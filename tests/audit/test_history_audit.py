@@ -18,7 +18,7 @@ from scipy import stats
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, history_facts
-from dp_powerflow.model.history import calibrate
+from dp_powerflow.model.history import estimate as calibrate
 from dp_powerflow.model.history.individuals import Individuals
 from dp_powerflow.model.history.law import HistoryLaw
 from dp_powerflow.model.history.plan import History

@@ -12,7 +12,7 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.derive import planned_queries
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import MeterSource, fit, history_facts
-from dp_powerflow.model.history import calibrate
+from dp_powerflow.model.history import estimate as calibrate
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import FitOptions, FittedReactive
 from dp_powerflow.model.records import Customers, Records

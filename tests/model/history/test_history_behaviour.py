@@ -16,7 +16,7 @@ from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.calibrate import mean_of
+from dp_powerflow.model.history.estimate import mean_of
 from dp_powerflow.model.history.law import Population
 from dp_powerflow.model.history.plan import History, predicted_errors
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path

@@ -20,8 +20,8 @@ from dp_powerflow.model.estimators import Contribution, Records, vector_to_symme
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import FORMAT_1, FORMAT_3, LoadModel
 from dp_powerflow.model.history.asking import positive
-from dp_powerflow.model.history.calibrate import _through
 from dp_powerflow.model.history.contributions import Scores, rank_features, scores
+from dp_powerflow.model.history.estimate import _through
 from dp_powerflow.model.history.law import SCORES, HistoryClass
 from dp_powerflow.model.history.numbers import interpolate
 from dp_powerflow.model.history.plan import History

@@ -15,7 +15,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp, exp1, log, tan, tan1
 from dp_powerflow.model.estimators import Contribution, Records, ask_averages
 from dp_powerflow.model.history import plan
-from dp_powerflow.model.history.calibrate import mean_of
+from dp_powerflow.model.history.estimate import mean_of
 from dp_powerflow.model.history.law import HistoryLaw, HistoryReactive
 from dp_powerflow.model.history.one_pass import Ladder, energies
 from dp_powerflow.model.options import (

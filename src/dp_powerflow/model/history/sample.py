@@ -38,7 +38,7 @@ from dp_powerflow.model.customers import MOST_DEVIATIONS
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history import process as own_process
-from dp_powerflow.model.history.calibrate import last_map
+from dp_powerflow.model.history.estimate import last_map
 from dp_powerflow.model.history.factor import MARGIN, at_steps, path
 from dp_powerflow.model.history.individuals import Individuals
 from dp_powerflow.model.history.law import (
