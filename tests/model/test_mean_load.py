@@ -13,13 +13,14 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.estimators import PRIOR_WHITENED_STD, Estimator, StructuredPlan
-from dp_powerflow.model.estimators.plain import EarlierPlain, Plain
-from dp_powerflow.model.estimators.spread import (
+from dp_powerflow.model.estimators.plain import (
     AroundFrame,
     AroundMean,
     Bands,
     Block,
+    EarlierPlain,
     Offset,
+    Plain,
     posterior_variance,
 )
 from dp_powerflow.model.estimators.structured import EarlierStructured, Structured

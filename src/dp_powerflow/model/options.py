@@ -30,7 +30,7 @@ from dp_powerflow.model.estimators import (
     positive_part,
     synthesis_matrix,
 )
-from dp_powerflow.model.estimators.spread import Bands, band_energy
+from dp_powerflow.model.estimators.plain import Bands, band_energy
 from dp_powerflow.model.estimators.structured import (
     Frame,
     Structured,

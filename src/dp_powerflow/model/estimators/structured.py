@@ -52,7 +52,7 @@ from dp_powerflow.model.estimators import (
     to_coefficients,
     vector_to_symmetric,
 )
-from dp_powerflow.model.estimators.spread import (
+from dp_powerflow.model.estimators.plain import (
     AroundFrame,
     AroundMean,
     Bands,
