@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.gaussian_days import Customers, Days, add_customers, add_random, day_law
+from dp_powerflow.model.gaussian import Customers, Days, add_customers, add_random, day_law
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.sample import LoadBlock, days_per_block, gaussian_days
 from dp_powerflow.privacy.random import StreamKey

@@ -20,8 +20,7 @@ import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import exp
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.gaussian_days import DayLaw, Days, add_random, day_law, fill_loads
+from dp_powerflow.model.gaussian import DayLaw, Days, LoadModel, add_random, day_law, fill_loads
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.powerflow.batch import Nodes, Solution, Solver
 from dp_powerflow.powerflow.sun import Generation
