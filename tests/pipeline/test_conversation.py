@@ -18,9 +18,8 @@ from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.privacy.carried import CarriedState
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import CarriedState, PrivateState
 from support.small import small_config, tree_hash
 
 TWIN = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "id": "twin", "change": 0.05}

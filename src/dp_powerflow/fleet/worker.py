@@ -22,8 +22,8 @@ from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.conversation import Ask, Conversation, Made, Maker
 from dp_powerflow.pipeline.ready import make_ready
-from dp_powerflow.privacy.carried import CarriedState, Files
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.state import CarriedState, Files
 
 MOST_BEGUN = 256
 """Conversations that a worker keeps; the oldest are forgotten."""
