@@ -13,10 +13,10 @@ import pytest
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity.metrics import autocorrelation_error, traits
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.loads.households import Homes
 from dp_powerflow.loads.simulate import (
     DEMO_CLASSES,
     CustomerClass,
+    Homes,
     demo_power_factors,
     simulate_load_history,
 )
