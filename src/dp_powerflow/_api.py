@@ -893,7 +893,7 @@ def fit(
     >>> model.spent_epsilon <= 2.0
     True
     """
-    from dp_powerflow.loads.export import MOST_EXPORT, find_export, refuse_export
+    from dp_powerflow.loads.history import MOST_EXPORT, find_export, refuse_export
     from dp_powerflow.model.fit import fit
     from dp_powerflow.model.options import FitOptions
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import GapRule, IngestRules, ServiceMap
-from dp_powerflow.loads.export import find_export, refuse_export
 from dp_powerflow.loads.gaps import GapCounts, fill_gaps
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.history import LoadHistory, find_export, refuse_export
 from dp_powerflow.loads.ids import IdFindings
 from dp_powerflow.loads.levels import (
     FOUR,

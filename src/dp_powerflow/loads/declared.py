@@ -22,8 +22,7 @@ from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow._names import is_absent, refuse_unusable
 from dp_powerflow.almanac.stamps import zone_of
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.export import FLOOR_KW, MOST_EXPORT
-from dp_powerflow.loads.history import refuse_alike, steps_per_day
+from dp_powerflow.loads.history import FLOOR_KW, MOST_EXPORT, refuse_alike, steps_per_day
 from dp_powerflow.units import FloatArray
 
 MINUTES_PER_HOUR = 60
