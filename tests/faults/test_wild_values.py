@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.checks import IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.declared import IngestRules, one_service_each
+from dp_powerflow.loads.report import IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
 

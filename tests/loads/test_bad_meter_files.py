@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.checks import IngestResult
 from dp_powerflow.loads.declared import LongColumns, MeterFormat, ServiceMap, WideColumns
 from dp_powerflow.loads.ingest import read_long, read_wide
+from dp_powerflow.loads.report import IngestResult
 
 READING = "7.654321"
 CUSTOMER = "secretmeter"

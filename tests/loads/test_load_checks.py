@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.checks import Quantity, RawHistory, check_history
 from dp_powerflow.loads.declared import (
     GapRule,
     IngestRules,
@@ -19,6 +18,7 @@ from dp_powerflow.loads.declared import (
     one_service_each,
     read_service_map,
 )
+from dp_powerflow.loads.report import Quantity, RawHistory, check_history
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
 

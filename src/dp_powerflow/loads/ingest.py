@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.checks import IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.declared import (
     IngestRules,
     LongColumns,
@@ -27,6 +26,7 @@ from dp_powerflow.loads.declared import (
 )
 from dp_powerflow.loads.ids import IdFindings, compare_ids
 from dp_powerflow.loads.placing import Codes
+from dp_powerflow.loads.report import IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.tables import MeterTable, Stamps, doubles, open_table
 from dp_powerflow.loads.timegrid import ReadingGrid, TimeGrid, build_time_grid, whole_days
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
