@@ -146,8 +146,8 @@ def inspect(
 
     Example: `dp-powerflow inspect ieee123 --json`
     """
+    from dp_powerflow.grid.buses import in_full
     from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL
-    from dp_powerflow.grid.problems import in_full
     from dp_powerflow.grid.sources import feeder_problems, read_taps, write_taps
     from dp_powerflow.report.inspection import LABELS
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.problems import Problems, SeveralReasonsError, in_full, reasons_of
+from dp_powerflow.grid.buses import Problems, SeveralReasonsError, in_full, reasons_of
 from dp_powerflow.grid.sources import Rebuilder, feeder_problems, open_feeder
 from support.pandapower_nets import quiet
 

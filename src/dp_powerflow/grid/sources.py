@@ -15,6 +15,7 @@ import numpy as np
 from dp_powerflow._files import write_named
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
+from dp_powerflow.grid.buses import Problems, islanded_nodes, reasons_of, without_islands
 from dp_powerflow.grid.feeder import (
     TAPS_DECLARED,
     TAPS_GIVEN,
@@ -26,13 +27,11 @@ from dp_powerflow.grid.feeder import (
     Protected,
     Tap,
 )
-from dp_powerflow.grid.islands import islanded_nodes, without_islands
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, file_origin, with_declared_loads
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
-from dp_powerflow.grid.problems import Problems, reasons_of
 from dp_powerflow.grid.rebuilt import Rebuilt, lines_rebuilt_wrongly, others_rebuilt_wrongly
 
 SIMBENCH = "simbench:"

@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.buses import islanded_nodes
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.islands import islanded_nodes
 from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver

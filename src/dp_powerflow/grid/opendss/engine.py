@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import Feeder, Tap
 from dp_powerflow.grid.opendss.script import PROTECTION, read_script
-from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import ComplexArray
 
 # Else, in a folder whose name the locale lacks, OpenDSS makes another one and moves there.

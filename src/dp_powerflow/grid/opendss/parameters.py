@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.buses import Problems, some_of
 from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
     TAPS_DECLARED,
@@ -57,7 +58,6 @@ from dp_powerflow.grid.opendss.operated import read_operated
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import Operation
-from dp_powerflow.grid.problems import Problems, some_of
 from dp_powerflow.units import FloatArray
 
 _KM = 1000.0

@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from dp_powerflow._bits.elementary import degrees, joined, modulus
 from dp_powerflow._bits.elementary import solve as small_solve
 from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import (
     GROUND,
     NO_REGULATORS,
@@ -48,7 +49,6 @@ from dp_powerflow.grid.opendss.operation import Declared, operation_of, read_dec
 from dp_powerflow.grid.opendss.regulators import Network
 from dp_powerflow.grid.opendss.responses import coil_kv, load_multiplier, load_response
 from dp_powerflow.grid.operation import Generator, unfed_generators
-from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 
 _METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.problems import Problems
+from dp_powerflow.grid.buses import Problems
 
 _CONTINUING = frozenset({"more", "m", "~"})
 _OF_ELEMENTS = _CONTINUING | {"new", "edit", "select", "enable", "disable", "open", "close", "batchedit"}

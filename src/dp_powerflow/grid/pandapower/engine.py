@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import FeederError, MissingExtraError
-from dp_powerflow.grid.problems import Problems
+from dp_powerflow.grid.buses import Problems
 
 DRAWING = ("load", "asymmetric_load", "motor", "ward", "xward")
 FEEDING = ("sgen", "asymmetric_sgen", "gen")

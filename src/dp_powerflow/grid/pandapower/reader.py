@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
     TAPS_GIVEN,
@@ -48,7 +49,6 @@ from dp_powerflow.grid.pandapower.saved import load_net
 from dp_powerflow.grid.pandapower.sequences import count_unbalanced, lacking
 from dp_powerflow.grid.pandapower.skeleton import PHASES, Skeleton, balanced, three_phase
 from dp_powerflow.grid.pandapower.taps import TAPS_OF_NET, set_taps, tap_changers
-from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import KW_PER_MW
 
 _CLOSE_CODES = 3

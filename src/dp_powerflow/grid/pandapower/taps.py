@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import Tap
 from dp_powerflow.grid.pandapower.engine import Names
-from dp_powerflow.grid.problems import Problems
 
 TAPS_OF_NET = "tap positions of the pandapower net"
 SIDES = {"trafo": ("hv", "lv"), "trafo3w": ("hv", "mv", "lv")}
