@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import FeederError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder, Protected, Quantity
+from dp_powerflow.grid.feeder import Feeder, Protected, Quantity, absent_figures, declared_figures
 from dp_powerflow.grid.pandapower.reader import read_pandapower
-from dp_powerflow.grid.quantities import absent_figures, declared_figures
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee

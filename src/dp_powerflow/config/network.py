@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from dp_powerflow.config.mistakes import Section
 from dp_powerflow.config.values import Count, Positive, Probability, TwinId
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.quantities import Protect, Protected
+from dp_powerflow.grid.feeder import Protect, Protected
 from dp_powerflow.twin.design import TwinDesign
 
 

@@ -18,7 +18,7 @@ from dp_powerflow.corpus.parquet import numbers
 from dp_powerflow.corpus.schema import PARQUET, CorpusLayout, NodeTable, metadata_of
 from dp_powerflow.corpus.storage import Location, loading, open_parquet
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.grid.quantities import KINDS
+from dp_powerflow.grid.feeder import KINDS
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BUSES_FILE = "buses.parquet"

@@ -14,7 +14,7 @@ import numpy as np
 from dp_powerflow.corpus.gridfm.reader import GridfmData, count_scenarios, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
 from dp_powerflow.errors import CorpusError, require
-from dp_powerflow.grid.quantities import KINDS
+from dp_powerflow.grid.feeder import KINDS
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus, Days

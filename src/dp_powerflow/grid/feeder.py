@@ -14,9 +14,11 @@ A feeder rebuilt from other levels (`Rebuilder`) is a function of levels, shapes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,10 +26,104 @@ import scipy.sparse as sp
 from dp_powerflow._bits.elementary import unit
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.operation import CONSTANT_POWER, InverterCurve, Operation, Response
-from dp_powerflow.grid.quantities import LINE_QUANTITIES as LINE_QUANTITIES
-from dp_powerflow.grid.quantities import Protected as Protected
-from dp_powerflow.grid.quantities import Quantity as Quantity
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw_to_pu
+
+LINE, SWITCH, TRANSFORMER = "line", "switch", "transformer"
+KINDS = (LINE, SWITCH, TRANSFORMER)
+"""What joins two buses; a transformer is whatever is neither line nor switch, such as a regulator."""
+
+
+class Quantity(StrEnum):
+    """What a parameter measures; the first four are of lines."""
+
+    LENGTH = "length"
+    RESISTANCE = "resistance"
+    REACTANCE = "reactance"
+    CHARGING = "charging"
+    TRANSFORMER = "transformer"
+    CAPACITOR = "capacitor"
+    PV = "pv"
+
+
+LINE_QUANTITIES = (Quantity.LENGTH, Quantity.RESISTANCE, Quantity.REACTANCE)
+
+
+@dataclass(frozen=True)
+class Protected:
+    """Which figures the noise of a twin covers; all else of a network is its frame: public, and rounded.
+
+    Attributes
+    ----------
+    lines : "impedance": the totals of R and of X of every line; "length": of a line with a conductor code its
+        length alone, the code being public (of the others R and X).
+    transformers, capacitors, pv : whether their impedances, sizes, capacities are covered.
+    charging : whether the total charging of a line is a level of its own; otherwise it follows from the
+        twin's length of the line and a public figure per km.
+    codes : whether conductor codes are drawn too; with "length" only.
+    x_ohm_per_km, c_nf_per_km : public reactance and charging of a line without a code, per phase.
+    """
+
+    lines: Literal["length", "impedance"] = "impedance"
+    transformers: bool = False
+    capacitors: bool = False
+    pv: bool = False
+    charging: bool = False
+    codes: bool = False
+    x_ohm_per_km: float = 0.4
+    c_nf_per_km: float = 10.0
+
+
+Protect = Literal["all", "if present"]
+"""Whether all that is declared protected must be in a network, or is protected where it is."""
+Figure = Literal["lengths", "codes", "charging", "transformers", "capacitors", "pv"]
+"""Figures beside R and X that a twin may protect, as manifests name them."""
+
+WITHOUT: Mapping[Figure, str] = {
+    "lengths": "line with a conductor code and a length with a unit",
+    "codes": "line with a conductor code",
+    "charging": "charging of a line",
+    "transformers": "transformer",
+    "capacitors": "capacitor",
+    "pv": "PV system",
+}
+"""What a network without a figure has none of."""
+
+_MEASURED: Mapping[Figure, Quantity] = {
+    "lengths": Quantity.LENGTH,
+    "charging": Quantity.CHARGING,
+    "transformers": Quantity.TRANSFORMER,
+    "capacitors": Quantity.CAPACITOR,
+    "pv": Quantity.PV,
+}
+
+
+def declared_figures(protected: Protected) -> tuple[Figure, ...]:
+    """The figures beside R and X that noise is to cover."""
+    chosen: dict[Figure, bool] = {
+        "lengths": protected.lines == "length",
+        "codes": protected.codes,
+        "charging": protected.charging,
+        "transformers": protected.transformers,
+        "capacitors": protected.capacitors,
+        "pv": protected.pv,
+    }
+    return tuple(figure for figure, covered in chosen.items() if covered)
+
+
+def absent_figures(
+    protected: Protected, quantities: Collection[Quantity], *, coded: bool
+) -> tuple[Figure, ...]:
+    """The declared figures of which a network has none.
+
+    Parameters
+    ----------
+    quantities : that the network, or its twin, has levels of.
+    coded : whether a line of it has a conductor code that is drawn.
+    """
+    there: dict[Figure, bool] = {figure: quantity in quantities for figure, quantity in _MEASURED.items()}
+    there["codes"] = coded
+    return tuple(figure for figure in declared_figures(protected) if not there[figure])
+
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
 """`Feeder.taps_from` where the taps are a function of the network."""
@@ -387,3 +483,91 @@ def significant(values: FloatArray, digits: int) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
     nearest = [float(f"{value:.{digits - 1}e}") for value in array.ravel().tolist()]
     return np.array(nearest, dtype=np.float64).reshape(array.shape)
+
+
+_COARSE, _FLOOR = 0.08, 1e-6
+_TWO_ENDS = 2
+_UNMOVED = (
+    "keeps its figures when its length, R and X are replaced; make it a switch, or give it R and X that "
+    "count beside its charging"
+)
+
+
+Rebuilt = tuple[Feeder, Feeder, Feeder]
+"""A feeder, the same rebuilt at its own levels, and at larger ones."""
+
+
+def lines_rebuilt_wrongly(feeders: Rebuilt, protected: Protected) -> Iterator[FeederError]:
+    """Every reason why the lines of a feeder are not what its levels make of them."""
+    true, same, other = feeders
+    if same.nodes != true.nodes or other.nodes != true.nodes:
+        yield FeederError(
+            "the feeder cannot be rebuilt from its figures, as it has other nodes then; simplify the names "
+            "and figures of its file"
+        )
+        return
+    wrong: dict[str, list[str]] = {}
+    for line, again, stretched in zip(true.lines, same.lines, other.lines, strict=True):
+        if line.is_switch or len(line.nodes) < _TWO_ENDS:
+            continue
+        if not _close(line.primitive, again.primitive):
+            wrong.setdefault(f"cannot be rebuilt from {_what_to_do(line, protected)}", []).append(line.name)
+        elif _close(again.primitive, stretched.primitive):
+            wrong.setdefault(_UNMOVED, []).append(line.name)
+    for words, names in wrong.items():
+        more = f", as {len(names) - 1} more lines," if len(names) > 1 else ""
+        yield FeederError(f"line '{names[0]}'{more} {words}")
+
+
+def others_rebuilt_wrongly(feeders: Rebuilt, levels: Levels) -> Iterator[FeederError]:
+    """Every reason why all else is not."""
+    if any(each.nodes != feeders[0].nodes for each in feeders):
+        return
+    rest, again_rest, stretched_rest = (_without_lines(each) for each in feeders)
+    if not _close(rest, again_rest):
+        yield FeederError(
+            "a transformer, capacitor or shunt of the feeder cannot be rebuilt from its figures, as a "
+            "capacitor given by cuf or cmatrix; give it by kvar"
+        )
+    shunts = {key for key in levels if key.quantity in (Quantity.TRANSFORMER, Quantity.CAPACITOR)}
+    if shunts and abs(again_rest - stretched_rest).max() == 0.0:
+        yield FeederError(
+            "transformers and capacitors keep their figures when these are replaced; leave out "
+            "network.transformers and network.capacitors"
+        )
+
+
+def _what_to_do(line: Line, protected: Protected) -> str:
+    if protected.charging:
+        return "its length, R, X and charging; state it by these alone"
+    if line.code is not None and protected.lines == "length":
+        return "its length and its code; give it the figures of its code"
+    return (
+        "its length, R and X, as its charging is far from network.c_nf_per_km; set network.charging_epsilon, "
+        "such as 0.5, for charging with a level of its own"
+    )
+
+
+def _without_lines(feeder: Feeder) -> sp.csc_array:
+    """What of Y is not of lines: transformers, capacitors, sources."""
+    rows = [np.repeat(line.nodes, len(line.nodes)) for line in feeder.lines]
+    columns = [np.tile(line.nodes, len(line.nodes)) for line in feeder.lines]
+    values = [line.primitive.ravel() for line in feeder.lines]
+    if not values:
+        return feeder.y
+    places = (np.concatenate(rows).astype(np.int64), np.concatenate(columns).astype(np.int64))
+    lines = sp.coo_array((np.concatenate(values), places), shape=feeder.y.shape)
+    return sp.csc_array(feeder.y - lines.tocsc())
+
+
+def _close(one: ComplexArray | sp.csc_array, other: ComplexArray | sp.csc_array) -> bool:
+    """Whether admittances agree to the coarseness of shapes, each beside those of its row and column."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        largest = np.abs(one).max(axis=1)
+        scales = np.sqrt(np.outer(largest, largest))
+        return bool(np.all(np.abs(one - other) <= _COARSE * scales + _FLOOR))
+    first, second = sp.csr_array(one), sp.csr_array(other)
+    difference = abs(first - second).tocoo()
+    size = np.asarray(abs(first).max(axis=1).todense()).ravel()
+    scale = np.sqrt(size[difference.row] * size[difference.col])
+    return bool(np.all(difference.data <= _COARSE * scale + _FLOOR))

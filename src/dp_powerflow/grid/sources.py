@@ -25,14 +25,16 @@ from dp_powerflow.grid.feeder import (
     Levels,
     NetworkParameters,
     Protected,
+    Rebuilt,
     Tap,
+    lines_rebuilt_wrongly,
+    others_rebuilt_wrongly,
 )
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, file_origin, with_declared_loads
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
-from dp_powerflow.grid.rebuilt import Rebuilt, lines_rebuilt_wrongly, others_rebuilt_wrongly
 
 SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")

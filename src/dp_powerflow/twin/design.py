@@ -36,7 +36,7 @@ from dp_powerflow._bits.elementary import exp1, expm11, log1
 from dp_powerflow._bits.linear import log_ndtr1
 from dp_powerflow._bits.roots import normal_quantile
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.quantities import Protected, Quantity
+from dp_powerflow.grid.feeder import Protected, Quantity
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon, gdp_mu
 
 LOG_GRID = 2.0**-40

@@ -23,13 +23,18 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp1, log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import CodedLine, Feeder, Levels, NetworkParameters, ParameterKey, Quantity
-from dp_powerflow.grid.quantities import (
+from dp_powerflow.grid.feeder import (
     TRANSFORMER,
     WITHOUT,
+    CodedLine,
+    Feeder,
     Figure,
+    Levels,
+    NetworkParameters,
+    ParameterKey,
     Protect,
     Protected,
+    Quantity,
     absent_figures,
 )
 from dp_powerflow.grid.sources import Rebuilder

@@ -16,8 +16,7 @@ from dp_powerflow.derived.reliability.settings import ReliabilitySettings
 from dp_powerflow.derived.study import Progress, Study
 from dp_powerflow.errors import ConfigError, FeederError
 from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line
-from dp_powerflow.grid.quantities import TRANSFORMER
+from dp_powerflow.grid.feeder import GROUND, TRANSFORMER, Feeder, Line
 from dp_powerflow.model.sample import columns_of, placed_load
 from dp_powerflow.units import KW_PER_MW, BoolArray, FloatArray, IntArray
 

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.gridfm.network import PublishedNetwork, places_of
-from dp_powerflow.grid.quantities import TRANSFORMER
+from dp_powerflow.grid.feeder import TRANSFORMER
 from dp_powerflow.units import IntArray
 
 

@@ -15,7 +15,7 @@ from dp_powerflow.corpus.connections import (
     columns_of_nodes,
 )
 from dp_powerflow.corpus.schema import NODES_FILE
-from dp_powerflow.grid.quantities import KINDS
+from dp_powerflow.grid.feeder import KINDS
 from dp_powerflow.pipeline.manifest.model import ConnectionsOfNodes
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.listed import DayTable
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.corpus.validate import CorpusReport
-from dp_powerflow.grid.quantities import Figure
+from dp_powerflow.grid.feeder import Figure
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.pipeline.manifest import policy as text

@@ -44,7 +44,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
-    from dp_powerflow.grid.quantities import Figure
+    from dp_powerflow.grid.feeder import Figure
     from dp_powerflow.pipeline.manifest.facts import Facts
 
 

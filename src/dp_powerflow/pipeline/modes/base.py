@@ -22,8 +22,7 @@ from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.quantities import Figure
+from dp_powerflow.grid.feeder import Feeder, Figure
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.grid.quantities import TRANSFORMER, Figure, Protected, declared_figures
+from dp_powerflow.grid.feeder import TRANSFORMER, Figure, Protected, declared_figures
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.connected import COORDINATES_PUBLISHED
 from dp_powerflow.pipeline.manifest.facts import Facts

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from dp_powerflow.grid.quantities import WITHOUT, Figure
+from dp_powerflow.grid.feeder import WITHOUT, Figure
 from dp_powerflow.pipeline.manifest.model import (
     Chance,
     Count,
