@@ -25,7 +25,9 @@ from dp_powerflow.grid.opendss.engine import (
     primitive,
     run,
 )
-from dp_powerflow.grid.opendss.frame import (
+from dp_powerflow.grid.opendss.generation import generator_multiplier, power_factor
+from dp_powerflow.grid.opendss.operated import generator_frame, load_frame, pv_behaviour
+from dp_powerflow.grid.opendss.reader import (
     CODE,
     FIGURE,
     IMPEDANCE,
@@ -42,8 +44,6 @@ from dp_powerflow.grid.opendss.frame import (
     rounded,
     tap_on_step,
 )
-from dp_powerflow.grid.opendss.generation import generator_multiplier, power_factor
-from dp_powerflow.grid.opendss.operated import generator_frame, load_frame, pv_behaviour
 from dp_powerflow.grid.opendss.responses import load_multiplier
 from dp_powerflow.units import FloatArray
 

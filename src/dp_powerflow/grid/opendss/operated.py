@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.grid.opendss.engine import Engine, Properties, enabled_names, is_enabled
-from dp_powerflow.grid.opendss.frame import FIGURE, RATING, ElementFrame, array, nearest, rounded
 from dp_powerflow.grid.opendss.generation import declared_pv, inverter_curves, other_sources
+from dp_powerflow.grid.opendss.reader import FIGURE, RATING, ElementFrame, array, nearest, rounded
 from dp_powerflow.grid.operation import InverterCurve
 
 SETTING = 4

@@ -41,7 +41,8 @@ from dp_powerflow.grid.opendss.engine import (
     run,
     settle_controls,
 )
-from dp_powerflow.grid.opendss.frame import (
+from dp_powerflow.grid.opendss.operated import read_operated
+from dp_powerflow.grid.opendss.reader import (
     RATING,
     Code,
     ElementFrame,
@@ -51,11 +52,10 @@ from dp_powerflow.grid.opendss.frame import (
     array,
     figures_of,
     matrix,
+    read_dss,
     rounded,
     tap_on_step,
 )
-from dp_powerflow.grid.opendss.operated import read_operated
-from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import Operation
 from dp_powerflow.units import FloatArray
