@@ -21,10 +21,9 @@ import numpy as np
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.buses import Problems, some_of
 from dp_powerflow.grid.feeder import TAPS_DECLARED, significant
-from dp_powerflow.grid.pandapower.controls import CONTROL, Controls
+from dp_powerflow.grid.pandapower.controls import CONTROL, Controls, changer_type, tap_changers
 from dp_powerflow.grid.pandapower.engine import Names, in_service, require, third_party_warnings
 from dp_powerflow.grid.pandapower.sequences import IMPEDANCE, SOURCE
-from dp_powerflow.grid.pandapower.taps import changer_type, tap_changers
 
 Rule = Callable[[Any], Any]
 

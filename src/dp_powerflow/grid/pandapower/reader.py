@@ -32,7 +32,14 @@ from dp_powerflow.grid.feeder import (
 )
 from dp_powerflow.grid.operation import CONSTANT_POWER, Operation, Response, Zip
 from dp_powerflow.grid.pandapower.circuit import Circuit
-from dp_powerflow.grid.pandapower.controls import Controls, operation_of, read_controls
+from dp_powerflow.grid.pandapower.controls import (
+    TAPS_OF_NET,
+    Controls,
+    operation_of,
+    read_controls,
+    set_taps,
+    tap_changers,
+)
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
     FEEDING,
@@ -48,7 +55,6 @@ from dp_powerflow.grid.pandapower.engine import (
 from dp_powerflow.grid.pandapower.saved import load_net
 from dp_powerflow.grid.pandapower.sequences import count_unbalanced, lacking
 from dp_powerflow.grid.pandapower.skeleton import PHASES, Skeleton, balanced, three_phase
-from dp_powerflow.grid.pandapower.taps import TAPS_OF_NET, set_taps, tap_changers
 from dp_powerflow.units import KW_PER_MW
 
 _CLOSE_CODES = 3
