@@ -12,9 +12,8 @@ import scipy.sparse as sp
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem, Tap
 from dp_powerflow.opf.tree import frozen_ratios, ratios
-from dp_powerflow.powerflow.acting import ActingSolver
 from dp_powerflow.powerflow.batch import BatchSolver, Solution, Solver
-from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
+from dp_powerflow.powerflow.operated import ActingSolver, OperatedSolution, OperatedSolver
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 _NO_LOAD_KW = -1e-6
