@@ -28,9 +28,9 @@ from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
+from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.operated import ActingSolver, ControlMode
 from dp_powerflow.powerflow.sun import Generation, read_irradiance
-from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.swiss import swiss_history

@@ -17,8 +17,8 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import (

@@ -33,9 +33,9 @@ from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.grid.norms import kron_amplification
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
 from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from support.laws import sampler
 from support.random_networks import solve

@@ -16,8 +16,8 @@ from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.powerflow.devices import CATEGORY_A
 from dp_powerflow.powerflow.sun import Generation, clear_sky, read_irradiance
-from dp_powerflow.powerflow.voltvar import CATEGORY_A
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 from support.tampering import manifest_of

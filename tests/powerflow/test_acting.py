@@ -10,9 +10,9 @@ import pytest
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.operated import ActingSolver
 from dp_powerflow.powerflow.sun import pv_generation
-from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar
 
 
 def test_with_fixed_taps_it_is_the_batch_solver() -> None:

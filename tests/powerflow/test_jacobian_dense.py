@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.jacobian.matrices import (
     dg,
     diagonal_terms,
@@ -17,7 +18,6 @@ from dp_powerflow.powerflow.jacobian.matrices import (
     mtilde,
     real_form,
 )
-from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
 from support.jacobian_networks import RandomNetwork, random_network
 

@@ -14,8 +14,8 @@ from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.opendss import OpenDssSolver
-from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 
 AGREEMENT = 1e-7
 """Largest difference of a voltage between the engines [p.u.]."""

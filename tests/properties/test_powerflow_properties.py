@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.reference import ReferenceSolver
-from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar
 from dp_powerflow.units import ComplexArray
 
 TOLERANCE = 1e-9

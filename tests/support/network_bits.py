@@ -23,8 +23,8 @@ from dp_powerflow.corpus.schema import round_to_grid
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver, prepare
+from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver
-from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin, parameters_of

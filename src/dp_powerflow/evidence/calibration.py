@@ -22,11 +22,11 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
 from dp_powerflow.powerflow.jacobian.sigma_bound import Reference
 from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
 
 Progress = Callable[[int, int], None]

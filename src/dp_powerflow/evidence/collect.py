@@ -44,8 +44,8 @@ from dp_powerflow.grid.norms import Amplification, kron_amplification
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import IntArray
 

@@ -42,8 +42,8 @@ from dp_powerflow.pipeline.fitting import budget_of as budget_of
 from dp_powerflow.pipeline.fitting import fit_options_of as fit_options_of
 from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
 from dp_powerflow.pipeline.parsed import FeederOptions, parsed_feeder
+from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
-from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray

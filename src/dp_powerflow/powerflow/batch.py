@@ -29,9 +29,9 @@ from dp_powerflow.powerflow._kernels.solve import (
     new_work,
     solve_range,
 )
+from dp_powerflow.powerflow.devices import VoltVar, curve_arrays
 from dp_powerflow.powerflow.elimination import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.powerflow.factor import Factors, Rows, factorise, measured_rows
-from dp_powerflow.powerflow.voltvar import VoltVar, curve_arrays
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 SLOW_AFTER = 20

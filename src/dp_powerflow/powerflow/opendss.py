@@ -24,7 +24,7 @@ from dp_powerflow.powerflow.batch import (
     refuse_bad_power,
     wye_only,
 )
-from dp_powerflow.powerflow.voltvar import VoltVar
+from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, admittance_base_siemens
 
 ENGINE_TOLERANCE = 1e-10

@@ -48,8 +48,8 @@ from dp_powerflow.powerflow.batch import (
     refuse_bad_power,
     refuse_curves,
 )
+from dp_powerflow.powerflow.devices import VoltVar, VoltVarCurve
 from dp_powerflow.powerflow.operated_plan import prepare_operated
-from dp_powerflow.powerflow.voltvar import VoltVar, VoltVarCurve
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, IntArray
 
 ControlMode = Literal["frozen", "snapshot", "day"]

@@ -49,6 +49,7 @@ from dp_powerflow.powerflow._kernels.terminals import OperatedPlan
 from dp_powerflow.powerflow.devices import (
     Device,
     Layout,
+    VoltVarCurve,
     branch_arrays,
     coupled_nodes,
     device_nodes,
@@ -57,7 +58,6 @@ from dp_powerflow.powerflow.devices import (
 )
 from dp_powerflow.powerflow.factor import Rows, measured_rows
 from dp_powerflow.powerflow.terminals import TerminalFactors, factorise_terminals
-from dp_powerflow.powerflow.voltvar import VoltVarCurve
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 TYPICAL_LOAD = 0.6

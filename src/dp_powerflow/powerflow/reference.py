@@ -23,8 +23,8 @@ from dp_powerflow.powerflow.batch import (
     refuse_bad_power,
     wye_only,
 )
+from dp_powerflow.powerflow.devices import VoltVar, curve_arrays
 from dp_powerflow.powerflow.factor import EPS, FLOOR_FACTOR, no_load_voltage
-from dp_powerflow.powerflow.voltvar import VoltVar, curve_arrays
 from dp_powerflow.units import ComplexArray
 
 

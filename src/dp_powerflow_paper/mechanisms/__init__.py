@@ -19,8 +19,8 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
+from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.sources import Cost, Guarantee

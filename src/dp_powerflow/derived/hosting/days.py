@@ -22,8 +22,8 @@ from dp_powerflow.grid.buses import bus_name
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, PVSystem
 from dp_powerflow.model.sample import SolvedDays, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
+from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
-from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 
