@@ -41,11 +41,11 @@ from dp_powerflow.powerflow._kernels.devices import (
     A,
     B,
     Branches,
+    OperatedPlan,
     new_work,
 )
 from dp_powerflow.powerflow._kernels.newton_operated import Slow, branch_slope, newton_at_taps
 from dp_powerflow.powerflow._kernels.solve import Check
-from dp_powerflow.powerflow._kernels.terminals import OperatedPlan
 from dp_powerflow.powerflow.devices import (
     Device,
     Layout,

@@ -23,10 +23,12 @@ from dp_powerflow.powerflow._kernels.devices import (
     A,
     B,
     Branches,
+    OperatedPlan,
     Work,
+    factor_terminals,
     power_at,
+    terminal_constant,
 )
-from dp_powerflow.powerflow._kernels.terminals import OperatedPlan, factor_terminals, terminal_constant
 from dp_powerflow.powerflow.elimination import BlockPlan, factor_interior
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 

@@ -21,7 +21,14 @@ from dp_powerflow.powerflow._kernels.control import (
     States,
     act,
 )
-from dp_powerflow.powerflow._kernels.devices import Branches, Work, currents
+from dp_powerflow.powerflow._kernels.devices import (
+    Branches,
+    OperatedPlan,
+    Work,
+    currents,
+    factor_terminals,
+    terminal_constant,
+)
 from dp_powerflow.powerflow._kernels.newton_operated import Slow, newton_at_taps, settle
 from dp_powerflow.powerflow._kernels.simd import (
     LANES,
@@ -35,7 +42,6 @@ from dp_powerflow.powerflow._kernels.simd import (
     upper_row,
 )
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, OK, Check
-from dp_powerflow.powerflow._kernels.terminals import OperatedPlan, factor_terminals, terminal_constant
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 _NEW, _ACTING, _FINAL, _CLOSING, _IDLE = range(5)
