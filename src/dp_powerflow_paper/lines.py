@@ -11,7 +11,7 @@ import numpy as np
 
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
-from dp_powerflow.evidence.lines.losses import LineLoss
+from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law

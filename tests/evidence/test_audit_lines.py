@@ -9,8 +9,7 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.audit import AuditRequest, audit_lines, fresh_days, regress_line
-from dp_powerflow.evidence.lines.evidence import judge
-from dp_powerflow.evidence.lines.losses import LineLoss
+from dp_powerflow.evidence.lines.evidence import LineLoss, judge
 from dp_powerflow.evidence.lines.networks import Neighbour, scaled, scaled_both_ways
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network

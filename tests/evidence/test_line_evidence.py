@@ -21,6 +21,8 @@ from dp_powerflow.evidence.lines.collect import (
 )
 from dp_powerflow.evidence.lines.evidence import (
     GRID,
+    LineLoss,
+    LineLosses,
     delta_bounds,
     judge,
     least_epsilon,
@@ -29,7 +31,6 @@ from dp_powerflow.evidence.lines.evidence import (
     upper_mean,
     upper_share,
 )
-from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses
 from dp_powerflow.evidence.lines.networks import scaled_both_ways
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.privacy.random import StreamKey

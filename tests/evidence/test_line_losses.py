@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.lines import losses as lines_module
-from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses
+from dp_powerflow.evidence.lines import evidence as lines_module
+from dp_powerflow.evidence.lines.evidence import LineLoss, LineLosses
 from dp_powerflow.evidence.lines.networks import (
     Neighbour,
     Side,

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.lines.evidence import CONFIDENCE, lower_share, upper_share
-from dp_powerflow.evidence.lines.losses import LineLoss
+from dp_powerflow.evidence.lines.evidence import CONFIDENCE, LineLoss, lower_share, upper_share
 from dp_powerflow.evidence.lines.networks import SOLVER_TOLERANCE, Neighbour, with_change
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network

@@ -19,12 +19,14 @@ from dp_powerflow.evidence.lines.evidence import (
     CONFIDENCE,
     HORIZONS,
     LineEvidence,
+    LineLoss,
+    LineLosses,
     LineRow,
+    Progress,
     judge,
     smallest_share,
     upper_mean,
 )
-from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses, Progress
 from dp_powerflow.evidence.lines.networks import SOLVER_TOLERANCE, scaled_both_ways
 from dp_powerflow.grid.feeder import Line
 from dp_powerflow.grid.reduction import Network

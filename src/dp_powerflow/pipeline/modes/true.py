@@ -17,7 +17,7 @@ from dp_powerflow.evidence.beforehand import why_no_number
 from dp_powerflow.evidence.calibration import DaySolver, calibration_delta
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
-from dp_powerflow.evidence.lines.losses import LineLoss
+from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.fit import ONE_CLASS
