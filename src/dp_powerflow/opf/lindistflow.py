@@ -16,7 +16,8 @@ sequence of Z: its neutral stays where the state has it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,8 +25,12 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import SuperLU, splu
 
 from dp_powerflow._bits.elementary import unit
-from dp_powerflow.opf.tree import CHILD, PARENT, BusTree, pseudo_inverse
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow.errors import FeederError, PowerFlowError
+from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem, Tap
+from dp_powerflow.opf.tree import CHILD, PARENT, BusTree, frozen_ratios, pseudo_inverse, ratios
+from dp_powerflow.powerflow.batch import BatchSolver, Solution, Solver
+from dp_powerflow.powerflow.operated import ActingSolver, OperatedSolution, OperatedSolver
+from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 P, Q, U, H = 0, 1, 2, 3
 """Which unknown of a node: active and reactive power, squared voltage, angle."""
@@ -359,3 +364,301 @@ def _turned(y: ComplexArray, v: ComplexArray, current: ComplexArray, along: Comp
 def _diagonal(values: ComplexArray | FloatArray) -> ComplexArray:
     found: ComplexArray = (values[..., None] * np.eye(values.shape[-1])).astype(np.complex128)
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class RadialNetwork:
+    """A tree of lines.
+
+    Attributes
+    ----------
+    start, end : (line,) nodes that a line joins, 0 … lines; either of the two may be nearer to the root.
+    r, x : (line,) series resistance and reactance [p.u.].
+    root : node of the source.
+
+    Raises
+    ------
+    FeederError : the lines are no tree that reaches every node.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network = RadialNetwork(np.array([0, 1]), np.array([1, 2]), np.array([0.01, 0.02]), np.zeros(2))
+    >>> network.flows(np.array([0.0, 0.1, 0.2])).round(3)
+    array([0.3, 0.2])
+    >>> network.squared_voltages(np.array([0.0, 0.1, 0.2]), np.zeros(3)).round(3)
+    array([1.   , 0.994, 0.986])
+    """
+
+    start: IntArray
+    end: IntArray
+    r: FloatArray
+    x: FloatArray
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.start), len(self.end), len(self.r), len(self.x)}
+        if len(sizes) != 1:
+            raise FeederError("start, end, r and x of a radial network must have one entry for every line")
+        ends = np.concatenate([self.start, self.end])
+        if len(ends) and (ends.min() < 0 or ends.max() > len(self.start)):
+            raise FeederError("the nodes of a radial network are numbered from 0 to the number of its lines")
+        if not 0 <= self.root <= len(self.start):
+            raise FeederError("the root must be a node of the radial network")
+        if len(self.order) != self.nodes:
+            raise FeederError(
+                "the lines are no tree: open the line that closes a loop, and join every node to the root"
+            )
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes, the root included."""
+        return len(self.start) + 1
+
+    @cached_property
+    def order(self) -> IntArray:
+        """Nodes in the order in which they are reached from the root, breadth first."""
+        return self._walk[0]
+
+    @cached_property
+    def parent(self) -> IntArray:
+        """(node,) the next node towards the root; −1 for the root."""
+        return self._walk[1]
+
+    @cached_property
+    def line_above(self) -> IntArray:
+        """(node,) the line towards the root; −1 for the root."""
+        return self._walk[2]
+
+    @cached_property
+    def _walk(self) -> tuple[IntArray, IntArray, IntArray]:
+        at: list[list[tuple[int, int]]] = [[] for _ in range(self.nodes)]
+        for line, (a, b) in enumerate(zip(self.start.tolist(), self.end.tolist(), strict=True)):
+            at[a].append((b, line))
+            at[b].append((a, line))
+        parent = np.full(self.nodes, -1, dtype=np.int64)
+        above = np.full(self.nodes, -1, dtype=np.int64)
+        order, seen = [self.root], {self.root}
+        for node in order:
+            for other, line in at[node]:
+                if other not in seen:
+                    seen.add(other)
+                    parent[other], above[other] = node, line
+                    order.append(other)
+        return np.array(order, dtype=np.int64), parent, above
+
+    @cached_property
+    def below(self) -> FloatArray:
+        """(line, node) 1 where the node is fed through the line, else 0."""
+        found = np.zeros((len(self.start), self.nodes))
+        for node in self.order[1:].tolist():
+            found[:, node] = found[:, self.parent[node]]
+            found[self.line_above[node], node] = 1.0
+        return found
+
+    @cached_property
+    def resistance(self) -> FloatArray:
+        """(node, node) R: resistance that the paths of two nodes to the root share [p.u.]."""
+        return np.asarray(self.below.T @ (self.r[:, None] * self.below))
+
+    @cached_property
+    def reactance(self) -> FloatArray:
+        """(node, node) X: reactance that the paths of two nodes to the root share [p.u.]."""
+        return np.asarray(self.below.T @ (self.x[:, None] * self.below))
+
+    def flows(self, drawn: FloatArray) -> FloatArray:
+        """(…, line) power away from the root, from that drawn at the nodes, (…, node) [p.u.]."""
+        return np.asarray(drawn @ self.below.T)
+
+    def squared_voltages(self, p: FloatArray, q: FloatArray, root: float = 1.0) -> FloatArray:
+        """(…, node) u = root − 2·(R·p + X·q) of power drawn, (…, node) [p.u.]; `root` is u of the source."""
+        return np.asarray(root - 2.0 * (p @ self.resistance + q @ self.reactance))
+
+
+_NO_LOAD_KW = -1e-6
+"""Nominal power of a unit that stands among the loads: negative, so that it may inject."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit: an inverter with storage, a generator, or photovoltaics.
+
+    Attributes
+    ----------
+    branches : pairs of node indices between which it injects equal shares, as of a load.
+    kva : rating of its apparent power [kVA].
+    kw_max, kw_min : range of its active power [kW]; negative for one that can draw.
+    cost_per_kwh, cost_per_kw2h : cost of p kW for an hour, cost_per_kwh·p + cost_per_kw2h·p².
+    sun : whether `kw_max` is multiplied by the irradiance.
+    """
+
+    name: str
+    branches: tuple[tuple[int, int], ...]
+    kva: float
+    kw_max: float
+    kw_min: float = 0.0
+    cost_per_kwh: float = 0.0
+    cost_per_kw2h: float = 0.0
+    sun: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class AcStates:
+    """AC solutions of some snapshots.
+
+    Attributes
+    ----------
+    v : complex (snapshot, node) of all nodes of the feeder, sources included [p.u.]; NaN where not converged.
+    ratio : (snapshot, regulator).
+    closed : (snapshot, switched capacitor) 1 closed, 0 open.
+    converged : (snapshot,).
+    """
+
+    v: ComplexArray
+    ratio: FloatArray
+    closed: FloatArray
+    converged: BoolArray
+
+    def __getitem__(self, which: IntArray) -> AcStates:
+        return AcStates(self.v[which], self.ratio[which], self.closed[which], self.converged[which])
+
+
+class UnitsPowerFlow:
+    """Power flow of a feeder with units, by the solver that the study names.
+
+    Parameters
+    ----------
+    solver : of the feeder without units; what it takes as loads and generation is kept.
+    units : where power is injected.
+    threads : of the solver.
+    """
+
+    def __init__(self, solver: Solver, units: Sequence[Unit], threads: int | None = 1) -> None:
+        if not isinstance(solver, BatchSolver | OperatedSolver | ActingSolver):
+            raise PowerFlowError("units are dispatched with the batch solvers only; leave out the engine")
+        self._threads = threads
+        self.feeder = solver.feeder
+        self._by_element = solver.columns == "elements"
+        self._with = with_units(self.feeder, units, as_loads=self._by_element)
+        self._solver: Solver = solver.on(self._with, threads=threads)
+        self._fixed: dict[tuple[float, ...], Solver] = {}
+
+    def solve(
+        self,
+        load: ComplexArray,
+        generation: ComplexArray | None,
+        power: ComplexArray,
+        ratio: FloatArray | None = None,
+    ) -> AcStates:
+        """Voltages of every snapshot.
+
+        Parameters
+        ----------
+        load, generation : as the solver of the study takes them; whole days where its controls remember.
+        power : complex (snapshot, unit) injected [p.u.].
+        ratio : (snapshot, regulator) at which regulators are held; None to let the solver decide.
+        """
+        load, injected = self._columns(load, generation, power)
+        if ratio is None:
+            return self._states(self._solver.solve(load, injected, nodes="all"))
+        found = [np.zeros((len(load), len(self.feeder.nodes)), dtype=np.complex128)]
+        closed = np.tile(self._closed, (len(load), 1))
+        converged = np.zeros(len(load), dtype=np.bool_)
+        for held in np.unique(ratio, axis=0):
+            at = np.flatnonzero((ratio == held).all(axis=1))
+            part = None if injected is None else injected[at]
+            states = self._states(self._held(held).solve(load[at], part, nodes="all"))
+            found[0][at], converged[at] = states.v, states.converged
+        return AcStates(found[0], ratio, closed, converged)
+
+    def _columns(
+        self, load: ComplexArray, generation: ComplexArray | None, power: ComplexArray
+    ) -> tuple[ComplexArray, ComplexArray | None]:
+        if self._by_element:
+            return np.ascontiguousarray(np.concatenate([load, -power], axis=1)), generation
+        at = np.searchsorted(self._with.retained, self.feeder.retained)
+        shape = (len(load), len(self._with.retained))
+        wide, injected = np.zeros(shape, dtype=np.complex128), np.zeros(shape, dtype=np.complex128)
+        wide[:, at] = load
+        if generation is not None:
+            injected[:, at] = generation
+        injected += np.asarray((self._shares @ power.T).T)
+        return wide, injected
+
+    @cached_property
+    def _shares(self) -> sp.csr_array:
+        """Complex (retained node with units, unit)."""
+        shares = self._with.pv_shares.tocsr()[self._with.retained]
+        return sp.csr_array(shares[:, len(self.feeder.pv) :])
+
+    @property
+    def _closed(self) -> FloatArray:
+        """Switched capacitors as the file has them."""
+        return np.array([float(bank.closed) for bank in self.feeder.as_operated.capacitors])
+
+    def _states(self, solution: Solution) -> AcStates:
+        n, feeder = len(solution.converged), self.feeder
+        v = np.empty((n, len(feeder.nodes)), dtype=np.complex128)
+        v[:, feeder.energised], v[:, feeder.slack] = solution.v, feeder.v_slack
+        if isinstance(solution, OperatedSolution):
+            closed = solution.capacitors.astype(np.float64)
+            return AcStates(v, ratios(feeder, solution.taps), closed, solution.converged)
+        ratio = np.tile(frozen_ratios(feeder), (n, 1))
+        return AcStates(v, ratio, np.tile(self._closed, (n, 1)), solution.converged)
+
+    def _held(self, held: FloatArray) -> Solver:
+        """A solver whose regulators stand at given ratios."""
+        key = tuple(held.tolist())
+        if key not in self._fixed:
+            regulators = self.feeder.as_operated.regulators
+            pairs = zip(regulators, key, strict=True)
+            taps = tuple(Tap(each.transformer, each.winding, value) for each, value in pairs)
+            if self._by_element:
+                feeder = replace(self._with, taps=taps)
+                self._fixed[key] = OperatedSolver(feeder, controls="frozen", threads=self._threads)
+            else:
+                feeder = replace(self._with, taps=taps, y=admittance_at(self._with, held))
+                self._fixed[key] = BatchSolver(feeder, threads=self._threads)
+        return self._fixed[key]
+
+
+def with_units(feeder: Feeder, units: Sequence[Unit], *, as_loads: bool) -> Feeder:
+    """The feeder with a load, or a PV system, for every unit, after its own."""
+    if as_loads:
+        loads = tuple(Load(unit.name, unit.branches, _NO_LOAD_KW, 0.0, "wye") for unit in units)
+        return replace(feeder, loads=(*feeder.loads, *loads))
+    pv = tuple(PVSystem(unit.name, unit.branches, unit.kva, max(unit.kw_max, 0.0)) for unit in units)
+    return replace(feeder, pv=(*feeder.pv, *pv))
+
+
+def unit_shares(feeder: Feeder, units: Sequence[Unit]) -> ComplexArray:
+    """Complex (node, unit): nodal power injected per unit of complex power, at nominal phasors."""
+    found = with_units(feeder, units, as_loads=False).pv_shares.toarray()
+    return np.asarray(found[:, len(feeder.pv) :])
+
+
+def admittance_at(feeder: Feeder, held: FloatArray) -> sp.csc_array:
+    """`y` with regulators at given ratios and switched capacitors as the file has them."""
+    operation = feeder.as_operated
+    n, rows, columns, values = len(feeder.nodes), [], [], []
+    for regulator, ratio in zip(operation.regulators, held.tolist(), strict=True):
+        for inner, outer in regulator.phases:
+            rows.append(inner)
+            columns.append(outer)
+            values.append(1.0 / ratio)
+    row, column = (np.concatenate([np.arange(n), part]).astype(np.int64) for part in (rows, columns))
+    joined = sp.csc_array(
+        (np.concatenate([np.ones(n), values]), (row, column)), shape=(len(operation.nodes), n)
+    )
+    y = joined.T @ operation.y @ joined
+    base_kva = feeder.base_mva * KW_PER_MW
+    stamps = sp.lil_array((n, n), dtype=np.complex128)
+    for bank in operation.capacitors:
+        for pair in bank.branches if bank.closed else ():
+            ends = [node for node in pair if node != GROUND]
+            rated = bank.rated_kv / feeder.base_kv[ends[0]]
+            share = 1j * bank.kvar / base_kva / len(bank.branches) / rated**2
+            for a in ends:
+                for b in ends:
+                    stamps[a, b] += share if a == b else -share
+    return sp.csc_array(y + stamps.tocsc())
