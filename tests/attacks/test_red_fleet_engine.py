@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow._parallel import Answer, Crew, CrewJob, OnTold
-from dp_powerflow._parallel.crew import attempted
+from dp_powerflow._parallel.processes import attempted
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet import dispatch, large, owner, paying, publishing, worker

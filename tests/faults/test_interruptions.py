@@ -224,7 +224,7 @@ def test_no_worker_outlives_a_parent_that_is_killed(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 def test_a_worker_whose_parent_is_gone_already_does_not_begin() -> None:
-    program = "from dp_powerflow._parallel.worker import end_with; end_with(1); print('went on')"
+    program = "from dp_powerflow._parallel.processes import end_with; end_with(1); print('went on')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 

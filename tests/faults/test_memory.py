@@ -12,7 +12,7 @@ import pytest
 
 from dp_powerflow import _memory, cli
 from dp_powerflow._memory import check_memory
-from dp_powerflow._parallel.crew import attempted
+from dp_powerflow._parallel.processes import attempted
 from dp_powerflow.errors import ConfigError
 from support.interrupted_child import config_text
 

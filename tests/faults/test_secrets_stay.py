@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow._parallel import LocalDask, Processes
-from dp_powerflow._parallel.jobs import Engine
+from dp_powerflow._parallel.processes import Engine
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.run import run_release

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from dp_powerflow._parallel import Answer, Crew, CrewJob, Local, OnTold, Work
-from dp_powerflow._parallel.crew import attempted
+from dp_powerflow._parallel.processes import attempted
 
 
 class HereCrew:

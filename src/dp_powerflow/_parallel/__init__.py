@@ -6,10 +6,24 @@ The only package that makes pools or processes, or imports Dask.
 from __future__ import annotations
 
 from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, run_on
-from dp_powerflow._parallel.crew import DEFECTS, Answer, Crew, CrewJob, OnTold, Tell, Work
 from dp_powerflow._parallel.fitness import NOTHING, Needs, refuse_unfit_workers
-from dp_powerflow._parallel.jobs import Engine, Job, Rest, Result, Runner, Sealed, ThreadedJob
 from dp_powerflow._parallel.local import Local, Processes, Threads, WorkerDefectError, run_on_pool
+from dp_powerflow._parallel.processes import (
+    DEFECTS,
+    Answer,
+    Crew,
+    CrewJob,
+    Engine,
+    Job,
+    OnTold,
+    Rest,
+    Result,
+    Runner,
+    Sealed,
+    Tell,
+    ThreadedJob,
+    Work,
+)
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import ConfigError
 

@@ -19,16 +19,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dp_powerflow._parallel import fitness
-from dp_powerflow._parallel.crew import Crew, OnTold
 from dp_powerflow._parallel.dask_crew import EXTRA, DaskCrew, described
 from dp_powerflow._parallel.fitness import NOTHING, Needs, refuse_unfit_workers
-from dp_powerflow._parallel.jobs import Failure, Job, Result, Sealed, unwrapped
+from dp_powerflow._parallel.processes import Crew, Failure, Job, OnTold, Result, Sealed, unwrapped
 from dp_powerflow.errors import ConfigError, DpPowerflowError, require
 
 # The loop of Dask, a thread of this process that lasts as long as the cluster, starts it.
 _DASK_COMMAND = """\
 import sys
-from dp_powerflow._parallel.worker import end_with
+from dp_powerflow._parallel.processes import end_with
 end_with(int(sys.argv.pop(1)))
 from distributed.cli.dask_spec import main
 main()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow._parallel.crew import Answer, CrewJob, OnTold, Work, attempted
+from dp_powerflow._parallel.processes import Answer, CrewJob, OnTold, Work, attempted
 from dp_powerflow.errors import DpPowerflowError, require
 
 EXTRA = "cluster"

@@ -11,10 +11,21 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
-from dp_powerflow._parallel.crew import Answer, Crew, OnTold, Work
 from dp_powerflow._parallel.fitness import NOTHING, Needs
-from dp_powerflow._parallel.jobs import Job, Rest, Result, Sealed, ThreadedJob, finished, unwrapped
-from dp_powerflow._parallel.processes import ProcessCrew
+from dp_powerflow._parallel.processes import (
+    Answer,
+    Crew,
+    Job,
+    OnTold,
+    ProcessCrew,
+    Rest,
+    Result,
+    Sealed,
+    ThreadedJob,
+    Work,
+    finished,
+    unwrapped,
+)
 from dp_powerflow.errors import DpPowerflowError
 
 MOST_THREADS = 8

@@ -5,22 +5,202 @@ They are started by name, not as copies of the program: a script without a guard
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Pipe, wait
+from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.spawn import get_executable
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from dp_powerflow._parallel.crew import Answer, CrewJob, OnTold
-from dp_powerflow._parallel.worker import ANSWER, JOB, READY, REQUEST, SIGNALS, TOLD
+from dp_powerflow._memory import NO_MEMORY
+from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import DpPowerflowError
+
+DEFECTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+"""What a defect of the program, or of a library, raises; a run of many things goes on with the next one."""
+
+Tell = Callable[[object], None]
+Work = Callable[[Any, Tell], Any]
+"""Answers one request, and may tell things meanwhile."""
+OnTold = Callable[[int, Any], None]
+"""Gets what was told, with the number of the request."""
+
+
+class CrewJob(Protocol):
+    """What the requests have in common; PRIVATE. It is pickled to workers."""
+
+    def start(self, threads: int | None) -> Work:
+        """Prepare a worker of so many threads, None for all cores; the function that answers a request.
+
+        One thread at a time calls the function. It may keep things from one request to the next.
+        """
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one request; exactly one of `value`, `problem`, `defect` and `lost` is meant.
+
+    Attributes
+    ----------
+    number : of the request, as given to `submit`.
+    where : the worker that answered, for `near`; says nothing else.
+    value : PRIVATE. What was answered.
+    problem : a sentence for the data owner, instead of a value.
+    defect : PRIVATE. What is known of a defect of the program, instead of a value.
+    lost : the worker ended while it did this, or what it needed was lost; ask again, or give up.
+    """
+
+    number: int
+    where: str
+    value: Any = None
+    problem: str | None = None
+    defect: str | None = None
+    lost: bool = False
+
+    def __repr__(self) -> str:
+        return f"Answer({self.number}, PRIVATE)"
+
+
+class Crew(Protocol):
+    """Workers of one run."""
+
+    @property
+    def at_once(self) -> int:
+        """Requests worth having under way: what the workers there are can do at once.
+
+        Some more keep workers from waiting for the next request, and leave a choice: a worker without
+        anything else to do takes a request that is near another one.
+        """
+
+    def give(self, job: CrewJob) -> None:
+        """Say what the requests have in common; before the first one, and whenever it changes."""
+
+    def submit(self, number: int, request: Any, *, near: str | None = None) -> None:
+        """Ask for one thing.
+
+        Parameters
+        ----------
+        near : the worker that answered about this piece of work before (`Answer.where`). It is preferred, but
+            any worker may get it. None begins a new piece of work.
+        """
+
+    def answers(self) -> Iterator[Answer]:
+        """Answers as they come, until nothing is under way; meanwhile `submit` may be called."""
+
+
+def attempted(number: int, where: str, do: Callable[[], Any], defect: Callable[[Exception], str]) -> Answer:
+    """Answer one request on a worker, where what is raised has a way to go; `defect` describes a defect."""
+    try:
+        return Answer(number, where, do())
+    except (DpPowerflowError, OSError) as error:
+        return Answer(number, where, problem=str(error))
+    except MemoryError:
+        return Answer(number, where, problem=NO_MEMORY)
+    except Exception as error:
+        return Answer(number, where, defect=defect(error))
+
+
+READY, TOLD, ANSWER = "ready", "told", "answer"
+JOB, REQUEST = "job", "request"
+SIGNALS = {signal.SIGINT, signal.SIGHUP, signal.SIGTERM}
+"""What is kept from a worker that starts: it is not ready to answer them well."""
+_PR_SET_PDEATHSIG = 1
+
+
+def serve(connection: Connection, parent: int) -> NoReturn:
+    """Answer requests until the other side is gone, however that ended.
+
+    Parameters
+    ----------
+    parent : id of the process that started this one.
+    """
+    end_with(parent)
+    os.set_inheritable(connection.fileno(), False)
+    received: SimpleQueue[tuple[str, Any, bytes]] = SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, received.put), daemon=True).start()
+    Worker(connection).serve(received)
+
+
+def end_with(parent: int) -> None:
+    """Leave signals of the terminal to the parent, and end with it even where no thread gets its turn.
+
+    To be exact, it ends with the thread that started it: whoever starts a worker waits for it in the same
+    thread. A parent that has ended already is found out by its id, which is another one then.
+    """
+    for terminal in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(terminal, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _receive(connection: Connection, put: Callable[[tuple[str, Any, bytes]], None]) -> None:
+    """Take what comes, so that the end of the other side is noticed at any time."""
+    while True:
+        try:
+            kind, fact = connection.recv()
+            put((kind, fact, connection.recv_bytes()))
+        except (EOFError, OSError):
+            os._exit(0)
+
+
+class Worker:
+    """PRIVATE. What answers the requests of one process."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._sending = connection, threading.Lock()
+        self._start: Callable[[], Work] | None = None
+        self._work: Work | None = None
+
+    def serve(self, received: SimpleQueue[tuple[str, Any, bytes]]) -> NoReturn:
+        """Answer one request after the other."""
+        self._send((READY, 0, None))
+        while True:
+            kind, fact, content = received.get()
+            if kind == JOB:
+                self._take_job(content, fact)
+            else:
+                self._answer(fact, content)
+
+    def _take_job(self, content: bytes, threads: int | None) -> None:
+        self._work = None  # gives back what the job before it kept
+        # With the first request. From the process that started this one, by a pipe of these two.
+        self._start = lambda: pickle.loads(content).start(threads)  # nosec B301
+
+    def _answer(self, number: int, content: bytes) -> None:
+        def do() -> Any:
+            if self._work is None:
+                assert self._start is not None
+                self._work, self._start = self._start(), None
+            request = pickle.loads(content)  # from there too # nosec B301
+            return self._work(request, lambda told: self._send((TOLD, number, told)))
+
+        answer = attempted(number, "", do, lambda _: traceback.format_exc())
+        try:
+            self._send((ANSWER, number, answer))
+        except Exception:  # it cannot be pickled
+            self._send((ANSWER, number, Answer(number, "", defect=traceback.format_exc())))
+
+    def _send(self, message: tuple[str, int, Any]) -> None:
+        content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        try:
+            with self._sending:
+                self._connection.send_bytes(content)
+        except OSError:
+            os._exit(0)  # the other side is gone
+
 
 STARTS = 3
 """Worker processes in a row that may end before they take anything."""
@@ -31,7 +211,7 @@ import sys
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
-from dp_powerflow._parallel.worker import serve
+from dp_powerflow._parallel.processes import serve
 serve(connection, int(sys.argv[2]))
 """
 
@@ -243,3 +423,125 @@ class ProcessCrew:
             self._waiting.remove(asked)
             worker.begun += asked.near != worker.name
             worker.ask(asked)
+
+
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Rest(Generic[Result_co]):
+    """What is left of a task that has computed, and now waits for a disk or a network.
+
+    Attributes
+    ----------
+    finish : does it, in any thread, and gives the result of the task.
+    """
+
+    finish: Callable[[], Result_co]
+
+
+class Job(Protocol[Result_co]):
+    """What the tasks have in common; PRIVATE. It is pickled to workers."""
+
+    def start(self, threads: int | None) -> Callable[[int], Result_co | Rest[Result_co]]:
+        """Prepare a worker of so many threads, None for all cores; the function that does one task."""
+
+
+class ThreadedJob(Job[Result_co], Protocol[Result_co]):
+    """A job that says whether its tasks may share a process."""
+
+    @property
+    def threadsafe(self) -> bool:
+        """Whether threads of one process may do its tasks at once, each with a worker of its own."""
+
+
+class Runner(Protocol):
+    """Where tasks are done."""
+
+    def check(self, needs: Needs = NOTHING) -> None:
+        """Fail now if the work could not be done later; nothing has been spent yet."""
+
+    def run(
+        self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
+    ) -> None:
+        """Do every task, in any order; the first failure ends it. Results are reported as they come."""
+
+
+class Engine(Runner, Protocol):
+    """Where tasks are done, and where pieces of work are.
+
+    Attributes
+    ----------
+    splits : whether a large piece of work is better done as tasks of many workers than by one of a crew,
+        which cannot have more than its own cores.
+    """
+
+    @property
+    def splits(self) -> bool: ...
+
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> AbstractContextManager[Crew]:
+        """Workers that keep what they have begun; they end with the context.
+
+        Parameters
+        ----------
+        on_told : gets what workers tell, while answers are waited for.
+        begun_per_worker : pieces of work after which a process is replaced. Workers of Dask are not.
+        """
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a task returns that failed for a reason fit for the user; an exception may not survive the way."""
+
+    error: DpPowerflowError
+
+
+class Sealed:
+    """A job on its way to workers, and there: PRIVATE, and it says nothing but that.
+
+    Parameters
+    ----------
+    threads : of each worker's solver; None for all cores.
+    """
+
+    def __init__(self, job: Job[Any], threads: int | None = 1) -> None:
+        self._job, self._threads = job, threads
+        self._own, self._starting = threading.local(), threading.Lock()
+
+    def __repr__(self) -> str:
+        return "Sealed(PRIVATE)"
+
+    def __reduce__(self) -> tuple[type[Sealed], tuple[Job[Any], int | None]]:
+        return Sealed, (self._job, self._threads)
+
+    def begin(self, task: int) -> Any:
+        """Do one task, or all but the `Rest` of it.
+
+        Every thread has a worker of its own. They are prepared one after the other.
+        """
+        if not hasattr(self._own, "work"):
+            with self._starting:
+                self._own.work = self._job.start(self._threads)
+        return self._own.work(task)
+
+    def attempt(self, task: int) -> Any:
+        """Do one task where what it raises has a way to go: a failure fit for the user is returned."""
+        try:
+            return finished(self.begin(task))
+        except DpPowerflowError as error:
+            # Only those made from their message can be pickled.
+            rebuilt = error if type(error).__init__ is Exception.__init__ else DpPowerflowError(str(error))
+            return Failure(rebuilt)
+
+
+def finished(begun: Any) -> Any:
+    """The result of a task that was begun; finishes the rest of it now."""
+    return begun.finish() if isinstance(begun, Rest) else begun
+
+
+def unwrapped(result: Any) -> Any:
+    """A result that has travelled; raises the failure that came in its place."""
+    if isinstance(result, Failure):
+        raise result.error
+    return result
