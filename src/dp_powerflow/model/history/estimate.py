@@ -15,7 +15,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log1
 from dp_powerflow._bits.linear import norms, product, standard_normal
-from dp_powerflow._bits.normal_rows import ndtr_ascending
+from dp_powerflow._bits.normal_pairs import ndtr_ascending
 from dp_powerflow._threads import in_order, slices
 from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.history import plan
