@@ -20,9 +20,17 @@ from dp_powerflow.grid.feeder import Levels, ParameterKey, Protected, Quantity
 from dp_powerflow.privacy.budget import gdp_epsilon
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.choosing import GAUSSIAN_DELTA, LARGE_CHANGE, SCALES, Figures
-from dp_powerflow.twin.design import LOG_GRID, Noise, TwinDesign, shift_of, twin_guarantee
+from dp_powerflow.twin.design import (
+    CHANGE,
+    LOG_GRID,
+    Chain,
+    Noise,
+    TwinDesign,
+    chain_of,
+    shift_of,
+    twin_guarantee,
+)
 from dp_powerflow.twin.draw import draw_twin, parameters_of
-from dp_powerflow.twin.floor import CHANGE, Chain, chain_of
 from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions

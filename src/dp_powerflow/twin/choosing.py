@@ -15,8 +15,7 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Protected
-from dp_powerflow.twin.design import LOG_GRID, Noise, TwinDesign, twin_guarantee
-from dp_powerflow.twin.floor import CHANGE, Chain, Floor
+from dp_powerflow.twin.design import CHANGE, LOG_GRID, Chain, Floor, Noise, TwinDesign, twin_guarantee
 
 SHOWN_EPSILONS = (0.5, 1.0, 2.0, 4.0)
 LARGE_CHANGE = 0.5
