@@ -19,7 +19,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Levels, ParameterKey, Protected, Quantity
 from dp_powerflow.privacy.budget import gdp_epsilon
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.choosing import GAUSSIAN_DELTA, LARGE_CHANGE, SCALES, Figures
+from dp_powerflow.twin.choosing import GAUSSIAN_DELTA, LARGE_CHANGE, SCALES, Figures, voltage_distance
 from dp_powerflow.twin.design import (
     CHANGE,
     LOG_GRID,
@@ -31,7 +31,6 @@ from dp_powerflow.twin.design import (
     twin_guarantee,
 )
 from dp_powerflow.twin.draw import draw_twin, parameters_of
-from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results

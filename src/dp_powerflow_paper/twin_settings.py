@@ -15,8 +15,8 @@ from dp_powerflow.grid.sources import Rebuilder, TapTable, open_feeder
 from dp_powerflow.pipeline.inputs import feeder_of, require_declared_taps
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import VoltVar
+from dp_powerflow.twin.choosing import surrogate_load
 from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow.twin.utility import surrogate_load
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 

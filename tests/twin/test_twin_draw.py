@@ -13,9 +13,9 @@ from dp_powerflow.grid.feeder import CodedLine, Feeder, NetworkParameters, Param
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey, discrete_laplace, square_laplace
+from dp_powerflow.twin.choosing import surrogate_load, voltage_distance
 from dp_powerflow.twin.design import LOG_GRID, Noise, TwinDesign
 from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, respond
-from dp_powerflow.twin.utility import surrogate_load, voltage_distance
 from support.tiny_feeder import two_lines
 
 KEY = StreamKey.from_insecure_seed(3)

@@ -53,7 +53,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.twin.choosing import choosing_lines
+from dp_powerflow.twin.choosing import choosing_lines, voltage_distance
 from dp_powerflow.twin.design import (
     DELTA_LIMIT,
     LINE,
@@ -63,7 +63,6 @@ from dp_powerflow.twin.design import (
     twin_neighbours,
 )
 from dp_powerflow.twin.draw import FORMAT, Changes, Element, Twin, draw_twin, elements_of, parameters_of
-from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import IntArray
 
 TABLES = "twin"
