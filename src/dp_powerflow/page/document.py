@@ -7,17 +7,40 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dp_powerflow.page.charts import Chart, chart_data
-from dp_powerflow.page.templates import environment
+
+
+def environment(
+    package: str, folder: str, *, html: bool, filters: Mapping[str, Callable[..., Any]]
+) -> Environment:
+    """Where a package's templates are filled in.
+
+    Parameters
+    ----------
+    package, folder : where they are.
+    html : whether what is filled in is escaped.
+    filters : what templates may call, by name.
+    """
+    found = Environment(
+        loader=PackageLoader(package, folder),
+        autoescape=html,  # off for Markdown and JSON only # nosec B701
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters |= filters
+    return found
+
 
 _ASSETS = "assets"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|p\.u\.|kW|MWh|kB|MB|s)(?:\W|$))")

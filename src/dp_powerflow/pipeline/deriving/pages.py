@@ -17,7 +17,7 @@ import yaml
 from jinja2 import Environment
 
 from dp_powerflow.page import Callout, Item, Page, Section, Table
-from dp_powerflow.page.templates import environment
+from dp_powerflow.page.document import environment
 from dp_powerflow.pipeline.deriving.manifest import Column, DerivedStatement, TableSection
 from dp_powerflow.pipeline.manifest.card import license_of, literally
 from dp_powerflow.pipeline.manifest.model import NOT_STATED, Manifest

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment
 
-from dp_powerflow.page.templates import environment
+from dp_powerflow.page.document import environment
 from dp_powerflow.pipeline.manifest.model import NOT_STATED, Statement
 from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
 from dp_powerflow.pipeline.manifest.published import VOLTAGES, published_tables

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment
 
-from dp_powerflow.page.templates import environment
+from dp_powerflow.page.document import environment
 from dp_powerflow.pipeline.manifest.model import RELATIVE, Statement
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
 from dp_powerflow.privacy.budget import epsilon_to_rho
