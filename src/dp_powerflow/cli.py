@@ -26,8 +26,7 @@ from dp_powerflow._ending import ENDING, run
 from dp_powerflow._memory import NO_MEMORY, check_memory
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
-from dp_powerflow.report.ingest import Ingest, render_ingest
-from dp_powerflow.report.terminal import Terminal, printable, write_what_can_be
+from dp_powerflow.report.terminal import Ingest, Terminal, printable, render_ingest, write_what_can_be
 
 if TYPE_CHECKING:
     from dp_powerflow.pipeline.run import ReleaseResult
@@ -362,7 +361,7 @@ def verify(
     opened = None if config is None else dpf.read_config(config)
     with _progress("verifying") as (advance, _):
         report = dpf.verify(release, private=private, config=opened, source=source, on_progress=advance)
-    from dp_powerflow.report.verification import render_verification
+    from dp_powerflow.report.terminal import render_verification
 
     rendered = render_verification(report)
     if private is not None:
@@ -399,7 +398,7 @@ def derive(
 
     Example: `dp-powerflow derive hosting-capacity release.toml --out hosting`
     """
-    from dp_powerflow.report.derivation import read_settings, render_derivation, usual_folder
+    from dp_powerflow.report.terminal import read_settings, render_derivation, usual_folder
 
     given = {} if settings is None else read_settings(settings)
     opened = dpf.read_config(source) if source.is_file() else source
@@ -634,7 +633,7 @@ def ledger(
     """
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
-    from dp_powerflow.report.ledger import render_ledger
+    from dp_powerflow.report.terminal import render_ledger
 
     if witness is not bool(releases):
         raise ConfigError("give releases or fleets with --witness, and only with it")
@@ -657,7 +656,7 @@ def ledger(
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
     from dp_powerflow.fleet.witness import hear_witnesses
-    from dp_powerflow.report.ledger import render_testimony
+    from dp_powerflow.report.terminal import render_testimony
 
     found = hear_witnesses(state, releases)
     _show(render_testimony(found), as_json)
@@ -690,7 +689,7 @@ def export_gridfm(
 
     Example: `dp-powerflow export gridfm release graphs --perturbed 2000 --seed 1`
     """
-    from dp_powerflow.report.exports import render_export
+    from dp_powerflow.report.terminal import render_export
 
     variety = dpf.GridfmVariety(perturbed, seed=seed, per_network=per_network) if perturbed else None
     style = dpf.GridfmStyle(turned=not phasors, merged=not keep_switches)
