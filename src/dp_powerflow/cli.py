@@ -707,7 +707,7 @@ def demo(
 
     Example: `dp-powerflow demo --out demo-output`
     """
-    from dp_powerflow.report.demo.compare import Demo
+    from dp_powerflow.report.demo.page import Demo
 
     begun = Demo.begin(output)
     for config in (begun.twin, begun.paper):

@@ -44,7 +44,7 @@ ALLOWED = (
     *(f"pipeline/modes/{name}.py" for name in ("true", "twin")),
     *(f"pipeline/manifest/{name}.py" for name in ("true", "twin/policy", "twin/section")),
     *(f"pipeline/setup/{name}.py" for name in ("example", "modes")),
-    "report/demo/configs.py",
+    "report/demo/page.py",
     "_completion.py",
 )
 """Beside the union: the modes and their policies, the example config, what `init` writes of each mode,

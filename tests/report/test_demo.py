@@ -22,9 +22,17 @@ from dp_powerflow.pipeline.modes.base import Solvable, mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.demo.compare import Demo
-from dp_powerflow.report.demo.configs import PAPER_RAW, SEED, TAPS, TAPS_TEXT, TWIN_RAW, as_toml, demo_config
-from dp_powerflow.report.demo.sides import Fidelity
+from dp_powerflow.report.demo.page import (
+    PAPER_RAW,
+    SEED,
+    TAPS,
+    TAPS_TEXT,
+    TWIN_RAW,
+    Demo,
+    Fidelity,
+    as_toml,
+    demo_config,
+)
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from dp_powerflow.config import Config, parse_config
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.page import (
     Axis,
     Band,
@@ -22,8 +31,114 @@ from dp_powerflow.page import (
     Table,
 )
 from dp_powerflow.page.charts import CLOCK
-from dp_powerflow.report.demo.sides import ANSI_A, Side, rows_of
+from dp_powerflow.pipeline.inputs import Meters, ReleaseInputs, meters_of, read_inputs
+from dp_powerflow.pipeline.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest
+from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits
+from dp_powerflow.pipeline.metered import metered_days
+from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.opened import read_manifest
+from dp_powerflow.pipeline.plan import kept_model
+from dp_powerflow.pipeline.receipts import REPORT_FILE
+from dp_powerflow.pipeline.run import ReleaseResult, run_release
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report import Rendered
 from dp_powerflow.units import FloatArray
+
+ANSI_A = (0.95, 1.05)
+"""Range A of ANSI C84.1 [p.u.]."""
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Voltage magnitudes of a release against the true ones.
+
+    Attributes
+    ----------
+    w1 : Wasserstein distance of all magnitudes, pooled [p.u.].
+    within, true_within : share of the released, and of the true, magnitudes in range A.
+    """
+
+    w1: float
+    within: float
+    true_within: float
+
+    @classmethod
+    def of(cls, released: FloatArray, true: FloatArray) -> Fidelity:
+        """Of as many released magnitudes as true ones [p.u.]."""
+        ours, theirs = np.sort(released, axis=None), np.sort(true, axis=None)
+        return cls(float(np.mean(np.abs(ours - theirs))), _within(released), _within(true))
+
+
+def _within(magnitude: FloatArray) -> float:
+    return float(np.mean((magnitude >= ANSI_A[0]) & (magnitude <= ANSI_A[1])))
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Load of the feeder on the true days, over its nominal load."""
+
+    mean: float
+    peak: float
+
+
+@dataclass(frozen=True)
+class Side:
+    """One release, in the words of the table."""
+
+    name: str
+    customers: str
+    protected: str
+    unit: str
+    epsilon: str
+    delta: str
+    advantage: str
+    proved: str
+    days: str
+    loading: Loading
+    fidelity: Fidelity
+    open: str
+
+
+ROWS = {
+    "customers": "customers",
+    "protected": "network: protected",
+    "unit": "network: unit",
+    "epsilon": "network: ε",
+    "delta": "network: δ",
+    "advantage": "network: advantage of the best test",
+    "proved": "network: proved?",
+    "days": "network: days covered",
+}
+
+
+def render_sides(sides: Sequence[Side], notes: Sequence[str]) -> Rendered:
+    """The table for a terminal, and as JSON."""
+    names = [side.name for side in sides]
+    lines = [f"| | {' | '.join(names)} |", "|---" * (1 + len(sides)) + "|"]
+    lines += [f"| {' | '.join(row)} |" for row in rows_of(sides)]
+    content = {"sides": [asdict(side) for side in sides], "notes": list(notes)}
+    return Rendered([*lines, "", *(line for note in notes for line in (note, ""))], json.dumps(content))
+
+
+def rows_of(sides: Sequence[Side]) -> list[list[str]]:
+    """The table: name of the row, then one cell for each side."""
+    rows = [[label, *(str(getattr(side, name)) for side in sides)] for name, label in ROWS.items()]
+    found = [side.fidelity for side in sides]
+    low, high = ANSI_A
+    return [
+        *rows,
+        [
+            "load of the feeder, of its nominal load",
+            *(f"{side.loading.mean:.0%} on average, {side.loading.peak:.0%} at most" for side in sides),
+        ],
+        ["W1 of voltage magnitudes to the true ones [p.u.]", *(f"{item.w1:.4f}" for item in found)],
+        [
+            f"within {low:g} to {high:g} p.u. (ANSI range A)",
+            *(f"{item.within:.2%}; of the true ones {item.true_within:.2%}" for item in found),
+        ],
+        ["open", *(side.open for side in sides)],
+    ]
+
 
 _LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)
 _BIN_PU = 0.002
@@ -148,3 +263,280 @@ def _by_step(values: FloatArray) -> FloatArray:
     rows = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
     quantiles: FloatArray = np.quantile(rows, np.array(_LEVELS) / 100, axis=0)
     return quantiles
+
+
+SEED = 1
+TWIN, PAPER, STATE, PAGE = "release", "paper", "private-state", "index.html"
+TAPS = "taps.csv"
+TAPS_TEXT = """# declared: regulators of the public IEEE 123 at 63 % of its nominal load
+transformer,winding,tap
+reg1a,2,1.01875
+reg2a,2,1.0
+reg3a,2,1.00625
+reg3c,2,1.0
+reg4a,2,1.04375
+reg4b,2,1.01875
+reg4c,2,1.025
+"""
+HOMES_PER_POINT = 20
+"""Homes behind a load point of the paper's release: about as many as are behind a node of the feeder."""
+Raw = dict[str, dict[str, Any]]
+
+SHARED: Raw = {
+    "feeder": {"source": "ieee123"},
+    # About as many homes as the feeder has customers: each is one of them, hardly any stands for two.
+    "loads": {
+        "kind": "simulated",
+        "homes_only": True,
+        "load_points": 2400,
+        "days": 56,
+        "step_minutes": 15,
+    },
+}
+MODEL = {"epsilon": 1.0, "delta": 1e-5, "bounds": [0.005, 1.0], "power_factor": 0.97}
+EPSILON_CAP = 2.0
+"""Of the customers: room for both load models."""
+TWIN_RAW: Raw = {
+    **SHARED,
+    "model": {**MODEL, "estimator": "history"},
+    "nodes": {"load_class": "residential", "kw_per_customer": 1.5},
+    "network": {
+        "mode": "twin-network",
+        "epsilon": 1.0,
+        "change": 0.05,
+        "id": "twin-1",
+        "released": "all",
+    },
+    "release": {
+        "id": "demo",
+        "days": 28,
+        "output": TWIN,
+        "state": STATE,
+        "epsilon_cap": EPSILON_CAP,
+        "insecure_seed": SEED,
+    },
+}
+"""The twin: ε = 1 for a line whose R and X change by up to 5 %."""
+PAPER_RAW: Raw = {
+    "feeder": {**SHARED["feeder"], "taps": TAPS},
+    # The same homes, summed: Algorithm 1 is fitted to the loads of buses.
+    "loads": {
+        **SHARED["loads"],
+        "load_points": SHARED["loads"]["load_points"] // HOMES_PER_POINT,
+        "homes_per_point": HOMES_PER_POINT,
+    },
+    # Independent days: all that the evidence on a true network covers. The mean of a load point is 0.073.
+    "model": {**MODEL, "bounds": [0.01, 0.29], "estimator": "structured", "variance_floor": 1e-2},
+    # The twin's load on average; 2.5 times the nominal load at the upper bound.
+    "nodes": {"load_class": "residential", "scale_factor": 8.5},
+    "network": {
+        "mode": "true-network",
+        "bound": "paper",
+        "radius": 1e-4,
+        "epsilon": 100.0,
+        "delta": 0.01,
+        "calibration_days": 300,
+        "require_evidence": False,
+    },
+    "release": {
+        "id": PAPER,
+        "days": 28,
+        "output": PAPER,
+        "state": STATE,
+        "continues_loads": "loads-1",
+        "epsilon_cap": EPSILON_CAP,
+        "insecure_seed": SEED,
+    },
+}
+"""Algorithm 1 of the paper at its r. The policy is a target: the evidence does not support it.
+
+A node is one draw. Single homes peak at 30 times their mean, which no feeder carries at every node; sums of
+20 homes at 6 times, and 1 of 1,000 quarter hours passes the upper bound, 4 times the mean.
+"""
+
+
+def demo_config(folder: Path, raw: Raw = TWIN_RAW) -> Config:
+    """The config of a release of the demonstration in a folder."""
+    return parse_config(raw, base=folder.resolve())
+
+
+def as_toml(raw: Raw) -> str:
+    """A config as a file: sections of numbers, words and lists."""
+    sections = (
+        "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())])
+        for name, values in raw.items()
+    )
+    return "\n\n".join(sections) + "\n"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Both releases of the demonstration.
+
+    Attributes
+    ----------
+    folder : where everything is, as the user wrote it.
+    twin, paper : their configs.
+    models : load models by release, of those that were made here.
+    """
+
+    folder: Path
+    twin: Config
+    paper: Config
+    models: dict[str, LoadModel] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, folder: Path) -> Demo:
+        """Make the folder, with both configs in it."""
+        if folder.exists():
+            raise ConfigError(f"{folder} exists already; name another folder with --out, or remove it")
+        folder.mkdir(parents=True)
+        for name, raw in {TWIN: TWIN_RAW, PAPER: PAPER_RAW}.items():
+            (folder / f"{name}.toml").write_text(as_toml(raw), encoding="utf-8")
+        (folder / TAPS).write_text(TAPS_TEXT, encoding="utf-8")
+        return cls(folder, demo_config(folder), demo_config(folder, PAPER_RAW))
+
+    @cached_property
+    def meters(self) -> dict[str, Meters]:
+        """The simulated homes as the load points of each release, which the comparison takes too."""
+        return {config.release.id: meters_of(config, None) for config in (self.twin, self.paper)}
+
+    def release(
+        self, config: Config, say: Callable[[str], None], progress: Callable[[int, int], None]
+    ) -> ReleaseResult:
+        """Make one of the two."""
+        result = run_release(
+            config, say=say, progress=progress, history=self.meters[config.release.id].history
+        )
+        self.models[config.release.id] = result.model
+        return result
+
+    def compare(self, say: Callable[[str], None] = lambda _: None) -> tuple[Side, Side]:
+        """Both releases in the words of the table, and how close they are to the true voltages."""
+        state = PrivateState.open(self.twin.release.state, insecure_seed=SEED)
+        say("solving the simulated meters themselves")
+        on_twin, on_true = (
+            read_inputs(own, state, history=self.meters[own.release.id].history)
+            for own in (self.twin, self.paper)
+        )
+        looks = self._look(on_twin), self._look(on_true)
+        sides = self._twin_side(on_twin, looks[0]), self._paper_side(on_true, looks[1])
+        (self.folder / PAGE).write_bytes(demo_page(sides, looks, NOTES))
+        return sides
+
+    def _look(self, inputs: ReleaseInputs) -> Look:
+        """A release, and the same number of metered days."""
+        config = inputs.config
+        model = self.models.get(config.release.id) or kept_model(config, inputs.state)
+        assert model is not None  # the release is made
+        folder = Path(str(config.release.output))
+        corpus = open_corpus(folder)
+        true = metered_days(inputs, mode_of(config), model, config.release.days)
+        return Look(
+            released=corpus.phasors().vm_pu.astype(np.float64),
+            true=true.magnitude,
+            released_kw=corpus.loads().real.sum(axis=2) if "loads" in corpus.holds else None,
+            true_kw=true.feeder_kw,
+            quality=f"{folder.name}/{QUALITY_FILE}",
+        )
+
+    def _manifest(self, name: str) -> Manifest[Any]:
+        return read_manifest(self.folder / name)[0]
+
+    def _twin_side(self, inputs: ReleaseInputs, look: Look) -> Side:
+        manifest = self._manifest(TWIN)
+        network, rows = manifest.guarantee.network, manifest.guarantee.network.shown_changes()
+        epsilon, advantage = (
+            "; ".join(f"{at_most(getattr(row, name))} for {row.change:.0%}" for row in rows)
+            for name in ("epsilon", "advantage")
+        )
+        return Side(
+            name="twin network",
+            customers=_customers(manifest, "service"),
+            protected="R and X of every line",
+            unit="one line, both figures changed by up to the factor that is named",
+            epsilon=epsilon,
+            delta=in_digits(network.delta),
+            advantage=advantage,
+            proved="yes, for every network",
+            days=network.days,
+            loading=_loading(inputs, look),
+            fidelity=Fidelity.of(look.released, look.true),
+            open=f"{TWIN}/{CERTIFICATE_FILE}",
+        )
+
+    def _paper_side(self, inputs: ReleaseInputs, look: Look) -> Side:
+        """The paper's release; its ε is that of the printed formula, labelled as what it is."""
+        report = json.loads(inputs.state.read_internal(PAPER, REPORT_FILE) or b"{}")
+        manifest, (epsilon, delta) = self._manifest(PAPER), _printed(report["evidence"])
+        network = manifest.guarantee.network
+        return Side(
+            name="DP-Powerflow (the paper)",
+            customers=_customers(manifest, f"load point, a sum of {HOMES_PER_POINT} homes"),
+            protected=f"{NO_PROTECTION}: no change of a line is covered, because power factors are fixed",
+            unit=f"the network, its matrix changed by up to r = {in_digits(network.radius)} p.u. and with "
+            "the same possible voltages",
+            epsilon=epsilon,
+            delta=delta,
+            advantage="1: one snapshot rules a changed line out",
+            proved=f"no; the policy (ε* = {in_digits(network.epsilon)}) is a target that is not met",
+            days=f"none; the formula adds up over the {network.days} days",
+            loading=_loading(inputs, look),
+            fidelity=Fidelity.of(look.released, look.true),
+            open=f"{PAPER}/{CERTIFICATE_FILE}",
+        )
+
+    def table(self, sides: tuple[Side, Side]) -> Rendered:
+        """Both releases side by side."""
+        return render_sides(sides, NOTES)
+
+    def closing_words(self, sides: tuple[Side, Side]) -> str:
+        """What to open, and what to type next: lines for a shell, the words behind them are remarks."""
+        quality = f"{TWIN}/{QUALITY_FILE}"
+        pages = [f"  {self.folder / page}" for page in (quality, PAGE, *(side.open for side in sides))]
+        commands = {what: shlex.join(["dp-powerflow", *words]) for what, words in self.commands().items()}
+        widest = max(map(len, commands.values()))
+        typed = [f"  {command:{widest}}  # {what}" for what, command in commands.items()]
+        return "\n".join(["Open", *pages, "", "Try next", *typed])
+
+    def commands(self) -> dict[str, list[str]]:
+        """What to try next, in words and as arguments of `dp-powerflow`."""
+        folder = self.folder
+        return {
+            "recompute what a third party can": ["verify", str(folder / TWIN)],
+            "the same of the paper's release": ["verify", str(folder / PAPER)],
+            "what has been spent": ["ledger", str(folder / STATE)],
+            "what a release costs, before it is made": ["plan", str(folder / f"{TWIN}.toml")],
+            "a config for your own feeder and meters": ["init", "--help"],
+        }
+
+
+NOTES = (
+    "Customers are simulated and noise comes from a seed: this is a demonstration, not a release. True "
+    "voltages: the simulated meters themselves on the true feeder, solved as the release is (the "
+    "twin as operated, regulators acting; the paper's with fixed taps). A node of the paper's release is one "
+    f"draw, fitted to sums of {HOMES_PER_POINT} of these homes. Its load is the twin's on average, and the "
+    "taps are those of that load: too high where load is light, as nothing moves them.",
+    "Each release has a load model of its own, which the customers pay for (the ledger adds them up). "
+    "Whoever has both has what the weaker one gives away. Publish one of them.",
+)
+
+
+def _printed(evidence: Any) -> tuple[str, str]:
+    """ε and δ of the paper's formula, labelled as what they are; why there is none where there is none."""
+    if isinstance(evidence, str):
+        return evidence, "none"
+    printed = evidence["printed_formula"]
+    step, day = (printed["exact"][name]["formula"] for name in ("most", "day"))
+    epsilon = f"{printed['label']}: {at_most(step)} a step at most, {at_most(day)} a day"
+    return epsilon, f"{at_most(printed['exact']['delta'])} a day"
+
+
+def _customers(manifest: Manifest[Any], one: str) -> str:
+    loads = manifest.guarantee.loads
+    return f"ε = {at_most(loads.epsilon)} at δ = {in_digits(loads.delta)}, proved; all days of one {one}"
+
+
+def _loading(inputs: ReleaseInputs, look: Look) -> Loading:
+    nominal_kw = sum(load.kw for load in inputs.feeder.loads)
+    return Loading(float(look.true_kw.mean()) / nominal_kw, float(look.true_kw.max()) / nominal_kw)
