@@ -864,7 +864,7 @@ def _say(text: str) -> None:
 
 def _progress(title: str) -> AbstractContextManager[tuple[Callable[[int, int], None], Callable[[str], None]]]:
     """Progress on stderr: one callback for progress, one for the stage."""
-    from dp_powerflow.report.progress import progress
+    from dp_powerflow.report.fleet_progress import progress
 
     return progress(err, title)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dp_powerflow.report import progress as shown
-from dp_powerflow.report.progress import StageLines, progress
+from dp_powerflow.report import fleet_progress as shown
+from dp_powerflow.report.fleet_progress import StageLines, progress
 from report.test_cli_release import toml
 from support.small import RAW
 
