@@ -263,8 +263,7 @@ def init(
     """
     from dp_powerflow.pipeline.setup.columns import Named
     from dp_powerflow.pipeline.setup.meters import DeclaredFormat
-    from dp_powerflow.pipeline.setup.modes import DEFAULT_MODE
-    from dp_powerflow.pipeline.setup.write import SetupRequest, set_up, write_example
+    from dp_powerflow.pipeline.setup.write import DEFAULT_MODE, SetupRequest, set_up, write_example
 
     if feeder is None and meters is None:
         own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
