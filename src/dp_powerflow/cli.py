@@ -261,8 +261,7 @@ def init(
     Example: `dp-powerflow init --feeder my/master.dss --meters meters.csv --time-zone Europe/Berlin
     --first-day 2024-01-01 --last-day 2024-12-31`
     """
-    from dp_powerflow.pipeline.setup.columns import Named
-    from dp_powerflow.pipeline.setup.meters import DeclaredFormat
+    from dp_powerflow.pipeline.setup.meters import DeclaredFormat, Named
     from dp_powerflow.pipeline.setup.write import DEFAULT_MODE, SetupRequest, set_up, write_example
 
     if feeder is None and meters is None:

@@ -20,9 +20,18 @@ from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, Load
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.setup.columns import Named, declared_unit, unit_in
-from dp_powerflow.pipeline.setup.meters import DeclaredFormat, MeterFacts, meter_facts
-from dp_powerflow.pipeline.setup.public import HOUSEHOLD, UNNAMED, class_of_nodes, kind_of
+from dp_powerflow.pipeline.setup.meters import (
+    HOUSEHOLD,
+    UNNAMED,
+    DeclaredFormat,
+    MeterFacts,
+    Named,
+    class_of_nodes,
+    declared_unit,
+    kind_of,
+    meter_facts,
+    unit_in,
+)
 from dp_powerflow.pipeline.setup.write import SetupRequest, Written, set_up
 from dp_powerflow.privacy.state import PrivateState
 from support.meter_files import intervals, stamp, write_long, write_wide

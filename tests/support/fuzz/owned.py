@@ -29,8 +29,7 @@ from dp_powerflow.pipeline.fitting import budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.receipts import open_ledger
-from dp_powerflow.pipeline.setup.columns import Named
-from dp_powerflow.pipeline.setup.meters import DeclaredFormat
+from dp_powerflow.pipeline.setup.meters import DeclaredFormat, Named
 from dp_powerflow.pipeline.setup.write import SetupRequest, set_up
 from dp_powerflow.powerflow.sun import read_irradiance
 from dp_powerflow.privacy.state import PrivateState

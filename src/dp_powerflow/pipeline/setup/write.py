@@ -24,17 +24,22 @@ from dp_powerflow.loads.declared import ServiceMap, one_service_each, read_servi
 from dp_powerflow.pipeline.customers import Services, count_customers
 from dp_powerflow.pipeline.inputs import require_declared_taps
 from dp_powerflow.pipeline.nodes import some_loaded_nodes
-from dp_powerflow.pipeline.setup.feeder import FeederFacts, feeder_facts, internal_list, twin_problems
-from dp_powerflow.pipeline.setup.meters import DeclaredFormat, MeterFacts, meter_facts
-from dp_powerflow.pipeline.setup.public import (
+from dp_powerflow.pipeline.setup.meters import (
     BOUNDS_OF_SCALE,
     DAYS,
     FIRST_DAY_OF_YEAR,
     VARIANCE_FLOOR,
     CustomerKind,
+    DeclaredFormat,
+    FeederFacts,
+    MeterFacts,
     class_of_nodes,
     delta_for,
+    feeder_facts,
+    internal_list,
     kind_of,
+    meter_facts,
+    twin_problems,
 )
 
 _COMMENTS_AT = 32
