@@ -16,9 +16,17 @@ from dp_powerflow.cli import app
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
-from dp_powerflow.pipeline.feasibility.look import NO_LOAD, NOMINAL, UPPER, Corner, Look, look_at
-from dp_powerflow.pipeline.feasibility.surrogates import LENGTH_KM, public_parameters
-from dp_powerflow.pipeline.feasibility.verdict import Feasibility
+from dp_powerflow.pipeline.feasibility.look import (
+    LENGTH_KM,
+    NO_LOAD,
+    NOMINAL,
+    UPPER,
+    Corner,
+    Feasibility,
+    Look,
+    look_at,
+    public_parameters,
+)
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import PlannedRelease
@@ -262,7 +270,7 @@ def test_without_load_the_network_itself_must_have_a_solution(
         found = look_at(networks, opened, loads)
         return found if found.networks > 1 else replace(found, corners=dark)
 
-    monkeypatch.setattr("dp_powerflow.pipeline.feasibility.verdict.look_at", look)
+    monkeypatch.setattr("dp_powerflow.pipeline.feasibility.look.look_at", look)
     with pytest.raises(ConfigError, match="no power-flow solution without load"):
         mode.feasibility(network, structure)
 

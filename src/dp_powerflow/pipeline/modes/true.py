@@ -23,8 +23,13 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.pipeline.feasibility.loads import corner_loads, scaled_draws
-from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial, refuse_unsolved_corners
+from dp_powerflow.pipeline.feasibility.look import (
+    Feasibility,
+    Trial,
+    corner_loads,
+    refuse_unsolved_corners,
+    scaled_draws,
+)
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
 from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (

@@ -28,9 +28,14 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.connections import Places, public_places, released_connections
 from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
-from dp_powerflow.pipeline.feasibility.loads import refuse_endless, summed_customers
-from dp_powerflow.pipeline.feasibility.surrogates import stand_in_twins
-from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial, on_twins
+from dp_powerflow.pipeline.feasibility.look import (
+    Feasibility,
+    Trial,
+    on_twins,
+    refuse_endless,
+    stand_in_twins,
+    summed_customers,
+)
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.manifest.policy import at_most
 from dp_powerflow.pipeline.manifest.twin.figures import CHANGES, changed, charged_as, version_of
