@@ -19,15 +19,9 @@ from scipy.stats import beta
 
 from dp_powerflow.evidence.calibration import DaySolver, monte_carlo
 from dp_powerflow.evidence.collect import network_facts, plain
-from dp_powerflow.evidence.theorem import (
-    Admittance,
-    Loss,
-    NetworkFacts,
-    corrected_bound,
-    implied_load,
-    manifold_log_density,
-    printed_formula,
-)
+from dp_powerflow.evidence.printed import printed_formula
+from dp_powerflow.evidence.symbols import Admittance, Loss, implied_load, manifold_log_density
+from dp_powerflow.evidence.theorem import NetworkFacts, corrected_bound
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder

@@ -18,7 +18,7 @@ from dp_powerflow.evidence.collect import (
     network_facts,
     plain,
 )
-from dp_powerflow.evidence.theorem import PrintedFormula, printed_formula
+from dp_powerflow.evidence.printed import PrintedFormula, printed_formula
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.privacy.random import StreamKey

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.evidence import theorem as symbols
+from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.calibration import (
     DaySolver,
     MonteCarlo,
@@ -22,13 +22,12 @@ from dp_powerflow.evidence.calibration import (
     volt_var_constant,
 )
 from dp_powerflow.evidence.collect import Case, Instance, Policy, collect_evidence, over_days, radius_in_lines
+from dp_powerflow.evidence.symbols import Admittance, implied_load
 from dp_powerflow.evidence.theorem import (
-    Admittance,
     NetworkFacts,
     OperatingSet,
     corrected_bound,
     full_support_bound,
-    implied_load,
 )
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.grid.norms import kron_amplification

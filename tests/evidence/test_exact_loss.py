@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dp_powerflow.evidence.theorem import (
+from dp_powerflow.evidence.symbols import (
     Admittance,
     Loss,
     full_support_loss,

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence, network_facts
 from dp_powerflow.evidence.hidden import HiddenNodes, hidden_nodes
-from dp_powerflow.evidence.theorem import (
-    Admittance,
-    NetworkFacts,
-    OperatingSet,
-    full_support_bound,
-    log_density_of_active,
-    log_density_of_reactive,
-)
+from dp_powerflow.evidence.symbols import Admittance, log_density_of_active, log_density_of_reactive
+from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, full_support_bound
 from dp_powerflow.grid.norms import Amplification
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder

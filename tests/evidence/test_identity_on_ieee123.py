@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow.evidence.theorem import (
+from dp_powerflow.evidence.symbols import (
     Admittance,
     implied_load,
     log_density_of_active,

@@ -23,7 +23,7 @@ from dp_powerflow.evidence.lines.networks import (
     turned,
     with_change,
 )
-from dp_powerflow.evidence.theorem import Admittance, full_support_loss
+from dp_powerflow.evidence.symbols import Admittance, full_support_loss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network

@@ -11,20 +11,17 @@ import pytest
 from scipy.stats import beta
 
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.evidence import theorem as symbols
+from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.beforehand import why_no_number
-from dp_powerflow.evidence.theorem import (
+from dp_powerflow.evidence.printed import (
     NOT_A_BOUND,
     ConfirmedPaperBound,
-    NetworkFacts,
-    OperatingSet,
-    corrected_bound,
     exceedance,
-    paper_bound,
     printed_formula,
     remark_calibration,
     with_exact_kappa,
 )
+from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, corrected_bound, paper_bound
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import Amplification
 from dp_powerflow.grid.reduction import Network

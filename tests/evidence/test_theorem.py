@@ -11,17 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence import theorem as symbols
+from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.symbols import Admittance, full_support_loss, implied_load, manifold_loss
 from dp_powerflow.evidence.theorem import (
-    Admittance,
     NetworkFacts,
     OperatingSet,
     corrected_bound,
     exit_probability,
     full_support_bound,
-    full_support_loss,
-    implied_load,
-    manifold_loss,
     over_neighbours,
     paper_bound,
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.evidence.lines.networks import scaled, with_change
-from dp_powerflow.evidence.theorem import Admittance, implied_load, log_density_of_active
+from dp_powerflow.evidence.symbols import Admittance, implied_load, log_density_of_active
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder

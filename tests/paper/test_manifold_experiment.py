@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.theorem import Admittance, manifold_loss
+from dp_powerflow.evidence.symbols import Admittance, manifold_loss
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law

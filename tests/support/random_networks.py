@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.evidence.theorem import Admittance
+from dp_powerflow.evidence.symbols import Admittance
 from dp_powerflow.model.law import LoadLaw
 from support.laws import gaussian_classes
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.evidence import theorem as symbols
+from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.scope import CONFIDENCE
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.norms import NORM_FAILURE, weighted_impedance_norm

@@ -30,16 +30,14 @@ from dp_powerflow.evidence.calibration import (
     volt_var_constant,
 )
 from dp_powerflow.evidence.hidden import hidden_nodes
+from dp_powerflow.evidence.printed import ConfirmedPaperBound, PrintedFormula, printed_formula
 from dp_powerflow.evidence.scope import Mode
 from dp_powerflow.evidence.theorem import (
     Bound,
-    ConfirmedPaperBound,
     NetworkFacts,
     OperatingSet,
-    PrintedFormula,
     corrected_bound,
     full_support_bound,
-    printed_formula,
 )
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import Amplification, kron_amplification

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence import theorem as symbols
+from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import NetworkFacts, over_neighbours
 from dp_powerflow.units import ComplexArray

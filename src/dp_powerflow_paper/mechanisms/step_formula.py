@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence import theorem as symbols
+from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import NetworkFacts
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.units import FloatArray

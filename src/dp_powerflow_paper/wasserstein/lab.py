@@ -13,10 +13,11 @@ from zlib import crc32
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence import theorem as symbols
+from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.calibration import DaySolver, load_box_set, monte_carlo
 from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, remark_calibration
+from dp_powerflow.evidence.printed import remark_calibration
+from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import FitOptions, PublicSpread
