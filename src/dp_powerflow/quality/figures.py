@@ -32,7 +32,6 @@ from dp_powerflow.page import (
     Table,
 )
 from dp_powerflow.page.charts import CLOCK
-from dp_powerflow.quality import figures
 from dp_powerflow.quality.nodes import spread
 from dp_powerflow.quality.result import (
     LEVELS,
@@ -413,18 +412,18 @@ def _sections(found: Quality) -> Iterator[Section]:
     if found.promise is not None:
         yield _privacy(found.promise)
     items: list[Item] = [
-        figures.histogram(voltages),
-        figures.daily_band(voltages),
-        figures.sample_days(voltages, found.steps, dated),
-        figures.every_node(voltages),
-        figures.worst_nodes(voltages),
+        histogram(voltages),
+        daily_band(voltages),
+        sample_days(voltages, found.steps, dated),
+        every_node(voltages),
+        worst_nodes(voltages),
     ]
     yield Section("voltages", "Voltages", _about_groups(found), tuple(items))
-    drawn = () if found.network is None else (figures.network_map(found.network, dated),)
+    drawn = () if found.network is None else (network_map(found.network, dated),)
     yield Section("network", "Network", (), drawn)
-    items = [figures.correlation(voltages)]
+    items = [correlation(voltages)]
     if found.unbalance is not None:
-        items.append(figures.unbalance(found.unbalance, voltages.slots_minutes))
+        items.append(unbalance(found.unbalance, voltages.slots_minutes))
     yield Section("structure", "Structure", (), tuple(items))
     if found.powers:
         at = voltages.slots_minutes
@@ -433,10 +432,10 @@ def _sections(found: Quality) -> Iterator[Section]:
             "Power",
             ("Powers of the feeder as they were solved, on the released network.",),
             (
-                figures.power_over_day(found.powers, at),
-                figures.duration(found.powers),
-                figures.power_over_days(found.powers, found.days, dated),
-                figures.carpet(found.powers, dated),
+                power_over_day(found.powers, at),
+                duration(found.powers),
+                power_over_days(found.powers, found.days, dated),
+                carpet(found.powers, dated),
             ),
         )
     if found.controls is not None:
@@ -471,9 +470,9 @@ def _controls(found: Quality) -> Section:
     assert controls is not None
     items: list[Item] = []
     if len(controls.taps):
-        items.append(figures.taps(controls, found.voltages.slots_minutes))
+        items.append(taps(controls, found.voltages.slots_minutes))
     if len(controls.closed):
-        items.append(figures.capacitors(controls))
+        items.append(capacitors(controls))
     locked = "No control hunted, so none was locked."
     if controls.locked:
         locked = f"In {percent(controls.locked)} of the snapshots a control was locked because it hunted."
