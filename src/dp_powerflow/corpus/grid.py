@@ -125,8 +125,8 @@ class Pages(NamedTuple):
     rows: int
 
 
-def phasor(magnitude: FloatArray, angle_deg: FloatArray) -> ComplexArray:
-    """Complex numbers of magnitudes and angles [degrees]; the last bit depends on the processor."""
+def phasor(magnitude: FloatArray | ComplexArray, angle_deg: FloatArray) -> ComplexArray:
+    """Complex numbers of magnitudes (or numbers to turn) and angles [degrees]; the last bit depends on the processor."""
     angle = np.deg2rad(angle_deg)
     return np.asarray(magnitude * (np.cos(angle) + 1j * np.sin(angle)))
 
