@@ -17,7 +17,7 @@ import pandapower.networks as networks
 from dp_powerflow.grid.feeder import GROUND
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.opf.dispatch import Dispatcher, Options, Snapshots
-from dp_powerflow.opf.lindistflow import Unit
+from dp_powerflow.opf.units import Unit
 from dp_powerflow.powerflow.batch import BatchSolver
 
 IMPORT = 0.05

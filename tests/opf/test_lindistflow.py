@@ -10,8 +10,9 @@ import pytest
 import dp_powerflow as dpf
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.opf.lindistflow import LinDistFlow, P, Q, States, U, admittance_at
+from dp_powerflow.opf.lindistflow import LinDistFlow, P, Q, States, U
 from dp_powerflow.opf.tree import BusTree
+from dp_powerflow.opf.units import admittance_at
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray, FloatArray
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.opf.lindistflow import RadialNetwork
+from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.units import ComplexArray, FloatArray
 
 

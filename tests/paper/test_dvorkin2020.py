@@ -13,7 +13,7 @@ import pytest
 
 from dp_powerflow.errors import ConfigError, FeederError, MissingExtraError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.opf.lindistflow import RadialNetwork
+from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020 import experiment

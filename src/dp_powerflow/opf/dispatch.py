@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from dp_powerflow.opf.lindistflow import AcStates, LinDistFlow, Tangent, Unit, UnitsPowerFlow, unit_shares
+from dp_powerflow.opf.lindistflow import LinDistFlow, Tangent
 from dp_powerflow.opf.program import (
     INACCURATE,
     SOLVED,
@@ -27,6 +27,7 @@ from dp_powerflow.opf.program import (
     nothing,
 )
 from dp_powerflow.opf.tree import BusTree
+from dp_powerflow.opf.units import AcStates, Unit, UnitsPowerFlow, unit_shares
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray, kw_to_pu
 

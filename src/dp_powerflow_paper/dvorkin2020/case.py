@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.opf.lindistflow import RadialNetwork
+from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.units import FloatArray, IntArray
 
 FEEDER = "feeder15"

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.opf.lindistflow import RadialNetwork
+from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.dvorkin2020.case import Case
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.opf.lindistflow import RadialNetwork
+from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.powerflow.sun import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.opf.lindistflow import RadialNetwork
+from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.public import CostBand

@@ -13,8 +13,9 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import GROUND, Feeder
 from dp_powerflow.model.sample import LoadBlock, PlacedDays, columns_of, placed_load, solve_placed
 from dp_powerflow.opf.dispatch import Dispatched, Dispatcher, Options, Snapshots
-from dp_powerflow.opf.lindistflow import LinDistFlow, Unit
+from dp_powerflow.opf.lindistflow import LinDistFlow
 from dp_powerflow.opf.tree import BusTree
+from dp_powerflow.opf.units import Unit
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 Branches = tuple[tuple[int, int], ...]

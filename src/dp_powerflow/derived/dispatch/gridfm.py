@@ -29,8 +29,8 @@ from dp_powerflow.corpus.gridfm.schema import (
 from dp_powerflow.derived.dispatch.days import DayResult, UnitFacts
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.opf.lindistflow import unit_shares, with_units
 from dp_powerflow.opf.program import INACCURATE, SOLVED
+from dp_powerflow.opf.units import unit_shares, with_units
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 

@@ -15,8 +15,8 @@ from dp_powerflow.derived.dispatch.tables import figures_of, items_of, sentences
 from dp_powerflow.derived.study import Findings, Progress, Study
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.opf.dispatch import Options, TapMode
-from dp_powerflow.opf.lindistflow import Unit, UnitsPowerFlow
 from dp_powerflow.opf.tree import BusTree
+from dp_powerflow.opf.units import Unit, UnitsPowerFlow
 from dp_powerflow.units import FloatArray
 
 _MOST = 1e9
