@@ -20,14 +20,8 @@ import dp_powerflow as dpf
 from dp_powerflow._threads import cores, in_order
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.opf.dispatch import Dispatched, Dispatcher, Options, Snapshots
-<<<<<<< HEAD
-from dp_powerflow.opf.lindistflow import Unit
 from dp_powerflow.opf.program import Point, solve_with_cvxpy
-=======
-from dp_powerflow.opf.peer import solve_with_cvxpy
-from dp_powerflow.opf.program import Point
 from dp_powerflow.opf.units import Unit
->>>>>>> parent of b9ee26da (Join: opf.lindistflow opf.radial opf.units)
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.operated import OperatedSolver
 

@@ -16,14 +16,8 @@ from dp_powerflow.errors import MissingExtraError
 from dp_powerflow.grid.feeder import GROUND, Feeder
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.opf.dispatch import Dispatched, Dispatcher, Options, Snapshots
-<<<<<<< HEAD
-from dp_powerflow.opf.lindistflow import Unit
 from dp_powerflow.opf.program import Point, solve_with_cvxpy
-=======
-from dp_powerflow.opf.peer import solve_with_cvxpy
-from dp_powerflow.opf.program import Point
 from dp_powerflow.opf.units import Unit
->>>>>>> parent of b9ee26da (Join: opf.lindistflow opf.radial opf.units)
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.units import ComplexArray
