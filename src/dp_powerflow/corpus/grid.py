@@ -126,7 +126,7 @@ class Pages(NamedTuple):
 
 
 def phasor(magnitude: FloatArray | ComplexArray, angle_deg: FloatArray) -> ComplexArray:
-    """Complex numbers of magnitudes (or numbers to turn) and angles [degrees]; the last bit depends on the processor."""
+    """Complex numbers of magnitudes (or numbers to turn) and angles [degrees]; last bits vary."""
     angle = np.deg2rad(angle_deg)
     return np.asarray(magnitude * (np.cos(angle) + 1j * np.sin(angle)))
 
