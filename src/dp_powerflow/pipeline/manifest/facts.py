@@ -57,10 +57,9 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
 from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit
-from dp_powerflow.privacy.ledger.accounts import Cap, InstanceCap, LoadsCap, TwinCap
+from dp_powerflow.privacy.ledger.accounts import Cap, Composed, InstanceCap, LoadsCap, TwinCap
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
-from dp_powerflow.privacy.ledger.twins import Composed
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config

@@ -54,6 +54,8 @@ RELATIVE = 1e-9
 class ReleaseError(DpPowerflowError):
     """A release cannot be described, or a directory is not a release."""
 
+    code = "release"
+
 
 def _all_files(hashes: dict[str, str]) -> dict[str, str]:
     if not hashes.keys() >= REQUIRED:
