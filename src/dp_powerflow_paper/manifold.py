@@ -17,19 +17,24 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from dp_powerflow.evidence.calibration import DaySolver, monte_carlo
-from dp_powerflow.evidence.collect import network_facts, plain
+from dp_powerflow import BatchSolver, Feeder, StreamKey, open_feeder
 from dp_powerflow.evidence.printed import printed_formula
 from dp_powerflow.evidence.symbols import Admittance, Loss, implied_load, manifold_log_density
-from dp_powerflow.evidence.theorem import NetworkFacts, corrected_bound
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.law import LoadLaw, nominal_law
-from dp_powerflow.model.sample import LoadSampler, solve_days
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.evidence.theorem import corrected_bound
+from dp_powerflow.lowlevel import (
+    DaySolver,
+    LoadLaw,
+    LoadSampler,
+    Network,
+    NetworkFacts,
+    figure_bytes,
+    monte_carlo,
+    network_facts,
+    new_figure,
+    nominal_law,
+    plain,
+    solve_days,
+)
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow_paper.neighbours import (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.units import ComplexArray, FloatArray
+from dp_powerflow_paper.radial import RadialNetwork
 
 
 def branched(root: int = 0) -> RadialNetwork:
