@@ -10,9 +10,9 @@ import pytest
 
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from support.pandapower_nets import quiet, small_net
 from support.small import small_config
 from support.tampering import manifest_of

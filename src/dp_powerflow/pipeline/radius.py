@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.pipeline.manifest.true import account_neighbours
+from dp_powerflow.manifest.true import account_neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary

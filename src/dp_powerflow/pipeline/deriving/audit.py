@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from dp_powerflow.config import Config
+from dp_powerflow.manifest.model import ReleaseError
+from dp_powerflow.manifest.verify import VerifyReport, manifest_content, no_manifest
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES
 from dp_powerflow.pipeline.deriving.opened import open_files
 from dp_powerflow.pipeline.deriving.owner import basis_of_config
 from dp_powerflow.pipeline.deriving.verify import DERIVATION, check_derived, with_derivation
-from dp_powerflow.pipeline.manifest.model import ReleaseError
-from dp_powerflow.pipeline.opened import manifest_content
-from dp_powerflow.pipeline.verify import VerifyReport, no_manifest
 
 
 def audit_derived(path: Path, config: Config, state: Path, *, workers: int | None = None) -> VerifyReport:

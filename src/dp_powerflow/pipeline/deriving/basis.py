@@ -14,10 +14,7 @@ from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.model.sample import OneDay, solve_days
-from dp_powerflow.pipeline.deriving import manifest as derived_manifest
-from dp_powerflow.pipeline.deriving.manifest import Origin
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.model import (
     DIGEST,
     MANIFEST_FILE,
     Manifest,
@@ -27,8 +24,11 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.policy import registered
-from dp_powerflow.pipeline.opened import parsed_manifest
+from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.verify import parsed_manifest
+from dp_powerflow.model.sample import OneDay, solve_days
+from dp_powerflow.pipeline.deriving import manifest as derived_manifest
+from dp_powerflow.pipeline.deriving.manifest import Origin
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, clear_sky
 from dp_powerflow.units import FloatArray
 

@@ -12,6 +12,16 @@ from typing import Any
 import pyarrow as pa
 
 from dp_powerflow.corpus.storage import Location, RemotePath
+from dp_powerflow.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    MALFORMED,
+    MANIFEST_FILE,
+    Manifest,
+    json_object,
+)
+from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.manifest.verify import files_below, manifest_content, sha256_of
 from dp_powerflow.pipeline.deriving.manifest import (
     FAMILY,
     SOURCE_FILE,
@@ -20,15 +30,6 @@ from dp_powerflow.pipeline.deriving.manifest import (
     described,
     parse,
 )
-from dp_powerflow.pipeline.manifest.model import (
-    CARD_FILE,
-    CERTIFICATE_FILE,
-    MANIFEST_FILE,
-    Manifest,
-    json_object,
-)
-from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.opened import MALFORMED, files_below, manifest_content, sha256_of
 
 _SMALL = (CERTIFICATE_FILE, CARD_FILE, SOURCE_FILE)
 

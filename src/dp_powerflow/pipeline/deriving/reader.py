@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 
 from dp_powerflow.corpus.listed import Listed
 from dp_powerflow.errors import CorpusError, require
+from dp_powerflow.manifest.model import DIGEST, ReleaseError, digest_of, json_object
+from dp_powerflow.manifest.verify import manifest_content
 from dp_powerflow.pipeline.deriving.manifest import DerivedManifest, parse
 from dp_powerflow.pipeline.deriving.opened import is_derived
 from dp_powerflow.pipeline.deriving.pages import table_name
-from dp_powerflow.pipeline.manifest.model import DIGEST, ReleaseError, digest_of, json_object
-from dp_powerflow.pipeline.opened import manifest_content
 
 
 @dataclass(frozen=True, eq=False, repr=False)

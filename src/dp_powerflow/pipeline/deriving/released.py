@@ -19,6 +19,8 @@ from dp_powerflow.corpus.gridfm.network import MERGED_ABOVE_MVA, lines_of, publi
 from dp_powerflow.corpus.gridfm.released import ReleasedTables, states_of
 from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
+from dp_powerflow.manifest.model import Manifest, ReleaseError
+from dp_powerflow.manifest.verify import manifest_content
 from dp_powerflow.model.sample import LoadBlock, days_per_block
 from dp_powerflow.pipeline.deriving.basis import (
     Basis,
@@ -29,8 +31,6 @@ from dp_powerflow.pipeline.deriving.basis import (
 )
 from dp_powerflow.pipeline.deriving.buses import buses_of
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES
-from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError
-from dp_powerflow.pipeline.opened import manifest_content
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray

@@ -23,6 +23,8 @@ from dp_powerflow.corpus.storage import storing
 from dp_powerflow.derived.kinds import settings_of
 from dp_powerflow.derived.study import Findings, Kind, Progress
 from dp_powerflow.errors import CorpusError, PrivacyError
+from dp_powerflow.manifest.model import CARD_FILE, CERTIFICATE_FILE, MANIFEST_FILE
+from dp_powerflow.manifest.verify import sha256_of
 from dp_powerflow.pipeline.deriving.basis import Basis
 from dp_powerflow.pipeline.deriving.manifest import (
     FROM_STATE,
@@ -34,8 +36,6 @@ from dp_powerflow.pipeline.deriving.manifest import (
     seal,
 )
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html, derived_html
-from dp_powerflow.pipeline.manifest.model import CARD_FILE, CERTIFICATE_FILE, MANIFEST_FILE
-from dp_powerflow.pipeline.opened import sha256_of
 
 ROWS_PER_GROUP = 1 << 17
 PACKAGES = (

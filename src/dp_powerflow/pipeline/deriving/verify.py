@@ -14,6 +14,31 @@ from typing import Any
 
 from dp_powerflow.derived.kinds import kind_of, settings_of
 from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    DIGEST,
+    MALFORMED,
+    MANIFEST_FILE,
+    UNREADABLE,
+    Check,
+    Manifest,
+    ReleaseError,
+    canonical_json,
+    check,
+    differences,
+    digest_of,
+)
+from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.verify import (
+    SEED,
+    VerifyReport,
+    manifest_content,
+    no_manifest,
+    query_problems,
+    sha256_of,
+    verify_release,
+)
 from dp_powerflow.pipeline.deriving.basis import Basis, StudySettings, in_words
 from dp_powerflow.pipeline.deriving.manifest import (
     FORMAT,
@@ -29,21 +54,6 @@ from dp_powerflow.pipeline.deriving.opened import OpenedDerived, open_files
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.released import basis_of_release
 from dp_powerflow.pipeline.deriving.run import Watch, files_of, software_versions
-from dp_powerflow.pipeline.manifest.model import (
-    CARD_FILE,
-    CERTIFICATE_FILE,
-    DIGEST,
-    MANIFEST_FILE,
-    Manifest,
-    ReleaseError,
-    canonical_json,
-    differences,
-    digest_of,
-)
-from dp_powerflow.pipeline.manifest.policy import Check, check, registered
-from dp_powerflow.pipeline.opened import MALFORMED, UNREADABLE, manifest_content, sha256_of
-from dp_powerflow.pipeline.release_checks import SEED, query_problems
-from dp_powerflow.pipeline.verify import VerifyReport, no_manifest, verify_release
 
 NOT_COMPUTED = (
     f"That tables, figures, sentences and {PAGE_FILE} follow from the release and the settings: whoever "

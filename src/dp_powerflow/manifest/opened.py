@@ -16,25 +16,25 @@ from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline import model_again
-from dp_powerflow.pipeline.manifest.facts import Facts, assemble, read_facts
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest import model_again
+from dp_powerflow.manifest.build import Facts, assemble, read_facts
+from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
     CROISSANT_FILE,
+    MALFORMED,
     MANIFEST_FILE,
     MODEL_FILE,
     QUALITY_FILE,
     REGISTRY_FILE,
+    UNREADABLE,
     Manifest,
     ReleaseError,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.model_again import MALFORMED as MALFORMED
+from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.model.gaussian import LoadModel
 
-UNREADABLE = "The entries of the manifest cannot be read together with the files."
 PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
 """What is made again from the manifest alone."""
 
