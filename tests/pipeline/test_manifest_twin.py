@@ -17,7 +17,7 @@ from dp_powerflow.config import TwinNetwork
 from dp_powerflow.manifest.build import ManifestInputs, make_statement
 from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.manifest.render import croissant_bytes, registry_bytes
-from dp_powerflow.privacy.ledger.twins import Composed
+from dp_powerflow.privacy.ledger.accounts import Composed
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee, twin_neighbours
 from support.manifest_releases import (
     CANARY,

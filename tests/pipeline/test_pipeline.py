@@ -30,7 +30,7 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.ledger import chain
+from dp_powerflow.privacy.ledger import records as chain
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import certify_config

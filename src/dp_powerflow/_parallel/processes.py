@@ -530,9 +530,7 @@ class Sealed:
         try:
             return finished(self.begin(task))
         except DpPowerflowError as error:
-            # Only those made from their message can be pickled.
-            rebuilt = error if type(error).__init__ is Exception.__init__ else DpPowerflowError(str(error))
-            return Failure(rebuilt)
+            return Failure(error)
 
 
 def finished(begun: Any) -> Any:

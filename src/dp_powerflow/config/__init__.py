@@ -255,7 +255,7 @@ def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
     """The content of a TOML file; `what` it is and what to do `otherwise`, for the errors."""
     refuse_unusable(path.absolute(), ConfigError)
     if not path.is_file():
-        raise ConfigError(f"{what} {path} does not exist; {otherwise}")
+        raise ConfigError(f"{what} {path} does not exist; {otherwise}", code="config-not-found")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:

@@ -49,8 +49,7 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.checks import earlier_twins
+from dp_powerflow.privacy.ledger.book import Ledger, earlier_twins
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 

@@ -33,8 +33,7 @@ from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.modes.base import NetworkFacts, mode_of
 from dp_powerflow.pipeline.plan import Plan
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, is_receipt
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.checks import price
+from dp_powerflow.privacy.ledger.book import Ledger, price
 from dp_powerflow.privacy.ledger.records import Balance, Spend
 from dp_powerflow.privacy.state import PrivateState
 

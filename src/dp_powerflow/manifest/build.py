@@ -61,10 +61,9 @@ from dp_powerflow.manifest.policy import NetworkPolicy, NetworkWords, policy_of,
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit
-from dp_powerflow.privacy.ledger.accounts import Cap, InstanceCap, LoadsCap, TwinCap
+from dp_powerflow.privacy.ledger.accounts import Cap, Composed, InstanceCap, LoadsCap, TwinCap
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
-from dp_powerflow.privacy.ledger.twins import Composed
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config

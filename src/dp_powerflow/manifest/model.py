@@ -61,6 +61,8 @@ UNREADABLE = "The entries of the manifest cannot be read together with the files
 class ReleaseError(DpPowerflowError):
     """A release cannot be described, or a directory is not a release."""
 
+    code = "release"
+
 
 def _all_files(hashes: dict[str, str]) -> dict[str, str]:
     if not hashes.keys() >= REQUIRED:

@@ -77,12 +77,15 @@ def manifest_content(directory: Location) -> bytes:
         with loading(directory / MANIFEST_FILE):
             return (directory / MANIFEST_FILE).read_bytes()
     if not directory.is_dir():
-        raise ReleaseError(f"{directory} is not a directory; give the directory of a release")
+        raise ReleaseError(
+            f"{directory} is not a directory; give the directory of a release", code="release-not-found"
+        )
     try:
         return (directory / MANIFEST_FILE).read_bytes()
     except FileNotFoundError as error:
         raise ReleaseError(
-            f"{directory} has no {MANIFEST_FILE}; give the directory of a finished release"
+            f"{directory} has no {MANIFEST_FILE}; give the directory of a finished release",
+            code="release-not-found",
         ) from error
     except OSError as error:
         raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
@@ -114,7 +117,9 @@ def parsed_manifest(directory: Location, content: bytes) -> tuple[Manifest[Any],
     try:
         return parse_manifest(json_object(content)), sha256_of(content)
     except (ValueError, RecursionError):
-        raise ReleaseError(f"{directory / MANIFEST_FILE} is not JSON; this is not a release") from None
+        raise ReleaseError(
+            f"{directory / MANIFEST_FILE} is not JSON; this is not a release", code="release-not-found"
+        ) from None
 
 
 Meanwhile = Callable[[Location, CorpusReport, Mapping[str, str]], None]

@@ -78,7 +78,9 @@ def quality_of_release(
     try:
         statement = parse_manifest(json_object(content))
     except (ValueError, RecursionError, json.JSONDecodeError):
-        raise ReleaseError(f"{path} is not JSON; give the directory of a finished release") from None
+        raise ReleaseError(
+            f"{path} is not JSON; give the directory of a finished release", code="release-not-found"
+        ) from None
     return quality_of(corpus, statement, workers=workers, progress=progress)
 
 

@@ -21,9 +21,7 @@ from dp_powerflow.pipeline.inputs import ReleaseInputs
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode
 from dp_powerflow.pipeline.plan import Plan, planned, preview_network, refuse_unpaid_model, with_charge
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.charging import Charge, Data
-from dp_powerflow.privacy.ledger.checks import price
+from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger, price
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 

@@ -357,7 +357,8 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
         raise ConfigError(
             "the feeder has regulators, whose taps a release on the true network takes as declared public; "
             "what 'dp-powerflow inspect' solves on it is not: set feeder.taps to a tap file whose first line "
-            f"is '# {TAPS_DECLARED}' and who set them, with taps that are known without the network"
+            f"is '# {TAPS_DECLARED}' and who set them, with taps that are known without the network",
+            code="taps",
         )
 
 

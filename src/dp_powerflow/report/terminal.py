@@ -249,7 +249,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise ConfigError(f"settings file {path} does not exist; check its path") from None
+        raise ConfigError(
+            f"settings file {path} does not exist; check its path", code="config-not-found"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"settings file {path} is not TOML: {error}") from None
 
@@ -263,7 +265,10 @@ def usual_folder(source: Path | Config, kind: str) -> Path:
     """
     place = location(source.release.output) if isinstance(source, Config) else source
     if not isinstance(place, Path):
-        raise ConfigError("the release is at a URL; name the folder of the derived release with --out")
+        raise ConfigError(
+            "the release is at a URL; name the folder of the derived release with --out",
+            code="config-not-found",
+        )
     place = place.absolute()
     return place.with_name(f"{place.name}-{kind}")
 

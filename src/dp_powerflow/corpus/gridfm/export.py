@@ -30,7 +30,7 @@ from dp_powerflow.corpus.gridfm.schema import (
 )
 from dp_powerflow.corpus.gridfm.variety import Batch, GridfmVariety, Released, draw_batch
 from dp_powerflow.corpus.gridfm.writer import write_index
-from dp_powerflow.errors import CorpusError
+from dp_powerflow.errors import CorpusError, OutputTakenError
 from dp_powerflow.units import ComplexArray, IntArray
 
 RAW = "raw"
@@ -304,7 +304,7 @@ class _Pending:
 
 def _refuse_folder(directory: Path, releases: Sequence[Path]) -> None:
     if directory.exists():
-        raise CorpusError(f"{directory} exists already; name a new folder")
+        raise OutputTakenError(f"{directory} exists already; name a new folder")
     place = directory.resolve()
     for release in releases:
         if place.is_relative_to(release.resolve()):

@@ -112,7 +112,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
             raise PrivacyError(
                 f"delta of a twin must be below {DELTA_LIMIT:g}, and release.network_delta_cap with it: from "
                 "there on a draw that publishes one element in a hundred whole would keep its promise; 1e-6 "
-                "is a common choice; nothing was spent"
+                "is a common choice; nothing was spent",
+                code="delta-limit",
             )
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
@@ -482,7 +483,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
             return paid.account
         account = Ledger.open(inputs.state, create=False).find(KIND, dataset)
         if account is None or all(spend.dataset != dataset for spend in self._paid(account)):
-            raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
+            raise PrivacyError(
+                f"twin '{self.section.id}' of this network is not paid for; run the release",
+                code="twin-changed",
+            )
         return account.name
 
     def _drawn(
@@ -498,7 +502,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
         except (ValueError, AttributeError, RecursionError):
             raise PrivacyError(
                 f"{name} of twin '{twin}' in the private state is damaged; restore it from a "
-                "backup, or remove it, so that the next version is charged as a whole; nothing was spent"
+                "backup, or remove it, so that the next version is charged as a whole; nothing was spent",
+                code="twin-damaged",
             ) from None
         return found
 
@@ -515,7 +520,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
         if twin is not None and twin.design != self.section.design:
             raise PrivacyError(
                 f"the kept twin '{self.section.id}' has another design than the config; restore it, or "
-                "choose a new twin id"
+                "choose a new twin id",
+                code="twin-changed",
             )
         return twin
 

@@ -389,7 +389,9 @@ class Demo:
     def begin(cls, folder: Path) -> Demo:
         """Make the folder, with both configs in it."""
         if folder.exists():
-            raise ConfigError(f"{folder} exists already; name another folder with --out, or remove it")
+            raise ConfigError(
+                f"{folder} exists already; name another folder with --out, or remove it", code="output-taken"
+            )
         folder.mkdir(parents=True)
         for name, raw in {TWIN: TWIN_RAW, PAPER: PAPER_RAW}.items():
             (folder / f"{name}.toml").write_text(as_toml(raw), encoding="utf-8")
