@@ -12,7 +12,7 @@ import pytest
 
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.manifest import facts as manifest_facts
+from dp_powerflow.manifest import build as manifest_facts
 from dp_powerflow.manifest import policy as register
 from dp_powerflow.manifest import policy as text
 from dp_powerflow.manifest.build import Facts
