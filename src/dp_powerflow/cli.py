@@ -22,8 +22,7 @@ from rich.text import Text
 import dp_powerflow as dpf
 from dp_powerflow import _completion as completion
 from dp_powerflow._completion import one_of
-from dp_powerflow._ending import ENDING, run
-from dp_powerflow._memory import NO_MEMORY, check_memory
+from dp_powerflow._ending import ENDING, NO_MEMORY, run
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.terminal import Ingest, Terminal, printable, render_ingest, write_what_can_be
@@ -55,8 +54,6 @@ Scheduler = Annotated[
 ]
 _NO_THREAD = "can't start new thread"
 """What Python says where a thread has no room for its stack."""
-_SOLVING = ("certify", "demo", "derive", "experiment", "fidelity", "fleet", "inspect", "plan", "release")
-"""Commands that compile and solve, which takes far more memory than the others."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -126,8 +123,6 @@ def version(
     if show:
         out.print(dpf.__version__, highlight=False)
         raise typer.Exit
-    if context.invoked_subcommand in _SOLVING:
-        check_memory()
 
 
 @app.command()

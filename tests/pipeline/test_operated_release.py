@@ -102,7 +102,7 @@ def test_every_snapshot_for_itself_is_another_release(released: Path, tmp_path: 
     ("network", "release", "words"),
     [
         ({"publish": "network"}, {}, r"controls = .frozen."),
-        ({}, {"solver": "opendss"}, "fixed taps"),
+        ({}, {"solver": "opendss"}, "release.solver no longer exists"),
         ({"controls": "off"}, {}, "controls"),
     ],
 )

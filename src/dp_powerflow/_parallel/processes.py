@@ -21,7 +21,7 @@ from multiprocessing.spawn import get_executable
 from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from dp_powerflow._memory import NO_MEMORY
+from dp_powerflow._ending import NO_MEMORY
 from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import DpPowerflowError

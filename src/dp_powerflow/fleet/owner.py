@@ -90,8 +90,7 @@ class FleetOwner:
         where = self.config.charged_under
         model = self.state.read_internal(where, MODEL_FILE)
         files = {} if model is None else {(where, MODEL_FILE): model}
-        kept = None if elsewhere else self.state.parsed
-        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files, kept, self._run)
+        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files, self._run)
 
     def usable(self) -> None:
         """A feeder has passed all checks: charge the customers, once for all feeders, and begin to fit.

@@ -110,7 +110,7 @@ class Declared:
             variance_floor=fitted.variance_floor,
             reactive_correlation_minutes=_correlation_minutes(fitted),
             generation=None if config.pv is None else DeclaredSun(*inputs.sun, config.pv.volt_var),
-            solver=config.release.solver,
+            solver="batch",
             left_out=inputs.left_out,
             net_loads=_net_loads(inputs),
         )
