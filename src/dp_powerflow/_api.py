@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from dp_powerflow.grid.sources import TapTable
     from dp_powerflow.loads.declared import LongColumns, MeterFormat, WideColumns
     from dp_powerflow.loads.history import LoadHistory
+    from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.model.gaussian import LoadModel
     from dp_powerflow.model.options import FitOptions
     from dp_powerflow.pipeline.customers import DrawnDays
     from dp_powerflow.pipeline.deriving.make import Derived
     from dp_powerflow.pipeline.plan import PlannedRelease
     from dp_powerflow.pipeline.run import ReleaseResult
-    from dp_powerflow.pipeline.verify import VerifyReport
     from dp_powerflow.powerflow.batch import Solution
     from dp_powerflow.powerflow.operated import ControlMode, OperatedSolution
     from dp_powerflow.privacy.budget import Budget
@@ -204,7 +204,7 @@ def verify(
     """
     if config is not None and private is None:
         raise ConfigError("the config recomputes the evidence and needs the private state beside it")
-    from dp_powerflow.pipeline.model_again import begin
+    from dp_powerflow.manifest.verify import begin
 
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
     from dp_powerflow.corpus.reader import refuse_unfinished
@@ -232,7 +232,7 @@ def verify(
         refuse_unfinished(place)
     with one_reading(place) as read:
         if private is None:
-            from dp_powerflow.pipeline.verify import verify_release
+            from dp_powerflow.manifest.verify import verify_release
 
             return verify_release(read)
         from dp_powerflow.pipeline.audit import audit_release, verify_private
@@ -361,7 +361,7 @@ def open_derived(path: str | PathLike[str]) -> Derived:
     >>> dpf.open_derived("release")
     Traceback (most recent call last):
         ...
-    dp_powerflow.pipeline.manifest.model.ReleaseError: release is not a derived release; ...
+    dp_powerflow.manifest.model.ReleaseError: release is not a derived release; ...
     """
     from dp_powerflow.pipeline.deriving.make import open_derived
 
@@ -546,7 +546,7 @@ def quality(
     >>> quality.days, quality.voltages.lowest.value_pu > 0.9
     (14, True)
     """
-    from dp_powerflow.pipeline.quality import quality_of_release
+    from dp_powerflow.manifest.release import quality_of_release
 
     return quality_of_release(corpus, workers=workers, progress=on_progress)
 

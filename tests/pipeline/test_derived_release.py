@@ -27,15 +27,15 @@ from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
+from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.page import Table
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.deriving.manifest import derived_schema
 from dp_powerflow.pipeline.deriving.owner import basis_of_config
 from dp_powerflow.pipeline.deriving.source import StudySettings, basis_of_release
-from dp_powerflow.pipeline.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.studies.study import KINDS, Findings
 from dp_powerflow.twin.draw import Twin
 from support.derived_kind import PLACE, LowestVoltage

@@ -16,8 +16,7 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Budget, Neighbours
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost, PureCost, TwinCap
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.charging import Charge, Data
+from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger
 from dp_powerflow.privacy.ledger.records import LedgerSummary, Unrelated
 from dp_powerflow.privacy.state import PrivateState
 

@@ -16,14 +16,11 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger import memory as ledger_memory
+from dp_powerflow.privacy.ledger import store as ledger_memory
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.books import Books
-from dp_powerflow.privacy.ledger.chain import Chain, Entry
-from dp_powerflow.privacy.ledger.database import Database
-from dp_powerflow.privacy.ledger.mark import Mark
-from dp_powerflow.privacy.ledger.records import Account, Unrelated
+from dp_powerflow.privacy.ledger.records import Account, Books, Chain, Entry, Unrelated
+from dp_powerflow.privacy.ledger.store import Database, Mark
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")

@@ -18,13 +18,12 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger import anchor as ledger_anchor
-from dp_powerflow.privacy.ledger import database as ledger_database
+from dp_powerflow.privacy.ledger import store as ledger_anchor
+from dp_powerflow.privacy.ledger import store as ledger_database
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.chain import Chain, Entry
-from dp_powerflow.privacy.ledger.records import Account, Unrelated
+from dp_powerflow.privacy.ledger.records import Account, Chain, Entry, Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from dp_powerflow.privacy.budget import Neighbours, PrivacyUnit, composed_epsilon
 from dp_powerflow.privacy.ledger.accounts import (
     Cap,
+    Composed,
     Cost,
+    Elements,
     GdpCap,
     GdpCost,
     InstanceCap,
@@ -23,9 +25,9 @@ from dp_powerflow.privacy.ledger.accounts import (
     PureCost,
     Scope,
     TwinCap,
+    TwinCost,
 )
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.twins import Composed, Elements, TwinCost
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")

@@ -16,22 +16,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.pipeline.manifest.facts import AccountFacts
-from dp_powerflow.pipeline.manifest.model import TwinAccount
+from dp_powerflow.manifest.build import AccountFacts
+from dp_powerflow.manifest.model import TwinAccount
 from dp_powerflow.privacy.budget import Neighbours, composed_epsilon, gdp_epsilon, gdp_mu
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
+    Composed,
     GdpCap,
     GdpCost,
     PureCost,
     Scope,
     TwinCap,
+    TwinCost,
     cost_from_plain,
     to_plain,
 )
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
-from dp_powerflow.privacy.ledger.twins import Composed, TwinCost
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.terminal import render_ledger
 

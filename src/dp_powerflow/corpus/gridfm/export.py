@@ -39,7 +39,7 @@ from dp_powerflow.corpus.gridfm.schema import (
     table_directory,
 )
 from dp_powerflow.corpus.gridfm.writer import BusStates, scenario_tables, write_index
-from dp_powerflow.errors import CorpusError
+from dp_powerflow.errors import CorpusError, OutputTakenError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 PLAUSIBLE_PU = (0.8, 1.2)
@@ -507,7 +507,7 @@ class _Pending:
 
 def _refuse_folder(directory: Path, releases: Sequence[Path]) -> None:
     if directory.exists():
-        raise CorpusError(f"{directory} exists already; name a new folder")
+        raise OutputTakenError(f"{directory} exists already; name a new folder")
     place = directory.resolve()
     for release in releases:
         if place.is_relative_to(release.resolve()):

@@ -22,6 +22,16 @@ from dp_powerflow.corpus.listed import Listed
 from dp_powerflow.corpus.schema import PARQUET
 from dp_powerflow.corpus.storage import storing
 from dp_powerflow.errors import CorpusError, PrivacyError, require
+from dp_powerflow.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    DIGEST,
+    MANIFEST_FILE,
+    ReleaseError,
+    digest_of,
+    json_object,
+)
+from dp_powerflow.manifest.verify import manifest_content, sha256_of
 from dp_powerflow.pipeline.deriving.manifest import (
     FROM_STATE,
     PAGE_FILE,
@@ -36,16 +46,6 @@ from dp_powerflow.pipeline.deriving.manifest import (
 )
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html, derived_html, table_name
 from dp_powerflow.pipeline.deriving.source import Basis
-from dp_powerflow.pipeline.manifest.model import (
-    CARD_FILE,
-    CERTIFICATE_FILE,
-    DIGEST,
-    MANIFEST_FILE,
-    ReleaseError,
-    digest_of,
-    json_object,
-)
-from dp_powerflow.pipeline.opened import manifest_content, sha256_of
 from dp_powerflow.studies.study import Findings, Kind, Progress, settings_of
 
 ROWS_PER_GROUP = 1 << 17

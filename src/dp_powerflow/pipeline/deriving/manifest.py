@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from dp_powerflow.corpus.storage import Location, RemotePath
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
     DIGEST,
@@ -38,7 +38,7 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.policy import all_policies, registered
+from dp_powerflow.manifest.policy import all_policies, registered
 
 FORMAT: Literal["dp-powerflow derived manifest, version 1"] = "dp-powerflow derived manifest, version 1"
 """Fixes form and wording: any change of either is another version."""

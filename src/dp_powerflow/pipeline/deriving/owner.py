@@ -19,6 +19,10 @@ from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import RemotePath, location
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.manifest.build import loads_guarantee
+from dp_powerflow.manifest.model import Manifest, ReleaseError, differences
+from dp_powerflow.manifest.policy import policy_of, registered
+from dp_powerflow.manifest.verify import VerifyReport, manifest_content, no_manifest
 from dp_powerflow.pipeline.conversation import draw_key, part_job
 from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, FROM_STATE
@@ -32,15 +36,10 @@ from dp_powerflow.pipeline.deriving.source import (
 )
 from dp_powerflow.pipeline.deriving.verify import DERIVATION, check_derived, open_files, with_derivation
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
-from dp_powerflow.pipeline.manifest.facts import loads_guarantee
-from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError, differences
-from dp_powerflow.pipeline.manifest.policy import policy_of, registered
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
-from dp_powerflow.pipeline.opened import manifest_content
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
-from dp_powerflow.pipeline.verify import VerifyReport, no_manifest
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.studies.study import Study
 from dp_powerflow.units import FloatArray, IntArray

@@ -31,10 +31,7 @@ from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import GROUND, TRANSFORMER, Feeder, Line, Load
-from dp_powerflow.model.sample import LoadBlock, OneDay, days_per_block, solve_days
-from dp_powerflow.pipeline.deriving import manifest as derived_manifest
-from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, Origin
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.model import (
     DIGEST,
     MANIFEST_FILE,
     Manifest,
@@ -44,8 +41,11 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.policy import registered
-from dp_powerflow.pipeline.opened import manifest_content, parsed_manifest
+from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.verify import manifest_content, parsed_manifest
+from dp_powerflow.model.sample import LoadBlock, OneDay, days_per_block, solve_days
+from dp_powerflow.pipeline.deriving import manifest as derived_manifest
+from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, Origin
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky
 from dp_powerflow.studies.study import Study

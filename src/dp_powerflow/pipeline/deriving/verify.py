@@ -15,6 +15,33 @@ from typing import Any
 import pyarrow as pa
 
 from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    DIGEST,
+    MALFORMED,
+    MANIFEST_FILE,
+    UNREADABLE,
+    Check,
+    Manifest,
+    ReleaseError,
+    canonical_json,
+    check,
+    differences,
+    digest_of,
+    json_object,
+)
+from dp_powerflow.manifest.policy import parse_manifest, registered
+from dp_powerflow.manifest.verify import (
+    SEED,
+    VerifyReport,
+    files_below,
+    manifest_content,
+    no_manifest,
+    query_problems,
+    sha256_of,
+    verify_release,
+)
 from dp_powerflow.pipeline.deriving.make import Watch, files_of, software_versions
 from dp_powerflow.pipeline.deriving.manifest import (
     FORMAT,
@@ -31,22 +58,6 @@ from dp_powerflow.pipeline.deriving.manifest import (
 )
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.source import Basis, StudySettings, basis_of_release, in_words
-from dp_powerflow.pipeline.manifest.model import (
-    CARD_FILE,
-    CERTIFICATE_FILE,
-    DIGEST,
-    MANIFEST_FILE,
-    Manifest,
-    ReleaseError,
-    canonical_json,
-    differences,
-    digest_of,
-    json_object,
-)
-from dp_powerflow.pipeline.manifest.policy import Check, check, parse_manifest, registered
-from dp_powerflow.pipeline.opened import MALFORMED, UNREADABLE, files_below, manifest_content, sha256_of
-from dp_powerflow.pipeline.release_checks import SEED, query_problems
-from dp_powerflow.pipeline.verify import VerifyReport, no_manifest, verify_release
 from dp_powerflow.studies.study import kind_of, settings_of
 
 _SMALL = (CERTIFICATE_FILE, CARD_FILE, SOURCE_FILE)

@@ -1,4 +1,37 @@
-"""Where the ledger lies: an append-only SQLite table whose entries are chained by a keyed hash.
+"""The SQLite file of the ledger: its table, its connections, and SQLite's errors in sentences.
+
+Durability: journal_mode=DELETE with synchronous=EXTRA. A spend that was answered must survive a loss of
+power, or the same budget could be used twice; EXTRA also flushes the directory after the journal is gone,
+without which a committed spend could be rolled back. WAL would be faster, but needs shared memory and two
+more files beside the database.
+
+Each operation opens a connection of its own: no connection is shared between threads or across a fork. The
+file itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks;
+but when it is made, and other threads wait then (`undisturbed`).
+
+The anchor: a small file beside the ledger that says where its chain of entries stood last.
+
+How a file looks from outside: whether anybody has written to it since it was read.
+
+Every write sets the times of a file. Two writes within one tick of the file system's clock (up to 10 ms) set
+the same ones, so a look is of use only if the tick of the last write is over, or if the last writer left a
+time that no write sets. `settled` waits for the first, `planted` does the second.
+
+Who can set the times of the file can also make them look untouched within one such tick. That hides a change
+from a process that has already checked the file, and goes by what it remembers; it misleads nobody, and the
+next process finds it.
+
+What this process has checked of a ledger, so that it checks every entry once.
+
+A `Memory` starts with a check of the whole chain. From then on it is bound to its last entry, whose keyed
+hash vouches for all entries before, and to a mark of the file. Whoever goes on with it reads from that entry
+on: it must be there unchanged, and what follows must continue the chain.
+
+`remembered` gives whoever opens the ledger again in this process the same memory, if nobody has written to
+the file since, and else nothing, so that all of it is checked anew. It lasts as long as the process: nothing
+on disk says what was checked, so nobody can forge it. A forked process starts with none.
+
+Where the ledger lies: an append-only SQLite table whose entries are chained by a keyed hash.
 
 Every entry carries the keyed hash of the one before and of its own fields, so a changed, removed, inserted
 or reordered entry is noticed, and cannot be made to look right without the secret key. What a chain cannot
@@ -19,19 +52,410 @@ meantime cannot mislead it, because it goes by what it remembers; whoever opens 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import itertools
+import os
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from dp_powerflow._files import (
+    check_private,
+    is_temporary,
+    read_private,
+    undisturbed,
+    whole_file,
+    write_private,
+)
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.anchor import Anchor, AnchorFile
-from dp_powerflow.privacy.ledger.books import Books
-from dp_powerflow.privacy.ledger.chain import ANCHORED, FIRST, UNANCHORED, Chain, Entry, says_anchored
-from dp_powerflow.privacy.ledger.database import FORMAT, Database, insert, roll_back
-from dp_powerflow.privacy.ledger.mark import Mark
-from dp_powerflow.privacy.ledger.memory import Memory, remember, remembered
+from dp_powerflow.privacy.ledger.records import (
+    ANCHORED,
+    COLUMNS,
+    FIRST,
+    UNANCHORED,
+    Books,
+    Chain,
+    Entry,
+    says_anchored,
+)
 from dp_powerflow.privacy.state import PrivateState
+
+FORMAT = 2
+_FIRST_FORMAT = 1  # of versions up to 0.2: the anchor has no keyed hash
+BUSY_SECONDS = 60.0
+_APPLICATION_ID = 0x64707066  # "dppf"
+_SCHEMA = (
+    "CREATE TABLE entry (seq INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL, "
+    "account TEXT NOT NULL, release_id TEXT NOT NULL, request_sha256 TEXT NOT NULL, body TEXT NOT NULL, "
+    "mac TEXT NOT NULL)",
+    "CREATE UNIQUE INDEX one_spend ON entry (account, release_id) WHERE event = 'spend'",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON entry "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON entry "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER in_order BEFORE INSERT ON entry "
+    "WHEN NEW.seq <> (SELECT coalesce(max(seq), -1) + 1 FROM entry) "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+)
+
+# What SQLite's primary result codes mean for whoever runs the command.
+_FAILURES = {
+    sqlite3.SQLITE_PERM: (
+        "may not be opened by this user",
+        "run as the owner of the private state directory",
+    ),
+    sqlite3.SQLITE_BUSY: (
+        "is locked by another process",
+        "wait until it has finished and run the command again",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "cannot be written",
+        "make the private state directory writable; nothing was spent",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "cannot be read or written",
+        "check the disk and run again, which never charges twice",
+    ),
+    sqlite3.SQLITE_CORRUPT: ("is corrupt", "restore it from a backup; nothing was spent"),
+    sqlite3.SQLITE_FULL: (
+        "cannot be written because the disk is full",
+        "free some space and run again; nothing was spent",
+    ),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check the private state directory; nothing was spent"),
+    sqlite3.SQLITE_NOTADB: ("is corrupt", "restore it from a backup; nothing was spent"),
+}
+
+
+class Database:
+    """The file at a path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def make(self, first: Entry) -> None:
+        """Make the file with its first entry; of several processes that race, one does."""
+        try:
+            with undisturbed(), whole_file(self._path, private=True, once=True) as file:
+                file.write(self._new(first))
+        except OSError as error:
+            raise self.error(
+                f"cannot be created ({error.strerror})", "free disk space or check the mode of the directory"
+            ) from error
+
+    def _new(self, first: Entry) -> bytes:
+        """The bytes of a ledger with one entry; made in memory, so that SQLite leaves no file of its own."""
+        with (
+            self._translated(),
+            contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made,
+        ):
+            made.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                made.execute(statement)
+            made.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            made.execute(f"PRAGMA user_version = {FORMAT}")
+            insert(made, [first])
+            made.execute("COMMIT")
+            return made.serialize()
+
+    def check_tables(self, connection: sqlite3.Connection) -> int:
+        """The format of the ledger, if it is one and has the tables of one."""
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION_ID:
+            raise self.corrupt()
+        if version not in (_FIRST_FORMAT, FORMAT):
+            raise self.error(
+                f"has format {version}, and this version of dp-powerflow reads formats 1 and {FORMAT}",
+                "use the version that wrote it; nothing was spent",
+            )
+        tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        if {sql for (sql,) in tables} != set(_SCHEMA):
+            raise self.changed_tables()
+        return int(version)
+
+    def entries(self, connection: sqlite3.Connection, since: int | None) -> list[Entry]:
+        """Entries from a number on, or all of a file that SQLite finds to be whole; not checked here."""
+        if since is None and connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            raise self.corrupt()
+        where, numbers = ("", ()) if since is None else ("WHERE seq >= ?", (since,))
+        # Text is put together from constants only.
+        rows = connection.execute(f"SELECT {COLUMNS} FROM entry {where} ORDER BY seq", numbers)  # nosec B608
+        return [Entry._make(row) for row in rows]
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own, whose errors are sentences."""
+        with self._translated(), self._connection() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with undisturbed():
+                check_private(self._path, self._path.lstat())
+        except OSError as error:
+            raise self.error(f"cannot be found ({error.strerror})", "restore it from a backup") from error
+        # mode=rw: never create. SQLite itself falls back to reading if the file cannot be written.
+        address = f"file:{quote(os.fsencode(self._path))}?mode=rw"
+        connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        with contextlib.closing(connection):
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            yield connection
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """SQLite's errors in one sentence."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 1) & 0xFF
+            problem, remedy = _FAILURES.get(code, ("cannot be used", "restore it from a backup"))
+            raise self.error(problem, remedy) from error
+        except UnicodeDecodeError as error:  # SQLite quotes the damaged bytes in its own message
+            raise self.corrupt() from error
+
+    def changed_tables(self) -> PrivacyError:
+        return self.error("had its tables changed", "restore it from a backup; nothing was spent")
+
+    def corrupt(self) -> PrivacyError:
+        return self.error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
+
+    def error(self, problem: str, remedy: str) -> PrivacyError:
+        return PrivacyError(f"the ledger {self._path} {problem}; {remedy}")
+
+
+def insert(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
+    """Add entries, within a transaction."""
+    places = ", ".join("?" * len(Entry._fields))  # of constants, as the columns
+    connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES ({places})", entries)  # nosec B608
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """End what has not been committed; a disk that fails here leaves a journal that undoes it later."""
+    if connection.in_transaction:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+
+
+_FORMAT = "dp-powerflow-anchor-2"
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Where the chain stood: number and keyed hash of an entry; `tag` is its own, None up to format 1.
+
+    The number only grows, so that a tag of its own, over number and hash, needs no further counter.
+    """
+
+    number: int
+    mac: str
+    tag: str | None
+
+
+class AnchorFile:
+    """The anchor of one private state directory."""
+
+    def __init__(self, state: PrivateState) -> None:
+        self._path = state.anchor_path
+        self._key = state.stream_key().bind("ledger", "anchor, format 2")
+
+    def read(self) -> Anchor | None:
+        """The anchor as it lies there, genuine or not; None if there is none."""
+        content = read_private(self._path)
+        if content is None:
+            return None
+        words = content.decode(errors="replace").split()
+        signed = words[:1] == [_FORMAT]
+        number, mac, tag = [*words[signed:], "", "", ""][:3]
+        if not (number.isascii() and number.isdigit()) or len(words) != (4 if signed else 2):
+            raise PrivacyError(
+                f"the ledger has a damaged anchor; restore {self._path} from the newest backup; nothing was "
+                "spent"
+            )
+        return Anchor(int(number), mac, tag if signed else None)
+
+    def is_genuine(self, anchor: Anchor) -> bool:
+        """Whether it was written with the key; one without a tag cannot tell."""
+        right = self._tag(anchor.number, anchor.mac)
+        return anchor.tag is None or hmac.compare_digest(anchor.tag.encode(), right.encode())
+
+    def write(self, number: int, mac: str) -> None:
+        """Replace the anchor; whoever calls holds the lock of the ledger."""
+        write_private(self._path, f"{_FORMAT} {number} {mac} {self._tag(number, mac)}\n".encode())
+        # Under the lock any other temporary anchor is of a process that was killed.
+        for stale in self._path.parent.glob(f"{self._path.name}*"):
+            if is_temporary(stale.name):
+                with contextlib.suppress(OSError):
+                    stale.unlink()
+
+    def _tag(self, number: int, mac: str) -> str:
+        return self._key.keyed_hash([str(number).encode(), b" ", mac.encode()])
+
+
+_COARSE_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", 5)  # what Linux sets the times of files by
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Which file it is, how long it is, and when it was written or replaced last [ns]."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Path) -> Mark | None:
+        """The mark as it is; None if there is no file. The file is not opened."""
+        try:
+            found = path.lstat()
+        except OSError:
+            return None
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    @classmethod
+    def settled(cls, path: Path) -> Mark | None:
+        """A mark that any later write changes; None if the clock does not allow to tell."""
+        mark, tick = cls.of(path), _tick_seconds()
+        if mark is None:
+            return None
+        wait = tick - (time.time_ns() - mark._last) / 1e9
+        if wait > tick:
+            return None  # written in the future: the clock was set back
+        if wait > 0:
+            time.sleep(wait)
+        return mark if cls.of(path) == mark else None
+
+    @classmethod
+    def planted(cls, path: Path) -> Mark | None:
+        """Set a time that no write sets, to the nanosecond; None where the file system has coarser times."""
+        now = time.time_ns() | 1  # odd, so that a file system with coarser times does not keep it
+        with contextlib.suppress(OSError):
+            os.utime(path, ns=(now, now))
+        mark = cls.of(path)
+        return mark if mark is not None and mark.modified == now else None
+
+    def same_file(self, other: Mark) -> bool:
+        """Whether both are of the same file, whatever was written to it."""
+        return (self.device, self.inode) == (other.device, other.inode)
+
+    @property
+    def _last(self) -> int:
+        return max(self.modified, self.changed)
+
+
+def _tick_seconds() -> float:
+    """How long to wait until later writes have later times."""
+    try:
+        return 2 * time.clock_getres(_COARSE_CLOCK)
+    except (OSError, AttributeError):
+        return 0.02
+
+
+_MOST = 8  # ledgers of one process that are remembered
+
+
+class Memory:
+    """Checked entries and what they add up to; threads may share it.
+
+    Attributes
+    ----------
+    last : the last entry that was checked; None before the first.
+    mark : of the file when all entries were in it as checked, and no more; None if that is not known.
+    """
+
+    def __init__(self) -> None:
+        self._process = _process
+        self._whole = True
+        self._lock = threading.Lock()
+        self._macs: list[str] = []
+        self._books = Books()
+        self.last: Entry | None = None
+        self.mark: Mark | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is of this process, and whole."""
+        if self._process is not _process:
+            return False  # nor is its lock: the fork may have copied it closed
+        with self._lock:
+            return self._whole
+
+    def take(self, entries: Sequence[Entry]) -> bool:
+        """Go on with checked entries, all at once for other threads; False if they contradict known ones."""
+        with self._lock:
+            known = [entry for entry in entries if entry.seq < len(self._macs)]
+            if any(self._macs[entry.seq] != entry.mac for entry in known):
+                return False
+            self._whole = False  # if anything interrupts what follows
+            for entry in entries[len(known) :]:
+                self._books.take(entry)
+                self._macs.append(entry.mac)
+                self.last = entry
+            self._whole = True
+            return True
+
+    def has(self, number: int, mac: str) -> bool:
+        """Whether an entry with this number and keyed hash was checked."""
+        return number < len(self._macs) and self._macs[number] == mac
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the entries say that the anchor has a keyed hash."""
+        return self._books.anchored
+
+    @contextlib.contextmanager
+    def books(self) -> Iterator[tuple[Books, int]]:
+        """The accounts and the number of entries, while no other thread goes on with them."""
+        with self._lock:
+            yield self._books, len(self._macs)
+
+    def draft(self) -> Books:
+        """Books that go on from here, for whoever holds the lock of the ledger; these stay as they are."""
+        return Books(self._books)
+
+
+_process = object()
+"""Stands for this process: a forked one makes its own."""
+_remembered: dict[tuple[Path, str], Memory] = {}
+
+
+def _after_fork() -> None:
+    global _process
+    _process = object()
+    _remembered.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def remembered(path: Path, key: str) -> Memory | None:
+    """What this process has checked of a ledger, if the file is as it was then.
+
+    Parameters
+    ----------
+    key : tells keys apart, without being one.
+    """
+    memory = _remembered.get((path, key))
+    if memory is None or not memory.usable or memory.mark is None or memory.mark != Mark.of(path):
+        return None
+    return memory
+
+
+def remember(path: Path, key: str, memory: Memory) -> None:
+    """Keep a memory for whoever opens the ledger next in this process."""
+    _remembered.pop((path, key), None)
+    _remembered[path, key] = memory
+    for oldest in tuple(_remembered)[:-_MOST]:
+        _remembered.pop(oldest, None)
 
 
 class Store:

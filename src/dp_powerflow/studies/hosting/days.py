@@ -395,8 +395,7 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
         curves = _curves(base.voltvar, columns, places, len(wider.retained))
         return Prepared(base, FixedHosts(base.on(wider, curves), columns, places), None)
     raise PowerFlowError(
-        "hosting capacity is computed by the package's own solvers; derive it from a release with "
-        "release.solver = 'batch'"
+        "hosting capacity is computed by the package's own solvers; this is a bug, report it"
     )
 
 

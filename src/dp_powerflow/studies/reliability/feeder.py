@@ -541,7 +541,10 @@ def require_customers(study: Study) -> None:
     """
     loads, customers = len(study.feeder.loads), study.customers
     if loads == 0 or (customers is None and all(load.kw <= 0.0 for load in study.feeder.loads)):
-        raise ConfigError("reliability needs customers, and this feeder has no loads; choose another feeder")
+        raise ConfigError(
+            "reliability needs customers, and this feeder has no loads; choose another feeder",
+            code="loads-without-customers",
+        )
     if customers is None:
         return
     if customers.shape != (loads,) or np.any(customers < 0) or not np.any(customers > 0):

@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE, NOT_STATED, Statement
-from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
-from dp_powerflow.pipeline.manifest.published import PublishedColumn, PublishedTable, published_tables
+from dp_powerflow.manifest.model import MODEL_FILE, NOT_STATED, Statement, at_most, in_digits
+from dp_powerflow.manifest.published import PublishedColumn, PublishedTable, published_tables
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 _MODEL = "load-model"

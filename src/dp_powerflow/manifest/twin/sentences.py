@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dp_powerflow.pipeline.manifest import policy as text
-from dp_powerflow.pipeline.manifest.beside import SHOWS_NODES, released_beside
-from dp_powerflow.pipeline.manifest.connected import (
+from dp_powerflow.manifest import policy as text
+from dp_powerflow.manifest.beside import SHOWS_NODES, released_beside
+from dp_powerflow.manifest.build import Facts
+from dp_powerflow.manifest.connected import (
     released_connections,
     shown_by_connections,
 )
-from dp_powerflow.pipeline.manifest.facts import Facts
-from dp_powerflow.pipeline.manifest.histories import drawn_loads
-from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
-from dp_powerflow.pipeline.manifest.twin.section import lacks
-from dp_powerflow.pipeline.manifest.twin.tables import NETWORK, VOLTAGES, WITH_LOADS
+from dp_powerflow.manifest.histories import drawn_loads
+from dp_powerflow.manifest.model import at_most, in_digits
+from dp_powerflow.manifest.twin.section import lacks
+from dp_powerflow.manifest.twin.tables import NETWORK, VOLTAGES, WITH_LOADS
 
 if TYPE_CHECKING:
-    from dp_powerflow.pipeline.manifest.twin.policy import TwinPolicy
+    from dp_powerflow.manifest.twin.policy import TwinPolicy
 
 COMMITMENT = (
     "SHA-256 of a secret salt and the internal report, which stays with the data owner; he can open it to an "

@@ -16,7 +16,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_UP, Context
 from functools import cache
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
@@ -25,14 +27,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.corpus.extras import FEEDER, LOADS
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
-from dp_powerflow.errors import DpPowerflowError
-from dp_powerflow.pipeline.model_again import MODEL_FILE as MODEL_FILE
+from dp_powerflow.errors import DpPowerflowError, printable
 
 FORMAT: Literal["dp-powerflow manifest, version 7"] = "dp-powerflow manifest, version 7"
 """Fixes form and wording: any change of either is another version."""
 LAST_READER = "0.5.0"
 """Last version of this program that reads manifests of earlier formats, 2 to 6."""
 MANIFEST_FILE = "manifest.json"
+MODEL_FILE = "model.json"
 CERTIFICATE_FILE = "certificate.html"
 CROISSANT_FILE = "croissant.json"
 REGISTRY_FILE = "registry.yaml"
@@ -51,8 +53,15 @@ RELATIVE = 1e-9
 """Figures that are computed again may differ by this share: other versions of scipy, other last digits."""
 
 
+MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What reading an entry of a file that somebody changed may raise."""
+UNREADABLE = "The entries of the manifest cannot be read together with the files."
+
+
 class ReleaseError(DpPowerflowError):
     """A release cannot be described, or a directory is not a release."""
+
+    code = "release"
 
 
 def _all_files(hashes: dict[str, str]) -> dict[str, str]:
@@ -663,3 +672,39 @@ def differences(stated: Any, expected: Any, where: str = "") -> Iterator[str]:
 
 PARTS, LOADS_PARTS, FEEDER_PARTS = (f"{folder}/part-*.parquet" for folder in (DATA, LOADS, FEEDER))
 """The files with voltages, and those beside them, in the columns of the manifest."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, and a sentence about it."""
+
+    name: str
+    ok: bool
+    sentence: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", printable(self.sentence))  # it may quote a file
+
+
+def check(name: str, problems: Iterable[str], good: str) -> Check:
+    """A check that lists its first problems, or says what was found good."""
+    found = list(problems)
+    if not found:
+        return Check(name, True, good)
+    more = f" And {len(found) - 3} more." if len(found) > 3 else ""
+    return Check(name, False, " ".join(found[:3]) + more)
+
+
+def at_most(value: float) -> str:
+    """A figure in three digits, rounded up: a promise is never shown better than it is."""
+    return in_digits(float(Context(prec=3, rounding=ROUND_UP).create_decimal(repr(value))))
+
+
+def in_digits(value: float) -> str:
+    """A declared constant as a person writes it: 1e-5, not 1e-05."""
+    return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.12g}").replace("e+", "e")
+
+
+def all_digits(value: float) -> str:
+    """A constant to the last digit that it has, as a person writes it."""
+    return re.sub(r"e([+-])0*(\d)", r"e\1\2", repr(float(value)).removesuffix(".0")).replace("e+", "e")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dp_powerflow.corpus.listed import DAYS_FILE
+from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 
 if TYPE_CHECKING:
-    from dp_powerflow.pipeline.manifest.facts import Facts
+    from dp_powerflow.manifest.build import Facts
 
 SHRUNK = (
     "The noisy answers are shrunk towards a public prior, made positive definite and given the declared "

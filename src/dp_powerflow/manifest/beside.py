@@ -16,7 +16,7 @@ from dp_powerflow.corpus.extras import (
 )
 from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, columns_of_days
 from dp_powerflow.corpus.schema import NODES_FILE
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.model import (
     BY_CUSTOMERS,
     FEEDER_PARTS,
     LOADS_PARTS,
@@ -26,7 +26,7 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 
 if TYPE_CHECKING:
-    from dp_powerflow.pipeline.manifest.facts import Facts
+    from dp_powerflow.manifest.build import Facts
 
 
 @dataclass(frozen=True)

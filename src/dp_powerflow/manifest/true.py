@@ -7,19 +7,26 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dp_powerflow.evidence.scope import CONFIDENCE, SCOPE
-from dp_powerflow.pipeline.manifest import policy as text
-from dp_powerflow.pipeline.manifest.facts import Facts
-from dp_powerflow.pipeline.manifest.histories import SHRUNK
-from dp_powerflow.pipeline.manifest.model import Count, InWords, NetworkSection, Positive, Sentence, Statement
-from dp_powerflow.pipeline.manifest.policy import (
+from dp_powerflow.manifest import policy as text
+from dp_powerflow.manifest.build import Facts
+from dp_powerflow.manifest.histories import SHRUNK
+from dp_powerflow.manifest.model import (
+    Count,
+    InWords,
+    NetworkSection,
+    Positive,
+    Sentence,
+    Statement,
+    all_digits,
+    at_most,
+    in_digits,
+)
+from dp_powerflow.manifest.policy import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
     NO_PROTECTION,
     NetworkPolicy,
     NetworkWords,
-    all_digits,
-    at_most,
-    in_digits,
 )
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from dp_powerflow.grid.feeder import WITHOUT, Figure
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.model import (
     Chance,
     Count,
     InWords,
@@ -18,8 +18,9 @@ from dp_powerflow.pipeline.manifest.model import (
     Section,
     Sentence,
     Share,
+    at_most,
+    in_digits,
 )
-from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
 from dp_powerflow.twin.design import LOG_GRID
 
 _NONE = "the network has none"

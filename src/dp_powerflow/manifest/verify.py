@@ -19,19 +19,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dp_powerflow.corpus.storage import RemotePath
-from dp_powerflow.pipeline import release_checks as checks_of
-from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, UNDECLARED
-from dp_powerflow.pipeline.manifest.policy import Check
-from dp_powerflow.pipeline.opened import (
-    MALFORMED,
-    UNREADABLE,
-    Opened,
-    manifest_content,
-    open_release,
-    sha256_of,
-)
-from dp_powerflow.pipeline.quality import look_at
-from dp_powerflow.pipeline.release_checks import SEED
+from dp_powerflow.manifest import checks as checks_of
+from dp_powerflow.manifest.checks import SEED as SEED
+from dp_powerflow.manifest.checks import check_manifest as check_manifest
+from dp_powerflow.manifest.checks import query_problems as query_problems
+from dp_powerflow.manifest.model import MALFORMED, MANIFEST_FILE, UNDECLARED, UNREADABLE, Check
+from dp_powerflow.manifest.model_again import begin as begin
+from dp_powerflow.manifest.opened import Opened as Opened
+from dp_powerflow.manifest.opened import files_below as files_below
+from dp_powerflow.manifest.opened import manifest_content as manifest_content
+from dp_powerflow.manifest.opened import open_release as open_release
+from dp_powerflow.manifest.opened import parsed_manifest as parsed_manifest
+from dp_powerflow.manifest.opened import read_manifest as read_manifest
+from dp_powerflow.manifest.opened import release_at as release_at
+from dp_powerflow.manifest.opened import sha256_of as sha256_of
+from dp_powerflow.manifest.opened import understand as understand
+from dp_powerflow.manifest.release import look_at
 
 Verdict = Literal["release", "demonstration", "not intact"]
 

@@ -14,10 +14,9 @@ from typing import Any
 import yaml
 from jinja2 import Environment
 
+from dp_powerflow.manifest.model import NOT_STATED, Statement, at_most, in_digits
+from dp_powerflow.manifest.published import VOLTAGES, published_tables
 from dp_powerflow.page.document import environment
-from dp_powerflow.pipeline.manifest.model import NOT_STATED, Statement
-from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
-from dp_powerflow.pipeline.manifest.published import VOLTAGES, published_tables
 
 TITLE = "Synthetic voltage phasors of a distribution feeder"
 _SIZES = (
@@ -105,7 +104,7 @@ def _environment() -> Environment:
         "in_digits": in_digits,
         "literally": literally,
     }
-    return environment("dp_powerflow.pipeline.manifest", "templates", html=False, filters=filters)
+    return environment("dp_powerflow.manifest", "templates", html=False, filters=filters)
 
 
 def literally(words: str) -> str:

@@ -20,9 +20,14 @@ from typing import Any
 import yaml
 from jinja2 import Environment
 
+from dp_powerflow.manifest.card import card_bytes as card_bytes
+from dp_powerflow.manifest.card import license_of as license_of
+from dp_powerflow.manifest.card import literally as literally
+from dp_powerflow.manifest.croissant import CONFORMS_TO as CONFORMS_TO
+from dp_powerflow.manifest.croissant import croissant_bytes as croissant_bytes
+from dp_powerflow.manifest.model import RELATIVE, Statement, at_most, in_digits
+from dp_powerflow.manifest.policy import NO_PROTECTION, registered
 from dp_powerflow.page.document import environment
-from dp_powerflow.pipeline.manifest.model import RELATIVE, Statement
-from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
 from dp_powerflow.privacy.budget import epsilon_to_rho
 
 _TO_FILL_IN = "To be filled in by the data owner"
@@ -70,7 +75,7 @@ def _environment() -> Environment:
         "sentence": _sentence,
         "share": _share,
     }
-    return environment("dp_powerflow.pipeline.manifest", "templates", html=True, filters=filters)
+    return environment("dp_powerflow.manifest", "templates", html=True, filters=filters)
 
 
 def _odds(epsilon: float) -> str:

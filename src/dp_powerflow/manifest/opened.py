@@ -16,25 +16,25 @@ from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline import model_again
-from dp_powerflow.pipeline.manifest.facts import Facts, assemble, read_facts
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest import model_again
+from dp_powerflow.manifest.build import Facts, assemble, read_facts
+from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
     CROISSANT_FILE,
+    MALFORMED,
     MANIFEST_FILE,
     MODEL_FILE,
     QUALITY_FILE,
     REGISTRY_FILE,
+    UNREADABLE,
     Manifest,
     ReleaseError,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.model_again import MALFORMED as MALFORMED
+from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.model.gaussian import LoadModel
 
-UNREADABLE = "The entries of the manifest cannot be read together with the files."
 PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
 """What is made again from the manifest alone."""
 
@@ -77,12 +77,15 @@ def manifest_content(directory: Location) -> bytes:
         with loading(directory / MANIFEST_FILE):
             return (directory / MANIFEST_FILE).read_bytes()
     if not directory.is_dir():
-        raise ReleaseError(f"{directory} is not a directory; give the directory of a release")
+        raise ReleaseError(
+            f"{directory} is not a directory; give the directory of a release", code="release-not-found"
+        )
     try:
         return (directory / MANIFEST_FILE).read_bytes()
     except FileNotFoundError as error:
         raise ReleaseError(
-            f"{directory} has no {MANIFEST_FILE}; give the directory of a finished release"
+            f"{directory} has no {MANIFEST_FILE}; give the directory of a finished release",
+            code="release-not-found",
         ) from error
     except OSError as error:
         raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
@@ -114,7 +117,9 @@ def parsed_manifest(directory: Location, content: bytes) -> tuple[Manifest[Any],
     try:
         return parse_manifest(json_object(content)), sha256_of(content)
     except (ValueError, RecursionError):
-        raise ReleaseError(f"{directory / MANIFEST_FILE} is not JSON; this is not a release") from None
+        raise ReleaseError(
+            f"{directory / MANIFEST_FILE} is not JSON; this is not a release", code="release-not-found"
+        ) from None
 
 
 Meanwhile = Callable[[Location, CorpusReport, Mapping[str, str]], None]

@@ -20,12 +20,14 @@ from dp_powerflow.corpus.listed import DayTable
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.grid.feeder import Figure
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
-from dp_powerflow.pipeline.manifest import policy as text
-from dp_powerflow.pipeline.manifest.beside import (
-    ScaledNodes,
-    SummedCustomers,
+from dp_powerflow.manifest import policy as text
+from dp_powerflow.manifest.beside import (
+    ScaledNodes as ScaledNodes,
+)
+from dp_powerflow.manifest.beside import (
+    SummedCustomers as SummedCustomers,
+)
+from dp_powerflow.manifest.beside import (
     columns_of,
     day_columns_of,
     described_days,
@@ -34,13 +36,13 @@ from dp_powerflow.pipeline.manifest.beside import (
     wrong_days,
     wrong_extras,
 )
-from dp_powerflow.pipeline.manifest.connected import (
+from dp_powerflow.manifest.connected import (
     connection_columns_of,
     described_connections,
     wrong_connections,
 )
-from dp_powerflow.pipeline.manifest.histories import rows_in_words, wrong_histories
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.histories import rows_in_words, wrong_histories
+from dp_powerflow.manifest.model import (
     FORMAT,
     PARTS,
     RELATIVE,
@@ -55,12 +57,13 @@ from dp_powerflow.pipeline.manifest.model import (
     TwinAccount,
     in_mode,
 )
-from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
+from dp_powerflow.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit
-from dp_powerflow.privacy.ledger.accounts import Cap, InstanceCap, LoadsCap, TwinCap
+from dp_powerflow.privacy.ledger.accounts import Cap, Composed, InstanceCap, LoadsCap, TwinCap
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
-from dp_powerflow.privacy.ledger.twins import Composed
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
@@ -107,7 +110,7 @@ class Declared:
             variance_floor=fitted.variance_floor,
             reactive_correlation_minutes=_correlation_minutes(fitted),
             generation=None if config.pv is None else DeclaredSun(*inputs.sun, config.pv.volt_var),
-            solver=config.release.solver,
+            solver="batch",
             left_out=inputs.left_out,
             net_loads=_net_loads(inputs),
         )

@@ -10,28 +10,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.grid.feeder import TRANSFORMER, Figure, Protected, declared_figures
-from dp_powerflow.pipeline.manifest import policy as text
-from dp_powerflow.pipeline.manifest.connected import COORDINATES_PUBLISHED
-from dp_powerflow.pipeline.manifest.facts import Facts
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest import policy as text
+from dp_powerflow.manifest.build import Facts
+from dp_powerflow.manifest.connected import COORDINATES_PUBLISHED
+from dp_powerflow.manifest.model import (
     RELATIVE,
+    Check,
     NetworkSection,
     Statement,
     Tables,
-    differences,
-)
-from dp_powerflow.pipeline.manifest.policy import (
-    Check,
-    NetworkPolicy,
-    NetworkWords,
     at_most,
     check,
+    differences,
     in_digits,
 )
-from dp_powerflow.pipeline.manifest.twin import sentences
-from dp_powerflow.pipeline.manifest.twin.figures import CHANGES, GROUPS, changed, version_of
-from dp_powerflow.pipeline.manifest.twin.section import PresenceSection, TwinSection
-from dp_powerflow.pipeline.manifest.twin.tables import (
+from dp_powerflow.manifest.policy import NetworkPolicy, NetworkWords
+from dp_powerflow.manifest.twin import sentences
+from dp_powerflow.manifest.twin.figures import CHANGES, GROUPS, changed, version_of
+from dp_powerflow.manifest.twin.section import PresenceSection, TwinSection
+from dp_powerflow.manifest.twin.tables import (
     AS_PHASORS,
     TURNED,
     VOLTAGES,

@@ -7,9 +7,8 @@ from typing import Literal
 
 from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, ROWS_FILE, TABLES, GridfmStyle
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.pipeline.manifest.facts import Facts
-from dp_powerflow.pipeline.manifest.model import Tables
-from dp_powerflow.pipeline.manifest.policy import Check, check
+from dp_powerflow.manifest.build import Facts
+from dp_powerflow.manifest.model import Check, Tables, check
 
 VOLTAGES, NETWORK, WITH_LOADS = "voltages", "network", "network and loads"
 """What of a twin can be released."""

@@ -16,10 +16,10 @@ from dp_powerflow.corpus.connections import (
 )
 from dp_powerflow.corpus.schema import NODES_FILE
 from dp_powerflow.grid.feeder import KINDS
-from dp_powerflow.pipeline.manifest.model import ConnectionsOfNodes
+from dp_powerflow.manifest.model import ConnectionsOfNodes
 
 if TYPE_CHECKING:
-    from dp_powerflow.pipeline.manifest.facts import Facts
+    from dp_powerflow.manifest.build import Facts
 
 ORDER = "first the buses of the released nodes, in their order; then the others in a secret random order"
 COORDINATES_PUBLISHED = "COORDINATES ARE PUBLISHED, SO LENGTHS OF LINES ARE NOT PROTECTED"

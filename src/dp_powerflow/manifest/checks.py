@@ -14,12 +14,11 @@ from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
 from dp_powerflow.corpus.connections import NODE_COLUMNS
 from dp_powerflow.corpus.listed import DAYS_FILE
 from dp_powerflow.corpus.schema import DATA, NodeTable
-from dp_powerflow.pipeline.manifest.beside import described_days
-from dp_powerflow.pipeline.manifest.card import card_bytes
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
-from dp_powerflow.pipeline.manifest.facts import assemble, contradictions
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.beside import described_days
+from dp_powerflow.manifest.build import assemble, contradictions
+from dp_powerflow.manifest.card import card_bytes
+from dp_powerflow.manifest.croissant import croissant_bytes
+from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
     CROISSANT_FILE,
@@ -29,15 +28,20 @@ from dp_powerflow.pipeline.manifest.model import (
     QUALITY_FILE,
     REGISTRY_FILE,
     RELATIVE,
+    UNREADABLE,
+    Check,
     Manifest,
     ReleaseError,
+    at_most,
     canonical_json,
+    check,
     differences,
     digest_of,
+    in_digits,
 )
-from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
-from dp_powerflow.pipeline.opened import PAGES, UNREADABLE, Opened
-from dp_powerflow.pipeline.quality import quality_page
+from dp_powerflow.manifest.opened import PAGES, Opened
+from dp_powerflow.manifest.release import quality_page
+from dp_powerflow.manifest.render import certificate_html, registry_bytes
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
 

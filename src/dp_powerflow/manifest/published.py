@@ -10,7 +10,7 @@ from dp_powerflow.corpus.connections import BUSES_FILE, CONNECTIONS_FILE
 from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
 from dp_powerflow.corpus.listed import DAYS_FILE
 from dp_powerflow.corpus.schema import NODES_FILE
-from dp_powerflow.pipeline.manifest.model import FEEDER_PARTS, LOADS_PARTS, PARTS, Statement
+from dp_powerflow.manifest.model import FEEDER_PARTS, LOADS_PARTS, PARTS, Statement
 
 VOLTAGES = "voltages"
 """Name of the table with the voltages."""

@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.manifest.model import MALFORMED, MODEL_FILE
 from dp_powerflow.model.gaussian import LoadModel
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.storage import Location
-
-MODEL_FILE = "model.json"
-MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""What reading an entry of a file that somebody changed may raise."""
 
 
 def begin(directory: Location) -> bytes | None:

@@ -13,11 +13,9 @@ with its policy.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_UP, Context
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -25,18 +23,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import TypeAdapter, ValidationError
 
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.errors import printable
-from dp_powerflow.pipeline.manifest.beside import public_days
-from dp_powerflow.pipeline.manifest.histories import public_dates
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.beside import public_days
+from dp_powerflow.manifest.histories import public_dates
+from dp_powerflow.manifest.model import (
     FORMAT,
     LAST_READER,
     MANIFEST_FILE,
+    Check,
     Manifest,
     NetworkSection,
     ReleaseError,
     Statement,
     Tables,
+    all_digits,
+    at_most,
+    in_digits,
     in_mode,
 )
 from dp_powerflow.privacy.budget import PrivacyUnit
@@ -45,7 +46,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
     from dp_powerflow.grid.feeder import Figure
-    from dp_powerflow.pipeline.manifest.facts import Facts
+    from dp_powerflow.manifest.build import Facts
 
 
 @dataclass(frozen=True)
@@ -77,27 +78,6 @@ class NetworkWords:
     attested: tuple[str, ...]
     taps: str = "frozen: an input, the same for every network compared"
     noise: str = "exact discrete Gaussian on integers, in integer arithmetic"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at, and a sentence about it."""
-
-    name: str
-    ok: bool
-    sentence: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sentence", printable(self.sentence))  # it may quote a file
-
-
-def check(name: str, problems: Iterable[str], good: str) -> Check:
-    """A check that lists its first problems, or says what was found good."""
-    found = list(problems)
-    if not found:
-        return Check(name, True, good)
-    more = f" And {len(found) - 3} more." if len(found) > 3 else ""
-    return Check(name, False, " ".join(found[:3]) + more)
 
 
 class NetworkPolicy(ABC):
@@ -275,8 +255,8 @@ def manifest_schema() -> dict[str, Any]:
 
 
 if TYPE_CHECKING:
-    from dp_powerflow.pipeline.manifest.facts import Facts
-    from dp_powerflow.pipeline.manifest.policy import NetworkWords
+    from dp_powerflow.manifest.build import Facts
+    from dp_powerflow.manifest.policy import NetworkWords
 
 LARGEST_EPSILON, LARGEST_DELTA = 10.0, 1e-3
 """Beyond these a promise protects a network from nothing that matters."""
@@ -308,21 +288,6 @@ ABOUT_QUALITY = (
     "from private data and stay internal."
 )
 ABOUT_OTHERS = "Releases made without the data owner's ledger are not counted."
-
-
-def at_most(value: float) -> str:
-    """A figure in three digits, rounded up: a promise is never shown better than it is."""
-    return in_digits(float(Context(prec=3, rounding=ROUND_UP).create_decimal(repr(value))))
-
-
-def in_digits(value: float) -> str:
-    """A declared constant as a person writes it: 1e-5, not 1e-05."""
-    return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.12g}").replace("e+", "e")
-
-
-def all_digits(value: float) -> str:
-    """A constant to the last digit that it has, as a person writes it."""
-    return re.sub(r"e([+-])0*(\d)", r"e\1\2", repr(float(value)).removesuffix(".0")).replace("e+", "e")
 
 
 def unit_in_words(unit: PrivacyUnit) -> str:

@@ -1,4 +1,6 @@
-"""The page `quality.html` of a release: the promise in words, and figures of the released files.
+"""Everything of a release beside its voltages: tables, page, model, certificate, card, manifest.
+
+The page `quality.html`: the promise in words, and figures of the released files.
 
 It is a function of the released files and of the manifest's statement, so `verify` makes it again
 (`quality_page`), from files that are looked at once per process.
@@ -16,17 +18,33 @@ from typing import Any
 
 from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.reader import Corpus
+from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import Location, loading
 from dp_powerflow.corpus.validate import CorpusReport
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.manifest.build import ManifestInputs, make_statement
+from dp_powerflow.manifest.card import card_bytes
+from dp_powerflow.manifest.croissant import croissant_bytes
+from dp_powerflow.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    CROISSANT_FILE,
+    MALFORMED,
     MANIFEST_FILE,
+    MODEL_FILE,
+    QUALITY_FILE,
+    REGISTRY_FILE,
+    UNREADABLE,
     LoadsGuarantee,
     ReleaseError,
     Statement,
+    at_most,
+    in_digits,
     json_object,
+    seal,
 )
-from dp_powerflow.pipeline.manifest.policy import at_most, in_digits, parse_manifest
-from dp_powerflow.pipeline.opened import MALFORMED, UNREADABLE
+from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.manifest.render import certificate_html, registry_bytes
 from dp_powerflow.quality import Guarantee, Promise, Quality, measure
 
 Progress = Callable[[int, int], None]
@@ -60,7 +78,9 @@ def quality_of_release(
     try:
         statement = parse_manifest(json_object(content))
     except (ValueError, RecursionError, json.JSONDecodeError):
-        raise ReleaseError(f"{path} is not JSON; give the directory of a finished release") from None
+        raise ReleaseError(
+            f"{path} is not JSON; give the directory of a finished release", code="release-not-found"
+        ) from None
     return quality_of(corpus, statement, workers=workers, progress=progress)
 
 
@@ -151,3 +171,54 @@ def _page(corpus: Corpus, hashes: frozenset[tuple[str, str]], promise: Promise) 
 def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
     """Figures of files with these hashes, looked at once."""
     return measure(corpus)
+
+
+def publish(
+    writer: CorpusWriter,
+    inputs: ManifestInputs,
+    written: Mapping[str, str],
+    progress: Progress | None = None,
+) -> None:
+    """Write everything beside the voltages, then give the release its name.
+
+    Parameters
+    ----------
+    written : SHA-256 of the files that this run has written; what an earlier run left is read once.
+    progress : told how many days of how many are on the page of the quality.
+    """
+    write_documents(writer, inputs, written, progress)
+    writer.finish()
+
+
+def write_documents(
+    writer: CorpusWriter,
+    inputs: ManifestInputs,
+    written: Mapping[str, str],
+    progress: Progress | None = None,
+) -> None:
+    """Everything beside the voltages; the manifest, which lists all other files, comes last."""
+    statement, nodes = make_statement(inputs), NodeTable.opaque(writer.layout.nodes)
+    if inputs.connections is not None:
+        nodes = inputs.connections.of_nodes(nodes)
+    tables = {
+        **writer.write_nodes(nodes),
+        **writer.write_connections(inputs.connections),
+        **writer.write_days(inputs.days),
+    }
+    # From the files as they are, so that anybody can make the page again.
+    corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id)
+    page = quality_of(corpus, statement, progress=progress).to_html()
+    known = {
+        **written,
+        **tables,
+        **writer.add_file(QUALITY_FILE, page),
+        **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
+        **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),
+        **writer.add_file(CERTIFICATE_FILE, certificate_html(statement)),
+        **writer.add_file(CARD_FILE, card_bytes(statement)),
+    }
+    # What a killed run left of the last two files is about to be replaced.
+    hashes = writer.hashes(known | {CROISSANT_FILE: "", MANIFEST_FILE: ""})
+    listed = {name: digest for name, digest in hashes.items() if digest}
+    listed |= writer.add_file(CROISSANT_FILE, croissant_bytes(statement, listed))
+    writer.add_file(MANIFEST_FILE, seal(statement, listed).to_bytes())
