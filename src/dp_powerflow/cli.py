@@ -22,8 +22,7 @@ from rich.text import Text
 import dp_powerflow as dpf
 from dp_powerflow import _completion as completion
 from dp_powerflow._completion import one_of
-from dp_powerflow._ending import ENDING, run
-from dp_powerflow._memory import NO_MEMORY, check_memory
+from dp_powerflow._ending import ENDING, NO_MEMORY, run
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.terminal import Ingest, Terminal, printable, render_ingest, write_what_can_be
@@ -55,8 +54,6 @@ Scheduler = Annotated[
 ]
 _NO_THREAD = "can't start new thread"
 """What Python says where a thread has no room for its stack."""
-_SOLVING = ("certify", "demo", "derive", "experiment", "fidelity", "fleet", "inspect", "plan", "release")
-"""Commands that compile and solve, which takes far more memory than the others."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -126,8 +123,6 @@ def version(
     if show:
         out.print(dpf.__version__, highlight=False)
         raise typer.Exit
-    if context.invoked_subcommand in _SOLVING:
-        check_memory()
 
 
 @app.command()
@@ -437,7 +432,7 @@ def fidelity(
     from dp_powerflow.fidelity.measure import Watch
     from dp_powerflow.fidelity.of_release import fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
-    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
+    from dp_powerflow.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fidelity import render_fidelity
 
     opened = dpf.read_config(config)
@@ -472,7 +467,7 @@ def quality(
     from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
     from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
-    from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
+    from dp_powerflow.manifest.model import QUALITY_FILE
 
     of_fleet = is_fleet(release)
     file = PAGE_FILE if of_fleet else QUALITY_FILE

@@ -15,9 +15,9 @@ from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.manifest.twin import charged_as
 from dp_powerflow.pipeline.charging import charge_loads, charge_network
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.manifest.twin.figures import charged_as
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.receipts import keep_receipt, open_ledger
 from dp_powerflow.pipeline.run import fitted_model

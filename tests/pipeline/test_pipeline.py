@@ -20,6 +20,7 @@ from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, P
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder, write_taps
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import conversation as pipeline
 from dp_powerflow.pipeline import inputs as assembly
@@ -28,7 +29,6 @@ from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.pipeline.manifest.facts import AccountFacts
-from dp_powerflow.pipeline.manifest.model import TwinAccount
+from dp_powerflow.manifest.build import AccountFacts
+from dp_powerflow.manifest.model import TwinAccount
 from dp_powerflow.privacy.budget import Neighbours, composed_epsilon, gdp_epsilon, gdp_mu
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,

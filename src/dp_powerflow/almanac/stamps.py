@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, WeatherError
 from dp_powerflow.units import FloatArray, IntArray
 
 _DAY_S = 86400
@@ -71,7 +71,7 @@ def read_readings(path: Path, time_zone: str, fmt: WeatherFormat) -> Readings:
     table = _table(path, fmt)
     stamps = _stamps(table.column(fmt.time), path, fmt)
     if len(stamps) < 2:
-        raise ConfigError(f"the weather {path} has fewer than two readings; give a row per reading")
+        raise WeatherError(f"the weather {path} has fewer than two readings; give a row per reading")
     local, step_s = _placed(stamps, path, zone_of(time_zone), zone_of(fmt.time_zone or time_zone))
     days, day_of = np.unique(np.array(local, dtype="datetime64[D]"), return_inverse=True)
     found = tuple(days.tolist())
@@ -97,7 +97,7 @@ def _placed(
     _refuse_disorder(instants, stamps, path)
     step_s = int(np.median(np.diff(instants)))
     if step_s >= _DAY_S:
-        raise ConfigError(
+        raise WeatherError(
             f"the weather {path} has a reading a day, and its stamps have a time; write the dates alone, "
             "such as 2024-01-31"
         )
@@ -110,7 +110,7 @@ def _instants(stamps: Sequence[dt.datetime], path: Path, zone: ZoneInfo) -> Iter
     for stamp in stamps:
         moment = stamp.replace(tzinfo=zone).astimezone(dt.UTC)
         if moment.astimezone(zone).replace(tzinfo=None) != stamp:
-            raise ConfigError(
+            raise WeatherError(
                 f"the weather {path} has a reading at {stamp.isoformat(' ', 'minutes')}, which the clock of "
                 f"'{zone.key}' jumped over; write stamps with their offset from UTC, or set "
                 "weather.time_zone, 'UTC' perhaps"
@@ -126,7 +126,7 @@ def _refuse_disorder(seconds: IntArray, stamps: Sequence[dt.datetime], path: Pat
     if bad.size:
         where, later = stamps[int(bad[0]) + 1], int(seconds[bad[0] + 1]) < int(seconds[bad[0]])
         problem = "is not in order of time; sort the file" if later else "is there twice; keep one of the two"
-        raise ConfigError(f"the stamp {where.isoformat(' ', 'minutes')} of the weather {path} {problem}")
+        raise WeatherError(f"the stamp {where.isoformat(' ', 'minutes')} of the weather {path} {problem}")
 
 
 def _lengths_s(days: Sequence[dt.date], zone: ZoneInfo) -> IntArray:
@@ -152,28 +152,28 @@ def zone_of(name: str, error: type[Exception] = ConfigError) -> ZoneInfo:
 def _table(path: Path, fmt: WeatherFormat) -> Any:
     """The wanted columns of the file: stamps as they are (CSV: text), the others as doubles."""
     if not path.is_file():
-        raise ConfigError(f"the weather file {path} does not exist; correct weather.path")
+        raise WeatherError(f"the weather file {path} does not exist; correct weather.path")
     wanted = [name for name in (fmt.time, fmt.temperature, fmt.irradiance) if name is not None]
     if len(set(wanted)) != len(wanted):
-        raise ConfigError(f"the config names one column of the weather {path} twice; name different ones")
+        raise WeatherError(f"the config names one column of the weather {path} twice; name different ones")
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".txt", ".gz", ".parquet", ".pq"):
-        raise ConfigError(f"the weather {path} is neither .csv nor .parquet; convert it to one of them")
+        raise WeatherError(f"the weather {path} is neither .csv nor .parquet; convert it to one of them")
     try:
         whole = pq.read_table(path) if suffix in (".parquet", ".pq") else _csv(path, fmt.time)
         _ = whole.column_names  # which may be no text
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the weather {path} cannot be read; export it again ({_line(error)})") from None
+        raise WeatherError(f"the weather {path} cannot be read; export it again ({_line(error)})") from None
     for name in wanted:
         if whole.column_names.count(name) != 1:
-            raise ConfigError(
+            raise WeatherError(
                 f"the weather {path} needs one column '{name}' and has {_listed(whole.column_names)}; name "
                 "its columns in weather.time, weather.temperature and weather.irradiance"
             )
     for name in wanted[1:]:
         kind = whole.column(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            raise ConfigError(f"the column '{name}' of the weather {path} holds {kind}, not numbers alone")
+            raise WeatherError(f"the column '{name}' of the weather {path} holds {kind}, not numbers alone")
     return whole.select(wanted).combine_chunks()
 
 
@@ -200,7 +200,9 @@ def _numbers(column: Any) -> FloatArray:
 def _stamps(column: Any, path: Path, fmt: WeatherFormat) -> list[dt.datetime]:
     """Stamps, all with a time zone or none."""
     if column.null_count:
-        raise ConfigError(f"{column.null_count} rows of the weather {path} have no '{fmt.time}'; remove them")
+        raise WeatherError(
+            f"{column.null_count} rows of the weather {path} have no '{fmt.time}'; remove them"
+        )
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         zone = getattr(kind, "tz", None)
@@ -208,13 +210,13 @@ def _stamps(column: Any, path: Path, fmt: WeatherFormat) -> list[dt.datetime]:
         found = column.cast(pa.timestamp("us"), safe=False).to_pylist()
         return found if zone is None else [stamp.replace(tzinfo=dt.UTC) for stamp in found]
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise ConfigError(
+        raise WeatherError(
             f"the column '{fmt.time}' of the weather {path} holds {kind}, not stamps; write ISO 8601 text, "
             "such as 2024-01-31T13:00+01:00"
         )
     stamps = [_parsed(text.strip(), path) for text in column.to_pylist()]
     if len({stamp.tzinfo is None for stamp in stamps}) > 1:
-        raise ConfigError(
+        raise WeatherError(
             f"only some stamps of the weather {path} have an offset from UTC; write all of them alike"
         )
     return stamps
@@ -224,7 +226,7 @@ def _parsed(text: str, path: Path) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(
+        raise WeatherError(
             f"the stamp '{text[:40]}' of the weather {path} is not ISO 8601; write 2024-01-31T13:00+01:00, "
             "or 2024-01-31 where there is a row a day"
         ) from None

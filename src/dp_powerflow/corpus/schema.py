@@ -183,7 +183,8 @@ def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, st
     if version != FORMAT:
         raise CorpusError(
             f"the corpus has format {version[:20]} and this program reads format {FORMAT}; "
-            "use the version of dp-powerflow that its manifest names"
+            "use the version of dp-powerflow that its manifest names",
+            code="format-not-read",
         )
     shape = {name: int(entries[_PREFIX + name]) for name in ("days", "steps", "nodes", "days_per_part")}
     if shape["days"] > MOST_DAYS or shape["steps"] > MOST_STEPS:

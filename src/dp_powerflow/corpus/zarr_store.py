@@ -20,7 +20,7 @@ from dp_powerflow.almanac.weather import MEANS, UNITS
 from dp_powerflow.corpus.extras import PAIRS, POWER_GRID
 from dp_powerflow.corpus.schema import VA_GRID, VM_GRID
 from dp_powerflow.corpus.storage import storing
-from dp_powerflow.errors import CorpusError, require
+from dp_powerflow.errors import OutputTakenError, require
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus
@@ -65,7 +65,7 @@ def export_zarr(corpus: Corpus, directory: Path) -> Path:
     """Write the store, some days at a time; there whole or not at all."""
     zarr = require("zarr", "xarray")
     if os.path.lexists(directory):
-        raise CorpusError(f"{directory} exists already; choose another directory or remove it first")
+        raise OutputTakenError(f"{directory} exists already; choose another directory or remove it first")
     partial = directory.with_name(f"{directory.name}.partial")
     with storing(directory):
         if partial.exists():

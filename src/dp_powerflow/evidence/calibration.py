@@ -257,7 +257,8 @@ class DaySolver:
         if solution.n_failed:
             raise PowerFlowError(
                 "power flow finds no solution for a day drawn from the load model; lower nodes.scale_factor "
-                "under a new release id and take the model already paid for with model.reuse"
+                "under a new release id and take the model already paid for with model.reuse",
+                code="no-power-flow",
             )
         v = solution.v
         magnitude = np.abs(v)

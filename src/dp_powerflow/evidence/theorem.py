@@ -387,7 +387,7 @@ def _kappa(facts: NetworkFacts, radius: float) -> tuple[float, tuple[str, ...]]:
 
 def _check(radius: float, delta: float) -> None:
     if not radius > 0.0:
-        raise PrivacyError("the radius r must be positive")
+        raise PrivacyError("the radius r must be positive", code="radius")
     if not 0.0 < delta < 1.0:
         raise PrivacyError("δ must lie between 0 and 1")
 

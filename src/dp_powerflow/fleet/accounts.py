@@ -40,10 +40,10 @@ from dp_powerflow.fleet.networks import (
 from dp_powerflow.fleet.refusals import in_one_message
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
+from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.charging import refuse_another_request
 from dp_powerflow.pipeline.inputs import loads_chunks
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt

@@ -258,5 +258,6 @@ def _factorise(matrix: sp.csc_array) -> Any:
         raise FeederError(
             "the network, or that of its zero-injection nodes, is singular, as with a loop of zero impedance "
             "or a part without any path to ground; give every element an impedance and every winding a "
-            "reference"
+            "reference",
+            code="feeder-zero-impedance",
         ) from None

@@ -92,5 +92,6 @@ def refuse_many_clipped(found: ClippedCounts, most: float) -> None:
             f"{found.mostly} of {found.load_points} load points have more than half of their loads outside "
             f"the bounds of the model ({found.mostly_below} below, {found.mostly_above} above), but "
             f"loads.most_clipped allows a share of {most:g}; check the unit, the public scales and "
-            "model.bounds, or raise loads.most_clipped"
+            "model.bounds, or raise loads.most_clipped",
+            code="loads-clipped",
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dp_powerflow._names import LONGEST_ID, alike, is_absent, odd
-from dp_powerflow.errors import LoadDataError
+from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.scanning import drawn_and_fed_in, on_all_cores
 from dp_powerflow.units import BoolArray, FloatArray
 
@@ -33,11 +33,15 @@ def refuse_alike(ids: Iterable[str], what: str) -> None:
     ids = tuple(ids)
     count, blank = alike(ids), sum(name != name.strip() or is_absent(name) for name in ids)
     if blank:
-        raise LoadDataError(f"{blank} {what} have no id (empty, NaN, None) or blanks around it; correct them")
+        raise LoadDataError(
+            f"{blank} {what} have no id (empty, NaN, None) or blanks around it; correct them",
+            code="customer-ids",
+        )
     if count:
         raise LoadDataError(
             f"{count} {what} have ids that differ from another only in blanks, case or invisible characters; "
-            "write one id for one service, and clearly different ids for different ones"
+            "write one id for one service, and clearly different ids for different ones",
+            code="customer-ids",
         )
     strange = odd(ids)
     if strange:
@@ -125,7 +129,7 @@ class LoadHistory:
         if self.scale_kw is not None:
             scale = _checked("scale_kw", self.scale_kw, shape[:1])
             if np.any(scale <= 0):
-                raise LoadDataError(
+                raise ServiceMapError(
                     "scale_kw must be positive for every load point; correct the public scales"
                 )
             object.__setattr__(self, "scale_kw", scale)
@@ -234,7 +238,10 @@ def _positions(known: tuple[Hashable, ...], wanted: Sequence[Hashable] | None, w
     index = {item: i for i, item in enumerate(known)}
     missing = sum(item not in index for item in wanted)
     if missing:
-        raise LoadDataError(f"{missing} of the {len(wanted)} selected {what} are not in this history")
+        raise LoadDataError(
+            f"{missing} of the {len(wanted)} selected {what} are not in this history",
+            code="meters-not-listed",
+        )
     return [index[item] for item in wanted]
 
 

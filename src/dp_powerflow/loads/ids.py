@@ -92,7 +92,8 @@ def compare_ids(in_file: Collection[str], listed: Collection[str], with_blanks: 
     if any(match.difference in _SPELLING for match in near):
         raise LoadDataError(
             f"{found.hint}, since ids that differ only in blanks, case or invisible characters would be two "
-            "records of one service"
+            "records of one service",
+            code="customer-ids",
         )
     refuse_alike({*in_file, *listed}, "customers of the meter file and the service map")
     return found

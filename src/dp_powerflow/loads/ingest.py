@@ -100,7 +100,8 @@ def read_wide(
     listed = [customer for customer in found if customer in services.load_point_of]
     if not listed:
         raise LoadDataError(
-            f"no column of {table.path} is a customer of the service map; {ids.hint or 'check its names'}"
+            f"no column of {table.path} is a customer of the service map; {ids.hint or 'check its names'}",
+            code="meters-not-listed",
         )
     if days is None:
         days = _scan_stamps(table, columns.time).days(fmt)
@@ -146,7 +147,8 @@ class _Target:
         if ids.absent == ids.listed:
             raise LoadDataError(
                 f"none of the {ids.in_file} customers of the meter file is among the {ids.listed} of the "
-                f"service map; {ids.hint or 'check that the two belong together, and the customer column'}"
+                f"service map; {ids.hint or 'check that the two belong together, and the customer column'}",
+                code="meters-not-listed",
             )
         quantities = []
         for name, accumulated in zip(_QUANTITIES, self.quantities, strict=False):
@@ -162,7 +164,8 @@ class _Target:
         if counts.accepted == 0:
             raise LoadDataError(
                 "no reading of a listed customer falls on the declared days; check the first and last day, "
-                "and the time zone"
+                "and the time zone",
+                code="meters-days",
             )
         return RawHistory(
             tuple(quantities),
@@ -240,7 +243,9 @@ class _Scan:
         if self.first_s is None or self.last_s is None:
             self.first_s, self.last_s, self.wall = first, last, stamps.wall
         if stamps.wall != self.wall:
-            raise LoadDataError(f"only some stamps of {table.path} have an offset from UTC; write all alike")
+            raise LoadDataError(
+                f"only some stamps of {table.path} have an offset from UTC; write all alike", code="time-zone"
+            )
         self.first_s, self.last_s = min(first, self.first_s), max(last, self.last_s)
 
     def days(self, fmt: MeterFormat) -> Days:

@@ -126,7 +126,8 @@ def refuse_wild(wild: IntArray, read: IntArray, days: int) -> None:
         raise LoadDataError(
             f"{int(wild.sum())} readings are 1000 times or more what any customer draws, and {customers} "
             "customers have one or more a day; correct them or the unit, list them as missing, or set "
-            "on_suspect_unit to 'keep', which leaves them to the bounds of the model"
+            "on_suspect_unit to 'keep', which leaves them to the bounds of the model",
+            code="meters-unit",
         )
 
 
@@ -140,7 +141,8 @@ def refuse_wrong_median(points: Levels, scaled: bool, rules: IngestRules) -> Non
     side = "above" if middle > high else "below"
     raise LoadDataError(
         f"the load of the median load point is far {side} {against}, as if the unit were off by a factor of "
-        "1000; correct the declared unit or the public scales, or set on_suspect_unit to 'keep'"
+        "1000; correct the declared unit or the public scales, or set on_suspect_unit to 'keep'",
+        code="meters-unit",
     )
 
 
@@ -156,7 +158,8 @@ def refuse_untypical_median(customers: Levels, typical_kw: float | None) -> None
     raise LoadDataError(
         f"the load of the median customer is more than {TYPICAL_WITHIN:g} times {side} the declared typical "
         "load, as if it were in another unit (kW for kWh of a quarter of an hour is a factor of 4); correct "
-        "the unit or typical_kw, or set on_suspect_unit to 'keep'"
+        "the unit or typical_kw, or set on_suspect_unit to 'keep'",
+        code="meters-unit",
     )
 
 

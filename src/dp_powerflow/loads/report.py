@@ -390,19 +390,22 @@ def _rejected_points(raw: RawHistory, rejected: BoolArray, rules: IngestRules) -
     if len(out) == len(points):
         raise LoadDataError(
             f"every load point has a customer with more than {share:.0%} of its readings missing; "
-            f"check the declared step, days and time zone{hint}"
+            f"check the declared step, days and time zone{hint}",
+            code="meters-gaps",
         )
     if out and rules.on_rejected == "error":
         raise LoadDataError(
             f"{len(out)} of {len(points)} load points have a customer with more than {share:.0%} of its "
-            f"readings missing; repair or unlist them, or set on_rejected{hint}"
+            f"readings missing; repair or unlist them, or set on_rejected{hint}",
+            code="meters-gaps",
         )
     if rules.on_rejected == "placeholder" and len(out) > rules.most_placeholders * len(points):
         raise LoadDataError(
             f"{len(out)} of {len(points)} load points have a customer with more than {share:.0%} of its "
             f"readings missing and would be placeholders ({raw.ids.absent} listed customers are not in the "
             f"file), but most_placeholders allows a share of {rules.most_placeholders:g}{hint}"
-            + ("" if hint else "; repair or unlist them, check step, days and time zone, or raise the share")
+            + ("" if hint else "; repair or unlist them, check step, days and time zone, or raise the share"),
+            code="meters-gaps",
         )
     return out
 
@@ -470,10 +473,12 @@ def _refuse_units(found: UnitFindings, scaled: bool) -> None:
             raise LoadDataError(
                 f"{count} {who} differ from the others by a factor of about {factor} and have the same shape "
                 "of load, as if they were in another unit; write all readings in the declared unit, or set "
-                "on_suspect_unit to 'keep'"
+                "on_suspect_unit to 'keep'",
+                code="meters-unit",
             )
     if scaled and found.above:
         raise LoadDataError(
             f"{found.above} of {found.judged} load points have a load far above their public scale, as if it "
-            "were in another unit; correct the unit or the scale, or set on_suspect_unit to 'keep'"
+            "were in another unit; correct the unit or the scale, or set on_suspect_unit to 'keep'",
+            code="meters-unit",
         )

@@ -263,7 +263,8 @@ class MeterTable:
         if with_offset.any() and not with_offset.all():
             raise LoadDataError(
                 f"only some stamps in column '{column}' of {self.path} have an offset from UTC; "
-                "write all of them alike"
+                "write all of them alike",
+                code="time-zone",
             )
         kind = pa.timestamp("us", "UTC" if with_offset.any() else None)
         try:
@@ -283,7 +284,9 @@ def open_table(path: str | Path, fmt: MeterFormat) -> MeterTable:
     """Open a .csv (.txt) or .parquet (.pq) file, or a folder of Parquet files, and read its header."""
     path = Path(path)
     if not path.exists():
-        raise LoadDataError(f"{path} does not exist; check the path of the meter data")
+        raise LoadDataError(
+            f"{path} does not exist; check the path of the meter data", code="meters-not-found"
+        )
     if path.is_dir() and path.suffix.lower() in _TEXT_SUFFIXES:
         raise LoadDataError(f"{path} is a folder; give a CSV file, or a folder of Parquet files")
     columns = _csv_header(path, fmt) if _is_csv(path) else _parquet_header(path)

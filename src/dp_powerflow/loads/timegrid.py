@@ -139,7 +139,9 @@ class TimeGrid:
 def build_time_grid(time_zone: str, first_day: dt.date, last_day: dt.date, step_minutes: int) -> TimeGrid:
     """The slots of all local days from `first_day` to `last_day`, both included."""
     if last_day < first_day:
-        raise LoadDataError(f"the last day {last_day} is before the first day {first_day}; swap them")
+        raise LoadDataError(
+            f"the last day {last_day} is before the first day {first_day}; swap them", code="meters-days"
+        )
     if not {first_day.year, last_day.year} <= set(YEARS):
         raise LoadDataError("the first or last day lies before 1900 or after 2199; correct it")
     tz = zone(time_zone)
@@ -155,7 +157,8 @@ def build_time_grid(time_zone: str, first_day: dt.date, last_day: dt.date, step_
     if np.any(rest != 0):
         raise LoadDataError(
             f"the clock changes of '{time_zone}' are not a multiple of {step_minutes} min; "
-            "use a shorter step or a zone without clock changes such as 'UTC'"
+            "use a shorter step or a zone without clock changes such as 'UTC'",
+            code="time-zone",
         )
     instant_of_wall = np.full((n_wall + 1, 2), -1, dtype=np.int64)
     # a change at midnight can put an instant a little before the first or after the last day
@@ -204,7 +207,10 @@ def whole_days(
     if _seconds(begin) > _seconds(dt.datetime.combine(first, dt.time(), tz)):
         first += dt.timedelta(days=1)
     if last < first:
-        raise LoadDataError("the file does not cover one whole local day; check the time zone and the stamps")
+        raise LoadDataError(
+            "the file does not cover one whole local day; check the time zone and the stamps",
+            code="time-zone",
+        )
     return first, last
 
 

@@ -256,7 +256,8 @@ class Solution:
         if self.n_failed:
             raise PowerFlowError(
                 f"{self.n_failed} of {len(self.converged)} snapshots have no power-flow solution; "
-                "lower the load or the generation, or check the units (per unit of base_mva per phase)"
+                "lower the load or the generation, or check the units (per unit of base_mva per phase)",
+                code="no-power-flow",
             )
 
 

@@ -121,7 +121,8 @@ def _prepared(
     if operation.refused:
         raise PowerFlowError(
             f"the feeder cannot be solved as operated: {'; '.join(operation.refused)}; mend that, or set "
-            'controls to "frozen"'
+            'controls to "frozen"',
+            code="controls-not-modelled",
         )
     devices = devices_of(feeder, volt_var, file_curves=file_curves)
     connected = device_nodes(devices)

@@ -114,7 +114,8 @@ def factorise_terminals(feeder: Feeder, kept: IntArray, coupled: list[tuple[int,
     if len(set(outer)) < len(outer):
         raise PowerFlowError(
             "two regulators feed the same node side by side, which the solver of the feeder as operated does "
-            'not know; set controls = "frozen"'
+            'not know; set controls = "frozen"',
+            code="controls-not-modelled",
         )
     energised = np.setdiff1d(np.arange(len(operation.nodes)), feeder.slack)
     local = np.full(len(operation.nodes), -1, dtype=np.int64)

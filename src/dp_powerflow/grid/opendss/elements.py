@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, NoTwinError, TapsError
 from dp_powerflow.grid.feeder import (
     CodedLine,
     ParameterKey,
@@ -191,7 +191,7 @@ class ElementReader:
             fitting = sorted(key for key, entry in self.catalogue.items() if entry.phases == phases)
             unitless = any(self.catalogue[key].metres is None for key in fitting)
             if self.protected.codes and unitless and int(lines.Units) not in METRES:
-                raise FeederError(
+                raise NoTwinError(
                     f"line '{name}' and some conductor code have no unit of length, so that its code would "
                     "state that of another one; give every code units= where codes are drawn"
                 )
@@ -258,7 +258,7 @@ class ElementReader:
         if not self.origin.public and tap != 1.0 and not self._regulated.get(key, False):
             # Nobody can tell a tap that somebody set from one that a control left: it has to be declared.
             if kind != "transformer":
-                raise FeederError(
+                raise TapsError(
                     f"AutoTrans '{name}' is off neutral, so that its tap may be a solved one, and no tap "
                     "file can declare it; set its taps to 1, or make it a Transformer"
                 )
@@ -348,12 +348,12 @@ class ElementReader:
 
     def _capacitor(self, name: str) -> ElementFrame:
         if np.any(self._numbers("harm")):
-            raise FeederError(
+            raise NoTwinError(
                 f"capacitor '{name}' is tuned by harm, which keeps its true size; give its R and XL instead"
             )
         states = self._numbers("states")
         if not self.origin.public and not np.all(states):
-            raise FeederError(
+            raise NoTwinError(
                 f"capacitor '{name}' has open steps, which a control may have left as a function of the "
                 "lines; state the steps that you declare as a bank with all of them closed, or disable it"
             )

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, FeederScriptError, LoadTableError, NoTwinError, TapsError
 from dp_powerflow.grid.buses import Problems, some_of
 from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
@@ -116,7 +116,7 @@ def read_frame(
     first = next((e for e in network if isinstance(e, ElementFrame) and e.kind == "vsource"), None)
     if first is None or first.name != "source":
         problems.add(
-            FeederError("the circuit's own Vsource is disabled; enable it, as a twin starts with it")
+            NoTwinError("the circuit's own Vsource is disabled; enable it, as a twin starts with it")
         )
     bases: list[str] = []
     with problems.gather():
@@ -150,12 +150,12 @@ def _enabled_names(engine: Engine, problems: Problems) -> list[str]:
     """Enabled elements in order; unknown classes and names with quotes are problems."""
     names = [name.lower() for name in engine.ActiveCircuit.AllElementNames]
     for odd in (name for name in names if set(name) & _FORBIDDEN):
-        problems.add(FeederError(f"the name of element '{odd}' holds a quote; rename it"))
+        problems.add(NoTwinError(f"the name of element '{odd}' holds a quote; rename it"))
     enabled = [name for name in names if is_enabled(engine, name)]
     known = {*ElementReader.KINDS, *_INJECTIONS, *_IDLE}
     for stranger in (name for name in enabled if name.split(".", 1)[0] not in known):
         problems.add(
-            FeederError(
+            NoTwinError(
                 f"a twin cannot have element '{stranger}', whose figures would stay as they are; disable it"
             )
         )
@@ -169,7 +169,7 @@ def _allocated_loads(engine: Engine, origin: DssOrigin) -> Iterator[FeederError]
         float(loads.xfkVA) > 0.0 or float(loads.kwh) > 0.0 for loads in engine.ActiveCircuit.Loads
     )
     if allocated:
-        yield FeederError(
+        yield LoadTableError(
             "nominal loads of the feeder are allocated (AllocateLoads, Estimate, xfkVA or kWh), so they may "
             "follow from the network; declare a load table in feeder.loads"
         )
@@ -178,7 +178,7 @@ def _allocated_loads(engine: Engine, origin: DssOrigin) -> Iterator[FeederError]
 def _undrawn_codes(lines: Sequence[str]) -> Iterator[FeederError]:
     """A code that could not be drawn would stay as it is, though codes are protected."""
     if lines:
-        yield FeederError(
+        yield NoTwinError(
             f"{len(lines)} lines have a conductor code and no unit of length ({some_of(lines)}), so that "
             "their codes could not be drawn; give every code units=, or leave out network.code_epsilon"
         )
@@ -199,11 +199,13 @@ def _voltage_bases(engine: Engine, origin: DssOrigin) -> list[str]:
             words = {word.name.lower() or "bus": word.value for word in split_words(command)[1:]}
             kind = next((key for key in words if key.startswith("kv")), "")
             if not kind or "bus" not in words:
-                raise FeederError("SetkVBase must name bus= and kvll= or kvln=; correct the feeder file")
+                raise FeederScriptError(
+                    "SetkVBase must name bus= and kvll= or kvln=; correct the feeder file"
+                )
             try:
                 volts = rounded(float(words[kind]), RATING)
             except ValueError:
-                raise FeederError(
+                raise FeederScriptError(
                     f"SetkVBase of bus '{words['bus']}' must state a plain number, no expression; correct it"
                 ) from None
             found.append(f'SetkVBase bus="{words["bus"]}" {kind}={volts}')
@@ -296,7 +298,7 @@ def _compiled(made: DssOrigin, engine: Engine) -> Engine:
         return build_circuit(made, engine)
     except FeederError:
         # The engine's own words would quote the figures.
-        raise FeederError("OpenDSS cannot build a twin of the feeder; simplify names and figures") from None
+        raise NoTwinError("OpenDSS cannot build a twin of the feeder; simplify names and figures") from None
 
 
 def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | None:
@@ -304,7 +306,7 @@ def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | No
     given = public or feeder.taps_from not in (TAPS_SOLVED, NO_REGULATORS)
     if not public and given and not feeder.taps_from.startswith(TAPS_DECLARED):
         internal = " were solved on it" if feeder.taps_from == TAPS_INTERNAL else " may follow from it"
-        raise FeederError(
+        raise TapsError(
             f"the taps given for the network{internal}; leave them out, so that a twin solves its own, or "
             f"give a tap file whose first line is '# {TAPS_DECLARED}' and who set them"
         )
@@ -313,7 +315,7 @@ def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | No
     if left and not public:
         name, winding = left[0]
         others = f", as {len(left) - 1} more windings," if len(left) > 1 else ""
-        raise FeederError(
+        raise TapsError(
             f"winding {winding} of transformer '{name}'{others} is off neutral and no enabled regulator "
             "moves it, so that its tap may be a solved one; enable its regulator, or declare the tap in a "
             "tap file"

@@ -159,7 +159,7 @@ class Circuit:
             return np.asarray(branch[:, column_of(name)])
 
         if np.any((column("BR_R") == 0.0) & (column("BR_X") == 0.0)):
-            raise FeederError(ZERO_IMPEDANCE)
+            raise FeederError(ZERO_IMPEDANCE, code="feeder-zero-impedance")
         one = np.ones(len(branch), dtype=np.complex128)
         r, x, g, b = (column(name) for name in SERIES_AND_SHUNT)
         r_far, x_far, g_far, b_far = (column(f"{name}_ASYM") for name in SERIES_AND_SHUNT)

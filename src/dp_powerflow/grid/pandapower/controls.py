@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import TapsError
 from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import GROUND, Tap
 from dp_powerflow.grid.operation import Branch, Operation, Pick, Regulator
@@ -67,13 +67,13 @@ class TapChanger:
     def position_of(self, ratio: float) -> float:
         """The whole position nearest to a turns ratio."""
         if self.step is None:
-            raise FeederError(
+            raise TapsError(
                 f"the tap changer of transformer '{self.name}' turns the angle, which a tap file cannot say; "
                 "remove its line from the tap file"
             )
         position = self.neutral + round((ratio - 1.0) / self.step)
         if position < self.lowest or position > self.highest:
-            raise FeederError(f"the tap of transformer '{self.name}' is out of range; correct the tap file")
+            raise TapsError(f"the tap of transformer '{self.name}' is out of range; correct the tap file")
         return position
 
 
@@ -120,7 +120,7 @@ def set_taps(net: Any, taps: Sequence[Tap]) -> None:
     for name, winding in given:
         if (name, winding) not in changers:
             problems.add(
-                FeederError(
+                TapsError(
                     f"winding {winding} of transformer '{name}' has no tap changer that acts; remove it from "
                     "the tap file, or give the net its tap_side, tap_step_percent and tap_changer_type"
                 )
@@ -128,7 +128,7 @@ def set_taps(net: Any, taps: Sequence[Tap]) -> None:
     for (name, winding), changer in changers.items():
         if changer.step is not None and (name, winding) not in given:
             problems.add(
-                FeederError(
+                TapsError(
                     f"the tap file lacks winding {winding} of transformer '{name}', which has a tap changer; "
                     "'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
                 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError, MissingExtraError
+from dp_powerflow.errors import FeederError, FeederRejectedError, MissingExtraError
 from dp_powerflow.grid.buses import Problems
 
 DRAWING = ("load", "asymmetric_load", "motor", "ward", "xward")
@@ -109,7 +109,7 @@ def in_service(net: Any, kind: str) -> list[Any]:
 def check_net(net: Any) -> None:
     """Refuse what cannot be represented, in words of the net: all of it at once."""
     problems = Problems(
-        FeederError(
+        FeederRejectedError(
             f"the pandapower net has no proper table '{kind}'; load it with pandapower.from_json, which "
             "brings old formats up to date, and save it again"
         )
@@ -143,13 +143,15 @@ def _not_represented(net: Any) -> Iterator[FeederError]:
         if count:
             yield FeederError(
                 f"the net has {count} elements of kind {kind} in service, which no constant admittance "
-                "stands for; replace them with loads or static generators, or take them out of service"
+                "stands for; replace them with loads or static generators, or take them out of service",
+                code="feeder-not-modelled",
             )
     alive = set(net.bus.index[net.bus.in_service.astype(bool)])
     slack_gens = [row for row in in_service(net, "gen") if row.slack]
     if not any(row.bus in alive for row in [*in_service(net, "ext_grid"), *slack_gens]):
         yield FeederError(
-            "the feeder has no voltage source; add an external grid in service, on a bus in service"
+            "the feeder has no voltage source; add an external grid in service, on a bus in service",
+            code="feeder-without-source",
         )
     for kind in (*DRAWING, *FEEDING):
         for row in in_service(net, kind):
@@ -157,7 +159,8 @@ def _not_represented(net: Any) -> Iterator[FeederError]:
                 yield FeederError(
                     f"{kind} '{names.of(kind, row.Index)}' is in service, but its bus "
                     f"'{names.of('bus', row.bus)}' is not; put the bus into service, "
-                    f"or take the {kind} out of it"
+                    f"or take the {kind} out of it",
+                    code="feeder-unknown-bus",
                 )
 
 
@@ -166,7 +169,8 @@ def _strange_ends(names: Names, kind: str, index: Any, buses: Any, known: set[in
         if bus not in known:
             yield FeederError(
                 f"{kind} '{names.of(kind, element)}' is on bus {bus}, which the net does not have; "
-                "correct its bus, or remove it"
+                "correct its bus, or remove it",
+                code="feeder-unknown-bus",
             )
 
 
@@ -192,10 +196,10 @@ def with_branch_model(net: Any) -> Any:
     except pandapower.LoadflowNotConverged:
         pass
     except ArithmeticError:
-        raise FeederError(ZERO_IMPEDANCE) from None
+        raise FeederError(ZERO_IMPEDANCE, code="feeder-zero-impedance") from None
     except (UserWarning, ValueError, KeyError, IndexError, NotImplementedError) as error:
         reason = " ".join(str(error).split())
-        raise FeederError(f"pandapower rejects the net; correct it: {reason}") from None
+        raise FeederRejectedError(f"pandapower rejects the net; correct it: {reason}") from None
     return passive
 
 

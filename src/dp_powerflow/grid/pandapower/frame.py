@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, NoTwinError, TapsError
 from dp_powerflow.grid.buses import Problems, some_of
 from dp_powerflow.grid.feeder import TAPS_DECLARED, significant
 from dp_powerflow.grid.pandapower.controls import CONTROL, Controls, changer_type, tap_changers
@@ -264,7 +264,7 @@ def _characteristics(net: Any) -> Iterator[FeederError]:
     """Characteristic tables override the figures that carry the noise."""
     for kind, column in _CHARACTERISTICS.items():
         if kind in net and column in net[kind] and net[kind][column].fillna(False).astype(bool).any():
-            yield FeederError(
+            yield NoTwinError(
                 f"a {kind} of the net takes its figures from a characteristic table, which a twin cannot "
                 f"protect; set its {column} to False"
             )
@@ -276,7 +276,7 @@ def _unknown_tables(net: Any) -> Iterator[FeederError]:
         if kind in _FRAME or kind == "controller" or kind.startswith(("res_", "_")):
             continue
         if "in_service" in columns and kind != "bus_dc" and in_service(net, kind):
-            yield FeederError(
+            yield NoTwinError(
                 f"the net has elements of kind {kind} in service, which a twin does not know; replace them, "
                 "or take them out of service"
             )
@@ -295,7 +295,7 @@ def _shifts(net: Any) -> Iterator[FeederError]:
         if any(abs(math.remainder(_angle(row, column), ANGLE_STEP_DEG)) > _TURNED_DEG for column in columns)
     ]
     if found:
-        yield FeederError(
+        yield NoTwinError(
             f"transformer {some_of(found)} turns the angle by what is no vector group, as a phase shifter "
             f"that a control may have left; set its shift_degree to a multiple of {ANGLE_STEP_DEG:g}"
         )
@@ -314,7 +314,7 @@ def _controllers(net: Any, controls: Controls, taps_declared: bool) -> Iterator[
         if taps_declared and driven in ("trafo", "trafo3w"):
             continue
         words = f" of table '{driven}'" if isinstance(driven, str) else ""
-        yield FeederError(
+        yield NoTwinError(
             f"the net has a controller{words} in service, and the state it leaves follows from the lines; "
             f"take it out of service and state what it drives (for taps, {_DECLARE})"
         )
@@ -333,7 +333,7 @@ def _taps_off_neutral(net: Any, controls: Controls, taps_declared: bool) -> Iter
         who = f"transformer {some_of(names)} stands at a tap"
         if len(names) > 1:
             who = f"{len(names)} transformers ({some_of(names)}) stand at taps"
-        yield FeederError(f"{who} that a control may have left, which is then a function of the lines; {how}")
+        yield NoTwinError(f"{who} that a control may have left, which is then a function of the lines; {how}")
 
 
 def _second_changers(net: Any) -> Iterator[FeederError]:
@@ -342,7 +342,7 @@ def _second_changers(net: Any) -> Iterator[FeederError]:
         if row["in_service"] and row.get("tap2_side") in ("hv", "lv"):
             if row.get("tap2_pos") == row.get("tap2_neutral"):
                 continue
-            yield FeederError(
+            yield TapsError(
                 f"transformer '{names.of('trafo', int(index))}' has a second tap changer away from neutral, "
                 "which no tap file can declare; set its tap2_pos to tap2_neutral"
             )
@@ -359,7 +359,7 @@ def _open_steps(net: Any) -> Iterator[FeederError]:
         who = f"shunt {some_of(found)} stands at a step"
         if len(found) > 1:
             who = f"{len(found)} shunts ({some_of(found)}) stand at steps"
-        yield FeederError(
+        yield NoTwinError(
             f"{who} that a control may have left, as a function of the lines; state the bank you declare "
             "with step = max_step, or take it out of service"
         )
@@ -375,13 +375,13 @@ def _sources(net: Any) -> Iterator[FeederError]:
                 continue
             name = names.of(kind, row.Index)
             if float(row.vm_pu) != _volts(row.vm_pu):
-                yield FeederError(
+                yield NoTwinError(
                     f"the voltage of source '{name}' has more than {VOLTAGE_DECIMALS} decimals, as computed "
                     "ones have; state its set point vm_pu"
                 )
             turned.append(math.remainder(float(getattr(row, "va_degree", 0.0) or 0.0), ANGLE_STEP_DEG))
     if turned and max(turned) - min(turned) > _SAME_ANGLE_DEG:
-        yield FeederError(
+        yield NoTwinError(
             "the sources of the net differ in angle by more than vector groups do, as computed angles do; "
             "state va_degree as multiples of 30"
         )

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, FeederRejectedError, LoadTableError
 from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
@@ -92,7 +92,9 @@ def read_simbench(code: str, *, base_mva: float = 1.0, taps: Sequence[Tap] | Non
     known = codes.get(code.lower())
     if known is None:
         close = difflib.get_close_matches(code, codes.values(), n=_CLOSE_CODES, cutoff=0.0)
-        raise FeederError(f"'{code}' is not a SimBench code; the nearest are {', '.join(close)}")
+        raise FeederError(
+            f"'{code}' is not a SimBench code; the nearest are {', '.join(close)}", code="feeder-unknown"
+        )
     with third_party_warnings():
         net = simbench.get_simbench_net(known)
     return read_pandapower(net, name=known, base_mva=base_mva, taps=taps, public=True)
@@ -106,7 +108,7 @@ def read_pandapower_file(path: Path, *, base_mva: float = 1.0, taps: Sequence[Ta
         return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps, own=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         # Tables of a file may hold anything at any place, and pandapower says so in any of these.
-        raise FeederError(
+        raise FeederRejectedError(
             f"{path} has a table that is not as pandapower makes it; solve the net with pandapower.runpp, "
             "which names the place, then save it again with pandapower.to_json"
         ) from None
@@ -227,7 +229,7 @@ def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]
     for load in made.loads:
         stated = powers.get(load.name.lower(), (math.nan, math.nan))
         if not np.allclose((load.kw, load.kvar), stated, rtol=1e-9, atol=1e-9):
-            raise FeederError(
+            raise LoadTableError(
                 f"the load table states '{load.name}', which is not a plain load of the net; replace it"
             )
     return replace(made, taps_from=feeder.taps_from)

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, FeederRejectedError
 from dp_powerflow.grid.pandapower.engine import own_copy, require, third_party_warnings
 
 _PANDAS = ("pandas", "pandas.core.frame", "pandas.core.series")
@@ -51,21 +51,21 @@ def load_net(path: Path) -> Any:
     """
     pandapower = require("pandapower")
     if path.is_dir():
-        raise FeederError(f"{path} is a folder; give the file of a net")
+        raise FeederError(f"{path} is a folder; give the file of a net", code="feeder-not-found")
     if not path.is_file():
-        raise FeederError(f"{path} does not exist; check the path")
+        raise FeederError(f"{path} does not exist; check the path", code="feeder-not-found")
     try:
         with third_party_warnings():
             net = _up_to_date(_decoded(_without_ballast(_text(path.read_bytes()))))
     except NotDataError as error:
-        raise FeederError(
+        raise FeederRejectedError(
             f"{path} is not read: it {error}, but a net may hold only data; remove that from the net "
             "and save it again with pandapower.to_json"
         ) from None
     except Exception:  # pandapower and pandas may raise anything on a file that no program of theirs wrote
         net = None
     if not isinstance(net, pandapower.pandapowerNet):
-        raise FeederError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
+        raise FeederRejectedError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
     return net
 
 
