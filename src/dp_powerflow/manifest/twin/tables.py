@@ -50,7 +50,7 @@ def check_of_tables(tables: Tables | None, directory: Location, files: Iterable[
     """The tables are there, and in order, if and only if they are published."""
     name = "twin tables"
     if tables is not None:
-        from dp_powerflow.corpus.gridfm.check import (
+        from dp_powerflow.corpus.gridfm.reader import (
             check_tables,  # knows the solver; few releases have tables
         )
 
