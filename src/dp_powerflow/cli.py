@@ -432,7 +432,7 @@ def fidelity(
     from dp_powerflow.fidelity.measure import Watch
     from dp_powerflow.fidelity.of_release import fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
-    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
+    from dp_powerflow.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fidelity import render_fidelity
 
     opened = dpf.read_config(config)
@@ -467,7 +467,7 @@ def quality(
     from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
     from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
-    from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
+    from dp_powerflow.manifest.model import QUALITY_FILE
 
     of_fleet = is_fleet(release)
     file = PAGE_FILE if of_fleet else QUALITY_FILE

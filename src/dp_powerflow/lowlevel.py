@@ -25,7 +25,7 @@ _NAMES = {
     "dp_powerflow._parallel": "Processes run_on_pool",
     "dp_powerflow._threads": "cores",
     "dp_powerflow.config": "TrueNetwork TwinNetwork",
-    "dp_powerflow.derived.study": "Study",
+    "dp_powerflow.studies.study": "Study",
     "dp_powerflow.evidence.calibration": "DaySolver load_box_set monte_carlo",
     "dp_powerflow.evidence.collect": "collect_evidence network_facts plain",
     "dp_powerflow.evidence.lines.collect": "LineRequest collect_lines",

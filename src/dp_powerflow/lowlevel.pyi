@@ -4,7 +4,6 @@ from dp_powerflow._parallel import run_on_pool as run_on_pool
 from dp_powerflow._threads import cores as cores
 from dp_powerflow.config import TrueNetwork as TrueNetwork
 from dp_powerflow.config import TwinNetwork as TwinNetwork
-from dp_powerflow.derived.study import Study as Study
 from dp_powerflow.evidence.calibration import DaySolver as DaySolver
 from dp_powerflow.evidence.calibration import load_box_set as load_box_set
 from dp_powerflow.evidence.calibration import monte_carlo as monte_carlo
@@ -48,6 +47,7 @@ from dp_powerflow.privacy.random import discrete_gaussian as discrete_gaussian
 from dp_powerflow.privacy.random import discrete_laplace as discrete_laplace
 from dp_powerflow.report.figures import figure_bytes as figure_bytes
 from dp_powerflow.report.figures import new_figure as new_figure
+from dp_powerflow.studies.study import Study as Study
 from dp_powerflow.twin.choosing import GAUSSIAN_DELTA as GAUSSIAN_DELTA
 from dp_powerflow.twin.choosing import surrogate_load as surrogate_load
 from dp_powerflow.twin.choosing import voltage_distance as voltage_distance

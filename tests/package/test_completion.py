@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from dp_powerflow import _completion as completion
 from dp_powerflow.cli import app
 from dp_powerflow.config import LoadsSection
-from dp_powerflow.derived.kinds import KINDS
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.pipeline.setup.write import MODES
 from dp_powerflow.powerflow.operated import ControlMode
+from dp_powerflow.studies.study import KINDS
 from dp_powerflow_paper.datasets import DATASETS
 from dp_powerflow_paper.run import EXPERIMENTS
 

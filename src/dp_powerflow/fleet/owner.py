@@ -27,9 +27,9 @@ from dp_powerflow.fleet.paying import Payer, plan_feeder
 from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.fleet.worker import FeederJob, Refused, Stage, Step
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
+from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.conversation import Examined, Paid
 from dp_powerflow.pipeline.inputs import loads_chunks
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import NetworkFacts, mode_of
 from dp_powerflow.pipeline.plan import Plan
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, is_receipt
