@@ -20,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 import dp_powerflow as dpf
-from dp_powerflow._ending import ENDING, run
-from dp_powerflow.errors import NO_MEMORY, ConfigError, DpPowerflowError, FeederError
+from dp_powerflow._ending import ENDING, NO_MEMORY, run
+from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.terminal import Ingest, Terminal, printable, render_ingest, write_what_can_be
 
@@ -422,7 +422,7 @@ def fidelity(
     from dp_powerflow.fidelity.measure import Watch
     from dp_powerflow.fidelity.of_release import fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
-    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
+    from dp_powerflow.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fidelity import render_fidelity
 
     opened = dpf.read_config(config)
@@ -457,7 +457,7 @@ def quality(
     from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
     from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
-    from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
+    from dp_powerflow.manifest.model import QUALITY_FILE
 
     of_fleet = is_fleet(release)
     file = PAGE_FILE if of_fleet else QUALITY_FILE

@@ -10,7 +10,6 @@ import importlib
 import unicodedata
 from typing import Any
 
-NO_MEMORY = "there is not enough memory; free some, allow more, or use fewer --workers"
 _MOST_SHOWN = 20_000
 _NOT_SHOWN = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

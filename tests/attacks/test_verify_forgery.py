@@ -22,13 +22,13 @@ import pytest
 
 from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.manifest import checks as release_checks
+from dp_powerflow.manifest import model_again, verify
+from dp_powerflow.manifest import opened as opened_release
+from dp_powerflow.manifest.build import DeclaredSun, Facts, ScaledNodes, SummedCustomers
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.pipeline import model_again, release_checks, verify
-from dp_powerflow.pipeline import opened as opened_release
-from dp_powerflow.pipeline.manifest.beside import ScaledNodes, SummedCustomers
-from dp_powerflow.pipeline.manifest.facts import DeclaredSun, Facts
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from support.corpora import ring

@@ -11,12 +11,12 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
 from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.charging import charge_loads
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import fitted_model, run_release

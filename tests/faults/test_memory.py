@@ -1,4 +1,4 @@
-"""Too little memory: one sentence and exit code 2."""
+"""Too little memory: one sentence, and exit code 2."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import pytest
 
 from dp_powerflow import cli
 from dp_powerflow._parallel.processes import attempted
-
-MIB = 2**20
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])

@@ -21,9 +21,10 @@ from multiprocessing.spawn import get_executable
 from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
+from dp_powerflow._ending import NO_MEMORY
 from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow._threads import cores
-from dp_powerflow.errors import NO_MEMORY, DpPowerflowError
+from dp_powerflow.errors import DpPowerflowError
 
 DEFECTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 """What a defect of the program, or of a library, raises; a run of many things goes on with the next one."""

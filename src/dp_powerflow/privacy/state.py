@@ -42,7 +42,6 @@ LEDGER_FILE = "ledger.sqlite"
 ANCHOR_FILE = "ledger.anchor"
 INTERNAL_DIRECTORY = "internal"
 EXPERIMENTS_DIRECTORY = "experiments"
-PARSED_DIRECTORY = "parsed"
 RECEIPT = "paid-"
 """How the name of an internal file begins that says what was paid; see `pipeline.receipts`."""
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
@@ -151,11 +150,6 @@ class PrivateState:
     @property
     def anchor_path(self) -> Path:
         return self.root / ANCHOR_FILE
-
-    @property
-    def parsed(self) -> Path | None:
-        """Where feeders that were read are kept; None where nothing is."""
-        return self.root / PARSED_DIRECTORY
 
     def stream_key(self) -> StreamKey:
         """The secret as a key of streams; bind it to release id, model hash and identities before use."""
@@ -295,16 +289,10 @@ class CarriedState(PrivateState):
     Attributes
     ----------
     files : what the directory holds of a release, and what was written here.
-    kept_feeders : where feeders that were read are kept, on the machine of the data owner.
     """
 
     files: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    kept_feeders: Path | None = None
     _new: set[tuple[str, str]] = field(default_factory=set, init=False)
-
-    @property
-    def parsed(self) -> Path | None:
-        return self.kept_feeders
 
     @property
     def ledger_path(self) -> Path:

@@ -9,7 +9,6 @@ from functools import cached_property
 
 import numpy as np
 
-from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
@@ -21,6 +20,7 @@ from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.powerflow.sun import clear_sky
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.studies.study import Study
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.units import KW_PER_MW, ComplexArray, IntArray

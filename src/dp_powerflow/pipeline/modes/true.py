@@ -20,6 +20,7 @@ from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect
 from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
@@ -31,7 +32,6 @@ from dp_powerflow.pipeline.feasibility.look import (
     scaled_draws,
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
-from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,

@@ -595,7 +595,6 @@ days = 28
 # first_day = 2024-01-01      # date of the first day, of mode twin-network; without it 2023-01-01
 output = "release"
 state = "private-state"       # keys, ledger, internal reports: never publish this directory
-solver = "batch"              # batch | opendss (slow; needs a feeder from OpenDSS and frozen controls)
 # epsilon_cap = 4.0           # over all releases from these customers; default: this release's epsilon
 # network_epsilon_cap = 400.0
 # network_delta_cap = 0.5
