@@ -1,7 +1,7 @@
 """Theorem 1 held against the exact loss, on the only neighbours that its adjacency covers.
 
 Def. dual_adjacency asks for the same manifold of voltages. Those networks are row scalings and shunts of the
-node's own power factor (`dp_powerflow_paper.neighbours`). For them the exact loss Λ is known, so the share of draws with
+node's own power factor (`neighbours`). For them the exact loss Λ is known, so the share of draws with
 |Λ| > ε is the δ of Def. pdp at that neighbour, and ε of the theorem can be compared with what is true. The
 neighbour is the worst that a search over directions finds on other draws. For a neighbour that changes a line
 the loss is infinite; how far its voltages are from the manifold is measured on one snapshot.
