@@ -20,7 +20,8 @@ from dp_powerflow import _files, _memory
 from dp_powerflow._files import remove_temporaries, remove_unlocked
 from dp_powerflow._memory import MIB, check_memory
 from dp_powerflow._parallel import Local
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.fleet import run as fleet_run

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.corpus.extras import ExtrasLayout
+from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain

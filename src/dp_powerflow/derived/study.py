@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dp_powerflow.corpus.connections import Connections
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSource
 from dp_powerflow.page.document import Item

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import NodeTable
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.pipeline.manifest.card import card_bytes
 from dp_powerflow.pipeline.manifest.croissant import croissant_bytes

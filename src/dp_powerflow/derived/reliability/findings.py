@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow.corpus.connections import Connections
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.derived.reliability.names import public_buses
 from dp_powerflow.derived.reliability.simulation import PERCENT
 from dp_powerflow.derived.reliability.tree import Part

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.model.sample import OneDay, solve_days

@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.gridfm.network import PublishedNetwork, places_of
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.grid.feeder import TRANSFORMER
 from dp_powerflow.units import IntArray
 

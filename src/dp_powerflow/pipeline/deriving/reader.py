@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dp_powerflow.corpus.listed import Listed
+from dp_powerflow.corpus.storage import Listed
 from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.pipeline.deriving.manifest import DerivedManifest, parse
 from dp_powerflow.pipeline.deriving.opened import is_derived

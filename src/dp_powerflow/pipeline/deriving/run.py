@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from dp_powerflow import page
 from dp_powerflow._files import sync_directory, write_whole
 from dp_powerflow._names import __version__
-from dp_powerflow.corpus.schema import PARQUET
+from dp_powerflow.corpus.parquet import PARQUET
 from dp_powerflow.corpus.storage import storing
 from dp_powerflow.derived.kinds import settings_of
 from dp_powerflow.derived.study import Findings, Kind, Progress

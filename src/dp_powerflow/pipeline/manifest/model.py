@@ -23,8 +23,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
-from dp_powerflow.corpus.extras import FEEDER, LOADS
-from dp_powerflow.corpus.schema import DATA, NODES_FILE
+from dp_powerflow.corpus.schema import DATA, FEEDER, LOADS, NODES_FILE, parts_of
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.pipeline.model_again import MODEL_FILE as MODEL_FILE
 
@@ -661,5 +660,5 @@ def differences(stated: Any, expected: Any, where: str = "") -> Iterator[str]:
         yield where
 
 
-PARTS, LOADS_PARTS, FEEDER_PARTS = (f"{folder}/part-*.parquet" for folder in (DATA, LOADS, FEEDER))
+PARTS, LOADS_PARTS, FEEDER_PARTS = map(parts_of, (DATA, LOADS, FEEDER))
 """The files with voltages, and those beside them, in the columns of the manifest."""
