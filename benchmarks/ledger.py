@@ -176,7 +176,7 @@ def as_a_fleet(size: int, place: Path) -> dict[str, float]:
 
 
 def one_by_one(size: int, place: Path) -> dict[str, float]:
-    from dp_powerflow.privacy.ledger.charging import Charge, Data
+    from dp_powerflow.privacy.ledger.book import Charge, Data
 
     state, ledger = opened(place)
 
@@ -189,7 +189,7 @@ def one_by_one(size: int, place: Path) -> dict[str, float]:
 
 
 def batch(size: int, place: Path) -> dict[str, float]:
-    from dp_powerflow.privacy.ledger.charging import Charge, Data
+    from dp_powerflow.privacy.ledger.book import Charge, Data
 
     state, ledger = opened(place)
 

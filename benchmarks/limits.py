@@ -49,11 +49,7 @@ from dp_powerflow.corpus.parts import (  # noqa: E402
     encode_extras,
     encode_part,
 )
-from dp_powerflow.corpus.schema import (  # noqa: E402
-    NOTHING,
-    CorpusLayout,
-    ExtrasLayout,
-)
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
 from dp_powerflow.model import gaussian as gaussian_days  # noqa: E402
@@ -61,7 +57,7 @@ from dp_powerflow.model.history import sample as history_draws  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, SolvedDays, solve_days  # noqa: E402
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes  # noqa: E402
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch  # noqa: E402
-from dp_powerflow.powerflow.jacobian.sigma_bound import VECTORS  # noqa: E402
+from dp_powerflow.powerflow.jacobian.matrices import VECTORS  # noqa: E402
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver  # noqa: E402
 from dp_powerflow.units import KW_PER_MW  # noqa: E402
 

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from dp_powerflow._spending import RESUME, STAYS_SPENT, charges_begun
 
+NO_MEMORY = "there is not enough memory; free some, allow more, or use fewer --workers"
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _SHOW_CURSOR = "\x1b[?25h"
 

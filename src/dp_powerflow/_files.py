@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.errors import ConfigError, PrivacyError, PrivateStateError
 
 LOCK_FILE = "lock"
 _FILE_MODE = 0o600
@@ -241,7 +241,7 @@ def publish_once(temporary: Path, path: Path) -> None:
         temporary.unlink(missing_ok=True)
         sync_directory(path.parent)
     except OSError as error:
-        raise PrivacyError(
+        raise PrivateStateError(
             f"the private file {path} cannot be created ({error.strerror}); the private state directory "
             "needs a file system of this machine with hard links"
         ) from error
@@ -311,7 +311,7 @@ def private_writer(path: Path) -> Iterator[BinaryIO]:
         with whole_file(path, private=True) as file:
             yield file
     except OSError as error:
-        raise PrivacyError(
+        raise PrivateStateError(
             f"the private file {path} cannot be written ({error.strerror}); free disk space or check the "
             "mode of its directory"
         ) from error
@@ -330,7 +330,7 @@ def read_private(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise PrivacyError(
+        raise PrivateStateError(
             f"the private file {path} cannot be read ({error.strerror}); check its owner and mode"
         ) from error
     with os.fdopen(descriptor, "rb") as file:
@@ -343,9 +343,9 @@ def check_private(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise PrivacyError(f"{path} is not a plain file; remove what replaced it and restore a backup")
     if found.st_uid != os.geteuid():
-        raise PrivacyError(f"the private file {path} belongs to another user; run as its owner")
+        raise PrivateStateError(f"the private file {path} belongs to another user; run as its owner")
     if found.st_mode & _OTHERS:
-        raise PrivacyError(f"other users can read the private file {path}; run: chmod 600 {path}")
+        raise PrivateStateError(f"other users can read the private file {path}; run: chmod 600 {path}")
 
 
 def ensure_private_directory(path: Path, *, create: bool) -> None:
@@ -359,26 +359,26 @@ def ensure_private_directory(path: Path, *, create: bool) -> None:
         except FileExistsError:
             pass  # made before, or by a process that runs at the same time; checked below either way
         except OSError as error:
-            raise PrivacyError(
+            raise PrivateStateError(
                 f"the private directory {path} cannot be created ({error.strerror}); "
                 "choose a place where you may write"
             ) from error
     try:
         found = path.lstat()
     except OSError as error:
-        raise PrivacyError(
+        raise PrivateStateError(
             f"there is no private state directory {path} ({error.strerror}); check the path, or run a release"
         ) from error
     if stat.S_ISLNK(found.st_mode):
-        raise PrivacyError(f"the private directory {path} is a symbolic link; name the directory itself")
+        raise PrivateStateError(f"the private directory {path} is a symbolic link; name the directory itself")
     if not stat.S_ISDIR(found.st_mode):
-        raise PrivacyError(f"the private directory {path} is not a directory; choose another path")
+        raise PrivateStateError(f"the private directory {path} is not a directory; choose another path")
     if found.st_uid != os.geteuid():
-        raise PrivacyError(
+        raise PrivateStateError(
             f"the private directory {path} belongs to another user; run as its owner or choose another path"
         )
     if found.st_mode & _OTHERS:
-        raise PrivacyError(f"other users can enter the private directory {path}; run: chmod 700 {path}")
+        raise PrivateStateError(f"other users can enter the private directory {path}; run: chmod 700 {path}")
 
 
 @contextlib.contextmanager
@@ -391,7 +391,9 @@ def only_process(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError("another process is making this release; wait until it has finished") from None
+            raise ConfigError(
+                "another process is making this release; wait until it has finished", code="release-running"
+            ) from None
         yield
     finally:
         os.close(handle)

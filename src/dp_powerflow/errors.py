@@ -37,49 +37,158 @@ class Lines(str):
 
 
 class DpPowerflowError(Exception):
-    """Base of all errors that are the input's fault, not the program's."""
+    """Base of all errors that are the input's fault, not the program's.
+
+    Parameters
+    ----------
+    problem : one sentence: what is wrong and where, and after the last semicolon what to do.
+    fix : what to do, where the sentence does not end with it.
+    code : the kind of refusal; without it that of the class.
+
+    Attributes
+    ----------
+    code : short and stable, for programs; sentences may change.
+    """
+
+    code = "refused"
+
+    def __init__(self, problem: object = "", *, fix: str | None = None, code: str | None = None) -> None:
+        super().__init__(problem if fix is None else f"{problem}; {fix}")
+        if code is not None:
+            self.code = code
 
     def __str__(self) -> str:
-        text = self.args[0] if len(self.args) == 1 else None
-        return text if isinstance(text, Lines) else printable(super().__str__())
+        text = self.args[0]
+        return text if isinstance(text, Lines) else printable(str(text))
+
+    @property
+    def fix(self) -> str | None:
+        """What to do about it; None where the sentence does not say."""
+        if isinstance(self.args[0], Lines):
+            return None
+        _, *rest = str(self).split("; ")
+        return next((part for part in reversed(rest) if "spent" not in part), None)
+
+    @property
+    def each(self) -> tuple[DpPowerflowError, ...]:
+        """The errors that this one joins, each with a code and a fix; itself if it is one."""
+        return (self,)
+
+    def to_dict(self) -> dict[str, str | None]:
+        """The error for JSON."""
+        return {"error": str(self), "code": self.code, "fix": self.fix}
 
 
 class FeederError(DpPowerflowError):
     """The feeder cannot be read or is not a feeder we can represent."""
 
+    code = "feeder"
+
+
+class FeederRejectedError(FeederError):
+    """OpenDSS or pandapower does not take the file."""
+
+    code = "feeder-rejected"
+
+
+class FeederScriptError(FeederError):
+    """The file has a command that does not describe a circuit."""
+
+    code = "feeder-script"
+
+
+class TapsError(FeederError):
+    """Regulator taps are missing, wrong or not declared public."""
+
+    code = "taps"
+
+
+class LoadTableError(FeederError):
+    """The table of nominal loads cannot be used."""
+
+    code = "load-table"
+
+
+class NoTwinError(FeederError):
+    """No twin of the feeder can be made that leaves nothing of the true network unprotected."""
+
+    code = "twin-not-possible"
+
 
 class LoadDataError(DpPowerflowError):
     """The meter data cannot be read or violates a declared property."""
+
+    code = "meters"
+
+
+class ServiceMapError(LoadDataError):
+    """The public list of customers cannot be used."""
+
+    code = "service-map"
 
 
 class PrivacyError(DpPowerflowError):
     """A privacy parameter is out of range, or a guarantee cannot be given."""
 
+    code = "privacy"
+
+
+class PrivateStateError(PrivacyError):
+    """The private state directory cannot be used."""
+
+    code = "private-state"
+
 
 class ChangedRequestError(PrivacyError):
     """A release id was begun with another config or other data, and cannot go on with these."""
+
+    code = "request-changed"
 
 
 class PowerFlowError(DpPowerflowError):
     """The power flow was asked something it cannot answer."""
 
+    code = "power-flow"
+
 
 class CorpusError(DpPowerflowError):
     """A corpus cannot be written, or what is on disk is not a corpus."""
+
+    code = "corpus"
+
+
+class OutputTakenError(CorpusError):
+    """Something is there already where a result would be written."""
+
+    code = "output-taken"
 
 
 class ConfigError(DpPowerflowError):
     """The config file cannot be read or says something that is not possible."""
 
+    code = "config"
+
+
+class WeatherError(ConfigError):
+    """The weather file or the covariates made from it cannot be used."""
+
+    code = "weather"
+
 
 class MissingExtraError(DpPowerflowError):
     """An optional dependency is not installed."""
+
+    code = "missing-extra"
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
             f"this needs the package '{package}', which is not installed; "
             f"install it with: pip install 'dp-powerflow[{extra}]'"
         )
+        self._made_of = package, extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return MissingExtraError, self._made_of
 
 
 def require(package: str, extra: str) -> Any:

@@ -12,8 +12,7 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import PureCost, TwinCap
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.charging import Charge, Data
+from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
@@ -35,7 +34,6 @@ def charge(state: PrivateState, release_id: str, epsilon: float = 0.4, data: Dat
 
 def spent(state: PrivateState) -> list[str]:
     """What a new process finds in the file."""
-    state.ledger_path.touch()
     return [spend.release_id for spend in Ledger.open(state).spends()]
 
 

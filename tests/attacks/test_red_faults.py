@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow import _files, _memory
+from dp_powerflow import _files
 from dp_powerflow._files import remove_temporaries, remove_unlocked
-from dp_powerflow._memory import MIB, check_memory
 from dp_powerflow._parallel import Local
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
+from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.dispatch import Progressing
 from dp_powerflow.fleet.feeders import FleetFeeder
@@ -31,7 +30,7 @@ from dp_powerflow.pipeline import run as run_module
 from dp_powerflow.pipeline.conversation import Conversation, Maker
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.privacy.ledger import database
+from dp_powerflow.privacy.ledger import store as database
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
@@ -250,36 +249,3 @@ def test_a_release_never_has_the_unfinished_file_of_a_worker_that_was_given_up(t
     writer.finish()
     os.close(handle)
     assert sorted(os.listdir(tmp_path / "release" / "data")) == ["part-00000.parquet", "part-00001.parquet"]
-
-
-def group(folder: Path, monkeypatch: pytest.MonkeyPatch, swap: int, **files: object) -> None:
-    """A group of processes, version 2, with 300 MiB used of 500 MiB; files of it, in MiB."""
-    (folder / "proc" / "self").mkdir(parents=True)
-    meminfo = f"MemAvailable: 8000000 kB\nSwapFree: {swap * 1024} kB\n"
-    (folder / "proc" / "meminfo").write_text(meminfo)
-    (folder / "proc" / "self" / "cgroup").write_text("0::/\n")
-    stated = {"memory.max": 500 * MIB, "memory.current": 300 * MIB, **files}
-    for name, content in stated.items():
-        (folder / name).write_text(f"{content}\n")
-    monkeypatch.setattr(_memory, "_PROC", folder / "proc")
-    monkeypatch.setattr(_memory, "_CGROUPS", folder)
-
-
-def test_files_that_a_container_has_read_twice_do_not_count_as_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel takes back what only caches a file, whether or not it was used again."""
-    group(tmp_path, monkeypatch, 0, **{"memory.stat": f"inactive_file {MIB}\nactive_file {200 * MIB}"})
-    check_memory()
-
-
-@pytest.mark.parametrize(("most", "fits"), [(0, False), (400 * MIB, True), ("max", True)])
-def test_a_container_has_the_swap_that_it_may_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int | str, fits: bool
-) -> None:
-    group(tmp_path, monkeypatch, 8000, **{"memory.swap.max": most, "memory.swap.current": 100 * MIB})
-    if fits:
-        check_memory()
-        return
-    with pytest.raises(ConfigError, match="about 360 MiB of memory"):
-        check_memory()

@@ -6,6 +6,7 @@ Workers are lost after every step, files change in between, the data owner's pro
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import stat
 import traceback
@@ -29,17 +30,16 @@ from dp_powerflow.fleet.plan import plan_fleet
 from dp_powerflow.fleet.repair import read_failures
 from dp_powerflow.fleet.run import FleetResult, run_fleet
 from dp_powerflow.fleet.worker import Step
-from dp_powerflow.pipeline import parsed
 from dp_powerflow.pipeline.charging import keep_begun
 from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined
 from dp_powerflow.pipeline.inputs import meters_of
-from dp_powerflow.pipeline.parsed import FeederOptions, parsed_feeder
+from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.privacy.ledger.accounts import PureCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit, fleet_config, on_twins
 from support.here import Here, HereCrew
-from support.small import tree_hash
+from support.small import small_config, tree_hash
 
 Before = Callable[[Step], None]
 FEW = ("alder", "birch", "cedar")
@@ -446,57 +446,25 @@ def test_at_a_url_nothing_of_a_network_is_there_before_it_is_paid_and_its_twin_k
     assert any("/data/" in name for name in seen)
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_kept_under_its_old_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, folder = tmp_path / "net.json", tmp_path / "parsed"
-    source.write_text("{}")
-    read: list[str] = []
+class _Touch:
+    """A pickle that makes a file where it is loaded."""
 
-    def change_and_open(self: FeederOptions, path: str) -> Any:
-        read.append(Path(path).read_text())
-        source.write_text("[]")
-        return object()
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    monkeypatch.setattr(FeederOptions, "open", change_and_open)
-    monkeypatch.setattr(parsed, "_loaded", lambda _: pytest.fail("what was kept is of another file"))
-    parsed_feeder(str(source), FeederOptions(), folder)
-    source.write_text("{}")
-    parsed_feeder(str(source), FeederOptions(), folder)
-    assert read == ["{}", "{}"]
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (Path(self._path),)
 
 
-@pytest.mark.parametrize(
-    "reference", [r'"/a/table.json"', r'"{\\\"x\\\": \\\"/a/table.json\\\"}"', r'"/a/table.jso\u006e"']
-)
-def test_a_net_with_tables_in_other_files_is_never_kept_however_it_names_them(
-    tmp_path: Path, reference: str
-) -> None:
-    source = tmp_path / "net.json"
-    source.write_text(f'{{"line": {reference}}}')
-    assert parsed._key(str(source), FeederOptions()) is None
-
-
-@pytest.mark.parametrize("forged", ["link", "readable", "open directory"])
-def test_a_kept_feeder_that_somebody_else_could_have_written_is_not_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forged: str
-) -> None:
-    source, folder = tmp_path / "net.json", tmp_path / "parsed"
-    source.write_text("{}")
-    key = parsed._key(str(source), FeederOptions())
-    folder.mkdir(mode=0o700)
-    monkeypatch.setattr(parsed, "_loaded", lambda _: pytest.fail("a forged pickle was loaded"))
-    content, path = tmp_path / "forged.bin", folder / f"{key}.bin"
-    content.write_bytes(b"code")
-    content.chmod(0o600)
-    if forged == "link":
-        path.symlink_to(content)
-    else:
-        shutil.copy(content, path)
-        path.chmod(0o644 if forged == "readable" else 0o600)
-        folder.chmod(0o777 if forged == "open directory" else 0o700)
-    with pytest.raises(PrivacyError):
-        parsed_feeder(str(source), FeederOptions(), folder)
+def test_no_pickle_in_the_private_state_is_loaded(tmp_path: Path) -> None:
+    """Feeders that were read used to be kept there, and somebody could put a file in their place."""
+    config, loaded = small_config(tmp_path), tmp_path / "loaded"
+    folder = tmp_path / "state" / "parsed"
+    folder.mkdir(parents=True)
+    (tmp_path / "state").chmod(0o700)
+    (folder / f"{'0' * 64}.bin").write_bytes(pickle.dumps(_Touch(loaded)))
+    plan(config)
+    assert not loaded.exists()
 
 
 @pytest.mark.campaign

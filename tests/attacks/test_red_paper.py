@@ -14,12 +14,13 @@ import pytest
 
 from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.options import tan_theta_of
-from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.nodes import declared_classes, declared_factors
-from dp_powerflow.pipeline.parts import batch_solver, opendss_solver
 from dp_powerflow.pipeline.plan import plan
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.opendss import OpenDssSolver
 from dp_powerflow.powerflow.sun import read_irradiance
 from support.own_config import CIRCUIT, with_keys, write_own
 from support.small import small_config
@@ -31,11 +32,13 @@ def test_opendss_solves_on_every_power_base(base_mva: float) -> None:
     feeder = open_feeder("ieee13", base_mva=base_mva)
     active = np.maximum(-0.5 * feeder.nominal_injection[feeder.retained].real, 0.0)
     load = np.asarray(active[None], dtype=np.complex128)
-    solved = opendss_solver(feeder, Solar(), 1).solve(load)
+    rounding = 16.0 * np.finfo(float).eps * Network(feeder).rows.abs_sum.max()
+    oracle = OpenDssSolver(feeder, tolerance=min(1e-7 / base_mva + rounding, 0.5))
+    solved = oracle.solve(load)
     assert solved.converged.all()
-    assert np.max(np.abs(solved.v - batch_solver(feeder, Solar(), 1).solve(load).v)) < 1e-8
+    assert np.max(np.abs(solved.v - BatchSolver(feeder, tolerance=1e-12).solve(load).v)) < 1e-8
     # What is no solution is still told from one.
-    assert not opendss_solver(feeder, Solar(), 1).solve(1e3 * load).converged.any()
+    assert not oracle.solve(1e3 * load).converged.any()
 
 
 def test_no_power_factor_is_so_small_that_it_turns_into_none() -> None:

@@ -31,11 +31,10 @@ from dp_powerflow.pipeline.inputs import history_of
 from dp_powerflow.pipeline.plan import refuse_another_model
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger import charging as entries
+from dp_powerflow.privacy.ledger import book as entries
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, to_plain
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.database import Database
-from dp_powerflow.privacy.ledger.store import Store
+from dp_powerflow.privacy.ledger.store import Database, Store
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 

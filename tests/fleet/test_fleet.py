@@ -28,7 +28,7 @@ from dp_powerflow.fleet.manifest import open_fleet
 from dp_powerflow.fleet.plan import plan_fleet
 from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary

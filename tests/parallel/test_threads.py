@@ -21,7 +21,7 @@ from dp_powerflow.errors import MissingExtraError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadBlock, LoadSource
 from dp_powerflow.pipeline.inputs import Solar
-from dp_powerflow.pipeline.parts import OpenDssMaker, PartJob, SolverMaker, Written
+from dp_powerflow.pipeline.parts import PartJob, SolverMaker, Written
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.powerflow.batch import Solution, Solver
 from dp_powerflow.units import ComplexArray
@@ -204,7 +204,6 @@ def test_threads_are_used_before_processes() -> None:
 
 
 def test_what_threads_cannot_share_gets_processes_or_waits_its_turn() -> None:
-    assert not OpenDssMaker().threadsafe
     assert Local(4).shape(18, threadsafe=False) == (4, 1)
     assert Local(4).shape(4, threadsafe=False) == (1, 1)
     assert Local(1).shape(18, threadsafe=False) == (1, 1)

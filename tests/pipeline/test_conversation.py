@@ -12,9 +12,9 @@ from dp_powerflow._parallel import Threads
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.worker import FeederJob, Refused, Stage, Step
+from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.conversation import Drawn, Examined, Made, Maker, Paid, Solved
 from dp_powerflow.pipeline.inputs import loads_chunks, read_inputs
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
 from dp_powerflow.pipeline.run import run_release

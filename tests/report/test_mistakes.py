@@ -161,7 +161,7 @@ MISTAKES = [
     config(
         "tables of a network that acts", 'set network.controls = "frozen"', network={"publish": "network"}
     ),
-    config("a solver with fixed taps on a twin", "leave release.solver out", release={"solver": "opendss"}),
+    config("a solver of its own", "release.solver no longer exists", release={"solver": "opendss"}),
     config("two suns", "give one of the two", pv={"latitude": 50.0, "irradiance": "meters.csv"}),
     config(
         "the private state within the release",

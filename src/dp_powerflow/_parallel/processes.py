@@ -21,7 +21,7 @@ from multiprocessing.spawn import get_executable
 from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from dp_powerflow._memory import NO_MEMORY
+from dp_powerflow._ending import NO_MEMORY
 from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import DpPowerflowError
@@ -530,9 +530,7 @@ class Sealed:
         try:
             return finished(self.begin(task))
         except DpPowerflowError as error:
-            # Only those made from their message can be pickled.
-            rebuilt = error if type(error).__init__ is Exception.__init__ else DpPowerflowError(str(error))
-            return Failure(rebuilt)
+            return Failure(error)
 
 
 def finished(begun: Any) -> Any:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.almanac.stamps import Readings, WeatherFormat, read_readings
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.almanac.calendar import Readings, WeatherFormat, read_readings
+from dp_powerflow.errors import ConfigError, WeatherError
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 HEATING_BASE_C = 15.0
@@ -65,11 +65,11 @@ class Weather:
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
         if self.names not in (FEATURES[:-1], FEATURES):
-            raise ConfigError(f"weather has the covariates {', '.join(FEATURES)}; the last may be missing")
+            raise WeatherError(f"weather has the covariates {', '.join(FEATURES)}; the last may be missing")
         if values.shape != (len(self.days), len(self.names)) or not np.isfinite(values).all():
-            raise ConfigError("weather needs a finite value for every day and covariate")
+            raise WeatherError("weather needs a finite value for every day and covariate")
         if any(later <= earlier for earlier, later in zip(self.days, self.days[1:], strict=False)):
-            raise ConfigError("the days of the weather must be strictly increasing; sort them, each once")
+            raise WeatherError("the days of the weather must be strictly increasing; sort them, each once")
 
     @classmethod
     def read(cls, path: str | Path, time_zone: str = "UTC", fmt: WeatherFormat | None = None) -> Weather:
@@ -114,7 +114,7 @@ class Weather:
         missing = sorted(set(days) - set(self.days))
         if missing:
             have = f" and has days from {self.days[0]} to {self.days[-1]}" if self.days else ""
-            raise ConfigError(
+            raise WeatherError(
                 f"the weather lacks {missing[0]}, one of the {what} ({len(missing)} missing){have}; a day "
                 f"needs {LEAST_READINGS:.0%} of its readings, and so does the day before it: complete the "
                 "file, or choose other days"
@@ -157,7 +157,7 @@ def _daily(readings: Readings) -> Weather:
         enough = enough & there
     kept = {readings.days[k]: k for k in np.flatnonzero(enough).tolist()}
     if not kept:
-        raise ConfigError(
+        raise WeatherError(
             f"no day of the weather {readings.path} has {LEAST_READINGS:.0%} of its readings; give whole days"
         )
     first = min(kept)
@@ -181,7 +181,7 @@ def _means(readings: Readings, values: FloatArray) -> tuple[FloatArray, BoolArra
 def _refuse_other_temperatures(readings: Readings, fmt: WeatherFormat) -> None:
     values = readings.temperature[np.isfinite(readings.temperature)]
     if not values.size:
-        raise ConfigError(
+        raise WeatherError(
             f"the column '{fmt.temperature}' of {readings.path} holds no temperature at all; name another "
             "column in weather.temperature"
         )
@@ -190,7 +190,7 @@ def _refuse_other_temperatures(readings: Readings, fmt: WeatherFormat) -> None:
         return
     likely = "°F" if low >= _COLDEST_C and high < _COLDEST_K else "another unit"
     likely = "kelvin" if low > _COLDEST_K and mean < 2.0 * _COLDEST_K + 50.0 else likely
-    raise ConfigError(
+    raise WeatherError(
         f"the temperatures of {readings.path} lie between {low:g} and {high:g}, with mean {mean:.1f}, and "
         f"look like {likely}; give them in °C"
     )

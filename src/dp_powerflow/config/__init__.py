@@ -45,16 +45,6 @@ from dp_powerflow.errors import ConfigError
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def _has_a_solver(config: Config) -> str | None:
-    acting = isinstance(config.network, TwinNetwork) and config.network.controls != "frozen"
-    if not acting or config.release.solver == "batch":
-        return None
-    return (
-        f"release.solver = '{config.release.solver}' solves with fixed taps; set network.controls = "
-        '"frozen" beside it, or leave release.solver out'
-    )
-
-
 def _scale_factor_is_of_the_true_network(config: Config) -> str | None:
     if not isinstance(config.network, TwinNetwork) or "scale_factor" not in config.nodes.model_fields_set:
         return None
@@ -166,7 +156,6 @@ class Config(Section):
     publication: PublicationSection = PublicationSection()
 
     rules = (
-        _has_a_solver,
         _scale_factor_is_of_the_true_network,
         _customers_are_of_a_twin,
         _has_one_partition,
@@ -216,6 +205,12 @@ def moved_keys(raw: Any) -> Iterator[Moved]:
             "the section [twin] no longer exists; move its keys into [network] of mode 'twin-network', or "
             "remove it on the true network",
         )
+    for name in ("release", "fleet"):
+        if "solver" in _mapping(sections.get(name)):
+            yield (
+                (name, "solver"),
+                f"{name}.solver no longer exists: the package itself solves every release; remove the key",
+            )
     if "released" in nodes:
         yield (
             ("nodes", "released"),
@@ -255,7 +250,7 @@ def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
     """The content of a TOML file; `what` it is and what to do `otherwise`, for the errors."""
     refuse_unusable(path.absolute(), ConfigError)
     if not path.is_file():
-        raise ConfigError(f"{what} {path} does not exist; {otherwise}")
+        raise ConfigError(f"{what} {path} does not exist; {otherwise}", code="config-not-found")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:

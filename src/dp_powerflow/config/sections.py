@@ -355,7 +355,6 @@ class ReleaseSection(Section):
         first of January 2023, or the day of that year that `pv.first_day_of_year` says.
     output : directory or URL of the release, such as `s3://bucket/release`.
     state : private directory of keys, ledger and internal reports; never publish it.
-    solver : `batch`, or `opendss`, which is slow and needs a feeder from OpenDSS and frozen controls.
     epsilon_cap : most that all releases from these customers may cost; without it what this one costs.
     network_epsilon_cap : the same for ε of the network.
     network_delta_cap : the same for δ of the network.
@@ -372,7 +371,6 @@ class ReleaseSection(Section):
     first_day: dt.date | None = None
     output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path
-    solver: Literal["batch", "opendss"] = "batch"
     epsilon_cap: Positive | None = None
     network_epsilon_cap: Positive | None = None
     network_delta_cap: Probability | None = None

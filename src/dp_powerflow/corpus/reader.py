@@ -436,12 +436,17 @@ def open_corpus(
     if isinstance(directory, RemotePath):
         refuse_unfinished(directory)
     elif not directory.is_dir():
-        raise CorpusError(f"{directory} is not a directory; give the directory of a release")
+        raise CorpusError(
+            f"{directory} is not a directory; give the directory of a release", code="release-not-found"
+        )
     listed = read_listed(directory, sha256=manifest_sha256) if check else Listed(directory)
     layout, release_id, nodes = read_nodes(directory, listed.source(NODES_FILE))
     last = f"{DATA}/{part_name(layout.n_parts - 1)}"
     if not listed.has(last):
-        raise CorpusError(f"{directory / last} is missing; is this the place of a finished release?")
+        raise CorpusError(
+            f"{directory / last} is missing; is this the place of a finished release?",
+            code="release-not-found",
+        )
     return Corpus(directory, layout, nodes, release_id, listed)
 
 
@@ -450,4 +455,6 @@ def refuse_unfinished(place: RemotePath) -> None:
     with loading(place):
         finished = (place / MANIFEST_FILE).exists()
     if not finished:
-        raise CorpusError(f"{place} has no {MANIFEST_FILE}; give the URL of a finished release")
+        raise CorpusError(
+            f"{place} has no {MANIFEST_FILE}; give the URL of a finished release", code="release-not-found"
+        )

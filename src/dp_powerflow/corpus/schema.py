@@ -426,7 +426,8 @@ def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, st
     if entries[f"{_PREFIX}format"] != FORMAT:
         raise CorpusError(
             f"the corpus has another format than '{FORMAT}'; dp-powerflow {LAST_READER} is the last version "
-            "that reads older ones"
+            "that reads older ones",
+            code="format-not-read",
         )
     shape = {name: int(entries[_PREFIX + name]) for name in ("days", "steps", "nodes", "days_per_part")}
     if shape["days"] > MOST_DAYS or shape["steps"] > MOST_STEPS:

@@ -175,11 +175,13 @@ class RemotePath:
             if scheme in ("s3", "s3a"):
                 raise MissingExtraError("s3fs", EXTRA) from None
             raise CorpusError(
-                f"fsspec needs another package for {scheme}:// URLs; install it, or use s3:// or a path"
+                f"fsspec needs another package for {scheme}:// URLs; install it, or use s3:// or a path",
+                code="store-unreachable",
             ) from None
         except ValueError:
             raise CorpusError(
-                f"there is no {scheme}:// storage; give a path or a URL such as s3://…"
+                f"there is no {scheme}:// storage; give a path or a URL such as s3://…",
+                code="store-unreachable",
             ) from None
         return store, str(key)
 
@@ -262,7 +264,9 @@ def in_time(ask: Callable[[], object], place: RemotePath) -> None:
     try:
         answer.result(PATIENCE_S)
     except TimeoutError:
-        raise CorpusError(f"{place} does not answer; check the address and the network") from None
+        raise CorpusError(
+            f"{place} does not answer; check the address and the network", code="store-unreachable"
+        ) from None
 
 
 @contextmanager
@@ -307,11 +311,14 @@ def loading(place: Location) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         where = "URL" if at_url else "directory"
-        raise CorpusError(f"{place} is missing; is this the {where} of a finished release?") from error
+        raise CorpusError(
+            f"{place} is missing; is this the {where} of a finished release?", code="release-not-found"
+        ) from error
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         if at_url and isinstance(error, PermissionError):
             raise CorpusError(
-                f"no permission to read {place}; check the credentials in the environment"
+                f"no permission to read {place}; check the credentials in the environment",
+                code="store-unreachable",
             ) from error
         raise CorpusError(
             f"{place} cannot be read as part of a corpus; check the release with: dp-powerflow verify"
@@ -345,9 +352,14 @@ def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Pat
     with loading(place):
         names = place.below()
     if not names:
-        raise CorpusError(f"there is nothing at {place}; give the URL of a finished release")
+        raise CorpusError(
+            f"there is nothing at {place}; give the URL of a finished release", code="release-not-found"
+        )
     if one_of and names.keys().isdisjoint(one_of):
-        raise CorpusError(f"there is no {' or '.join(one_of)} at {place}; give the URL of a finished release")
+        raise CorpusError(
+            f"there is no {' or '.join(one_of)} at {place}; give the URL of a finished release",
+            code="release-not-found",
+        )
     if not all(map(_is_relative_path, names)):
         raise CorpusError(f"{place} holds a name that is not a file of a release")
     with _temporary_folder() as folder:
@@ -362,7 +374,8 @@ def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Pat
             except OSError as error:  # apart, so that a full disk is not taken for a damaged release
                 raise CorpusError(
                     f"{place} cannot be copied to {tempfile.gettempdir()} to be checked: {error.strerror}; "
-                    "free some space there, or name another directory in the environment (TMPDIR)"
+                    "free some space there, or name another directory in the environment (TMPDIR)",
+                    code="disk-full",
                 ) from error
         yield directory
 

@@ -60,7 +60,7 @@ from dp_powerflow.corpus.tables import (
     encode_days,
     encode_nodes,
 )
-from dp_powerflow.errors import CorpusError
+from dp_powerflow.errors import CorpusError, OutputTakenError
 from dp_powerflow.units import ComplexArray
 
 
@@ -74,7 +74,8 @@ def foreign_stage(what: str) -> CorpusError:
     """Why a corpus in the making is not continued, and what to do."""
     return CorpusError(
         f"a release of the same id was begun with another key, network, load model, request or version of "
-        f"the program, and what it left is never continued; remove {what}, then run the same command again"
+        f"the program, and what it left is never continued; remove {what}, then run the same command again",
+        code="request-changed",
     )
 
 
@@ -167,14 +168,14 @@ class RemoteStage:
     def _refuse_taken(self) -> None:
         split = urlsplit(self.target.url)
         if not split.path.strip("/") and split.scheme != "memory":
-            raise CorpusError(f"{self.target} is a whole bucket; name a folder in it, such as …/release")
+            raise OutputTakenError(f"{self.target} is a whole bucket; name a folder in it, such as …/release")
         held = self._held()
         with loading(self.target):
             taken = bool(self.target.below()) or self.target.exists()
         if held or (taken and held is not None):
             raise foreign_stage(f"{self.marker} and all below {self.target}")
         if taken:
-            raise CorpusError(f"{self.target} exists already; choose another URL or remove it first")
+            raise OutputTakenError(f"{self.target} exists already; choose another URL or remove it first")
 
     def names(self) -> dict[str, str]:
         """Names of the objects and their versions."""
@@ -277,7 +278,8 @@ class CorpusWriter:
         if not seen:
             raise CorpusError(
                 f"a worker does not see {self.target}; the output of a release that several machines make is "
-                "a path that all of them share, or the URL of a store"
+                "a path that all of them share, or the URL of a store",
+                code="output-unwritable",
             )
 
     def stages(self) -> tuple[str, ...]:
@@ -343,7 +345,8 @@ class CorpusWriter:
         if free < needed:
             raise CorpusError(
                 f"the corpus takes at least {needed / 1e6:,.1f} MB and the disk of {self.target} has "
-                f"{free / 1e6:,.1f} MB left; free some space, choose another directory or release fewer days"
+                f"{free / 1e6:,.1f} MB left; free some space, choose another directory or release fewer days",
+                code="disk-full",
             )
 
     def has_part(self, part: int) -> bool:
@@ -558,10 +561,13 @@ class CorpusWriter:
 
     def _refuse_existing_target(self) -> None:
         if os.path.lexists(self._directory):
-            raise CorpusError(f"{self.target} exists already; choose another directory or remove it first")
+            raise OutputTakenError(
+                f"{self.target} exists already; choose another directory or remove it first"
+            )
 
     def _foreign(self) -> CorpusError:
         return CorpusError(
             f"{self.root} holds parts of another corpus under the same release id; "
-            "remove it, or use the configuration it was written with"
+            "remove it, or use the configuration it was written with",
+            code="request-changed",
         )

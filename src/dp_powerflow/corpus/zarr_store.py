@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dp_powerflow.almanac.weather import MEANS, UNITS
 from dp_powerflow.corpus.schema import Column, ExtrasLayout, load_columns, voltage_columns
 from dp_powerflow.corpus.storage import storing
-from dp_powerflow.errors import CorpusError, require
+from dp_powerflow.errors import OutputTakenError, require
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus
@@ -75,7 +75,7 @@ def export_zarr(corpus: Corpus, directory: Path) -> Path:
     """Write the store, some days at a time; there whole or not at all."""
     zarr = require("zarr", "xarray")
     if os.path.lexists(directory):
-        raise CorpusError(f"{directory} exists already; choose another directory or remove it first")
+        raise OutputTakenError(f"{directory} exists already; choose another directory or remove it first")
     partial = directory.with_name(f"{directory.name}.partial")
     with storing(directory):
         if partial.exists():

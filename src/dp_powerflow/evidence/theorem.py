@@ -20,7 +20,7 @@ from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.hidden import NOTHING_HIDDEN, HiddenNodes, HiddenReach
 from dp_powerflow.evidence.scope import SCOPE, Mode
-from dp_powerflow.grid.norms import Amplification
+from dp_powerflow.grid.reduction import Amplification
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.units import FloatArray
 
@@ -387,7 +387,7 @@ def _kappa(facts: NetworkFacts, radius: float) -> tuple[float, tuple[str, ...]]:
 
 def _check(radius: float, delta: float) -> None:
     if not radius > 0.0:
-        raise PrivacyError("the radius r must be positive")
+        raise PrivacyError("the radius r must be positive", code="radius")
     if not 0.0 < delta < 1.0:
         raise PrivacyError("δ must lie between 0 and 1")
 

@@ -86,7 +86,8 @@ def check_meters(model: LoadModel, history: LoadHistory) -> None:
     if history.n_days < FEWEST_DAYS or history.n_load_points < FEWEST_CUSTOMERS:
         raise LoadDataError(
             f"a comparison needs meters of at least {FEWEST_CUSTOMERS} customers and {FEWEST_DAYS} days; "
-            "give more of them"
+            "give more of them",
+            code="too-few-customers",
         )
     if history.n_steps % HOURS:
         raise LoadDataError(

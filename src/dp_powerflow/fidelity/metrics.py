@@ -302,7 +302,10 @@ def _check(drawn: FloatArray, real: FloatArray, setting: Setting) -> None:
             "whether it is a weekend; give longer histories"
         )
     if min(len(drawn), len(real)) < FEWEST_CUSTOMERS:
-        raise LoadDataError(f"a comparison needs at least {FEWEST_CUSTOMERS} customers on both sides")
+        raise LoadDataError(
+            f"a comparison needs at least {FEWEST_CUSTOMERS} customers on both sides",
+            code="too-few-customers",
+        )
     if not (np.all(np.isfinite(drawn)) and np.all(np.isfinite(real)) and min(drawn.min(), real.min()) > 0):
         raise LoadDataError("a comparison takes logs of loads; raise all loads to a declared floor first")
 

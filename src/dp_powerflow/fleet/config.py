@@ -88,7 +88,6 @@ class FleetSection(Section):
     first_day: dt.date | None = None
     output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path
-    solver: Literal["batch", "opendss"] = "batch"
     epsilon_cap: Positive | None = None
     network_epsilon_cap: Positive | None = None
     network_delta_cap: Probability | None = None

@@ -261,7 +261,6 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
             "first_day": fleet.first_day,
             "output": shelf_of(fleet.output, fleet.id).output_of(name),
             "state": fleet.state,
-            "solver": fleet.solver,
             "epsilon_cap": fleet.epsilon_cap,
             "network_epsilon_cap": fleet.network_epsilon_cap,
             "network_delta_cap": fleet.network_delta_cap,

@@ -27,14 +27,13 @@ from dp_powerflow.fleet.paying import Payer, plan_feeder
 from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.fleet.worker import FeederJob, Refused, Stage, Step
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
+from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.conversation import Examined, Paid
 from dp_powerflow.pipeline.inputs import loads_chunks
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import NetworkFacts, mode_of
 from dp_powerflow.pipeline.plan import Plan
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, is_receipt
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.checks import price
+from dp_powerflow.privacy.ledger.book import Ledger, price
 from dp_powerflow.privacy.ledger.records import Balance, Spend
 from dp_powerflow.privacy.state import PrivateState
 
@@ -91,8 +90,7 @@ class FleetOwner:
         where = self.config.charged_under
         model = self.state.read_internal(where, MODEL_FILE)
         files = {} if model is None else {(where, MODEL_FILE): model}
-        kept = None if elsewhere else self.state.parsed
-        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files, kept, self._run)
+        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files, self._run)
 
     def usable(self) -> None:
         """A feeder has passed all checks: charge the customers, once for all feeders, and begin to fit.

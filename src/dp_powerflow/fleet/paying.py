@@ -12,10 +12,10 @@ from dp_powerflow.fleet.attempts import Again, changed_words, next_attempt
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.worker import Refused
 from dp_powerflow.loads.history import MeterFacts
+from dp_powerflow.manifest.policy import registered
 from dp_powerflow.pipeline.charging import keep_begun, network_charge, network_data, refuse_unpayable
 from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined, Paid
 from dp_powerflow.pipeline.inputs import read_network
-from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.plan import Plan, kept_model, plan_release, with_charge
 from dp_powerflow.pipeline.receipts import keep_derived_model, keep_receipt

@@ -18,15 +18,15 @@ from typing import Any
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.storage import Location, loading, location, readers_of
 from dp_powerflow.fleet.names import FLEET_FILE, partition
-from dp_powerflow.pipeline.manifest.facts import AccountFacts
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.build import AccountFacts
+from dp_powerflow.manifest.model import (
     MANIFEST_FILE,
     MODEL_FILE,
     ReleaseError,
     differences,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.twin.figures import version_of
+from dp_powerflow.manifest.twin import version_of
 from dp_powerflow.pipeline.receipts import committed, kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Balance

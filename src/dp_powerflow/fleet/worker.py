@@ -86,7 +86,6 @@ class FeederJob:
     root : where the state is, for messages; no worker looks there.
     meters : PUBLIC facts of the meters.
     files : what the state keeps for all feeders: the load model, once it is fitted.
-    kept_feeders : where feeders that were read are kept; None for workers elsewhere.
     run : random name of the run. A job with the load model goes on with what one without it has begun.
     """
 
@@ -94,7 +93,6 @@ class FeederJob:
     root: Path
     meters: MeterFacts
     files: Files = field(default_factory=dict)
-    kept_feeders: Path | None = None
     run: str = ""
 
     def start(self, threads: int | None) -> Callable[[Step, Tell], Stage]:
@@ -196,7 +194,7 @@ class _Worker:
     def _begin(self, step: Step) -> _Begun:
         meters = meters_of_step(self._job.meters, step)
         files = {**self._job.files, **step.files}
-        state = CarriedState(self._job.root, self._job.key, files, self._job.kept_feeders)
+        state = CarriedState(self._job.root, self._job.key, files)
         hands = _Hands(self._threads, lambda _: None)
         return _Begun(_conversation(step, state, meters, hands), state, hands)
 

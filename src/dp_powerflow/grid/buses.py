@@ -128,16 +128,27 @@ _NAMES_SHOWN = 3
 
 
 class SeveralReasonsError(FeederError):
-    """A feeder that cannot be used for several reasons; the sentence has the first few, and their number.
+    """A feeder that cannot be used for several reasons; the sentence has the first few, and their number."""
 
-    Attributes
-    ----------
-    reasons : all of them, each a sentence that says what to do.
-    """
+    code = "feeder-several"
 
-    def __init__(self, reasons: tuple[str, ...]) -> None:
-        super().__init__(reasons)
-        self.reasons = reasons
+    def __init__(self, errors: tuple[FeederError, ...]) -> None:
+        super().__init__(errors)
+        self._errors = errors
+
+    @property
+    def each(self) -> tuple[FeederError, ...]:
+        """One error for every reason."""
+        return self._errors
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All reasons, each a sentence that says what to do."""
+        return tuple(map(str, self._errors))
+
+    @property
+    def fix(self) -> None:
+        """None: every reason has its own."""
 
     def __str__(self) -> str:
         rest = len(self.reasons) - _SHOWN
@@ -154,12 +165,12 @@ def _numbered(reasons: Sequence[str], count: int) -> str:
 
 def in_full(reasons: Sequence[str]) -> FeederError:
     """One error that lists all the reasons."""
-    return FeederError(_numbered(reasons, len(reasons)))
+    return FeederError(_numbered(reasons, len(reasons)), code=SeveralReasonsError.code)
 
 
 def reasons_of(error: FeederError) -> tuple[str, ...]:
     """The reasons of an error, one by one."""
-    return error.reasons if isinstance(error, SeveralReasonsError) else (str(error),)
+    return tuple(map(str, error.each))
 
 
 class Problems:
@@ -181,9 +192,8 @@ class Problems:
 
     def add(self, *errors: FeederError) -> None:
         for error in errors:
-            several = isinstance(error, SeveralReasonsError)
-            for reason in reasons_of(error):
-                self._found.setdefault(reason, FeederError(reason) if several else error)
+            for reason in error.each:
+                self._found.setdefault(str(reason), reason)
 
     @contextmanager
     def gather(self) -> Iterator[None]:
@@ -198,7 +208,7 @@ class Problems:
         if len(self._found) == 1:
             raise next(iter(self._found.values()))
         if self._found:
-            raise SeveralReasonsError(self.found)
+            raise SeveralReasonsError(self.errors)
 
 
 def some_of(names: Sequence[str]) -> str:

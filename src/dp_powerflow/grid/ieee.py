@@ -51,7 +51,10 @@ def dss_commands(name: str) -> list[str]:
         If there is no built-in feeder of that name.
     """
     if name not in BUILT_IN:
-        raise FeederError(f"there is no built-in feeder '{name}'; choose one of: {', '.join(BUILT_IN)}.")
+        raise FeederError(
+            f"there is no built-in feeder '{name}'; choose one of: {', '.join(BUILT_IN)}.",
+            code="feeder-unknown",
+        )
     with_pv = name.endswith(_WITH_PV)
     name = name.removesuffix(_WITH_PV)
     (source,) = _table(name, "source")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow._files import write_named
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, LoadTableError, TapsError
 from dp_powerflow.grid import ieee
 from dp_powerflow.grid.buses import Problems, islanded_nodes, reasons_of, without_islands
 from dp_powerflow.grid.feeder import (
@@ -113,7 +113,12 @@ def twin_problems(
         rebuilder = Rebuilder(feeder, protected, drop_islanded=drop_islanded)
         rebuilder.check(rebuilder.parameters())
     frozen = 'mend that, or set network.controls = "frozen"'
-    problems.add(*(FeederError(f"{reason}; {frozen}") for reason in feeder.as_operated.refused))
+    problems.add(
+        *(
+            FeederError(f"{reason}; {frozen}", code="controls-not-modelled")
+            for reason in feeder.as_operated.refused
+        )
+    )
     return problems.errors
 
 
@@ -154,7 +159,8 @@ def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva
         return feeder
     raise FeederError(
         f"'{source}' is not a feeder; use one of {', '.join(ieee.BUILT_IN)}, a .dss file, "
-        "a pandapower .json file, or simbench:CODE"
+        "a pandapower .json file, or simbench:CODE",
+        code="feeder-unknown",
     )
 
 
@@ -162,10 +168,18 @@ def check_feeder(feeder: Feeder) -> None:
     """Raise a `FeederError` that names everything wrong with the feeder."""
     problems = Problems()
     if not len(feeder.slack):
-        problems.add(FeederError("the feeder has no voltage source; add one (Vsource or external grid)"))
+        problems.add(
+            FeederError(
+                "the feeder has no voltage source; add one (Vsource or external grid)",
+                code="feeder-without-source",
+            )
+        )
     if not np.all(np.isfinite(feeder.y.data)):
         problems.add(
-            FeederError("an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm")
+            FeederError(
+                "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm",
+                code="feeder-zero-impedance",
+            )
         )
     islanded = islanded_nodes(feeder) if len(feeder.slack) else []
     if islanded:
@@ -174,14 +188,16 @@ def check_feeder(feeder: Feeder) -> None:
             FeederError(
                 f"{len(islanded)} nodes are islanded, with no path to a source ({shown}); leave them out "
                 "with feeder.drop_islanded = true (on the command line --drop-islanded), or close a switch "
-                "that feeds them"
+                "that feeds them",
+                code="feeder-islanded",
             )
         )
     if not len(feeder.retained):
         problems.add(
             FeederError(
                 "the feeder has no load and no generation that is enabled; add or enable loads before using "
-                "it"
+                "it",
+                code="feeder-without-load",
             )
         )
     problems.refuse()
@@ -207,7 +223,7 @@ def read_taps(path: Path) -> TapTable:
     `write_taps` writes for taps that were solved.
     """
     if not path.is_file():
-        raise FeederError(f"tap file {path} does not exist; write one with 'inspect --save-taps'")
+        raise TapsError(f"tap file {path} does not exist; write one with 'inspect --save-taps'")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
@@ -216,11 +232,11 @@ def read_taps(path: Path) -> TapTable:
                 file.seek(0)
             reader = csv.DictReader(file)
             if tuple(reader.fieldnames or ()) != TAP_COLUMNS:
-                raise FeederError(f"tap file {path} must have the columns {', '.join(TAP_COLUMNS)}")
+                raise TapsError(f"tap file {path} must have the columns {', '.join(TAP_COLUMNS)}")
             skipped = int(origin is not None)
             taps = tuple(_tap(row, path, reader.line_num + skipped) for row in reader)
     except (UnicodeDecodeError, csv.Error):
-        raise FeederError(f"tap file {path} is not CSV text; write one with 'inspect --save-taps'") from None
+        raise TapsError(f"tap file {path} is not CSV text; write one with 'inspect --save-taps'") from None
     return TapTable(taps, origin or TAPS_GIVEN)
 
 
@@ -230,7 +246,7 @@ def _origin_of_taps(line: str, path: Path) -> str:
         return said
     who = said[len(TAPS_DECLARED) :].strip()
     if not said.lower().startswith(TAPS_DECLARED) or not who:
-        raise FeederError(
+        raise TapsError(
             f"the first line of tap file {path} must be '# {TAPS_DECLARED}' and who set these taps, or the "
             "names of the columns"
         )
@@ -251,11 +267,11 @@ def _tap(row: dict[str, str | None], path: Path, line: int) -> Tap:
     try:
         tap = Tap(str(row["transformer"]), int(row["winding"] or ""), float(row["tap"] or ""))
     except ValueError:
-        raise FeederError(
+        raise TapsError(
             f"tap file {path}, line {line}: winding must be a whole number and tap a ratio"
         ) from None
     if not (math.isfinite(tap.ratio) and 0.5 <= tap.ratio <= 1.5):
-        raise FeederError(f"tap file {path}, line {line}: a tap is a turns ratio between 0.5 and 1.5")
+        raise TapsError(f"tap file {path}, line {line}: a tap is a turns ratio between 0.5 and 1.5")
     return tap
 
 
@@ -277,40 +293,42 @@ class LoadTable:
         known = {load.name.lower() for load in feeder.loads}
         missing, strange = sorted(known - self.powers.keys()), sorted(self.powers.keys() - known)
         if missing:
-            raise FeederError(f"the load table lacks load '{missing[0]}'; it must state all of them")
+            raise LoadTableError(f"the load table lacks load '{missing[0]}'; it must state all of them")
         if strange:
-            raise FeederError(f"the load table names '{strange[0]}', a load which the feeder does not have")
+            raise LoadTableError(
+                f"the load table names '{strange[0]}', a load which the feeder does not have"
+            )
 
 
 def read_loads(path: Path) -> LoadTable:
     """Nominal loads of a CSV file with the columns name, kw, kvar, and customers if it counts them."""
     if not path.is_file():
-        raise FeederError(f"load table {path} does not exist; correct feeder.loads")
+        raise LoadTableError(f"load table {path} does not exist; correct feeder.loads")
     powers: dict[str, tuple[float, float]] = {}
     customers: dict[str, int] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             if tuple(reader.fieldnames or ()) not in (LOAD_COLUMNS, (*LOAD_COLUMNS, CUSTOMERS)):
-                raise FeederError(
+                raise LoadTableError(
                     f"load table {path} must have the columns {', '.join(LOAD_COLUMNS)}, and may have the "
                     f"column {CUSTOMERS} after them"
                 )
             for row in reader:
                 name, place = str(row["name"]).strip().lower(), f"load table {path}, line {reader.line_num}"
                 if not name or name in powers:
-                    raise FeederError(f"{place}: every load has one row, and a name")
+                    raise LoadTableError(f"{place}: every load has one row, and a name")
                 powers[name] = _power(row, place)
                 if CUSTOMERS in row:
                     customers[name] = _customers(row[CUSTOMERS], place)
     except (UnicodeDecodeError, csv.Error):
-        raise FeederError(f"load table {path} is not CSV text; write it again") from None
+        raise LoadTableError(f"load table {path} is not CSV text; write it again") from None
     return LoadTable(powers, customers)
 
 
 def _customers(text: str | None, place: str) -> int:
     if text is None or not text.strip().isdecimal() or len(text.strip()) > _MOST_DIGITS:
-        raise FeederError(f"{place}: customers must be a whole number, 0 or more")
+        raise LoadTableError(f"{place}: customers must be a whole number, 0 or more")
     return int(text)
 
 
@@ -318,9 +336,9 @@ def _power(row: dict[str, str | None], place: str) -> tuple[float, float]:
     try:
         kw, kvar = float(row["kw"] or ""), float(row["kvar"] or "")
     except ValueError:
-        raise FeederError(f"{place}: kw and kvar must be numbers") from None
+        raise LoadTableError(f"{place}: kw and kvar must be numbers") from None
     if not (math.isfinite(kw) and math.isfinite(kvar)):
-        raise FeederError(f"{place}: kw and kvar must be finite")
+        raise LoadTableError(f"{place}: kw and kvar must be finite")
     return kw, kvar
 
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow._names import is_absent, refuse_unusable
-from dp_powerflow.almanac.stamps import zone_of
-from dp_powerflow.errors import LoadDataError
+from dp_powerflow.almanac.calendar import zone_of
+from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import FLOOR_KW, MOST_EXPORT, refuse_alike, steps_per_day
 from dp_powerflow.units import FloatArray
 
@@ -164,7 +164,7 @@ class ServiceMap:
 
     def __post_init__(self) -> None:
         if not self.load_point_of:
-            raise LoadDataError("the service map has no customer; list at least one")
+            raise ServiceMapError("the service map has no customer; list at least one")
         points = set(self.load_points)
         refuse_alike(self.load_point_of, "customers")
         refuse_alike(points, "load points")
@@ -175,12 +175,12 @@ class ServiceMap:
                     f"{name} lists {strangers} load points without a customer; add or remove them"
                 )
         if self.scale_kw_of and len(self.scale_kw_of) != len(points):
-            raise LoadDataError(
+            raise ServiceMapError(
                 f"{len(points) - len(self.scale_kw_of)} of {len(points)} load points have no public scale; "
                 "give one for all of them or for none"
             )
         if not all(math.isfinite(scale) and scale > 0 for scale in self.scale_kw_of.values()):
-            raise LoadDataError(
+            raise ServiceMapError(
                 "the public scale of a load point must be a positive number of kW; correct the map"
             )
 
@@ -225,11 +225,11 @@ def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> lis
                 {name: text.strip() for name, text in row.items() if not is_absent(text)} for row in reader
             ]
     except (OSError, ValueError, csv.Error):
-        raise LoadDataError(
+        raise ServiceMapError(
             f"the service map {path} cannot be read; check the path and the encoding"
         ) from None
     if missing:
-        raise LoadDataError(f"the service map {path} has no column '{missing[0]}'{why}; add it")
+        raise ServiceMapError(f"the service map {path} has no column '{missing[0]}'{why}; add it")
     return rows
 
 
@@ -245,11 +245,11 @@ def read_service_map(path: str | Path) -> ServiceMap:
     for number, row in enumerate(rows, start=2):
         customer, point = row.get("customer"), row.get("load_point")
         if not customer or not point:
-            raise LoadDataError(
+            raise ServiceMapError(
                 f"row {number} of the service map {path} lacks a customer or a load point; fill it in"
             )
         if customer in load_point_of:
-            raise LoadDataError(
+            raise ServiceMapError(
                 f"row {number} of the service map {path} repeats a customer; keep one row for each"
             )
         load_point_of[customer] = point
@@ -264,7 +264,7 @@ def _attribute(rows: list[dict[str, str]], name: str, path: Path) -> dict[str, s
         if not text:
             continue
         if found.setdefault(row["load_point"], text) != text:
-            raise LoadDataError(
+            raise ServiceMapError(
                 f"row {number} of the service map {path} contradicts an earlier '{name}'; make them equal"
             )
     return found
@@ -274,7 +274,7 @@ def _scale(text: str, path: Path) -> float:
     try:
         return float(text)
     except ValueError:
-        raise LoadDataError(f"a 'scale_kw' of the service map {path} is not a number; correct it") from None
+        raise ServiceMapError(f"a 'scale_kw' of the service map {path} is not a number; correct it") from None
 
 
 @dataclass(frozen=True)

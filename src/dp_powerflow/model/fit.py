@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.errors import LoadDataError
+from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import derive
@@ -89,10 +89,13 @@ def history_facts(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) 
     if unit is PrivacyUnit.LOAD_POINT_DAY and history.days_mixed:
         raise LoadDataError(
             "gaps were filled from other days or load points rejected for them, so a day is not a record of "
-            "its own; use the unit load-point, or give meter data without gaps"
+            "its own; use the unit load-point, or give meter data without gaps",
+            code="meters-gaps",
         )
     if options.use_scale and history.scale_kw is None:
-        raise LoadDataError("the fit divides by a public scale but the history has none; add scale_kw to it")
+        raise ServiceMapError(
+            "the fit divides by a public scale but the history has none; add scale_kw to it"
+        )
     if options.day_types is not None and len(options.day_types) != history.n_days:
         raise LoadDataError(
             f"{len(options.day_types)} day types are given for {history.n_days} days; give one per day"

@@ -450,7 +450,8 @@ def _mended(solver: Solver, solved: SolvedDays, nodes: Nodes) -> SolvedDays:
         if mended.max() > MOST_MENDINGS:
             raise PowerFlowError(
                 "a snapshot has no power-flow solution with next to no power either; check the feeder with "
-                "'dp-powerflow inspect'"
+                "'dp-powerflow inspect'",
+                code="no-power-flow",
             )
         for power in (load,) if generation is None else (load, generation):
             power.view(np.float64)[failed] *= MENDING

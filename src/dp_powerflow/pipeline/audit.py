@@ -11,27 +11,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.parquet import list_numbers
 from dp_powerflow.corpus.schema import part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, open_parquet
 from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.manifest.build import AccountFacts, Facts
+from dp_powerflow.manifest.model import MODEL_FILE, Check, check
+from dp_powerflow.manifest.verify import (
+    Opened,
+    VerifyReport,
+    check_release,
+    manifest_content,
+    no_manifest,
+    open_release,
+    sha256_of,
+)
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import OneDay, solve_days
 from dp_powerflow.pipeline.conversation import draw_key, part_job
 from dp_powerflow.pipeline.extras import part_extras, part_voltages
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
-from dp_powerflow.pipeline.manifest.facts import AccountFacts, Facts
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.manifest.policy import Check, check
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
-from dp_powerflow.pipeline.opened import Opened, manifest_content, open_release, sha256_of
 from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
-from dp_powerflow.pipeline.verify import VerifyReport, check_release, no_manifest
 from dp_powerflow.powerflow.batch import Nodes
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -79,23 +83,19 @@ def other_parts(
         files = one.writer.encoded(0, part_voltages(one, made), part_extras(one, solver, made))
         for name, content in files.items():
             folder, day = name.rpartition("/")[0], made.first_day - writer.layout.days_of(part).start
-            if not _holds(path / folder / part_name(part), content, day, exact=job.threadsafe):
+            if not _holds(path / folder / part_name(part), content, day):
                 yield f"{folder}/{part_name(part)}"
 
 
-def _holds(place: Location, content: memoryview, day: int, *, exact: bool) -> bool:
-    """Whether a file of a part has these rows of a day; OpenDSS may round otherwise on another processor."""
+def _holds(place: Location, content: memoryview, day: int) -> bool:
+    """Whether a file of a part has these rows of a day."""
     try:
         with open_parquet(place) as there, open_parquet(pa.BufferReader(content)) as made:
             rows = made.read().drop_columns("day")
             found = there.read(rows.column_names).slice(day * len(rows), len(rows))
     except (OSError, pa.ArrowException, ValueError, KeyError):
         return False
-    pairs = [(found[name], rows[name]) for name in rows.column_names]
-    if exact:
-        return all(one.equals(other) for one, other in pairs)
-    flat = ((list_numbers(one), list_numbers(other)) for one, other in pairs)
-    return all(np.allclose(one, other, rtol=1e-5, atol=2e-5) for one, other in flat)
+    return all(found[name].equals(rows[name]) for name in rows.column_names)
 
 
 def verify_private(

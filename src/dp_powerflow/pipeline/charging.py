@@ -16,14 +16,12 @@ from typing import Any
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ChangedRequestError, PrivacyError
+from dp_powerflow.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.inputs import ReleaseInputs
-from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode
 from dp_powerflow.pipeline.plan import Plan, planned, preview_network, refuse_unpaid_model, with_charge
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.charging import Charge, Data
-from dp_powerflow.privacy.ledger.checks import price
+from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger, price
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 

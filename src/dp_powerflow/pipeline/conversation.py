@@ -24,10 +24,10 @@ from dp_powerflow.corpus.storage import Listed
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.manifest.build import ManifestInputs
+from dp_powerflow.manifest.release import publish
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.documents import publish
 from dp_powerflow.pipeline.inputs import NetworkInputs, ReleaseInputs
-from dp_powerflow.pipeline.manifest.facts import ManifestInputs
 from dp_powerflow.pipeline.modes.base import (
     INTERNAL,
     OWNER_FILE,

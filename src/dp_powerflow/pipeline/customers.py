@@ -96,7 +96,8 @@ def count_customers(config: Config, feeder: Feeder, services: Services) -> Count
             if count:
                 raise ConfigError(
                     f"load '{load.name}' has customers but no nominal active power; give it nominal kW, or "
-                    "no customers in the load table and the service map"
+                    "no customers in the load table and the service map",
+                    code="loads-without-customers",
                 )
             continue
         if count is None:
@@ -109,10 +110,13 @@ def count_customers(config: Config, feeder: Feeder, services: Services) -> Count
     if sum(customers) > MOST_CUSTOMERS:
         raise ConfigError(
             f"the loads of the feeder would have more than {MOST_CUSTOMERS:,} customers; raise "
-            "nodes.kw_per_customer, the nominal kW per customer"
+            "nodes.kw_per_customer, the nominal kW per customer",
+            code="loads-without-customers",
         )
     if not customers:
-        raise ConfigError("no load of the feeder has a customer; the release would be empty")
+        raise ConfigError(
+            "no load of the feeder has a customer; the release would be empty", code="loads-without-customers"
+        )
     return Counted(np.array(positions, dtype=np.int64), np.array(customers, dtype=np.int64), tuple(own))
 
 
@@ -131,11 +135,14 @@ def _services_on_loads(feeder: Feeder, services: Services) -> dict[int, list[int
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise ConfigError(
                 f"the service map names the node '{name}', which is neither a load of the feeder nor a node "
-                f"or bus with a load{hint}"
+                f"or bus with a load{hint}",
+                code="service-map",
             )
         if len(loads) > 1:
             raise ConfigError(
-                f"the service map names the node '{name}', which carries {len(loads)} loads; name one of them"
+                f"the service map names the node '{name}', which carries {len(loads)} loads; "
+                "name one of them",
+                code="service-map",
             )
         found.setdefault(min(loads), []).append(point)
     return found

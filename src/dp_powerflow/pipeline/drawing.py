@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dp_powerflow.errors import LoadDataError
+from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
 from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.day_facts import DayFacts
@@ -42,7 +42,7 @@ def draw_customers(model: LoadModel, history: LoadHistory, key: StreamKey) -> Fl
     classes = classes_of(model, history, key)
     scale_kw = history.scale_kw if model.scaled else None
     if model.scaled and scale_kw is None:
-        raise LoadDataError(
+        raise ServiceMapError(
             "the model of the release divides by public scales, which this history does not have; give the "
             "history that the release was made from"
         )

@@ -21,12 +21,12 @@ from dp_powerflow.config import Config, LoadsSection
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL, TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.loads.clipping import count_clipped, refuse_many_clipped
+from dp_powerflow.grid.sources import open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.profiles import read_opendss_shapes
-from dp_powerflow.loads.report import IngestReport, IngestResult
+from dp_powerflow.loads.report import IngestReport, IngestResult, count_clipped, refuse_many_clipped
 from dp_powerflow.loads.simulate import (
     DEMO_CLASSES,
     CustomerClass,
@@ -41,7 +41,6 @@ from dp_powerflow.pipeline.fitting import MeterDays, refuse_short_history
 from dp_powerflow.pipeline.fitting import budget_of as budget_of
 from dp_powerflow.pipeline.fitting import fit_options_of as fit_options_of
 from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
-from dp_powerflow.pipeline.parsed import FeederOptions, parsed_feeder
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
 from dp_powerflow.privacy.random import StreamKey
@@ -192,7 +191,7 @@ def read_inputs(
     ------
     DpPowerflowError : a file cannot be used, or the config contradicts it; nothing was spent.
     """
-    feeder, ingest = feeder_of(config, state) if network is None else network.feeder, None
+    feeder, ingest = feeder_of(config) if network is None else network.feeder, None
     if history is None:
         say("reading the meter data")
         meters = meters_of(config, feeder)
@@ -217,7 +216,7 @@ def read_network(
     ----------
     services : what is declared of the load points; None for nothing.
     """
-    almanac, feeder = almanac_of(config), feeder_of(config, state)
+    almanac, feeder = almanac_of(config), feeder_of(config)
     sun = _irradiance(config, feeder, steps)
     return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 
@@ -226,7 +225,7 @@ def network_again(config: Config, state: PrivateState, steps: int) -> NetworkInp
     """The network side of a release that is made, with what is declared of the load points."""
     services = declared_services(config)
     if services is None:  # load shapes say which loads they are of only when they are read
-        services = Services.of(config, history_of(config, feeder_of(config, state)))
+        services = Services.of(config, history_of(config, feeder_of(config)))
     return read_network(config, state, steps, services)
 
 
@@ -344,10 +343,16 @@ def loads_chunks(history: LoadHistory) -> Iterator[bytes]:
         yield np.ascontiguousarray(row).tobytes()
 
 
-def feeder_of(config: Config, state: PrivateState | None = None) -> Feeder:
-    """The network of the config; with the private state, one that was read before comes from there."""
+def feeder_of(config: Config) -> Feeder:
+    """The network of the config."""
     section = config.feeder
-    return parsed_feeder(section.source, FeederOptions.of(section), None if state is None else state.parsed)
+    return open_feeder(
+        section.source,
+        taps=None if section.taps is None else read_taps(section.taps),
+        loads=None if section.loads is None else read_loads(section.loads),
+        base_mva=section.base_mva,
+        drop_islanded=section.drop_islanded,
+    )
 
 
 def require_declared_taps(config: Config, feeder: Feeder) -> None:
@@ -357,7 +362,8 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
         raise ConfigError(
             "the feeder has regulators, whose taps a release on the true network takes as declared public; "
             "what 'dp-powerflow inspect' solves on it is not: set feeder.taps to a tap file whose first line "
-            f"is '# {TAPS_DECLARED}' and who set them, with taps that are known without the network"
+            f"is '# {TAPS_DECLARED}' and who set them, with taps that are known without the network",
+            code="taps",
         )
 
 

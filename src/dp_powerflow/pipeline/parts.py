@@ -19,13 +19,11 @@ from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block
 from dp_powerflow.model.together import BlockSolver, blocks_at_once
 from dp_powerflow.pipeline.extras import injected_power, part_extras, part_voltages, with_slack
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
-from dp_powerflow.powerflow.opendss import OpenDssSolver
 from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver, days_at_once
 from dp_powerflow.units import IntArray
 
@@ -33,17 +31,10 @@ SOLVER_TOLERANCE = 1e-12
 """Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows, 0.1 W at most:
 nodes between which more is hidden count as one, or are refused by name. A snapshot that does not get there
 aborts the release."""
-OPENDSS_MISMATCH_MVA = 1e-7
-"""0.1 W: on a small power base fewer digits of 1 p.u., or every release would be refused after it is paid."""
-_ROUNDINGS = 16.0
 
 
 class SolverMaker(Protocol):
     """Makes the solver of a worker."""
-
-    @property
-    def threadsafe(self) -> bool:
-        """Whether threads of one process may solve at once, each with a solver of its own."""
 
     @property
     def days_at_once(self) -> int:
@@ -57,24 +48,11 @@ class SolverMaker(Protocol):
 class BatchMaker:
     """Makes the package's own solver of the fixed frame: the same bits on every processor."""
 
-    threadsafe: ClassVar[bool] = True
     days_at_once: ClassVar[int] = 1
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         """The solver."""
         return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=solar.voltvar)
-
-
-@dataclass(frozen=True)
-class OpenDssMaker:
-    """Makes OpenDSS the solver, on one thread; one at a time in a process."""
-
-    threadsafe: ClassVar[bool] = False
-    days_at_once: ClassVar[int] = 1
-
-    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
-        """The solver; refuses a feeder that was not read from OpenDSS."""
-        return OpenDssSolver(feeder, tolerance=opendss_tolerance(feeder), voltvar=solar.voltvar)
 
 
 @dataclass(frozen=True)
@@ -89,7 +67,6 @@ class OperatedMaker:
 
     controls: ControlMode
     steps: int
-    threadsafe: ClassVar[bool] = True
 
     @property
     def days_at_once(self) -> int:
@@ -109,16 +86,7 @@ class OperatedMaker:
         )
 
 
-def opendss_tolerance(feeder: Feeder) -> float:
-    """Mismatch [p.u.] that OpenDSS is allowed: the same power on every base, beyond the rounding of Y·v."""
-    rounding = _ROUNDINGS * float(np.finfo(np.float64).eps) * float(Network(feeder).rows.abs_sum.max())
-    return min(OPENDSS_MISMATCH_MVA / feeder.base_mva + rounding, 0.5)
-
-
 batch_solver = BatchMaker()
-opendss_solver = OpenDssMaker()
-SOLVER_OF: Mapping[str, SolverMaker] = {"batch": batch_solver, "opendss": opendss_solver}
-"""What `release.solver` names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,8 +175,8 @@ class PartJob:
 
     @property
     def threadsafe(self) -> bool:
-        """Whether parts may be made in threads of one process."""
-        return self.solver.threadsafe
+        """Parts may be made in threads of one process."""
+        return True
 
     @property
     def solves_all(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.pipeline.manifest.true import account_neighbours
+from dp_powerflow.manifest.true import account_neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary
@@ -38,12 +38,12 @@ def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> Non
         )
     own, base_mva = stated
     if not 0.0 < radius < float("inf"):
-        raise PrivacyError("a radius is a positive number in per unit; give one with --radius")
+        raise PrivacyError("a radius is a positive number in per unit; give one with --radius", code="radius")
     if account.spends and radius > own:
-        raise PrivacyError(_larger(account, own))
+        raise PrivacyError(_larger(account, own), code="radius")
     assert isinstance(account.cap, InstanceCap)
     cap = replace(account.cap, unit=account_neighbours(radius, base_mva))
-    ledger.change_unit(name, cap, reason)
+    ledger.change_cap(name, cap, reason, restated=True)
 
 
 def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: InstanceCap) -> None:
@@ -58,11 +58,12 @@ def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: Ins
         if account.cap.unit == cap.unit or asked is None or asked[1] != stated[1]:
             return  # the same, or another power base: the ledger has words for that
         if account.spends and asked[0] > stated[0]:
-            raise PrivacyError(f"{_larger(account, stated[0])}; nothing was spent")
+            raise PrivacyError(f"{_larger(account, stated[0])}; nothing was spent", code="radius")
         raise PrivacyError(
             f"account {account.name} of this network adds up changes of lines up to r = {stated[0]!r} p.u., "
             f"and this release is about r = {asked[0]!r} p.u.; {_why(account)}, so restate it with "
-            f"`{_command(config, account, cap, asked[0])}` and run this again; nothing was spent"
+            f"`{_command(config, account, cap, asked[0])}` and run this again; nothing was spent",
+            code="radius",
         )
 
 

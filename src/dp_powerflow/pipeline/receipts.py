@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import Any
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.manifest.model import MODEL_FILE
+from dp_powerflow.manifest.twin import version_of
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.manifest.twin.figures import version_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import RECEIPT, PrivateState

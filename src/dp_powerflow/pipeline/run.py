@@ -23,6 +23,7 @@ from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
+from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.almanac import Almanac
@@ -30,7 +31,6 @@ from dp_powerflow.pipeline.charging import Charged, charge_loads, charge_network
 from dp_powerflow.pipeline.conversation import Ask, Conversation, Examined, Made, Maker, Paid, Solved
 from dp_powerflow.pipeline.fitting import MeterDays, budget_of, fit_options_of
 from dp_powerflow.pipeline.inputs import class_names
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import NetworkMode, Progress
 from dp_powerflow.pipeline.plan import Plan, kept_model
 from dp_powerflow.pipeline.ready import Ready, Say, make_ready, open_state

@@ -120,10 +120,14 @@ class Budget:
     def __post_init__(self) -> None:
         if not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
             raise PrivacyError(
-                f"epsilon must lie between {LEAST_EPSILON:g} and {MOST_EPSILON:g}; 1 is a common choice"
+                f"epsilon must lie between {LEAST_EPSILON:g} and {MOST_EPSILON:g}; 1 is a common choice",
+                code="epsilon-limit",
             )
         if not LEAST_DELTA <= self.delta < 1:
-            raise PrivacyError(f"delta must be at least {LEAST_DELTA:g} and below 1; 1e-5 is a common choice")
+            raise PrivacyError(
+                f"delta must be at least {LEAST_DELTA:g} and below 1; 1e-5 is a common choice",
+                code="delta-limit",
+            )
         object.__setattr__(self, "unit", PrivacyUnit(self.unit))
 
 
@@ -364,7 +368,9 @@ def _mixed_epsilon(pure: tuple[float, ...], mu: float, delta: float, bound: floa
 
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
-        raise PrivacyError("delta must lie between 0 and 1 to state a guarantee; 1e-5 is a common choice")
+        raise PrivacyError(
+            "delta must lie between 0 and 1 to state a guarantee; 1e-5 is a common choice", code="delta-limit"
+        )
 
 
 def _log_delta(epsilon: float, mu: float) -> float:

@@ -34,7 +34,7 @@ from dp_powerflow._files import (
     write_private,
 )
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE, refuse_unusable
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import PrivacyError, PrivateStateError
 from dp_powerflow.privacy.random import SECRET_BYTES, StreamKey
 
 KEY_FILE = "secret.key"
@@ -42,7 +42,6 @@ LEDGER_FILE = "ledger.sqlite"
 ANCHOR_FILE = "ledger.anchor"
 INTERNAL_DIRECTORY = "internal"
 EXPERIMENTS_DIRECTORY = "experiments"
-PARSED_DIRECTORY = "parsed"
 RECEIPT = "paid-"
 """How the name of an internal file begins that says what was paid; see `pipeline.receipts`."""
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
@@ -120,12 +119,12 @@ class PrivateState:
         remove_new(root / KEY_FILE)
         remove_temporaries(root)
         if insecure_seed is None and key.insecure_seed:
-            raise PrivacyError(
+            raise PrivateStateError(
                 f"the private state directory {root} was made with an insecure seed, for a demo or a test; "
                 "give a release a directory of its own"
             )
         if insecure_seed is not None and key.secret != StreamKey.from_insecure_seed(insecure_seed).secret:
-            raise PrivacyError(
+            raise PrivateStateError(
                 f"the private state directory {root} was made with another key than this insecure seed; "
                 "give the demo or test a directory of its own"
             )
@@ -151,11 +150,6 @@ class PrivateState:
     @property
     def anchor_path(self) -> Path:
         return self.root / ANCHOR_FILE
-
-    @property
-    def parsed(self) -> Path | None:
-        """Where feeders that were read are kept; None where nothing is."""
-        return self.root / PARSED_DIRECTORY
 
     def stream_key(self) -> StreamKey:
         """The secret as a key of streams; bind it to release id, model hash and identities before use."""
@@ -234,7 +228,7 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
     """Write the key unless there is one; of several processes that race, one creates it."""
     # Asked before looking for the key again: a ledger is only ever made after its key.
     if any((root / name).exists() for name in (LEDGER_FILE, ANCHOR_FILE)) and not (root / KEY_FILE).exists():
-        raise PrivacyError(
+        raise PrivateStateError(
             f"the private state directory {root} has a ledger but no {KEY_FILE}; restore the key from a "
             "backup, since a new one would forget which data were charged"
         )
@@ -251,7 +245,7 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
     try:
         create_once(root / KEY_FILE, json.dumps(fields, indent=1).encode() + b"\n")
     except OSError as error:
-        raise PrivacyError(
+        raise PrivateStateError(
             f"the secret key cannot be written to {root} ({error.strerror}); free disk space or choose "
             "another private state directory"
         ) from error
@@ -260,7 +254,7 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
 def _existing_key(root: Path) -> StreamKey:
     key = _read_key(root)
     if key is None:
-        raise PrivacyError(f"the private state directory {root} has no {KEY_FILE}; check the path")
+        raise PrivateStateError(f"the private state directory {root} has no {KEY_FILE}; check the path")
     return key
 
 
@@ -268,7 +262,7 @@ def _read_key(root: Path) -> StreamKey | None:
     content = read_private(root / KEY_FILE)
     if content is None:
         return None
-    damaged = PrivacyError(f"the {KEY_FILE} of {root} is damaged; restore it from a backup")
+    damaged = PrivateStateError(f"the {KEY_FILE} of {root} is damaged; restore it from a backup")
     try:
         fields: Any = json.loads(content)
         secret = bytes.fromhex(fields["secret"])
@@ -295,16 +289,10 @@ class CarriedState(PrivateState):
     Attributes
     ----------
     files : what the directory holds of a release, and what was written here.
-    kept_feeders : where feeders that were read are kept, on the machine of the data owner.
     """
 
     files: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    kept_feeders: Path | None = None
     _new: set[tuple[str, str]] = field(default_factory=set, init=False)
-
-    @property
-    def parsed(self) -> Path | None:
-        return self.kept_feeders
 
     @property
     def ledger_path(self) -> Path:

@@ -27,11 +27,11 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.checked import FleetReport
 from dp_powerflow.fleet.names import partition
 from dp_powerflow.fleet.witness import Testimony
+from dp_powerflow.manifest.model import Check
+from dp_powerflow.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS
+from dp_powerflow.manifest.verify import SEED, VerifyReport
+from dp_powerflow.pipeline.deriving.make import Derived
 from dp_powerflow.pipeline.deriving.pages import flat, named_tables
-from dp_powerflow.pipeline.deriving.reader import Derived
-from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, Check
-from dp_powerflow.pipeline.release_checks import SEED
-from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary, Change, LedgerSummary
 from dp_powerflow.report import Rendered
@@ -249,7 +249,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise ConfigError(f"settings file {path} does not exist; check its path") from None
+        raise ConfigError(
+            f"settings file {path} does not exist; check its path", code="config-not-found"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"settings file {path} is not TOML: {error}") from None
 

@@ -137,7 +137,9 @@ class TwinDesign:
         if self.noise not in ("laplace", "gaussian"):
             raise PrivacyError("the noise of a twin is laplace or gaussian")
         if not (0.0 < self.delta < 1.0 or (self.noise == "laplace" and self.delta == 0.0)):
-            raise PrivacyError("a twin with Gaussian noise needs a delta between 0 and 1, such as 1e-6")
+            raise PrivacyError(
+                "a twin with Gaussian noise needs a delta between 0 and 1, such as 1e-6", code="delta-limit"
+            )
         if (self.charging_epsilon is not None) != self.protected.charging:
             raise PrivacyError("charging has noise of its own exactly where it has an epsilon of its own")
         if (self.code_epsilon is not None) != self.protected.codes:

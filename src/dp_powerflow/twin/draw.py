@@ -75,7 +75,8 @@ def refuse_absent(parameters: NetworkParameters, protected: Protected) -> None:
     has_no = " and no ".join(WITHOUT[figure] for figure in absent)
     raise PrivacyError(
         f"the feeder has no {has_no} that the twin could protect; "
-        f'{" and ".join(_without(figure) for figure in absent)}, or set network.protect = "if present"'
+        f'{" and ".join(_without(figure) for figure in absent)}, or set network.protect = "if present"',
+        code="twin-not-possible",
     )
 
 
@@ -181,7 +182,8 @@ class Twin:
             content = json.loads(text)
             if content.get("format") != FORMAT:
                 raise PrivacyError(
-                    f"the stored twin is not of the format '{FORMAT}'; use the version that drew it"
+                    f"the stored twin is not of the format '{FORMAT}'; use the version that drew it",
+                    code="twin-damaged",
                 )
             return cls(
                 TwinDesign.of_record(content["design"]),
@@ -190,7 +192,9 @@ class Twin:
             )
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
             raise PrivacyError(
-                "the stored twin is damaged; restore it from a backup of the private state; nothing was spent"
+                "the stored twin is damaged; restore it from a backup of the private state; "
+                "nothing was spent",
+                code="twin-damaged",
             ) from None
 
 
@@ -345,7 +349,8 @@ def _checked_parameters(source: Rebuilder, design: TwinDesign) -> NetworkParamet
         if missing:
             raise PrivacyError(
                 f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "
-                "state one, or leave out network.pv, which declares PV capacities public"
+                "state one, or leave out network.pv, which declares PV capacities public",
+                code="twin-not-possible",
             )
     return found
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, FeederRejectedError, FeederScriptError, TapsError
 from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import Feeder, Tap
 from dp_powerflow.grid.opendss.script import PROTECTION, read_script
@@ -195,13 +195,15 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
         engine.DataPath = _folder_of_reports()
         _run_all(engine, origin)
         if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
-            raise FeederError(
+            raise FeederRejectedError(
                 f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'"
             )
         _refuse_ambiguous(engine)
         sources = enabled_names(engine, "vsource")
         if not sources:
-            raise FeederError(f"{_where(origin)} has no voltage source; enable its Vsource")
+            raise FeederError(
+                f"{_where(origin)} has no voltage source; enable its Vsource", code="feeder-without-source"
+            )
         _refuse_other_frequency(engine, sources)
     return engine
 
@@ -279,7 +281,7 @@ def _refuse_more_phases(engine: Engine, command: str, place: str) -> None:
         return  # which the engine says itself
     element = circuit.ActiveCktElement
     if not stated[1].isdecimal() or element is None or int(stated[1]) > int(element.NumPhases):
-        raise FeederError(
+        raise FeederScriptError(
             f"{place} gives an element that exists another number of phases; state it where the element is "
             "made"
         )
@@ -289,7 +291,7 @@ def _refuse_late_windings(command: str, place: str) -> None:
     """Refuse more than two windings once the buses are numbered: the engine writes beyond its memory then."""
     stated = _WINDINGS.search(command)
     if stated is not None and stated[1] not in ("1", "2"):
-        raise FeederError(
+        raise FeederScriptError(
             f"{place} gives a transformer more than two windings after the voltage bases are calculated; "
             "describe it before them"
         )
@@ -310,7 +312,7 @@ def run(engine: Engine, command: str, origin: DssOrigin, place: str | None = Non
         engine.Text.Command = command
     except DSSException as error:
         at = place or _where(origin)
-        raise FeederError(f"OpenDSS rejects {at}; {_advice(error)}: {_message(error)}") from None
+        raise FeederRejectedError(f"OpenDSS rejects {at}; {_advice(error)}: {_message(error)}") from None
 
 
 @contextmanager
@@ -319,7 +321,7 @@ def objections(origin: DssOrigin) -> Iterator[None]:
     try:
         yield
     except DSSException as error:
-        raise FeederError(
+        raise FeederRejectedError(
             f"OpenDSS cannot say what {_where(origin)} has; {_advice(error)}: {_message(error)}"
         ) from None
 
@@ -330,7 +332,8 @@ def solve(engine: Engine, origin: DssOrigin) -> bool:
         engine.ActiveCircuit.Solution.Solve()
     except DSSException as error:
         raise FeederError(
-            f"OpenDSS cannot solve {_where(origin)}; {_advice(error)}: {_message(error)}"
+            f"OpenDSS cannot solve {_where(origin)}; {_advice(error)}: {_message(error)}",
+            code="feeder-unsolved",
         ) from None
     return bool(engine.ActiveCircuit.Solution.Converged)
 
@@ -341,12 +344,12 @@ def set_taps(engine: Engine, taps: Iterable[Tap]) -> None:
     known = {name.lower() for name in transformers.AllNames}
     for tap in taps:
         if tap.transformer.lower() not in known:
-            raise FeederError(
+            raise TapsError(
                 f"the tap file names transformer '{tap.transformer}', which the feeder does not have"
             )
         transformers.Name = tap.transformer
         if not 1 <= tap.winding <= transformers.NumWindings:
-            raise FeederError(f"transformer '{tap.transformer}' has no winding {tap.winding}")
+            raise TapsError(f"transformer '{tap.transformer}' has no winding {tap.winding}")
         transformers.Wdg = tap.winding
         transformers.Tap = tap.ratio
 
@@ -537,7 +540,9 @@ def declared_voltages(feeder: Feeder) -> ComplexArray:
         if solve(engine, origin):
             break
     else:
-        raise FeederError("OpenDSS finds no solution at nominal load; reduce the loads")
+        raise FeederError(
+            "OpenDSS finds no solution at nominal load; reduce the loads", code="feeder-unsolved"
+        )
     volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
     by_name = dict(zip((n.lower() for n in engine.ActiveCircuit.YNodeOrder), volts, strict=True))
     v = np.empty(len(feeder.nodes), dtype=np.complex128)

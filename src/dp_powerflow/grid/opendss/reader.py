@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, joined, modulus
 from dp_powerflow._bits.elementary import solve as small_solve
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, TapsError
 from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import (
     GROUND,
@@ -46,10 +46,17 @@ from dp_powerflow.grid.opendss.engine import (
     solve,
     terminal_nodes,
 )
-from dp_powerflow.grid.opendss.generation import OTHER_SOURCES, as_branches_see
-from dp_powerflow.grid.opendss.operation import Declared, operation_of, read_declared
-from dp_powerflow.grid.opendss.regulators import Network
-from dp_powerflow.grid.opendss.responses import coil_kv, load_multiplier, load_response
+from dp_powerflow.grid.opendss.operation import (
+    OTHER_SOURCES,
+    Declared,
+    Network,
+    as_branches_see,
+    coil_kv,
+    load_multiplier,
+    load_response,
+    operation_of,
+    read_declared,
+)
 from dp_powerflow.grid.operation import Generator, unfed_generators
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 
@@ -107,11 +114,19 @@ def _translated(
         if kind == "generator":
             notes.append(f"{count} generators are left out where controls are frozen")
         elif kind not in OTHER_SOURCES:  # which the operation says
-            problems.add(FeederError(f"elements of class {kind} are not modelled ({count}); disable them"))
+            problems.add(
+                FeederError(
+                    f"elements of class {kind} are not modelled ({count}); disable them",
+                    code="feeder-not-modelled",
+                )
+            )
     taps_from, frozen = _freeze_taps(engine, origin, taps)
     disable_injections(engine)
     if not solve(engine, origin):
-        raise FeederError("OpenDSS cannot solve the feeder without load; check its sources and impedances")
+        raise FeederError(
+            "OpenDSS cannot solve the feeder without load; check its sources and impedances",
+            code="feeder-unsolved",
+        )
 
     circuit = engine.ActiveCircuit
     bus_nodes = [node.lower() for node in circuit.YNodeOrder]
@@ -194,7 +209,7 @@ def _freeze_taps(
     if regulators:
         run(engine, "Set Mode=Snapshot ControlMode=STATIC MaxControlIter=100 MaxIterations=500", origin)
         if not solve(engine, origin):
-            raise FeederError(
+            raise TapsError(
                 "OpenDSS finds no tap positions at nominal load; give them in a tap file (--taps FILE)"
             )
     frozen = regulated_taps(engine)
@@ -209,7 +224,7 @@ def _refuse_missing_taps(engine: Engine, taps: Sequence[Tap]) -> None:
     for tap in regulated_taps(engine):
         if (tap.transformer, tap.winding) not in given:
             problems.add(
-                FeederError(
+                TapsError(
                     f"the tap file lacks winding {tap.winding} of transformer '{tap.transformer}', which a "
                     "regulator moves; 'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
                 )
@@ -289,7 +304,8 @@ def _indexed(
         if name not in index:
             raise FeederError(
                 f"{what} is on node {name}, which no line or transformer reaches; "
-                "correct its bus, or remove it"
+                "correct its bus, or remove it",
+                code="feeder-unknown-bus",
             )
         return index[name]
 
@@ -312,7 +328,8 @@ def _system_admittance(engine: Engine, n: int) -> sp.csc_array:
     y = sp.csc_array((np.asarray(data), np.asarray(indices), np.asarray(pointers)), shape=(n, n))
     if not np.all(np.isfinite(y.data)):
         raise FeederError(
-            "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm"
+            "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm",
+            code="feeder-zero-impedance",
         )
     return y
 

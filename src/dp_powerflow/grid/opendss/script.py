@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, FeederRejectedError, FeederScriptError
 from dp_powerflow.grid.buses import Problems
 
 _CONTINUING = frozenset({"more", "m", "~"})
@@ -193,7 +193,10 @@ class Word:
 def read_script(path: Path) -> Script:
     """The sanitised commands of a master file."""
     if not path.is_file():
-        raise FeederError(f"feeder file {path} does not exist; give the path of an OpenDSS master file")
+        raise FeederError(
+            f"feeder file {path} does not exist; give the path of an OpenDSS master file",
+            code="feeder-not-found",
+        )
     reader = _Reader()
     reader.file(path.resolve())
     reader.problems.refuse()
@@ -225,7 +228,7 @@ class _Reader:
 
     def file(self, path: Path) -> None:
         if path in self._open:
-            raise FeederError(f"feeder file {path} redirects to itself; remove the circle")
+            raise FeederScriptError(f"feeder file {path} redirects to itself; remove the circle")
         self._open.append(path)
         self._folder = path.parent
         text = _text(path)
@@ -246,7 +249,7 @@ class _Reader:
             self._made = verb == "new"  # after others the active element need not be the one that they name
         if first.name:
             if first.name.lower().startswith("solution."):
-                raise FeederError(f"{place}: a script cannot edit the solution; remove the command")
+                raise FeederScriptError(f"{place}: a script cannot edit the solution; remove the command")
             if "." in first.name:
                 self._kind = _class_of(first.name)
             self._element(line.strip(), place)
@@ -259,7 +262,9 @@ class _Reader:
         elif verb in _OF_FILES:
             found = _existing(self._folder, rest[0].value) if rest else None
             if found is None:
-                raise FeederError(f"{place}: OpenDSS rejects the file of coordinates, which does not exist")
+                raise FeederRejectedError(
+                    f"{place}: OpenDSS rejects the file of coordinates, which does not exist"
+                )
             self._add(f'{verb} "{found}"', place)
         elif verb in _OF_ELEMENTS:
             if verb not in _CONTINUING:
@@ -270,7 +275,7 @@ class _Reader:
         elif verb in _ALLOCATING:
             self.allocates = True
         elif verb is None or verb in _CHANGING:
-            raise FeederError(
+            raise FeederScriptError(
                 f"{place}: the command '{first.value}' does not describe a circuit; remove it, or write down "
                 "what it does"
             )
@@ -294,7 +299,7 @@ class _Reader:
             self.programs += len(programs)
             text = _joined(word for word in words if word not in programs)
         elif programs:
-            raise FeederError(f"{place}: {programs[0].property} loads a program; remove it")
+            raise FeederScriptError(f"{place}: {programs[0].property} loads a program; remove it")
         if self._kind in PROTECTION:
             self.protective.append(len(self.commands))
             text = _joined(map(_with_states, split_words(text))) if self._kind == "fuse" else text
@@ -305,13 +310,13 @@ class _Reader:
         for word in words:
             option = _matched(word.name, _OPTIONS) if word.name else _OPTIONS[(last + 1) % len(_OPTIONS)]
             if option is None:
-                raise FeederError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
+                raise FeederScriptError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
             last = _OPTIONS.index(option)  # a value without a name is that of the next option
             if option in ("type", "class", "object", "element"):
                 self._kind = ""  # of what comes next; whatever it is, all of it is looked at
             value = word.value.strip().lower()
             if option in LIMITED and not any(usual.startswith(value or "?") for usual in LIMITED[option]):
-                raise FeederError(
+                raise FeederScriptError(
                     f"{place}: Set {option}={word.value} is not modelled; remove it, and state the circuit "
                     "that it stands for"
                 )
@@ -329,7 +334,9 @@ class _Reader:
         path = _existing(self._folder, words[0].value) if words else None
         if path is None:
             named = words[0].value if words else ""
-            raise FeederError(f"OpenDSS rejects {place}; the file '{named}' does not exist, correct its path")
+            raise FeederRejectedError(
+                f"OpenDSS rejects {place}; the file '{named}' does not exist, correct its path"
+            )
         before = self._folder
         self.file(path)
         # After Compile, unlike Redirect, the engine stays in the folder of the file.
@@ -415,12 +422,12 @@ def _refuse_hidden(words: list[Word], place: str) -> None:
     """Refuse what writes a file, and properties that cannot be told from here."""
     for k, word in enumerate(words):
         if word.property and "action".startswith(word.property) and word.value.lower().startswith(_WRITING):
-            raise FeederError(f"{place}: action={word.value} writes a file; remove it")
+            raise FeederScriptError(f"{place}: action={word.value} writes a file; remove it")
         if word.name.startswith("@"):
-            raise FeederError(f"{place}: the name of a property is a variable; write it out")
+            raise FeederScriptError(f"{place}: the name of a property is a variable; write it out")
         unnamed = not word.name and (k >= _BY_POSITION or any(before.name for before in words[:k]))
         if unnamed:
-            raise FeederError(f"{place}: '{word.value}' is a value without a name; write name=value")
+            raise FeederScriptError(f"{place}: '{word.value}' is a value without a name; write name=value")
 
 
 def _refuse_wrong_windings(words: list[Word], place: str) -> None:
@@ -428,7 +435,9 @@ def _refuse_wrong_windings(words: list[Word], place: str) -> None:
     for word in words:
         chosen = word.property.startswith("wd") and "wdg".startswith(word.property)
         if (chosen or not word.name) and not word.value.strip().isdecimal():
-            raise FeederError(f"{place}: '{word.value}' is not a winding number; write wdg=1, and name=value")
+            raise FeederScriptError(
+                f"{place}: '{word.value}' is not a winding number; write wdg=1, and name=value"
+            )
 
 
 def _with_states(word: Word) -> Word:

@@ -302,7 +302,8 @@ def refuse_endless(config: Config, feeder: Feeder, services: Services) -> None:
         raise ConfigError(
             f"with every customer at the upper bound the feeder has a load of {most:.3g} kW, from which no "
             "snapshot could be lowered to a load that has a power-flow solution; lower the upper bound of "
-            "model.bounds or the public scales; nothing was spent"
+            "model.bounds or the public scales; nothing was spent",
+            code="no-power-flow",
         )
 
 
@@ -645,12 +646,15 @@ def on_twins(trial: Trial, twins: tuple[Feeder, ...], structure: Feeder) -> Feas
     if public.unusual_share > WARNED:
         found = Feasibility(public, kw_per_customer=_enough(trial, twins))
     if public.bad_share > REFUSED:
-        raise ConfigError(f"{_found(public)}; {_advice(found.kw_per_customer)}; nothing was spent")
+        raise ConfigError(
+            f"{_found(public)}; {_advice(found.kw_per_customer)}; nothing was spent", code="no-power-flow"
+        )
     internal = trial.look([structure])
     if not internal.corners[NO_LOAD].solved:
         raise ConfigError(
             "the network has no power-flow solution without load; check sources, transformers and "
-            "capacitors with 'dp-powerflow inspect'; nothing was spent"
+            "capacitors with 'dp-powerflow inspect'; nothing was spent",
+            code="no-power-flow",
         )
     return replace(found, internal=internal)
 
@@ -691,7 +695,8 @@ def refuse_unsolved_corners(
         "INTERNAL: with the loads of some phases at their upper bounds, the others at their lower ones and "
         "PV at none or all of its power, the network has no power-flow solution, so that a release could be "
         f"refused after the customers have paid; {found}, which follows from the network; lower "
-        "nodes.scale_factor, model.bounds or PV on public grounds; nothing was spent"
+        "nodes.scale_factor, model.bounds or PV on public grounds; nothing was spent",
+        code="no-power-flow",
     )
 
 

@@ -23,6 +23,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder, Figure
+from dp_powerflow.manifest.policy import policy_of, weak_delta
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
@@ -34,9 +35,8 @@ from dp_powerflow.pipeline.inputs import (
     frame_chunks,
     require_declared_taps,
 )
-from dp_powerflow.pipeline.manifest.policy import policy_of, weak_delta
 from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
-from dp_powerflow.pipeline.parts import SOLVER_OF, GraphTables, SolverMaker
+from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -237,12 +237,12 @@ class NetworkMode(ABC, Generic[Section]):
         return Feasibility()
 
     def check_solver(self, feeder: Feeder, solar: Solar) -> None:
-        """Refuse a solver that cannot be made for a network, such as OpenDSS for one it did not read."""
+        """Refuse a network that the solver cannot be made for."""
         self.solver(1)(feeder, solar, 1)
 
     def solver(self, steps: int) -> SolverMaker:
         """What makes the solver of the power flow, for days of so many steps."""
-        return SOLVER_OF[self.config.release.solver]
+        return batch_solver
 
     @property
     def acting(self) -> bool:

@@ -20,6 +20,7 @@ from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect
 from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
@@ -31,7 +32,6 @@ from dp_powerflow.pipeline.feasibility.look import (
     scaled_draws,
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
-from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -103,7 +103,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if self.config.model.components > 1 and self.section.require_evidence:
             raise ConfigError(
                 "the network evidence is for one Gaussian per class; set model.components = 1, or "
-                "network.require_evidence = false"
+                "network.require_evidence = false",
+                code="evidence-not-met",
             )
         DaySolver(Network(inputs.feeder), voltvar=inputs.solar.voltvar)  # the evidence can be solved for
         if not self.section.require_evidence:
@@ -111,7 +112,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
         uncovered = _uncovered(inputs.feeder)
         if uncovered is not None:
             raise ConfigError(
-                f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin"
+                f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin",
+                code="evidence-not-met",
             )
         self._refuse_the_impossible(inputs)
         self._refuse_few_days_of_calibration()
@@ -131,7 +133,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if config.loads.services is not None and any(inputs.services.node_of):
             raise ConfigError(
                 "the service map has a column 'node', which mode 'true-network' does not use: a node there "
-                "is one draw times its nominal load; remove the column, or use a twin"
+                "is one draw times its nominal load; remove the column, or use a twin",
+                code="service-map",
             )
         nodes = some_loaded_nodes(feeder)[0]
         if not config.model.private_classes:
@@ -147,7 +150,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
                 f"a calibration of {self.section.calibration_days} days leaves more than δ* = {delta:g} over "
                 f"{days} days, so the release would be refused after the customers have paid; raise "
                 "network.calibration_days or network.delta, or set network.require_evidence = false (the "
-                "manifest says so)"
+                "manifest says so)",
+                code="evidence-not-met",
             )
 
     def _refuse_the_impossible(self, inputs: NetworkInputs) -> None:
@@ -169,7 +173,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
             raise ConfigError(
                 f"{reason}, so bound '{section.bound}' has no number and the release would be refused after "
                 "the customers have paid; choose another network.bound, lower network.radius, set "
-                "network.require_evidence = false (the manifest says so), or use a twin"
+                "network.require_evidence = false (the manifest says so), or use a twin",
+                code="evidence-not-met",
             )
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
@@ -206,7 +211,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
                 "the network evidence does not support the policy, so nothing was released; read "
                 f"{kept}, then lower the radius or the days, or set network.require_evidence = false (the "
                 "manifest says so), under a new release id and with model.reuse = "
-                f"'{self.config.model.reuse or self.config.release.id}', whose load model is paid for"
+                f"'{self.config.model.reuse or self.config.release.id}', whose load model is paid for",
+                code="evidence-not-met",
             )
 
     def evidence(
@@ -360,7 +366,8 @@ def refuse_steep_control(inputs: NetworkInputs) -> None:
         raise ConfigError(
             "volt-var control is too steep for the PV systems on this network: its answer to a change of "
             "voltage would change the voltage by more; set pv.volt_var to 'none' or to a flatter category, "
-            "or correct the ratings of the PV systems"
+            "or correct the ratings of the PV systems",
+            code="volt-var",
         )
 
 

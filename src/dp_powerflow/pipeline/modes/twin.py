@@ -15,7 +15,8 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts
+from dp_powerflow.corpus.gridfm.network import NodeFacts
+from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.storage import Location, location
@@ -24,6 +25,8 @@ from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, Privac
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
+from dp_powerflow.manifest.model import at_most
+from dp_powerflow.manifest.twin import CHANGES, changed, charged_as, version_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.connections import Places, public_places, released_connections
@@ -37,8 +40,6 @@ from dp_powerflow.pipeline.feasibility.look import (
     summed_customers,
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
-from dp_powerflow.pipeline.manifest.policy import at_most
-from dp_powerflow.pipeline.manifest.twin.figures import CHANGES, changed, charged_as, version_of
 from dp_powerflow.pipeline.modes.base import (
     OWNER_FILE,
     InternalReport,
@@ -112,7 +113,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
             raise PrivacyError(
                 f"delta of a twin must be below {DELTA_LIMIT:g}, and release.network_delta_cap with it: from "
                 "there on a draw that publishes one element in a hundred whole would keep its promise; 1e-6 "
-                "is a common choice; nothing was spent"
+                "is a common choice; nothing was spent",
+                code="delta-limit",
             )
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
@@ -482,7 +484,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
             return paid.account
         account = Ledger.open(inputs.state, create=False).find(KIND, dataset)
         if account is None or all(spend.dataset != dataset for spend in self._paid(account)):
-            raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
+            raise PrivacyError(
+                f"twin '{self.section.id}' of this network is not paid for; run the release",
+                code="twin-changed",
+            )
         return account.name
 
     def _drawn(
@@ -498,7 +503,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
         except (ValueError, AttributeError, RecursionError):
             raise PrivacyError(
                 f"{name} of twin '{twin}' in the private state is damaged; restore it from a "
-                "backup, or remove it, so that the next version is charged as a whole; nothing was spent"
+                "backup, or remove it, so that the next version is charged as a whole; nothing was spent",
+                code="twin-damaged",
             ) from None
         return found
 
@@ -515,7 +521,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
         if twin is not None and twin.design != self.section.design:
             raise PrivacyError(
                 f"the kept twin '{self.section.id}' has another design than the config; restore it, or "
-                "choose a new twin id"
+                "choose a new twin id",
+                code="twin-changed",
             )
         return twin
 

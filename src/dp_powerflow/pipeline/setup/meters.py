@@ -31,7 +31,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder, feeder_problems, open_feeder, read_taps
 from dp_powerflow.loads.declared import ENERGY_UNITS, POWER_UNITS, MeterFormat, one_of, zone
 from dp_powerflow.loads.history import MINUTES_PER_DAY
-from dp_powerflow.loads.tables import MeterTable, open_table
+from dp_powerflow.loads.ingest import MeterTable, open_table
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import parameters_of
 from dp_powerflow.units import IntArray
@@ -154,7 +154,7 @@ def declared_unit(word: str) -> str:
         if word.strip().casefold() in (unit.casefold(), unit.split()[0].casefold()):
             return unit
     known = ", ".join(f"'{unit}'" for unit in UNITS)
-    raise LoadDataError(f"--unit '{word}' is not known; use one of {known}")
+    raise LoadDataError(f"--unit '{word}' is not known; use one of {known}", code="meters-unit")
 
 
 def _time(table: MeterTable) -> str:
@@ -269,10 +269,11 @@ def meter_facts(path: Path, declared: DeclaredFormat) -> MeterFacts:
     if declared.days is None:
         raise LoadDataError(
             "the days of the readings are published, so no stamp may decide them; declare the period that "
-            "you read the meters for, such as --first-day 2024-01-01 --last-day 2024-12-31"
+            "you read the meters for, such as --first-day 2024-01-01 --last-day 2024-12-31",
+            code="meters-days",
         )
     if declared.days[1] < declared.days[0]:
-        raise LoadDataError("--last-day is before --first-day; exchange them")
+        raise LoadDataError("--last-day is before --first-day; exchange them", code="meters-days")
     if declared.time_zone is not None:
         zone(declared.time_zone)
     if declared.interval_label is not None:
@@ -282,12 +283,15 @@ def meter_facts(path: Path, declared: DeclaredFormat) -> MeterFacts:
     unit = columns.unit if declared.unit is None else declared_unit(declared.unit)
     if unit is None:
         known = ", ".join(f"'{known}'" for known in UNITS)
-        raise LoadDataError(f"no column name of {path} states the unit; give it with --unit: {known}")
+        raise LoadDataError(
+            f"no column name of {path} states the unit; give it with --unit: {known}", code="meters-unit"
+        )
     found = _scan(table, columns)
     if found.wall and declared.time_zone is None:
         raise LoadDataError(
             f"the stamps of {path} have no offset from UTC; give their time zone with --time-zone, "
-            "such as 'Europe/Berlin'"
+            "such as 'Europe/Berlin'",
+            code="time-zone",
         )
     time_zone = declared.time_zone or "UTC"
     label = declared.interval_label or columns.label or "start"
@@ -315,7 +319,9 @@ def _scan(table: MeterTable, columns: Columns) -> _Scan:
         for pair in np.unique(stamps.seconds * _GROUPS + groups).tolist():
             seen[pair // _GROUPS] |= 1 << pair % _GROUPS
     if len(clocks) > 1:
-        raise LoadDataError(f"only some stamps of {table.path} have an offset from UTC; write all alike")
+        raise LoadDataError(
+            f"only some stamps of {table.path} have an offset from UTC; write all alike", code="time-zone"
+        )
     if not clocks:
         raise LoadDataError(f"{table.path} has a header but no rows; export the meter data again")
     fewest = _SHARED * reduce(or_, seen.values()).bit_count()  # a row of a wide file is of all

@@ -17,7 +17,7 @@ from typing import Protocol
 from dp_powerflow._files import write_named
 from dp_powerflow._names import RELEASE_RULE
 from dp_powerflow.config import Config, TwinNetwork, parse_config
-from dp_powerflow.errors import ConfigError, FeederError, LoadDataError
+from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, ServiceMapError
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.declared import ServiceMap, one_service_each, read_service_map
@@ -595,7 +595,6 @@ days = 28
 # first_day = 2024-01-01      # date of the first day, of mode twin-network; without it 2023-01-01
 output = "release"
 state = "private-state"       # keys, ledger, internal reports: never publish this directory
-solver = "batch"              # batch | opendss (slow; needs a feeder from OpenDSS and frozen controls)
 # epsilon_cap = 4.0           # over all releases from these customers; default: this release's epsilon
 # network_epsilon_cap = 400.0
 # network_delta_cap = 0.5
@@ -726,9 +725,9 @@ def write_example(path: Path, mode: str) -> Written:
 def refuse_overwriting(path: Path) -> None:
     """Refuse to write where something is."""
     if path.exists():
-        raise ConfigError(f"{path} exists already; give another name, or move it away")
+        raise ConfigError(f"{path} exists already; give another name, or move it away", code="output-taken")
     if not path.resolve().parent.is_dir():
-        raise ConfigError(f"the folder of {path} does not exist; make it first")
+        raise ConfigError(f"the folder of {path} does not exist; make it first", code="config-not-found")
 
 
 def write_new(path: Path, text: str) -> None:
@@ -756,7 +755,7 @@ def _known_feeder(feeder: str) -> str:
     if lowered in BUILT_IN or lowered.startswith(SIMBENCH) or Path(feeder).is_file():
         return feeder
     if lowered.endswith((".dss", ".json")):
-        raise FeederError(f"{feeder} does not exist; check the path of --feeder")
+        raise FeederError(f"{feeder} does not exist; check the path of --feeder", code="feeder-not-found")
     return feeder
 
 
@@ -765,10 +764,11 @@ def _check_services(services: ServiceMap) -> None:
     if points < _FEWEST:
         raise LoadDataError(
             "there is only one load point, but differential privacy hides one customer among many; add "
-            "customers"
+            "customers",
+            code="too-few-customers",
         )
     if 0 < labelled < points:
-        raise LoadDataError(
+        raise ServiceMapError(
             f"{points - labelled} of {points} load points of the service map have no class; give one to all "
             "or to none"
         )

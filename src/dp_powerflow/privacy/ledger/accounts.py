@@ -1,26 +1,41 @@
-"""The four kinds of account: what a cost is, how costs add up, and what the sum promises.
+"""The three kinds of account: what a cost is, how costs add up, and what the sum promises.
 
 | kind | quantity that adds up | promise |
 |---|---|---|
 | loads | ρ of zCDP | (ε, δ)-differential privacy of one load record |
 | network, per-instance | ε and δ, each by itself (basic composition) | evidence about this network, not DP |
-| network, twin | ε of pure DP and μ² of Gaussian DP, per element (`twins`) | (ε, δ)-DP of one element |
-| network, gdp | μ² of Gaussian DP | (ε, δ)-DP of one line; twins of versions up to 0.2 |
+| network, twin | ε of pure DP and μ² of Gaussian DP, per element | (ε, δ)-DP of one element |
 
 Every cap and every cost states its unit: the record, or the neighbours a network is compared with. Figures
 of different units are never added. Sums are exact rationals of the recorded floating-point numbers, so
 neither the order of the spends nor rounding can stretch a cap.
+
+**Twins.** Costs are of pure or Gaussian DP, each of all elements or of some.
+The secret is one element (a line, a transformer, …), so the promise of an account is that of its worst
+element. A twin costs all elements that exist when it is drawn. A later change of the feeder gives fresh noise
+to the elements that were replaced or added, and costs these alone:
+
+- an element that no cost names has the costs of scope "all";
+- a replaced element has these and the costs that name it;
+- an added element has the cost that added it and what came later: no earlier twin has seen it;
+- elements that may be parts of one another under other names have one past: everything that touched any of
+  them. What they cost at once is for the caller to count.
+
+The costs of one element compose as `budget.composed_epsilon` says: pure ε adds up, μ² adds up, both together
+compose by their privacy-loss distributions.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from fractions import Fraction
-from functools import reduce
-from typing import Any, ClassVar
+from functools import lru_cache, reduce
+from typing import Any, ClassVar, Protocol
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import (
@@ -28,48 +43,339 @@ from dp_powerflow.privacy.budget import (
     Neighbours,
     PrivacyUnit,
     QueryCost,
+    composed_epsilon,
     epsilon_to_rho,
     gdp_epsilon,
     gdp_mu,
     rho_to_epsilon,
     total_rho,
 )
-from dp_powerflow.privacy.ledger.kinds import (
-    AccountKind,
-    Amounts,
-    Standing,
-    Statement,
-    Totals,
-    check_amount,
-    fits,
-    left_of,
-    total,
-)
-from dp_powerflow.privacy.ledger.twins import Elements, GdpCost, PureCost, Scope, TwinCap
 
-__all__ = [
-    "AccountKind",
-    "Amounts",
-    "Cap",
-    "Cost",
-    "GdpCap",
-    "GdpCost",
-    "InstanceCap",
-    "InstanceCost",
-    "LoadsCap",
-    "LoadsCost",
-    "PureCost",
-    "Scope",
-    "Statement",
-    "Tally",
-    "TwinCap",
-    "accepts",
-    "cap_from_plain",
-    "cost_from_plain",
-    "fits",
-    "to_plain",
-    "total",
-]
+Amounts = Mapping[str, Fraction]
+"""Exact quantities by name: rho; epsilon and delta; or the epsilon of the worst element."""
+
+TOLERANCE = Fraction(1, 10**12)
+"""By how much, relative to the cap, a sum may pass it: ten spends of 0.1 fit a cap of 1."""
+
+
+class AccountKind(StrEnum):
+    """What an account protects, and by which arithmetic."""
+
+    LOADS = "loads"
+    NETWORK_INSTANCE = "network, per-instance"
+    NETWORK_TWIN = "network, twin"
+
+    @property
+    def stem(self) -> str:
+        """How names of accounts of this kind begin."""
+        return self.value.replace(", ", "-").replace("per-", "")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What an amount means, as (ε, δ) for one unit."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    definition: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What costs come to under a cap.
+
+    Attributes
+    ----------
+    spent : exact, by quantity.
+    promise : what all of it promises.
+    available : what one further cost may be.
+    """
+
+    spent: Amounts
+    promise: Statement
+    available: Statement
+
+
+class Addend(Protocol):
+    """A cost whose quantities add up."""
+
+    def amounts(self) -> Amounts: ...
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Exact sums of costs, kept up cost by cost: neither their order nor their number plays a part."""
+
+    amounts: Amounts
+
+    def plus(self, cost: Addend) -> Totals:
+        """The sums with one further cost."""
+        more = cost.amounts()
+        return Totals({name: amount + more[name] for name, amount in self.amounts.items()})
+
+
+def total(parts: Iterable[Amounts], names: Iterable[str]) -> dict[str, Fraction]:
+    """Exact sums by name."""
+    parts = tuple(parts)
+    return {name: sum((part[name] for part in parts), Fraction(0)) for name in names}
+
+
+def fits(amounts: Amounts, limits: Amounts) -> bool:
+    """Whether every sum stays within its limit, to one part in 10¹²."""
+    return all(amounts[name] <= limit * (1 + TOLERANCE) for name, limit in limits.items())
+
+
+def left_of(amounts: Amounts, limits: Amounts) -> dict[str, Fraction]:
+    """What may still be spent; the last 10⁻¹² of a cap counts as nothing."""
+    return {
+        name: limit - amounts[name] if limit - amounts[name] > limit * TOLERANCE else Fraction(0)
+        for name, limit in limits.items()
+    }
+
+
+def check_amount(value: float, name: str) -> None:
+    """Refuse what cannot be an amount."""
+    if not (math.isfinite(value) and value >= 0):
+        raise PrivacyError(f"{name} of an account of the ledger must be a number of at least 0")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whom a cost touches: all elements, or those that were replaced or added.
+
+    Parameters
+    ----------
+    replaced, added
+        Names of elements, such as ``"line.l115"``. With neither, the cost is that of all elements.
+    joined
+        Names that share one past from now on, also of elements that are gone.
+    """
+
+    replaced: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("replaced", "added", "joined"):
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
+        names = self.replaced + self.added
+        if len(set(names)) < len(names) or not all(name.strip() for name in names):
+            raise PrivacyError("the scope of a cost names an element twice or by a blank; name each once")
+
+    @property
+    def all_elements(self) -> bool:
+        return not (self.replaced or self.added)
+
+    @property
+    def named(self) -> frozenset[str]:
+        return frozenset(self.replaced + self.added)
+
+
+ALL_ELEMENTS = Scope()
+
+
+@dataclass(frozen=True)
+class PureCost:
+    """What noise of pure ε-DP costs an element, such as Laplace or K-norm noise of a twin."""
+
+    epsilon: float
+    unit: Neighbours
+    scope: Scope = ALL_ELEMENTS
+
+    def __post_init__(self) -> None:
+        check_amount(self.epsilon, "epsilon")
+
+    def amounts(self) -> Amounts:
+        return {"epsilon": Fraction(self.epsilon)}
+
+
+@dataclass(frozen=True)
+class GdpCost:
+    """What Gaussian noise of a twin costs an element; everything computed from that twin is free."""
+
+    mu: float
+    unit: Neighbours
+    scope: Scope = ALL_ELEMENTS
+
+    def __post_init__(self) -> None:
+        check_amount(self.mu, "mu")
+
+    def amounts(self) -> Amounts:
+        return {"mu_squared": Fraction(self.mu) ** 2}
+
+
+TwinCost = PureCost | GdpCost
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Everything that touched one element.
+
+    Attributes
+    ----------
+    pure : ε of every pure cost, ascending.
+    mu_squared : exact sum of μ² of the Gaussian ones.
+    """
+
+    pure: tuple[float, ...] = ()
+    mu_squared: Fraction = Fraction(0)
+
+    @classmethod
+    def of(cls, costs: Iterable[TwinCost]) -> Composed:
+        return reduce(cls.plus, costs, cls())
+
+    def plus(self, cost: TwinCost) -> Composed:
+        """With one further cost."""
+        if isinstance(cost, GdpCost):
+            return Composed(self.pure, self.mu_squared + Fraction(cost.mu) ** 2)
+        if cost.epsilon == 0:
+            return self
+        at = bisect_right(self.pure, cost.epsilon)
+        return Composed((*self.pure[:at], cost.epsilon, *self.pure[at:]), self.mu_squared)
+
+    def covering(self, other: Composed) -> Composed:
+        """The least that is at least as much as both: the largest pure costs one by one, the larger μ²."""
+        longest = max(len(self.pure), len(other.pure))
+        pairs = ((0.0,) * (longest - len(one.pure)) + one.pure for one in (self, other))
+        pure = tuple(max(pair) for pair in zip(*pairs, strict=True))
+        return Composed(pure, max(self.mu_squared, other.mu_squared))
+
+    def epsilon(self, delta: float) -> float:
+        """ε of all of it at δ; Gaussian costs need a δ above 0."""
+        return _epsilon(self, delta)
+
+    @property
+    def words(self) -> str:
+        if self.mu_squared == 0:
+            return "differential privacy; pure epsilons add up"
+        if not self.pure:
+            return "differential privacy, composed in Gaussian DP"
+        return "differential privacy, pure and Gaussian costs composed by privacy-loss distributions"
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(composed: Composed, delta: float) -> float:
+    """Remembered, since an account is asked several times and distributions are slow to compose."""
+    return composed_epsilon(composed.pure, math.sqrt(composed.mu_squared), delta)
+
+
+@dataclass(frozen=True)
+class Elements:
+    """What touched every element of a network, kept up cost by cost.
+
+    Attributes
+    ----------
+    others : of all elements that no cost names, together.
+    named : of every element that a cost names.
+    """
+
+    others: Composed = Composed()
+    named: Mapping[str, Composed] = field(default_factory=dict)
+
+    def plus(self, cost: TwinCost) -> Elements:
+        """With one further cost, made after the others."""
+        pasts = (self.named.get(name, self.others) for name in cost.scope.joined)
+        joined = dict.fromkeys(cost.scope.joined, reduce(Composed.covering, pasts, Composed()).plus(cost))
+        if cost.scope.all_elements:
+            after = {composed: composed.plus(cost) for composed in {*self.named.values()}}
+            named = {name: after[composed] for name, composed in self.named.items()}
+            return Elements(self.others.plus(cost), named | joined)
+        # An added element was seen by no earlier twin; a replaced one, and one with a history, was.
+        before = dict.fromkeys(cost.scope.added, Composed()) | dict.fromkeys(cost.scope.replaced, self.others)
+        touched = {name: self.named.get(name, start).plus(cost) for name, start in before.items()}
+        return Elements(self.others, {**self.named, **touched, **joined})
+
+    def worst(self, delta: float) -> Composed:
+        """What touched the element with the largest ε at δ."""
+        return max(
+            _undominated({self.others, *self.named.values()}),
+            key=lambda found: (found.epsilon(delta), found.pure, found.mu_squared),
+        )
+
+
+@dataclass(frozen=True)
+class TwinCap:
+    """The most that all twins of the same network may spend: (ε, δ)-DP of one element.
+
+    Parameters
+    ----------
+    epsilon
+        Of the worst element.
+    delta
+        Where the promise is stated; 0 leaves room for pure costs only.
+    unit
+        The networks compared, such as one line with its length changed by a factor up to 1.05.
+    """
+
+    kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
+    epsilon: float
+    delta: float
+    unit: Neighbours
+
+    def __post_init__(self) -> None:
+        check_amount(self.epsilon, "epsilon")
+        check_amount(self.delta, "delta")
+        if self.epsilon == 0 or self.delta >= 1:
+            raise PrivacyError("the cap of twins needs a positive epsilon and a delta below 1")
+
+    def limits(self) -> Amounts:
+        return {"epsilon": Fraction(self.epsilon)}
+
+    def nothing(self) -> Elements:
+        """What an account without a charge has spent."""
+        return Elements()
+
+    def tally(self, costs: Iterable[TwinCost]) -> Elements:
+        """What touched every element, by the costs in the order they were made."""
+        return reduce(Elements.plus, costs, Elements())
+
+    def composed(self, tally: Elements) -> Composed:
+        """What touched the worst element."""
+        return tally.worst(self.delta)
+
+    def statement(self, composed: Composed) -> Statement:
+        """What everything that touched an element promises."""
+        return Statement(composed.epsilon(self.delta), self.delta, str(self.unit), composed.words)
+
+    def spent_by(self, tally: Elements) -> Amounts:
+        """ε of the worst element, to be compared with the limit."""
+        return {"epsilon": Fraction(self.composed(tally).epsilon(self.delta))}
+
+    def promised(self, costs: Iterable[TwinCost]) -> Statement:
+        """What the costs promise together."""
+        return self.statement(self.composed(self.tally(costs)))
+
+    def standing(self, tally: Elements) -> Standing:
+        """What the costs promise, and what one further cost may be: pure, or Gaussian where all so far is."""
+        composed = self.composed(tally)
+        promise = self.statement(composed)
+        spent = {"epsilon": Fraction(promise.epsilon)}
+        if composed.mu_squared and not composed.pure:
+            limit = {"mu_squared": Fraction(gdp_mu(self.epsilon, self.delta)) ** 2}
+            left = left_of({"mu_squared": composed.mu_squared}, limit)["mu_squared"]
+            epsilon = gdp_epsilon(math.sqrt(max(left, Fraction(0))), self.delta)
+        else:
+            epsilon = float(left_of(spent, self.limits())["epsilon"])
+        return Standing(spent, promise, replace(promise, epsilon=epsilon))
+
+
+def _undominated(lists: set[Composed]) -> list[Composed]:
+    """Without those that have less of everything than another one: few are left to convert."""
+
+    def covers(one: Composed, other: Composed) -> bool:
+        """Whether the largest pure costs of `one` are at least those of `other`, one by one."""
+        pairs = zip(reversed(one.pure), reversed(other.pure), strict=False)
+        enough = len(one.pure) >= len(other.pure) and one.mu_squared >= other.mu_squared
+        return enough and all(mine >= theirs for mine, theirs in pairs)
+
+    kept: list[Composed] = []
+    for item in sorted(
+        lists, key=lambda item: (len(item.pure), sum(item.pure), item.mu_squared), reverse=True
+    ):
+        if not any(covers(other, item) for other in kept):
+            kept.append(item)
+    return kept
 
 
 class Additive(ABC):
@@ -162,50 +468,6 @@ class InstanceCap(Additive):
 
 
 @dataclass(frozen=True)
-class GdpCap(Additive):
-    """The most that twins of the same network may spend, as versions up to 0.2 opened it: μ-GDP of one line.
-
-    New twins have a `TwinCap`; an account of this kind stays readable, and its twins resume.
-
-    Parameters
-    ----------
-    mu
-        Parameter of Gaussian DP of everything together.
-    delta
-        Where the guarantee is stated as (ε, δ); the cap is μ, for every δ at once.
-    unit
-        The networks compared, such as one line with its length changed by a factor up to 1.05.
-    """
-
-    kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
-    quantities: ClassVar[tuple[str, ...]] = ("mu_squared",)
-    mu: float
-    delta: float
-    unit: Neighbours
-
-    def __post_init__(self) -> None:
-        check_amount(self.mu, "mu")
-        gdp_epsilon(self.mu, self.delta)  # the ranges of both
-
-    @classmethod
-    def from_epsilon(cls, epsilon: float, delta: float, unit: Neighbours) -> GdpCap:
-        """The largest μ that is (ε, δ)-differentially private."""
-        return cls(gdp_mu(epsilon, delta), delta, unit)
-
-    @property
-    def epsilon(self) -> float:
-        """What the cap promises at its δ."""
-        return gdp_epsilon(self.mu, self.delta)
-
-    def limits(self) -> Amounts:
-        return {"mu_squared": Fraction(self.mu) ** 2}
-
-    def statement(self, amounts: Amounts) -> Statement:
-        epsilon = gdp_epsilon(math.sqrt(amounts["mu_squared"]), self.delta)
-        return Statement(epsilon, self.delta, str(self.unit), "differential privacy, composed in Gaussian DP")
-
-
-@dataclass(frozen=True)
 class LoadsCost:
     """What fitting one load model costs; sampling from it afterwards is free.
 
@@ -262,7 +524,7 @@ class InstanceCost:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
 
 
-Cap = LoadsCap | InstanceCap | GdpCap | TwinCap
+Cap = LoadsCap | InstanceCap | TwinCap
 Cost = LoadsCost | InstanceCost | GdpCost | PureCost
 Tally = Totals | Elements
 """What all costs of an account come to; kept up cost by cost."""
@@ -270,20 +532,17 @@ Tally = Totals | Elements
 _COSTS: dict[AccountKind, tuple[type, ...]] = {
     AccountKind.LOADS: (LoadsCost,),
     AccountKind.NETWORK_INSTANCE: (InstanceCost,),
-    AccountKind.NETWORK_GDP: (GdpCost,),
     AccountKind.NETWORK_TWIN: (PureCost, GdpCost),
 }
 _NETWORK_CAPS: dict[AccountKind, Callable[..., Cap]] = {
     AccountKind.NETWORK_INSTANCE: InstanceCap,
-    AccountKind.NETWORK_GDP: GdpCap,
     AccountKind.NETWORK_TWIN: TwinCap,
 }
 
 
 def accepts(cap: Cap, cost: Cost) -> bool:
     """Whether a cost can be charged to an account with this cap at all."""
-    whole = not isinstance(cost, GdpCost) or isinstance(cap, TwinCap) or cost.scope.all_elements
-    return isinstance(cost, _COSTS[cap.kind]) and cost.unit == cap.unit and whole
+    return isinstance(cost, _COSTS[cap.kind]) and cost.unit == cap.unit
 
 
 def to_plain(record: Cap | Cost) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""The ledger: what every protected data set may spend in its lifetime, and what it has spent.
+"""What is asked before anything is recorded: of new data, of caps and of costs.
+
+What is entered for a charge: the account of the data, found or opened, and the spend.
+
+The ledger: what every protected data set may spend in its lifetime, and what it has spent.
 
 An account belongs to data (a keyed hash of the meter data, or of the network) and to a kind of arithmetic
 (see `accounts`). A spend is checked against the cap and recorded in one transaction *before* the data are
@@ -18,35 +22,311 @@ to every one of them, by name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+import re
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dp_powerflow._spending import charge_begins, charge_is_done
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.accounts import AccountKind, Cap, Cost, GdpCap, to_plain
-from dp_powerflow.privacy.ledger.books import Page
-from dp_powerflow.privacy.ledger.charging import Charge, Data, named, page_of
-from dp_powerflow.privacy.ledger.checks import check_cap, check_cost
+from dp_powerflow.privacy.ledger.accounts import (
+    AccountKind,
+    Amounts,
+    Cap,
+    Cost,
+    GdpCost,
+    PureCost,
+    Statement,
+    TwinCap,
+    accepts,
+    to_plain,
+)
 from dp_powerflow.privacy.ledger.records import (
     Account,
     AccountSummary,
     Balance,
+    Books,
     LedgerSummary,
+    Page,
     Preview,
     Spend,
     Unrelated,
     balance_of,
+    rows_of,
+    spelled,
+    unrelated_line,
 )
-from dp_powerflow.privacy.ledger.store import Store
-from dp_powerflow.privacy.state import RECEIPT, PrivateState
+from dp_powerflow.privacy.ledger.store import Store, Transaction
+from dp_powerflow.privacy.state import RECEIPT, PrivateState, check_release_id
+
+
+def check_new(books: Books, frame: str | None, kind: AccountKind, unrelated: Unrelated | None) -> None:
+    """Refuse data that may be a version of what an account is of, unless a person says that they are not.
+
+    Parameters
+    ----------
+    frame : of a network, what it has in common with its near copies.
+    """
+    named = frozenset() if unrelated is None else unrelated.accounts
+    _check_known(books, kind, named)
+    alike = [] if frame is None else books.alike(kind, frame)
+    unexplained = [
+        page.name
+        for page in alike
+        if unrelated is None or not unrelated.explains(page.name, page.fleet, page.same_frame)
+    ]
+    others = books.names(kind, but_of=None if unrelated is None else unrelated.fleet)
+    _check_named(kind, {name for name in others if name not in named}, named, unexplained)
+
+
+def _check_known(books: Books, kind: AccountKind, named: Collection[str]) -> None:
+    """No account that is yet to come can have been thought of."""
+    pages = ((name, books.page(name)) for name in named)
+    unknown = [name for name, page in pages if page is None or page.kind is not kind]
+    if unknown:
+        raise PrivacyError(
+            f"the reason why these data are unrelated names {spelled(unknown)}, but the ledger has "
+            f"{spelled(books.names(kind)) or 'no account'} of the kind "
+            f"'{kind}'; name existing accounts"
+        )
+
+
+def _check_named(kind: AccountKind, silent: Set[str], named: Set[str], alike: Sequence[str]) -> None:
+    """Every account must have been thought of."""
+    what, whose = ("loads", "customers") if kind is AccountKind.LOADS else ("network", "lines")
+    if silent:
+        raise PrivacyError(
+            f"these data are new to the ledger, which has {spelled(silent)} of the same kind"
+            f"{f' ({spelled(alike)} with the same nodes and connections)' if alike else ''}; set "
+            f"continues_{what} to the account whose {whose} these are, or, if they are about none of them, "
+            f"write {unrelated_line(f'unrelated_{what}', named | silent)}"
+        )
+    if alike:
+        raise PrivacyError(
+            f"this network is new to the ledger and has the nodes and connections of account {alike[0]}; "
+            f"set continues_network = '{alike[0]}' under overrides if it is a version of that network, or "
+            "else name both feeders in fleet.same_frame, with a reason; nothing was spent"
+        )
+
+
+def price(cap: Cap, cost: Any) -> Statement:
+    """What a cost alone promises; the cap must accept it."""
+    return cap.promised([cost])
+
+
+def same_cost(one: Cost, other: Cost) -> bool:
+    scopes = [cost.scope if isinstance(cost, PureCost | GdpCost) else None for cost in (one, other)]
+    return one.unit == other.unit and scopes[0] == scopes[1] and _same(one.amounts(), other.amounts())
+
+
+def _same(one: Amounts, other: Amounts) -> bool:
+    """Equal but for the last digits of a computed figure, which depend on the libraries."""
+    return one.keys() == other.keys() and all(
+        math.isclose(value, other[name], rel_tol=1e-12) for name, value in one.items()
+    )
+
+
+def check_cap(account: Page, cap: Cap) -> None:
+    own = account.cap
+    if (own.kind, own.unit, own.delta) != (cap.kind, cap.unit, cap.delta) or not _same(
+        own.limits(), cap.limits()
+    ):
+        raise PrivacyError(
+            f"account {account.name} has a cap of {_cap_words(account.cap)}, not of {_cap_words(cap)}; use "
+            "the recorded cap, or change it with a reason"
+        )
+
+
+def check_cost(cap: Cap, cost: Cost) -> None:
+    if not accepts(cap, cost):
+        raise PrivacyError(
+            f"a {type(cost).__name__} per '{cost.unit}' cannot be charged to an account in '{cap.kind}' per "
+            f"'{cap.unit}'; use the same unit of privacy in both"
+        )
+    if isinstance(cap, TwinCap):
+        price(cap, cost)  # Gaussian noise has none at delta 0
+
+
+def _cap_words(cap: Cap) -> str:
+    return f"epsilon {cap.epsilon!r} at delta {cap.delta!r} per {cap.unit}"
+
+
+def words(statement: Statement) -> str:
+    return f"epsilon {statement.epsilon:.4g} at delta {statement.delta:.4g}"
+
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Data to be charged, and what they have to do with those of other accounts; see `Ledger.account`.
+
+    Attributes
+    ----------
+    dataset : `PrivateState.identity` of the meter data or the network.
+    cap : kind and unit of the account, and the most that may ever be spent.
+    continues : account whose customers or lines these are, in a corrected or extended version.
+    unrelated : why they share nothing with those of the other accounts of the kind.
+    frame : of a network, keyed hash of what it has in common with its near copies.
+    """
+
+    dataset: str
+    cap: Cap
+    continues: str | None = None
+    unrelated: Unrelated | None = None
+    frame: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_sha256(self.dataset, "identity of a data set")
+        if self.continues is not None and self.unrelated is not None:
+            raise PrivacyError("data cannot both continue an account and be unrelated to it; say one of them")
+
+    @property
+    def _fields(self) -> dict[str, str]:
+        return {"dataset": self.dataset} | ({} if self.frame is None else {"frame": self.frame})
+
+    def found(self, books: Books) -> Page | None:
+        """The account these data belong to already, if its cap is the one expected."""
+        page = books.find(self.cap.kind, self.dataset)
+        if page is None:
+            return None
+        if self.continues not in (None, page.name):
+            raise PrivacyError(
+                f"these data belong to account {page.name} and cannot continue another; "
+                f"leave out continues or set it to {page.name}"
+            )
+        check_cap(page, self.cap)
+        return page
+
+    def known(self, books: Books) -> Account | None:
+        """The account, if there is nothing to record about these data."""
+        page = self.found(books)
+        if page is None or (self.frame is not None and page.frames.get(self.dataset) != self.frame):
+            return None
+        return Account(page.name, self.dataset, page.cap)
+
+    def enter(self, transaction: Transaction) -> Account:
+        """The account, with whatever is new about these data on record."""
+        books = transaction.books
+        page = self.found(books)  # another process may have been first
+        if page is None and self.continues is None:
+            return self._open(transaction)
+        account = page or named(books, self.continues or "", self.cap.kind)
+        if page is None:
+            check_cap(account, self.cap)
+            transaction.append("data", account.name, self._fields)
+        elif self.frame is not None and page.frames.get(self.dataset) != self.frame:
+            transaction.append("frame", account.name, self._fields)  # opened without one
+        return Account(account.name, self.dataset, account.cap)
+
+    def _open(self, transaction: Transaction) -> Account:
+        cap, unrelated = self.cap, self.unrelated
+        check_new(transaction.books, self.frame, cap.kind, unrelated)
+        name = f"{cap.kind.stem}-{1 + transaction.books.count(cap.kind)}"
+        fields: dict[str, Any] = {
+            "kind": str(cap.kind),
+            **self._fields,
+            "cap": to_plain(cap),
+            "reason": "",
+        }
+        if unrelated is not None:
+            fields |= {"reason": unrelated.reason, "unrelated": rows_of(unrelated.accounts)}
+            fields |= {} if unrelated.fleet is None else {"fleet": unrelated.fleet}
+            fields |= {"same_frame": True} if unrelated.same_frame else {}
+        transaction.append("open", name, fields)
+        return Account(name, self.dataset, cap)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One charge: for what, of which data, and how much.
+
+    Attributes
+    ----------
+    data : whose account is charged, opened if there is none; or the account itself.
+    release_id : names the release, or the twin or load model if several releases share it: those are paid
+        once.
+    request_sha256 : hash of everything public that decides the outcome (not of the caps, which may be raised
+        between a crash and its resumption). With release id and data it says that a run is the same run,
+        which is then not charged again.
+    """
+
+    data: Data | Account
+    release_id: str
+    request_sha256: str
+    cost: Cost
+
+    def __post_init__(self) -> None:
+        check_release_id(self.release_id)
+        _check_sha256(self.request_sha256, "hash of a request")
+        check_cost(self.data.cap, self.cost)
+
+    def enter(self, transaction: Transaction) -> Spend:
+        """The spend: made now, or before by the same run."""
+        account = self.data.enter(transaction) if isinstance(self.data, Data) else self.data
+        page = page_of(transaction.books, account)
+        check_cap(page, account.cap)
+        before = transaction.books.paid(page.name, self.release_id)
+        if before is not None:
+            self._check_same(before, account)
+            return before
+        if not page.with_cost(self.cost).fits:
+            needed, left = price(page.cap, self.cost), page.balance.available
+            raise PrivacyError(
+                f"release '{self.release_id}' needs {words(needed)} of account {page.name}, which has "
+                f"{words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was "
+                "spent"
+            )
+        entry = transaction.append(
+            "spend",
+            page.name,
+            {"dataset": account.dataset, "cost": to_plain(self.cost)},
+            release_id=self.release_id,
+            request_sha256=self.request_sha256,
+        )
+        return Spend.of(entry, page.kind, account.dataset, self.cost)
+
+    def _check_same(self, before: Spend, account: Account) -> None:
+        same = (before.request_sha256, before.dataset) == (self.request_sha256, account.dataset)
+        if not (same and same_cost(before.cost, self.cost)):
+            raise PrivacyError(
+                f"release '{self.release_id}' was already charged to account {before.account} for another "
+                "request or other data; choose a new release id, or restore the configuration to resume that "
+                "one"
+            )
+
+
+def page_of(books: Books, account: Account) -> Page:
+    """The page of an account that `Ledger.account` gave."""
+    page = books.page(account.name)
+    if page is None or account.dataset not in page.datasets or page.kind is not account.kind:
+        raise PrivacyError(f"account {account.name} is not of this ledger; get it from Ledger.account")
+    return page
+
+
+def named(books: Books, name: str, kind: AccountKind) -> Page:
+    """The account of a kind that a person has named."""
+    page = books.page(name)
+    if page is None or page.kind is not kind:
+        raise PrivacyError(
+            f"the ledger has no account '{name}' of the kind '{kind}'; it has "
+            f"{', '.join(sorted(books.names(kind), key=lambda known: (len(known), known))) or 'none'}"
+        )
+    return page
+
+
+def _check_sha256(value: str, what: str) -> None:
+    if not _SHA256.fullmatch(value):
+        raise PrivacyError(f"the {what} must have 64 lower-case hexadecimal digits")
 
 
 class Ledger:
     """The ledger of one private state directory (PRIVATE): what may be spent, and what has been.
 
-    Any number of processes and threads may use it at once. A process checks and replays all of it when it
-    first opens it, and again if somebody else has written to the file when it is opened again; every use
+    Any number of processes and threads may use it at once. Opening checks and replays all of it; every use
     after that checks and replays what was appended since, by this process or another one.
     Every method raises `PrivacyError` if the ledger was changed by hand, lacks entries it had, or cannot be
     read or written; nothing is spent then.
@@ -67,7 +347,7 @@ class Ledger:
 
     @classmethod
     def open(cls, state: PrivateState, *, create: bool = True) -> Ledger:
-        """Open the ledger and check all of it, unless this process has and nobody has written since.
+        """Open the ledger and check all of it.
 
         Parameters
         ----------
@@ -145,7 +425,7 @@ class Ledger:
         ----------
         dataset : str
             `PrivateState.identity` of the meter data or the network.
-        cap : LoadsCap, InstanceCap, TwinCap or GdpCap
+        cap : LoadsCap, InstanceCap or TwinCap
             Its kind, its unit and the most that may ever be spent. An existing account must have the same.
         continues : str, optional
             Name of the account whose customers or lines these are, in a corrected or extended version:
@@ -176,45 +456,14 @@ class Ledger:
             return data.enter(transaction)
 
     def spend(self, account: Account, release_id: str, request_sha256: str, cost: Cost) -> Spend:
-        """Check the cap and record a spend, before the data are used; see `spend_all`."""
-        return self.spend_all(release_id, request_sha256, [(account, cost)])[0]
-
-    def spend_all(
-        self, release_id: str, request_sha256: str, charges: Sequence[tuple[Account, Cost]]
-    ) -> tuple[Spend, ...]:
-        """Record what a release costs several accounts, all of it or nothing, in one transaction.
-
-        Parameters
-        ----------
-        release_id : str
-            Names the release, or the twin or load model if several releases share it: those are paid once.
-        request_sha256 : str
-            Hash of everything public that decides the outcome (not of the caps, which may be raised between
-            a crash and its resumption). With release id and data it says that a run is the same run, which
-            is then not charged again.
-        charges : sequence of (Account, cost)
-            What each account is charged.
-
-        Returns
-        -------
-        tuple of Spend
-            In the order of the charges: made now, or before by the same run.
-
-        Raises
-        ------
-        PrivacyError
-            An account has not enough left, or the release id was charged for something else.
-        """
-        if len({account.name for account, _ in charges}) < len(charges):
-            raise PrivacyError("a release charges the same account twice; add up its costs and charge once")
-        return self.charge_all(
-            [Charge(account, release_id, request_sha256, cost) for account, cost in charges]
-        )
+        """Check the cap and record a spend, before the data are used; see `charge_all`."""
+        return self.charge_all([Charge(account, release_id, request_sha256, cost)])[0]
 
     def charge_all(self, charges: Sequence[Charge]) -> tuple[Spend, ...]:
-        """Record many charges, of any releases and accounts, all of them or none, in one transaction.
+        """Check the caps and record many charges, all of them or none, in one transaction.
 
-        It is as safe as a charge of its own for each and needs one write to the disk. Accounts that are not
+        The charges may be of any releases and accounts: the customers and the networks of a whole fleet. It
+        is as safe as a charge of its own for each and needs one write to the disk. Accounts that are not
         there are opened, each after the ones before it, so that a later one is asked about an earlier one.
 
         Parameters
@@ -274,30 +523,21 @@ class Ledger:
                 affordable=charged or after.fits,
             )
 
-    def change_cap(self, name: str, cap: Cap, reason: str) -> None:
+    def change_cap(self, name: str, cap: Cap, reason: str, *, restated: bool = False) -> None:
         """Replace the cap of an account; the reason is kept for ever. What was spent stays spent.
+
+        Parameters
+        ----------
+        restated : bool
+            The cap is in another unit, in which every cost is an upper bound. Whether it is one the caller
+            must know: what was charged for changes up to r holds for smaller ones. Manifests state the unit
+            as of their own charge, so those of earlier releases stay true.
 
         Raises
         ------
         PrivacyError
             There is no such account, the cap has another unit, or there is no reason.
         """
-        self._replace_cap(name, cap, reason, restated=False)
-
-    def change_unit(self, name: str, cap: Cap, reason: str) -> None:
-        """Replace the cap of an account by one in another unit, in which every cost is an upper bound.
-
-        Whether it is one the caller must know: what was charged for changes up to r holds for smaller ones.
-        Manifests state the unit as of their own charge, so those of earlier releases stay true.
-
-        Raises
-        ------
-        PrivacyError
-            There is no such account, or there is no reason.
-        """
-        self._replace_cap(name, cap, reason, restated=True)
-
-    def _replace_cap(self, name: str, cap: Cap, reason: str, *, restated: bool) -> None:
         if not reason.strip():
             raise PrivacyError("changing a cap needs a reason; say who decided it and why")
         with self._store.transaction() as transaction:
@@ -316,11 +556,6 @@ class Ledger:
         if account is None:
             raise PrivacyError(f"the ledger has no account '{name}'; list them with 'dp-powerflow ledger'")
         cap = account.cap
-        if isinstance(cap, GdpCap):
-            raise PrivacyError(
-                f"the cap of account {name}, of an earlier version of dp-powerflow, is a mu of Gaussian "
-                "differential privacy; it cannot be changed, so draw a new twin, whose account has an epsilon"
-            )
         epsilon, delta = cap.epsilon if epsilon is None else epsilon, cap.delta if delta is None else delta
         self.change_cap(name, replace(cap, epsilon=epsilon, delta=delta), reason)
 

@@ -7,31 +7,317 @@ small file beside the database that says where the chain stood last, written aft
 hash of its own. A ledger without its anchor is refused. Who puts back an old ledger *with* its old anchor is
 found out by what later releases left: see `pipeline.receipts`.
 
-Ledgers of versions up to 0.2 (format 1) have an anchor without a keyed hash. The first transaction of this
-version records an entry `anchored` in the chain; from then on the anchor must have one. New ledgers say so in
-their first entry.
-
-A process checks the whole chain once (`memory`). Later it reads from its last entry on: that entry must be
+`Ledger.open` checks the whole chain. What is opened then reads from its last entry on: that entry must be
 there unchanged, and what other processes appended must continue the chain. An edit of older entries in the
-meantime cannot mislead it, because it goes by what it remembers; whoever opens the ledger next notices it.
+meantime cannot mislead it, because it goes by what it remembers (`Memory`); whoever opens the ledger next
+notices it.
+
+Durability: journal_mode=DELETE with synchronous=EXTRA. A spend that was answered must survive a loss of
+power, or the same budget could be used twice; EXTRA also flushes the directory after the journal is gone,
+without which a committed spend could be rolled back. WAL would be faster, but needs shared memory and two
+more files beside the database.
+
+Each operation opens a connection of its own: no connection is shared between threads or across a fork. The
+file itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks;
+but when it is made, and other threads wait then (`undisturbed`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import itertools
+import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from dp_powerflow._files import (
+    check_private,
+    is_temporary,
+    read_private,
+    undisturbed,
+    whole_file,
+    write_private,
+)
+from dp_powerflow._names import LAST_READER
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.anchor import Anchor, AnchorFile
-from dp_powerflow.privacy.ledger.books import Books
-from dp_powerflow.privacy.ledger.chain import ANCHORED, FIRST, UNANCHORED, Chain, Entry, says_anchored
-from dp_powerflow.privacy.ledger.database import FORMAT, Database, insert, roll_back
-from dp_powerflow.privacy.ledger.mark import Mark
-from dp_powerflow.privacy.ledger.memory import Memory, remember, remembered
+from dp_powerflow.privacy.ledger.records import (
+    COLUMNS,
+    FIRST,
+    UNANCHORED,
+    Books,
+    Chain,
+    Entry,
+)
 from dp_powerflow.privacy.state import PrivateState
+
+_VERSION = 1
+BUSY_SECONDS = 60.0
+_APPLICATION_ID = 0x6470706C  # "dppl"
+_EARLIER_ID = 0x64707066  # "dppf", of ledgers up to 0.5.0
+_SCHEMA = (
+    "CREATE TABLE entry (seq INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL, "
+    "account TEXT NOT NULL, release_id TEXT NOT NULL, request_sha256 TEXT NOT NULL, body TEXT NOT NULL, "
+    "mac TEXT NOT NULL)",
+    "CREATE UNIQUE INDEX one_spend ON entry (account, release_id) WHERE event = 'spend'",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON entry "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON entry "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER in_order BEFORE INSERT ON entry "
+    "WHEN NEW.seq <> (SELECT coalesce(max(seq), -1) + 1 FROM entry) "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+)
+
+# What SQLite's primary result codes mean for whoever runs the command.
+_FAILURES = {
+    sqlite3.SQLITE_PERM: (
+        "may not be opened by this user",
+        "run as the owner of the private state directory",
+    ),
+    sqlite3.SQLITE_BUSY: (
+        "is locked by another process",
+        "wait until it has finished and run the command again",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "cannot be written",
+        "make the private state directory writable; nothing was spent",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "cannot be read or written",
+        "check the disk and run again, which never charges twice",
+    ),
+    sqlite3.SQLITE_CORRUPT: ("is corrupt", "restore it from a backup; nothing was spent"),
+    sqlite3.SQLITE_FULL: (
+        "cannot be written because the disk is full",
+        "free some space and run again; nothing was spent",
+    ),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check the private state directory; nothing was spent"),
+    sqlite3.SQLITE_NOTADB: ("is corrupt", "restore it from a backup; nothing was spent"),
+}
+
+
+class Database:
+    """The file at a path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def make(self, first: Entry) -> None:
+        """Make the file with its first entry; of several processes that race, one does."""
+        try:
+            with undisturbed(), whole_file(self._path, private=True, once=True) as file:
+                file.write(self._new(first))
+        except OSError as error:
+            raise self.error(
+                f"cannot be created ({error.strerror})", "free disk space or check the mode of the directory"
+            ) from error
+
+    def _new(self, first: Entry) -> bytes:
+        """The bytes of a ledger with one entry; made in memory, so that SQLite leaves no file of its own."""
+        with (
+            self._translated(),
+            contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made,
+        ):
+            made.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                made.execute(statement)
+            made.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            made.execute(f"PRAGMA user_version = {_VERSION}")
+            insert(made, [first])
+            made.execute("COMMIT")
+            return made.serialize()
+
+    def check_tables(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file that has not exactly the tables of a ledger."""
+        tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        if {sql for (sql,) in tables} != set(_SCHEMA):
+            raise self.error("had its tables changed", "restore it from a backup; nothing was spent")
+
+    def entries(self, connection: sqlite3.Connection, since: int | None) -> list[Entry]:
+        """Entries from a number on, or all of a file that SQLite finds to be whole; not checked here."""
+        if since is None and connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            raise self.corrupt()
+        where, numbers = ("", ()) if since is None else ("WHERE seq >= ?", (since,))
+        # Text is put together from constants only.
+        rows = connection.execute(f"SELECT {COLUMNS} FROM entry {where} ORDER BY seq", numbers)  # nosec B608
+        return [Entry._make(row) for row in rows]
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own, whose errors are sentences."""
+        with self._translated(), self._connection() as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application == _EARLIER_ID:
+                raise self.error(
+                    "is of an earlier version of dp-powerflow",
+                    f"use dp-powerflow {LAST_READER}, the last version that reads it; nothing was spent",
+                )
+            if application != _APPLICATION_ID:
+                raise self.corrupt()
+            if version != _VERSION:
+                raise self.error(
+                    f"has format {version}, and this version of dp-powerflow reads format {_VERSION}",
+                    "use the version that wrote it; nothing was spent",
+                )
+            yield connection
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with undisturbed():
+                check_private(self._path, self._path.lstat())
+        except OSError as error:
+            raise self.error(f"cannot be found ({error.strerror})", "restore it from a backup") from error
+        # mode=rw: never create. SQLite itself falls back to reading if the file cannot be written.
+        address = f"file:{quote(os.fsencode(self._path))}?mode=rw"
+        connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        with contextlib.closing(connection):
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            yield connection
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """SQLite's errors in one sentence."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 1) & 0xFF
+            problem, remedy = _FAILURES.get(code, ("cannot be used", "restore it from a backup"))
+            raise self.error(problem, remedy) from error
+        except UnicodeDecodeError as error:  # SQLite quotes the damaged bytes in its own message
+            raise self.corrupt() from error
+
+    def corrupt(self) -> PrivacyError:
+        return self.error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
+
+    def error(self, problem: str, remedy: str) -> PrivacyError:
+        return PrivacyError(f"the ledger {self._path} {problem}; {remedy}")
+
+
+def insert(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
+    """Add entries, within a transaction."""
+    places = ", ".join("?" * len(Entry._fields))  # of constants, as the columns
+    connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES ({places})", entries)  # nosec B608
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """End what has not been committed; a disk that fails here leaves a journal that undoes it later."""
+    if connection.in_transaction:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+
+
+_ANCHOR = "dp-powerflow-anchor-1"
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Where the chain stood: number and keyed hash of an entry; `tag` is its own.
+
+    The number only grows, so that a tag of its own, over number and hash, needs no further counter.
+    """
+
+    number: int
+    mac: str
+    tag: str
+
+
+class AnchorFile:
+    """The anchor of one private state directory."""
+
+    def __init__(self, state: PrivateState) -> None:
+        self._path = state.anchor_path
+        self._key = state.stream_key().bind("ledger", "anchor")
+
+    def read(self) -> Anchor | None:
+        """The anchor as it lies there, genuine or not; None if there is none."""
+        content = read_private(self._path)
+        if content is None:
+            return None
+        words = content.decode(errors="replace").split()
+        if len(words) != 4 or words[0] != _ANCHOR or not (words[1].isascii() and words[1].isdigit()):
+            raise PrivacyError(
+                f"the ledger has a damaged anchor; restore {self._path} from the newest backup; nothing was "
+                "spent"
+            )
+        return Anchor(int(words[1]), words[2], words[3])
+
+    def is_genuine(self, anchor: Anchor) -> bool:
+        """Whether it was written with the key."""
+        return hmac.compare_digest(anchor.tag.encode(), self._tag(anchor.number, anchor.mac).encode())
+
+    def write(self, number: int, mac: str) -> None:
+        """Replace the anchor; whoever calls holds the lock of the ledger."""
+        write_private(self._path, f"{_ANCHOR} {number} {mac} {self._tag(number, mac)}\n".encode())
+        # Under the lock any other temporary anchor is of a process that was killed.
+        for stale in self._path.parent.glob(f"{self._path.name}*"):
+            if is_temporary(stale.name):
+                with contextlib.suppress(OSError):
+                    stale.unlink()
+
+    def _tag(self, number: int, mac: str) -> str:
+        return self._key.keyed_hash([str(number).encode(), b" ", mac.encode()])
+
+
+class Memory:
+    """Checked entries and what they add up to; threads may share it.
+
+    Attributes
+    ----------
+    last : the last entry that was checked, whose keyed hash vouches for all before; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._whole = True
+        self._lock = threading.Lock()
+        self._macs: list[str] = []
+        self._books = Books()
+        self.last: Entry | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is of this process, and whole."""
+        if self._process != os.getpid():
+            return False  # nor is its lock: the fork may have copied it closed
+        with self._lock:
+            return self._whole
+
+    def take(self, entries: Sequence[Entry]) -> bool:
+        """Go on with checked entries, all at once for other threads; False if they contradict known ones."""
+        with self._lock:
+            known = [entry for entry in entries if entry.seq < len(self._macs)]
+            if any(self._macs[entry.seq] != entry.mac for entry in known):
+                return False
+            self._whole = False  # if anything interrupts what follows
+            for entry in entries[len(known) :]:
+                self._books.take(entry)
+                self._macs.append(entry.mac)
+                self.last = entry
+            self._whole = True
+            return True
+
+    def has(self, number: int, mac: str) -> bool:
+        """Whether an entry with this number and keyed hash was checked."""
+        return number < len(self._macs) and self._macs[number] == mac
+
+    @contextlib.contextmanager
+    def books(self) -> Iterator[tuple[Books, int]]:
+        """The accounts and the number of entries, while no other thread goes on with them."""
+        with self._lock:
+            yield self._books, len(self._macs)
+
+    def draft(self) -> Books:
+        """Books that go on from here, for whoever holds the lock of the ledger; these stay as they are."""
+        return Books(self._books)
 
 
 class Store:
@@ -43,7 +329,6 @@ class Store:
         self._database = Database(self._path)
         self._chain = Chain(state)
         self._anchors = AnchorFile(state)
-        self._key_name = state.stream_key().bind("ledger", "memory").keyed_hash([])
         self._memory = Memory()
 
     def create(self) -> None:
@@ -53,20 +338,17 @@ class Store:
             return
         if anchored:
             raise self._database.error("is missing although it was in use", "restore it from a backup")
-        fields = {"insecure_seed": self._state.insecure_seed, "anchor": FORMAT}
+        fields = {"insecure_seed": self._state.insecure_seed}
         self._database.make(self._chain.next(None, FIRST, "", fields))
         with self.transaction():
             pass  # which makes the anchor
 
     def open(self) -> None:
-        """Check all entries, unless this process has done so and nobody has written since."""
-        anchor = self._anchors.read()  # first: the database only ever moves on from there
+        """Check all entries."""
         with self._database.session() as connection:
+            anchor = self._anchors.read()  # first: the database only ever moves on from there
             connection.execute("BEGIN")
             try:
-                # First, since SQLite undoes what a killed process began: that is a write like any other.
-                self._database.check_tables(connection)
-                self._memory = remembered(self._path, self._key_name) or Memory()
                 self._caught_up(connection, anchor)
             finally:
                 roll_back(connection)
@@ -92,22 +374,17 @@ class Store:
             try:
                 anchor = self._anchors.read()
                 memory = self._caught_up(connection, anchor)
-                before = self._mark_of(memory)
                 transaction = Transaction(self._chain, memory)
                 head = transaction.head
-                # Killed before it was made or moved, or written by an earlier version.
-                if anchor is None or anchor.tag is None or anchor.number < head.seq:
+                if anchor is None or anchor.number < head.seq:  # killed before it was made or moved
                     self._anchors.write(head.seq, head.mac)  # first: who is killed now finds both right
-                if not memory.anchored:
-                    transaction.append(ANCHORED, "", {"anchor": FORMAT})
-                    connection.execute(f"PRAGMA user_version = {FORMAT}")
                 yield transaction
                 insert(connection, transaction.appended)
                 connection.execute("COMMIT")
             finally:
                 roll_back(connection)
             if transaction.appended:
-                self._move_on(connection, memory, transaction.appended, before)
+                self._move_on(connection, memory, transaction.appended)
 
     def accept_unanchored(self, reason: str) -> None:
         """Go on with a ledger whose anchor is lost; the reason stays in the ledger for ever.
@@ -124,15 +401,13 @@ class Store:
                 if self._anchors.read() is not None:
                     raise PrivacyError("the ledger has its anchor; leave out --accept-unanchored")
                 memory = self._caught_up(connection, None, may_lack_anchor=True)
-                before = self._mark_of(memory)
                 transaction = Transaction(self._chain, memory)
-                transaction.append(UNANCHORED, "", {"anchor": FORMAT, "reason": reason})
+                transaction.append(UNANCHORED, "", {"reason": reason})
                 insert(connection, transaction.appended)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
                 connection.execute("COMMIT")
             finally:
                 roll_back(connection)
-            self._move_on(connection, memory, transaction.appended, before)
+            self._move_on(connection, memory, transaction.appended)
 
     def _caught_up(
         self, connection: sqlite3.Connection, anchor: Anchor | None, *, may_lack_anchor: bool = False
@@ -140,8 +415,7 @@ class Store:
         """What is known, with all that the database has, or with what follows the last known entry."""
         old, memory = self._memory.last, self._memory if self._memory.usable else Memory()
         last = memory.last
-        version = self._database.check_tables(connection)
-        mark = Mark.settled(self._path) if last is None else None  # before the entries are read
+        self._database.check_tables(connection)
         found = self._found(connection, last)
         if anchor is None and found[-1].seq > 0:
             # Another process may have made it since: it does before it adds a second entry. Nobody commits
@@ -150,9 +424,12 @@ class Store:
         macs = {entry.seq: entry.mac for entry in found}
         if last is None and old is not None and macs.get(old.seq) != old.mac:  # it was forked
             raise self._lacks_entries(old.seq)
-        anchored = memory.anchored or any(map(says_anchored, found))
         if anchor is not None:
-            self._check_anchor(anchor, anchored)
+            if not self._anchors.is_genuine(anchor):
+                raise self._database.error(
+                    "has an anchor that was not written with its key",
+                    f"restore {self._state.anchor_path.name} from the newest backup; nothing was spent",
+                )
             if macs.get(anchor.number) != anchor.mac and not memory.has(anchor.number, anchor.mac):
                 raise self._lacks_entries(anchor.number)
         elif found[-1].seq > 0 and not may_lack_anchor:  # one entry: it was just made, nothing is spent yet
@@ -161,14 +438,9 @@ class Store:
                 f"restore {self._state.anchor_path.name} from the newest backup, or record why it is "
                 "gone with 'dp-powerflow ledger STATE --accept-unanchored REASON'; nothing was spent",
             )
-        if anchored != (version == FORMAT):
-            raise self._database.changed_tables()
         if not memory.take(found):
             raise self._lacks_entries(found[-1].seq)
-        if last is None:
-            memory.mark = mark if mark == Mark.of(self._path) else None
-            self._memory = memory
-            remember(self._path, self._key_name, memory)
+        self._memory = memory
         return memory
 
     def _found(self, connection: sqlite3.Connection, last: Entry | None) -> list[Entry]:
@@ -189,39 +461,19 @@ class Store:
                 )
         return found
 
-    def _check_anchor(self, anchor: Anchor, must_be_signed: bool) -> None:
-        if (anchor.tag is None and must_be_signed) or not self._anchors.is_genuine(anchor):
-            raise self._database.error(
-                "has an anchor that was not written with its key",
-                f"restore {self._state.anchor_path.name} from the newest backup; nothing was spent",
-            )
-
     def _lacks_entries(self, number: int) -> PrivacyError:
         return self._database.error(
             f"lacks entries it had before (up to {number})", "restore the newest backup; nothing was spent"
         )
 
-    def _mark_of(self, memory: Memory) -> Mark | None:
-        """The mark of the file, if that is how it was when all of it was checked."""
-        return memory.mark if memory.mark == Mark.of(self._path) else None
-
-    def _move_on(
-        self, connection: sqlite3.Connection, memory: Memory, appended: Sequence[Entry], before: Mark | None
-    ) -> None:
-        """Remember what was committed and move the anchor, one process at a time, so that it never goes back.
-
-        Parameters
-        ----------
-        before : of the file when it was known to be as checked; None if that was not known.
-        """
+    def _move_on(self, connection: sqlite3.Connection, memory: Memory, appended: Sequence[Entry]) -> None:
+        """Remember what was committed and move the anchor, one process at a time: it never goes back."""
         try:
             connection.execute("BEGIN IMMEDIATE")
             memory.take(appended)
             found = self._found(connection, memory.last)  # another process may have appended since
             memory.take(found)
             self._anchors.write(found[-1].seq, found[-1].mac)
-            alone = found == [appended[-1]]
-            memory.mark = self._planted(before) if alone and before is not None else None
         except (PrivacyError, sqlite3.Error) as error:
             raise self._database.error(
                 "was written, but its anchor was not",
@@ -229,11 +481,6 @@ class Store:
             ) from error
         finally:
             roll_back(connection)
-
-    def _planted(self, before: Mark) -> Mark | None:
-        """A new mark of the same file, after a write of our own."""
-        mark = Mark.planted(self._path)
-        return mark if mark is not None and mark.same_file(before) else None
 
 
 class Transaction:
