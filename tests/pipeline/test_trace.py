@@ -11,9 +11,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+from support.raise_sites import AGAIN, BEFORE, OTHER, WHEN, site_of
 
 from dp_powerflow.pipeline.run import run_release
-from support.raise_sites import AGAIN, BEFORE, OTHER, WHEN, site_of
 from support.small import small_config
 
 TWIN: dict[str, Any] = {
