@@ -1,7 +1,8 @@
-"""The reference page of the config, from its schema: every key with type, default and meaning."""
+"""Reference pages made from the source: keys of the config, codes of errors."""
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import inspect
 import json
@@ -130,3 +131,80 @@ def _members(annotation: Any) -> list[type]:
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     return [item for item in (get_args(annotation) or (annotation,)) if item is not NoneType]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "dp_powerflow"
+_HEAD_OF_ERRORS = """\
+# Reference: codes of errors
+
+Every refusal has a `code` for programs, a sentence for people, and mostly a `fix`: what to do. Codes
+stay, sentences may change. `dp-powerflow … --json` prints `{"error", "code", "fix"}` with exit code 2;
+in Python they are attributes of a [`DpPowerflowError`](api/errors.md). `make reference` writes this page
+from the source; `…` stands for what differs from case to case.
+"""
+
+
+def errors_page() -> str:
+    """Every code with its error classes, and the sentences of codes that a raise names itself."""
+    docs, sentences = documented_codes(), stated_codes()
+    codes = {name: code for name, (code, _) in docs.items()}
+    parts = [_HEAD_OF_ERRORS, "| code | error | says |", "|---|---|---|"]
+    for code in sorted({*codes.values(), *(code for code, _ in sentences)}):
+        of_classes = [name for name, own in codes.items() if own == code]
+        names = sorted({*of_classes, *(name for found, name in sentences if found == code)})
+        said = [docs[name][1] for name in of_classes]
+        said += sorted({text for key, texts in sentences.items() if key[0] == code for text in texts})
+        cells = (f"`{code}`", ", ".join(f"`{name}`" for name in names), "<br>".join(said))
+        parts.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
+    return "\n".join(parts) + "\n"
+
+
+def documented_codes() -> dict[str, tuple[str, str]]:
+    """Error class → its code, and what the class is for."""
+    found = {}
+    for tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):
+                for line in node.body:
+                    if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "code":
+                        first = (ast.get_docstring(node) or "").partition("\n")[0]
+                        found[node.name] = (str(ast.literal_eval(line.value)), first)
+    return found
+
+
+def stated_codes() -> dict[tuple[str, str], list[str]]:
+    """Code and error class of every `SomeError(…, code="…")` → its sentences."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func).rpartition(".")[2]
+                for keyword in node.keywords:
+                    if (
+                        keyword.arg == "code"
+                        and name.endswith("Error")
+                        and isinstance(keyword.value, ast.Constant)
+                    ):
+                        found.setdefault((keyword.value.value, name), []).append(_sentence(node.args[0]))
+    return found
+
+
+def _trees() -> Iterator[ast.Module]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _sentence(node: ast.expr) -> str:
+    """A sentence in Markdown, with … for what is not known before it is said."""
+    if isinstance(node, ast.Constant):
+        text = str(node.value).replace("…", "")
+        return re.sub(r"([*_<\[])", r"\\\1", text)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_sentence(part) for part in node.values)
+    return "…"
+
+
+if __name__ == "__main__":
+    for name, page in {"config": config_page(), "errors": errors_page()}.items():
+        (ROOT / "docs" / "reference" / f"{name}.md").write_text(page, encoding="utf-8")
