@@ -1,4 +1,4 @@
-"""What a command runs through: modules, how deep calls go from one module to another, calls that go upward."""
+"""What a command runs through: modules, how deep calls go, calls that go upward."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class Walk:
     Attributes
     ----------
     functions : of the package that began, in order.
-    depth : most modules that were waiting for each other; calls within a module do not count.
-    upward : calls from a room to one above it, caller and callee; handing back what was handed in is none.
+    depth : most functions of the package that were waiting for each other.
+    upward : calls from a room to one above it that is not waiting for an answer itself: caller and callee.
+        A room that waits has handed in what is called.
     """
 
     functions: dict[Place, None] = field(default_factory=dict)
@@ -55,7 +56,6 @@ def walking() -> Iterator[Walk]:
     """What is called within the block, in this thread."""
     walk, known, rows = Walk(), dict[Any, Place | None](), layers()
     stack: list[Place | None] = []
-    waiting: list[int] = [0]
 
     def place_of(frame: FrameType) -> Place | None:
         path = Path(frame.f_code.co_filename)
@@ -69,21 +69,19 @@ def walking() -> Iterator[Walk]:
             code = frame.f_code
             place = known[code] if code in known else known.setdefault(code, place_of(frame))
             stack.append(place)
-            above = next((p for p in reversed(stack[:-1]) if p is not None), None)
-            changed = place is not None and (above is None or above[0] != place[0])
-            waiting.append(waiting[-1] + changed)
             if place is None or code.co_name == "<module>":
                 return
+            waiting = [p for p in stack[:-1] if p is not None]
             walk.functions.setdefault(place)
-            walk.depth = max(walk.depth, waiting[-1])
-            if above is not None and row_of(place) > row_of(above):
-                walk.upward.setdefault((above, place))
+            walk.depth = max(walk.depth, len(waiting) + 1)
+            rooms = {room_of(p) for p in waiting}
+            if waiting and rows[room_of(place)] > rows[room_of(waiting[-1])] and room_of(place) not in rooms:
+                walk.upward.setdefault((waiting[-1], place))
         elif event == "return" and stack:
             stack.pop()
-            waiting.pop()
 
-    def row_of(place: Place) -> int:
-        return rows[place[0].split(".")[0]]
+    def room_of(place: Place) -> str:
+        return place[0].split(".")[0]
 
     sys.setprofile(seen)
     try:
