@@ -33,8 +33,7 @@ from dp_powerflow_paper.run import Store
 from dp_powerflow_paper.sources import ONE_CUSTOMER, ONE_CUSTOMER_STEP, Guarantee
 from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.networks import Twin
-from dp_powerflow_paper.table1.bench import LINE_CHANGE, Bench, Scale, with_line
-from dp_powerflow_paper.table1.releasing import release
+from dp_powerflow_paper.table1.bench import LINE_CHANGE, Bench, Scale, release, with_line
 from dp_powerflow_paper.table1.rows import Row
 
 AUDIT_CODE = 1

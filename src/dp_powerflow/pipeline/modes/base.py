@@ -28,7 +28,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays
-from dp_powerflow.pipeline.feasibility.look import Feasibility
+from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     Solar,

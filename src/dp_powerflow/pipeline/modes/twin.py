@@ -31,7 +31,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.connections import Places, public_places, released_connections
 from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
-from dp_powerflow.pipeline.feasibility.look import (
+from dp_powerflow.pipeline.feasibility import (
     Feasibility,
     Trial,
     on_twins,

@@ -415,10 +415,6 @@ BOUNDS_OF_SCALE = (0.005, 2.0)
 MOST_OF_ONE = 3.0
 """Upper bound of one customer that stands for all of a node, over its share of the peak: what many customers
 do one after the other it would do at once. There the node draws its nominal load."""
-VARIANCE_FLOOR = 0.01
-DAYS = 28
-FIRST_DAY_OF_YEAR = 80
-"""Of a clear sky: from the equinox on, neither winter nor summer."""
 
 
 def kind_of(label: str | None) -> CustomerKind:

@@ -20,7 +20,9 @@ from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, Load
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.setup.meters import (
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.setup import SetupRequest, Written, set_up
+from dp_powerflow.setup.facts import (
     HOUSEHOLD,
     UNNAMED,
     DeclaredFormat,
@@ -32,8 +34,6 @@ from dp_powerflow.pipeline.setup.meters import (
     meter_facts,
     unit_in,
 )
-from dp_powerflow.pipeline.setup.write import SetupRequest, Written, set_up
-from dp_powerflow.privacy.state import PrivateState
 from support.meter_files import intervals, stamp, write_long, write_wide
 
 BERLIN = "Europe/Berlin"
