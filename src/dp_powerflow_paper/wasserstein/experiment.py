@@ -6,7 +6,6 @@ may not do: there every fit is paid for and no score against the true data is fr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,7 @@ from functools import partial
 from dp_powerflow.lowlevel import cores, plain, run_on_pool
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.mechanisms.gaussian import NoiseFree
-from dp_powerflow_paper.run import Written, write_results
+from dp_powerflow_paper.run import Written, write_report
 from dp_powerflow_paper.wasserstein.evaluation import Outcome, distance, evaluate, new_lab
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
 from dp_powerflow_paper.wasserstein.search import Configuration, configurations
@@ -156,7 +155,6 @@ def write_all(
 ) -> Written:
     """Write CSV, JSON, Markdown, PNG and SVG."""
     stem = f"wasserstein-{lab.data.name}{'-quick' if options.quick else ''}"
-    text = to_markdown(lab, references, outcomes)
     facts = {
         "data": lab.data.words,
         "warning": WARNING,
@@ -170,12 +168,9 @@ def write_all(
         "references": references,
         "outcomes": outcomes,
     }
-    contents: dict[str, str | bytes] = {
-        f"{stem}.csv": to_csv(outcomes),
-        f"{stem}.json": json.dumps(plain(facts), indent=1, allow_nan=False),
-        f"{stem}.md": text,
+    figures: dict[str, Callable[[str], bytes]] = {
+        stem: partial(draw_wasserstein, lab, outcomes, references["other true days"]),
+        f"{stem}-two-birds": partial(draw_two_birds, lab, outcomes),
     }
-    for form in ("png", "svg"):
-        contents[f"{stem}.{form}"] = draw_wasserstein(lab, outcomes, references["other true days"], form)
-        contents[f"{stem}-two-birds.{form}"] = draw_two_birds(lab, outcomes, form)
-    return write_results(options.out, text, contents)
+    text = to_markdown(lab, references, outcomes)
+    return write_report(options.out, stem, text, plain(facts), table=to_csv(outcomes), figures=figures)
