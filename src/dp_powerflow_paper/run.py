@@ -237,12 +237,11 @@ def write_report(
     table: str | None = None,
     figures: Mapping[str, Callable[[str], bytes]] = MappingProxyType({}),
 ) -> Written:
-    """Write a text as Markdown, its content as JSON, a table as CSV, and figures by name as PNG and SVG."""
-    contents: dict[str, str | bytes] = {} if table is None else {f"{stem}.csv": table}
+    """Write a text as Markdown, its content as JSON, a table as CSV, and figures by name as SVG and PNG."""
+    contents: dict[str, str | bytes] = {f"{stem}.md": text}
+    contents |= {} if table is None else {f"{stem}.csv": table}
     contents[f"{stem}.json"] = json.dumps(content, indent=1, allow_nan=False)
-    contents[f"{stem}.md"] = text
-    for form in ("png", "svg"):
-        contents |= {f"{name}.{form}": draw(form) for name, draw in figures.items()}
+    contents |= {f"{name}.{form}": draw(form) for name, draw in figures.items() for form in ("svg", "png")}
     return write_results(folder, text, contents)
 
 

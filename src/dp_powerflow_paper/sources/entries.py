@@ -92,4 +92,5 @@ class NetworkEntry(Entry):
 class OtherEntry(Entry):
     """A release of something else than voltages."""
 
+    matched: bool = False
     make: Callable[[Occasion], OtherRelease]

@@ -15,7 +15,7 @@ from functools import partial
 
 from dp_powerflow import TwinDesign
 from dp_powerflow_paper.mechanisms import Target
-from dp_powerflow_paper.mechanisms.dp_powerflow import full_support_variant, literal_variant, paper_variant
+from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow, paper_variant
 from dp_powerflow_paper.mechanisms.gaussian import GaussianVoltages, printed_sensitivities
 from dp_powerflow_paper.sources import OtherRelease
 from dp_powerflow_paper.sources.composition import Composition
@@ -26,7 +26,7 @@ from dp_powerflow_paper.sources.registry import LOADS, NETWORKS, OTHERS
 from dp_powerflow_paper.table1.bench import LINE_CHANGE, MATCHED, NETWORK_TARGET, P_MAX, Bench
 from dp_powerflow_paper.table1.printed import PRINTED
 from dp_powerflow_paper.wasserstein.lab import DELTA_TAIL
-from dp_powerflow_paper.wasserstein.search import class_mechanism
+from dp_powerflow_paper.wasserstein.search import Configuration, class_mechanism
 
 Made = Composition | OtherRelease
 Make = Callable[[Bench, int], Made]
@@ -154,10 +154,14 @@ def _other(entry: OtherEntry, bench: Bench, fit: int) -> Made:
 # --------------------------------------------------------------------- composed, and not built yet
 
 
-def _literal(bench: Bench, fit: int) -> Made:
-    lab = bench.lab
-    loads = lab.loads(MATCHED.epsilon, fit, P_MAX)
-    return literal_variant(lab.setting, lab.facts, loads, lab.margins(P_MAX), DELTA_TAIL).composition
+def _variant(point: Configuration, bench: Bench, fit: int) -> Made:
+    made = point.variant.build(bench.lab, point, fit)
+    assert isinstance(made, DpPowerflow)
+    return made.composition
+
+
+_literal = partial(_variant, Configuration("literal", None, MATCHED.epsilon, P_MAX, bounds=P_MAX))
+_full_support = partial(_variant, Configuration("full-support", NETWORK_TARGET, MATCHED.epsilon))
 
 
 def _literal_classes(bench: Bench, fit: int) -> Made:
@@ -174,13 +178,6 @@ def _with_floor(bench: Bench, fit: int) -> Made:
         Target(NETWORK_TARGET, DELTA_TAIL),
         lab.generator("table I, mean", fit),
     ).composition
-
-
-def _full_support(bench: Bench, fit: int) -> Made:
-    lab = bench.lab
-    loads, target = lab.loads(MATCHED.epsilon, fit), Target(NETWORK_TARGET, DELTA_TAIL)
-    p_min = lab.data.margins[0]
-    return full_support_variant(lab.setting, lab.facts, loads, p_min, target, lab.q_covariance).composition
 
 
 def _on_twin(design: TwinDesign, bench: Bench, fit: int) -> Made:

@@ -47,7 +47,7 @@ def run_missing(options: ExperimentOptions, lab: Lab, plan: Sequence[Configurati
     missing = [config for config in plan if lab.store.get(config.name) is None]
     if not missing:
         return
-    fits = _fits(lab, missing)
+    fits = missing_fits(lab, missing, lab.scale.runs)
     total, done = len(fits) + len(missing), 0
     options.progress(done, total)
 
@@ -78,14 +78,18 @@ def _together(configs: Sequence[Configuration]) -> list[tuple[Configuration, ...
     return [tuple(group) for group in groups.values()]
 
 
-def _fits(lab: Lab, plan: Sequence[Configuration]) -> list[tuple[float, int, float]]:
-    """(ε_load, run, bounds) of every fit that a plan needs and the store lacks."""
+Fit = tuple[float, int, float]
+"""ε_load, run, and factor on the upper margin that is declared to the fit."""
+
+
+def missing_fits(lab: Lab, plan: Sequence[Configuration], runs: int) -> list[Fit]:
+    """Fits that so many runs of a plan need and the store lacks."""
     wanted = {
         (config.epsilon_load, config.bounds)
         for config in plan
         if config.epsilon_load is not None and config.variant.fitted
     }
-    every = [(load, run, bounds) for load, bounds in sorted(wanted) for run in range(lab.scale.runs)]
+    every = [(load, run, bounds) for load, bounds in sorted(wanted) for run in range(runs)]
     return [fit for fit in every if lab.store.get(lab.fit_name(*fit)) is None]
 
 
