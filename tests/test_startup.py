@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.small import small_config
 
 PROGRAM = """

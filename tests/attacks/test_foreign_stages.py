@@ -23,7 +23,7 @@ from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.publishing import Store
 from dp_powerflow.fleet.run import run_fleet, withdraw_feeders
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import fleet_config, write_feeders

@@ -20,7 +20,7 @@ from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.manifest.twin.figures import charged_as
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.receipts import keep_receipt, open_ledger
-from dp_powerflow.pipeline.run import fitted_model
+from dp_powerflow.pipeline.release import fitted_model
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -28,7 +28,7 @@ from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.pipeline import run as run_module
 from dp_powerflow.pipeline.conversation import Conversation, Maker
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger import store as database
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState

@@ -24,7 +24,7 @@ from dp_powerflow.pipeline import conversation as run
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.manifest.model import Generation
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.privacy.state import PrivateState
 from support.attacks import record_of, twin_of

@@ -28,7 +28,7 @@ from dp_powerflow.pipeline.deriving.manifest import parse
 from dp_powerflow.pipeline.deriving.opened import open_files
 from dp_powerflow.pipeline.deriving.pages import card_bytes
 from dp_powerflow.pipeline.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from support.small import small_config

@@ -16,7 +16,7 @@ import pytest
 
 from dp_powerflow._parallel import Local
 from dp_powerflow.pipeline import run as run_module
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.small import small_config
 
 TESTS = Path(__file__).parents[1]

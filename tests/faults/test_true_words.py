@@ -29,7 +29,7 @@ from dp_powerflow.pipeline import conversation
 from dp_powerflow.pipeline import run as run_module
 from dp_powerflow.pipeline.inputs import history_of
 from dp_powerflow.pipeline.plan import refuse_another_model
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import book as entries
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, to_plain

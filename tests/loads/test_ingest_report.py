@@ -21,7 +21,7 @@ from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.report import MARKING
 from dp_powerflow.pipeline import run as release_run
 from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.fleet_small import fleet_config, write_feeders, write_meters
 from support.here import Here
 from support.own_config import write_toml

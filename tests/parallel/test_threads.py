@@ -22,7 +22,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadBlock, LoadSource
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.parts import PartJob, SolverMaker, Written
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.batch import Solution, Solver
 from dp_powerflow.units import ComplexArray
 from support.parallel_jobs import Failing, Squares

@@ -32,7 +32,7 @@ from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, policy_of
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release_checks import SEED
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.results import render_plan

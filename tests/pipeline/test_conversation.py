@@ -17,7 +17,7 @@ from dp_powerflow.pipeline.inputs import loads_chunks, read_inputs
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import CarriedState, PrivateState
 from support.small import small_config, tree_hash

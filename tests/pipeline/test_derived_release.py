@@ -37,7 +37,7 @@ from dp_powerflow.pipeline.deriving.owner import basis_of_config
 from dp_powerflow.pipeline.deriving.released import basis_of_release
 from dp_powerflow.pipeline.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
 from dp_powerflow.pipeline.modes.twin import TwinMode
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.twin.draw import Twin
 from support.derived_kind import PLACE, LowestVoltage

@@ -27,7 +27,7 @@ from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release_checks import SEED
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.pipeline.verify import verify_release
 from support.corpora import EXTRAS
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config

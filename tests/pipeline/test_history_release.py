@@ -28,7 +28,7 @@ from dp_powerflow.pipeline.manifest.facts import contradictions
 from dp_powerflow.pipeline.opened import manifest_content, open_release
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release_checks import SEED
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.ledger.book import Ledger

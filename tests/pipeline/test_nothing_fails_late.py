@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, PowerFlowError
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.raise_sites import AGAIN, BEFORE, WHEN, raise_sites, site_of
 from support.small import small_config
 

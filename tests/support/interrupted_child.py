@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dp_powerflow import cli
 from dp_powerflow.pipeline import conversation
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.fleet_progress import StageLines
 from support.small import RAW, small_config, tree_hash

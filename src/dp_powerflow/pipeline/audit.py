@@ -19,7 +19,6 @@ from dp_powerflow.corpus.storage import Location, RemotePath, loading, open_parq
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import OneDay, solve_days
-from dp_powerflow.pipeline.conversation import draw_key, part_job
 from dp_powerflow.pipeline.extras import part_extras, part_voltages
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.manifest.facts import AccountFacts, Facts
@@ -29,6 +28,7 @@ from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.opened import Opened, manifest_content, open_release, sha256_of
 from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
+from dp_powerflow.pipeline.release import draw_key, part_job
 from dp_powerflow.pipeline.verify import VerifyReport, check_release, no_manifest
 from dp_powerflow.powerflow.batch import Nodes
 from dp_powerflow.privacy.ledger.accounts import AccountKind

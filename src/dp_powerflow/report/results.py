@@ -11,9 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dp_powerflow.fleet.manifest import CUSTOMERS
-from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
-from dp_powerflow.fleet.refusals import refusals
-from dp_powerflow.fleet.run import FleetResult
+from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal, refusals
 from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
 from dp_powerflow.pipeline.outlook import SPREADS, YearlyCost
@@ -21,10 +19,11 @@ from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
 from dp_powerflow.privacy.ledger.accounts import Statement
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
-from dp_powerflow.report.refusals import refusal_entries, refusal_lines
 
 MOST_FEEDERS = 20
 """Feeders of a plan that are listed though nothing is wrong with them; the JSON has all."""
+MOST_KEYS = 8
+"""Feeders of a kind of refusal that are named; the others are counted."""
 FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
 
@@ -204,8 +203,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
-    failing = [(plan.key, plan.name, plan.problem) for plan in plans if not plan.released]
-    refused = refusals([(key, name, problem) for key, name, problem in failing if problem is not None])
+    refused = refusals([plan for plan in plans if not plan.released])
     lines = [
         f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
@@ -220,7 +218,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         *(f"- note: {note}" for note in cost.notes),
         "",
         *_feeder_rows(plans),
-        *refusal_lines(refused, config.overrides),
+        *_refusal_lines(refused),
     ]
     content = {
         "marking": FLEET_MARKING,
@@ -241,12 +239,15 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
                 "name": plan.name,
                 "released": plan.released,
                 "problem": plan.problem,
+                "code": plan.code,
                 "affordable": None if plan.network is None else plan.network.affordable,
                 "left": None if plan.network is None else plan.network.after.left,
             }
             for plan in plans
         ],
-        **refusal_entries(refused, config.overrides),
+        "refusals": [
+            {"code": refusal.code, "feeders": [key for key, _ in refusal.feeders]} for refusal in refused
+        ],
     }
     return Rendered(lines, json.dumps(content))
 
@@ -260,6 +261,19 @@ def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
     return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
 
 
+def _refusal_lines(refused: Sequence[Refusal]) -> list[str]:
+    """How many feeders are refused for which kind of reason; nothing if none is."""
+    if not refused:
+        return []
+    count = sum(len(refusal.feeders) for refusal in refused)
+    lines = ["", f"**{count} feeder{'s' * (count > 1)} cannot be released**, all else could:", ""]
+    for refusal in refused:
+        keys, more = [key for key, _ in refusal.feeders[:MOST_KEYS]], len(refusal.feeders) - MOST_KEYS
+        listed = ", ".join(keys) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"- `{refusal.code}`: {len(refusal.feeders)} ({_escaped(listed)})")
+    return lines
+
+
 def render_fleet_result(result: FleetResult) -> Rendered:
     """INTERNAL. How many feeders of a fleet are released, and where to look."""
     failed, all_of = len(result.failed), len(result.outcomes)
@@ -269,6 +283,7 @@ def render_fleet_result(result: FleetResult) -> Rendered:
     content = {
         "fleet": str(result.path),
         "released": all_of - failed,
+        "failed": [asdict(outcome) for outcome in result.failed],
         "internal": str(result.internal),
     }
     return Rendered(lines, json.dumps(content))

@@ -26,12 +26,12 @@ from dp_powerflow.corpus.storage import location
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.checked import FleetReport
 from dp_powerflow.fleet.names import partition
-from dp_powerflow.fleet.witness import Testimony
 from dp_powerflow.pipeline.deriving.pages import flat, named_tables
 from dp_powerflow.pipeline.deriving.reader import Derived
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, Check
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.verify import VerifyReport
+from dp_powerflow.pipeline.witness import Testimony
 from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary, Change, LedgerSummary
 from dp_powerflow.report import Rendered

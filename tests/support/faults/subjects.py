@@ -15,7 +15,7 @@ from dp_powerflow._parallel import Local, LocalDask, Processes, Runner
 from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet.run import run_fleet
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.faults.looking import Order
 from support.faults.shim import FILES, Kind, Victim

@@ -20,7 +20,6 @@ from dp_powerflow.corpus.storage import RemotePath, location
 from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.pipeline.conversation import draw_key, part_job
 from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.deriving.basis import (
     ON_THE_TRUE_NETWORK,
@@ -40,6 +39,7 @@ from dp_powerflow.pipeline.opened import manifest_content
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
+from dp_powerflow.pipeline.release import draw_key, part_job
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray
 
