@@ -64,15 +64,13 @@ audit: $(VENV)/.runtime
 	$(BIN)/python .ci/audit
 
 schema: $(VENV)/.runtime
-	$(BIN)/python -c "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; \
+	$(BIN)/python -c "import json; from dp_powerflow.manifest.policy import manifest_schema; \
 	print(json.dumps(manifest_schema(), indent=2))" > docs/manifest.schema.json
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.deriving.manifest import derived_schema; \
 	print(json.dumps(derived_schema(), indent=2))" > docs/derived.schema.json
 
 reference: $(VENV)/.runtime
-	mkdir -p docs/reference
-	$(BIN)/python -c "from dp_powerflow.report.reference import config_page; \
-	print(config_page(), end='')" > docs/reference/config.md
+	cd tests && $(abspath $(BIN))/python -m support.reference_pages
 
 # The docs site, to site/. A warning is an error.
 docs: $(VENV)/.test

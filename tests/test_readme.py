@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from dp_powerflow import TwinDesign
 from dp_powerflow.cli import app
-from dp_powerflow.pipeline.manifest.policy import at_most
+from dp_powerflow.manifest.model import at_most
 from dp_powerflow.privacy.budget import epsilon_to_rho
 from dp_powerflow.twin.design import twin_guarantee
 

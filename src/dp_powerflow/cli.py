@@ -20,8 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 import dp_powerflow as dpf
-from dp_powerflow import _completion as completion
-from dp_powerflow._completion import one_of
 from dp_powerflow._ending import ENDING, NO_MEMORY, run
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
@@ -75,6 +73,8 @@ def command() -> None:
     try:
         app()
     except DpPowerflowError as error:
+        if "--json" in sys.argv:
+            out.print_json(json.dumps(error.to_dict()))
         _say(f"error: {error}")
         sys.exit(2)
     except BrokenPipeError:
@@ -116,7 +116,6 @@ def _show_warning(
 
 @app.callback(invoke_without_command=True)
 def version(
-    context: typer.Context,
     show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     """Differentially private synthetic voltage phasors for distribution grids."""
@@ -127,7 +126,7 @@ def version(
 
 @app.command()
 def inspect(
-    feeder: Annotated[str, typer.Argument(help=FEEDER, autocompletion=one_of(completion.FEEDERS))],
+    feeder: Annotated[str, typer.Argument(help=FEEDER)],
     taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps.")] = None,
     save_taps: Annotated[
         Path | None, typer.Option(help="Write the regulator taps, INTERNAL, to this CSV file.")
@@ -151,6 +150,8 @@ def inspect(
             opened = dpf.open_feeder(feeder, taps=table, base_mva=base_mva, drop_islanded=drop_islanded)
         except FeederError:
             found = feeder_problems(feeder, taps=table, base_mva=base_mva, drop_islanded=drop_islanded)
+            if len(found) < 2:
+                raise
             raise in_full(found) from None
         if save_taps is not None:
             declared = opened.taps_from.startswith(TAPS_DECLARED)
@@ -198,19 +199,14 @@ def certify(
 @app.command()
 def init(
     path: Annotated[Path, typer.Argument(help="Config to write.")] = Path("release.toml"),
-    feeder: Annotated[
-        str | None, typer.Option(help=FEEDER, autocompletion=one_of(completion.FEEDERS))
-    ] = None,
+    feeder: Annotated[str | None, typer.Option(help=FEEDER)] = None,
     meters: Annotated[Path | None, typer.Option(help="CSV or Parquet file of meter readings.")] = None,
     services: Annotated[
         Path | None, typer.Option(help="Public list of customers; default: one is written from the meters.")
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(
-            help="twin-network (default) or true-network, the paper's.",
-            autocompletion=one_of(completion.MODES),
-        ),
+        typer.Option(help="twin-network (default) or true-network, the paper's."),
     ] = None,
     unit: Annotated[
         str | None,
@@ -221,10 +217,7 @@ def init(
     ] = None,
     interval_label: Annotated[
         str | None,
-        typer.Option(
-            help="start or end: which end of its interval a stamp marks.",
-            autocompletion=one_of(completion.INTERVAL_LABELS),
-        ),
+        typer.Option(help="start or end: which end of its interval a stamp marks."),
     ] = None,
     first_day: Annotated[
         datetime | None,
@@ -371,10 +364,7 @@ def verify(
 def derive(
     kind: Annotated[
         str,
-        typer.Argument(
-            help="opf, hosting-capacity or reliability: a wrong name lists them all.",
-            autocompletion=one_of(completion.DERIVED),
-        ),
+        typer.Argument(help="opf, hosting-capacity or reliability: a wrong name lists them all."),
     ],
     source: Annotated[
         Path,
@@ -432,7 +422,7 @@ def fidelity(
     from dp_powerflow.fidelity.measure import Watch
     from dp_powerflow.fidelity.of_release import fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
-    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
+    from dp_powerflow.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fidelity import render_fidelity
 
     opened = dpf.read_config(config)
@@ -467,7 +457,7 @@ def quality(
     from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
     from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
-    from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
+    from dp_powerflow.manifest.model import QUALITY_FILE
 
     of_fleet = is_fleet(release)
     file = PAGE_FILE if of_fleet else QUALITY_FILE
@@ -625,7 +615,7 @@ def ledger(
 
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
-    from dp_powerflow.pipeline.witness import hear_witnesses
+    from dp_powerflow.fleet.witness import hear_witnesses
     from dp_powerflow.report.terminal import render_testimony
 
     found = hear_witnesses(state, releases)
@@ -727,10 +717,7 @@ def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> N
 def experiment(
     name: Annotated[
         str,
-        typer.Argument(
-            help="theorem, wasserstein, …: a wrong name lists them all.",
-            autocompletion=one_of(completion.EXPERIMENTS),
-        ),
+        typer.Argument(help="theorem, wasserstein, …: a wrong name lists them all."),
     ],
     config: Annotated[
         Path | None,
@@ -749,8 +736,7 @@ def experiment(
     data: Annotated[
         str | None,
         typer.Option(
-            help="oedi, simbench, swiss or simulated; default: oedi if at hand; comparison: all at hand.",
-            autocompletion=one_of(completion.DATA_SETS),
+            help="oedi, simbench, swiss or simulated; default: oedi if at hand; comparison: all at hand."
         ),
     ] = None,
     pv: Annotated[bool, typer.Option("--pv/--no-pv", help="PV systems, where the data set has them.")] = True,
@@ -759,10 +745,7 @@ def experiment(
     ] = True,
     controls: Annotated[
         str,
-        typer.Option(
-            help="frozen (taps of the nominal load), or snapshot or day (regulators act).",
-            autocompletion=one_of(completion.CONTROLS),
-        ),
+        typer.Option(help="frozen (taps of the nominal load), or snapshot or day (regulators act)."),
     ] = "frozen",
     output: Annotated[
         Path | None,

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dp_powerflow.fleet.dispatch import Progressing
+from dp_powerflow.pipeline.conversation import Conversation, Maker
 
 from dp_powerflow import _files
 from dp_powerflow._files import remove_temporaries, remove_unlocked
@@ -23,10 +25,8 @@ from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.dispatch import Progressing
 from dp_powerflow.fleet.feeders import FleetFeeder
-from dp_powerflow.pipeline import run as run_module
-from dp_powerflow.pipeline.conversation import Conversation, Maker
+from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger import store as database

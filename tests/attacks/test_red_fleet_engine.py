@@ -17,6 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dp_powerflow.fleet.repair import read_failures
+from dp_powerflow.fleet.worker import Step
+from dp_powerflow.pipeline.charging import keep_begun
+from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined
 
 from dp_powerflow._parallel import Answer, Crew, CrewJob, OnTold
 from dp_powerflow._parallel.processes import attempted
@@ -24,14 +28,9 @@ from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet import dispatch, large, owner, paying, publishing, worker
 from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.plan import plan_fleet
-from dp_powerflow.fleet.repair import read_failures
-from dp_powerflow.fleet.run import FleetResult, run_fleet
-from dp_powerflow.fleet.worker import Step
-from dp_powerflow.pipeline.charging import keep_begun
-from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined
+from dp_powerflow.fleet.feeders import feeders_of
+from dp_powerflow.fleet.run import FleetResult, plan_fleet, run_fleet
 from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.privacy.ledger.accounts import PureCost

@@ -12,9 +12,9 @@ import pytest
 
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.pipeline.inputs import NetworkInputs, frame_chunks, read_network
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.accounts import Composed, PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -15,11 +15,11 @@ from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import FeederEntry
 from dp_powerflow.fleet.overview import fleet_page
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.manifest.release import quality_page
+from dp_powerflow.manifest.verify import manifest_content, open_release
 from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.connections import public_places
-from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.opened import manifest_content, open_release
-from dp_powerflow.pipeline.quality import quality_page
 from dp_powerflow.quality import measure
 from dp_powerflow.quality.operation import MOST_COUNT
 from support.corpora import ring
@@ -128,7 +128,7 @@ def test_a_publisher_cannot_write_markup_into_the_card(tmp_path: Path) -> None:
 
 def _reseal(path: Path) -> None:
     """Pages and hashes that fit whatever the tables hold now."""
-    from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+    from dp_powerflow.manifest.render import croissant_bytes
 
     opened = open_release(path, manifest_content(path))
     page = quality_page(path, opened.corpus, opened.hashes, parse_manifest(opened.raw))

@@ -16,11 +16,11 @@ from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.true import LEAST_SHARE
 from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.true import LEAST_SHARE
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.modes.true import TrueMode, light_nodes, middle_load_kw
 from dp_powerflow.pipeline.nodes import loaded_nodes

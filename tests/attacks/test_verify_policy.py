@@ -12,18 +12,15 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.pipeline.manifest.card import card_bytes
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
-from dp_powerflow.pipeline.manifest.facts import assemble, contradictions, make_statement
-from dp_powerflow.pipeline.manifest.model import Statement
-from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, policy_of
-from dp_powerflow.pipeline.manifest.true import SURROGATE_LINE_PU, TruePolicy, account_neighbours
+from dp_powerflow.manifest.build import assemble, contradictions, make_statement
+from dp_powerflow.manifest.model import Statement
+from dp_powerflow.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, policy_of
+from dp_powerflow.manifest.render import card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.true import SURROGATE_LINE_PU, TruePolicy, account_neighbours
+from dp_powerflow.manifest.verify import VerifyReport, manifest_content, open_release, verify_release
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.opened import manifest_content, open_release
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import VerifyReport, verify_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dp_powerflow.pipeline.charging import charge_loads
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
 from dp_powerflow.pipeline.audit import audit_release
-from dp_powerflow.pipeline.charging import charge_loads
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import fitted_model, run_release
@@ -134,7 +134,7 @@ def test_a_model_without_its_answers_is_not_used_again(paid: Path) -> None:
     state = PrivateState.open(paid / "state", insecure_seed=7)
     old = replace(load_model(insecure_seed=True), origin=None).to_json()
     state.write_internal("ancient", "model.json", old.encode())
-    with pytest.raises(PrivacyError, match="holds no noisy answers"):
+    with pytest.raises(PrivacyError, match="not a load model"):
         plan(later(paid, model={"reuse": "ancient"}))
 
 

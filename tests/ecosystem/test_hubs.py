@@ -12,13 +12,10 @@ import pytest
 import yaml
 
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.pipeline.manifest.card import card_bytes
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.documents import registry_bytes
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import Statement
-from dp_powerflow.pipeline.release_checks import SEED
-from dp_powerflow.pipeline.verify import PUBLISHED, verify_release
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import Statement
+from dp_powerflow.manifest.render import card_bytes, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.verify import PUBLISHED, SEED, verify_release
 from support.manifest_releases import config, load_model, make_inputs
 
 TABLES = {

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow._parallel import Local
-from dp_powerflow.pipeline import run as run_module
+from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.release import run_release
 from support.small import small_config
 

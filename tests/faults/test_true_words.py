@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow._parallel import Local
-from dp_powerflow._parallel.fitness import refuse_unfit_workers
+from dp_powerflow._parallel.cluster import refuse_unfit_workers
 from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.errors import (
     ConfigError,
@@ -26,7 +26,7 @@ from dp_powerflow.errors import (
     PrivacyError,
 )
 from dp_powerflow.pipeline import conversation
-from dp_powerflow.pipeline import run as run_module
+from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import history_of
 from dp_powerflow.pipeline.plan import refuse_another_model
 from dp_powerflow.pipeline.release import run_release

@@ -21,14 +21,12 @@ from dp_powerflow._parallel import Answer, Crew, OnTold
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet import worker
-from dp_powerflow.fleet.accounts import feeders_of
-from dp_powerflow.fleet.events import FeederEvent
-from dp_powerflow.fleet.feeders import read_register
+from dp_powerflow.fleet.feeders import feeders_of, read_register
 from dp_powerflow.fleet.manifest import open_fleet
-from dp_powerflow.fleet.plan import plan_fleet
-from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
+from dp_powerflow.fleet.names import FeederEvent
+from dp_powerflow.fleet.run import FleetResult, Outcome, plan_fleet, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary

@@ -17,9 +17,8 @@ from dp_powerflow.cli import app
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
-from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import parse_fleet_config
-from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
+from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, find_sources
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FORMAT,
@@ -29,9 +28,8 @@ from dp_powerflow.fleet.manifest import (
 from dp_powerflow.fleet.names import is_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json
-from dp_powerflow.pipeline.manifest.policy import Check
-from dp_powerflow.pipeline.verify import VerifyReport
+from dp_powerflow.manifest.model import Check, ReleaseError, canonical_json
+from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, circuit, fleet_config, on_twins, write_feeders

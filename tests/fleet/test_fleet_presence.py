@@ -10,11 +10,10 @@ import jsonschema
 import pytest
 
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.plan import plan_fleet
-from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.pipeline.manifest.model import DIGEST, canonical_json, digest_of
-from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.fleet_mixed import MIXED, mixed_config, mixed_scripts, write_feeders

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dp_powerflow._parallel.dask_crew import DaskCrew
+from support.crew_jobs import children
 
 from dp_powerflow._parallel import (
     DaskScheduler,
@@ -33,16 +35,13 @@ from dp_powerflow._parallel import (
     refuse_unfit_workers,
     run_on,
 )
-from dp_powerflow._parallel.cluster import wait_for_worker
-from dp_powerflow._parallel.dask_crew import DaskCrew
-from dp_powerflow._parallel.fitness import NOTHING
+from dp_powerflow._parallel.cluster import NOTHING, wait_for_worker
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from support.crew_jobs import children
 from support.parallel_jobs import CANARY, Failing, Squares
 from support.small import small_config, tree_hash
 
@@ -351,7 +350,7 @@ def test_a_task_that_ends_every_worker_ends_the_run() -> None:
 def test_a_scheduler_that_is_not_there_is_found_out_before_anything_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dp_powerflow._parallel.fitness.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("dp_powerflow._parallel.cluster.CONNECT_SECONDS", 0.3)
     for address in ("tcp://127.0.0.1:9", "nonsense"):
         with pytest.raises(ConfigError, match="no Dask scheduler answers"):
             run_release(config_of(tmp_path, "true"), engine=DaskScheduler(address))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.pipeline.manifest.documents import certificate_html
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import REQUIRED, ReleaseError, Statement, seal
-from dp_powerflow.pipeline.manifest.policy import parse_manifest
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import REQUIRED, ReleaseError, Statement, seal
+from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.manifest.render import certificate_html
 from support.manifest_releases import config, load_model, make_inputs, twin_config
 
 HASHES = dict.fromkeys(REQUIRED, "0" * 64)

@@ -24,16 +24,15 @@ from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import ReleaseError
+from dp_powerflow.manifest.policy import NO_PROTECTION, policy_of
+from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.connections import public_places, released_connections
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import ReleaseError
-from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, policy_of
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.results import render_plan
 from dp_powerflow.twin.draw import Twin

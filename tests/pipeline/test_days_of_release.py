@@ -22,13 +22,12 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PrivacyError
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import ReleaseError
+from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline.almanac import almanac_of
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from support.manifest_releases import LAYOUT, config, load_model, make_inputs, make_release, twin_config
 from support.small import small_config
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf

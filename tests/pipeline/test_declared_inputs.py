@@ -12,6 +12,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.options import tan_theta_of
@@ -20,7 +21,6 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.nodes import node_plan
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 from support.tampering import manifest_of

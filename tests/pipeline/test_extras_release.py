@@ -21,14 +21,12 @@ from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.documents import certificate_html
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import ReleaseError, canonical_json
+from dp_powerflow.manifest.render import certificate_html, croissant_bytes
+from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from support.corpora import EXTRAS
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
 from support.small import RAW, small_config, tree_hash

@@ -16,12 +16,10 @@ import pytest
 import yaml
 
 from dp_powerflow.evidence.scope import SCOPE
-from dp_powerflow.pipeline.manifest.croissant import CONFORMS_TO, croissant_bytes
-from dp_powerflow.pipeline.manifest.documents import registry_bytes
-from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
-from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, digest_of
-from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
-from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.manifest.build import ManifestInputs, make_statement
+from dp_powerflow.manifest.model import ReleaseError, at_most, canonical_json, digest_of, in_digits
+from dp_powerflow.manifest.render import CONFORMS_TO, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.verify import verify_release
 from support.manifest_releases import (
     CANARY,
     LAYOUT,
@@ -80,7 +78,7 @@ def test_every_kind_of_release_fits_the_schema(tmp_path: Path) -> None:
 
 def test_the_schema_is_the_one_of_the_models() -> None:
     """Otherwise write it again: make schema. In a process of its own, where no test has added a mode."""
-    program = "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; "
+    program = "import json; from dp_powerflow.manifest.policy import manifest_schema; "
     program += "print(json.dumps(manifest_schema()))"
     made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(made.stdout) == SCHEMA

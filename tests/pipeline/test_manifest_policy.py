@@ -12,21 +12,20 @@ import pytest
 
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.manifest import facts as manifest_facts
-from dp_powerflow.pipeline.manifest import policy as register
-from dp_powerflow.pipeline.manifest import policy as text
-from dp_powerflow.pipeline.manifest.facts import Facts
-from dp_powerflow.pipeline.manifest.model import NetworkSection, ReleaseError, Statement
-from dp_powerflow.pipeline.manifest.policy import (
-    Check,
+from dp_powerflow.manifest import build as manifest_facts
+from dp_powerflow.manifest import policy as register
+from dp_powerflow.manifest import policy as text
+from dp_powerflow.manifest.build import Facts
+from dp_powerflow.manifest.model import Check, NetworkSection, ReleaseError, Statement
+from dp_powerflow.manifest.policy import (
     NetworkPolicy,
     NetworkWords,
     manifest_schema,
     parse_manifest,
     registered,
 )
-from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.manifest.verify import verify_release
+from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from support.manifest_releases import Made, make_release
 from support.tampering import failed, manifest_of, rewrite

@@ -14,10 +14,9 @@ import pytest
 import yaml
 
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.documents import registry_bytes
-from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
-from dp_powerflow.pipeline.manifest.model import ReleaseError
+from dp_powerflow.manifest.build import ManifestInputs, make_statement
+from dp_powerflow.manifest.model import ReleaseError
+from dp_powerflow.manifest.render import croissant_bytes, registry_bytes
 from dp_powerflow.privacy.ledger.accounts import Composed
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee, twin_neighbours
 from support.manifest_releases import (

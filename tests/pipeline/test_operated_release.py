@@ -13,12 +13,12 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.parts import OperatedMaker
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.twin.draw import Twin
 from pipeline.test_twin_release import longer_line
 from support.small import small_config, tree_hash

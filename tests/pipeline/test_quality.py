@@ -12,9 +12,9 @@ from scipy import stats
 
 import dp_powerflow as dpf
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import LoadsGuarantee
-from dp_powerflow.pipeline.quality import advantage_of, promise_of
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import LoadsGuarantee
+from dp_powerflow.manifest.release import advantage_of, promise_of
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
 from support.tampering import failed, manifest_of, rewrite
 

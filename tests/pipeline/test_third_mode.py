@@ -15,12 +15,13 @@ from pydantic import Field
 import dp_powerflow
 from dp_powerflow.config import Config, NetworkSection, TrueNetwork, TwinNetwork
 from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.manifest.build import Facts
+from dp_powerflow.manifest.model import NetworkSection as Stated
+from dp_powerflow.manifest.model import Statement
+from dp_powerflow.manifest.policy import NetworkPolicy, NetworkWords
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
-from dp_powerflow.pipeline.manifest.facts import Facts
-from dp_powerflow.pipeline.manifest.model import NetworkSection as Stated
-from dp_powerflow.pipeline.manifest.model import Statement
-from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -32,7 +33,6 @@ from dp_powerflow.pipeline.modes.base import (
 )
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview, Spend
@@ -42,7 +42,7 @@ SOURCE = Path(dp_powerflow.__file__).parent
 ROOMS = ("config", "paper")
 ALLOWED = (
     *(f"pipeline/modes/{name}.py" for name in ("true", "twin")),
-    *(f"pipeline/manifest/{name}.py" for name in ("true", "twin/policy", "twin/section")),
+    *(f"manifest/{name}.py" for name in ("true", "twin/policy", "twin/section")),
     *(f"pipeline/setup/{name}.py" for name in ("example", "modes")),
     "report/demo/page.py",
     "_completion.py",

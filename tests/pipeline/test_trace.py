@@ -93,7 +93,7 @@ def test_a_release_visits_few_modules_and_checks_its_inputs_before_it_spends(
     with watching() as seen:
         run_release(config, workers=1)
     listed = "\n".join(f"{k:3} {name}" for k, name in enumerate(seen.modules, start=1))
-    assert "pipeline.run" in seen.modules
+    assert "pipeline.release" in seen.modules
     assert len(seen.modules) <= most, (
         f"{len(seen.modules)} modules, in the order of the first call:\n{listed}"
     )

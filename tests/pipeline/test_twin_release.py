@@ -17,12 +17,12 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.results import render_plan

@@ -16,21 +16,25 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import dp_powerflow.pipeline.quality as pipeline_quality
+import dp_powerflow.manifest.release as pipeline_quality
 from dp_powerflow._names import __version__
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import NodeTable, encode_nodes
 from dp_powerflow.corpus.validate import validate_corpus
-from dp_powerflow.pipeline.manifest.card import card_bytes
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
-from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
-from dp_powerflow.pipeline.manifest.model import LAST_READER, ReleaseError, canonical_json, seal
-from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.opened import manifest_content, open_release, read_manifest, understand
-from dp_powerflow.pipeline.quality import quality_of
-from dp_powerflow.pipeline.release_checks import SEED, check_manifest
-from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.manifest.build import assemble, read_facts
+from dp_powerflow.manifest.model import LAST_READER, ReleaseError, canonical_json, seal
+from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.manifest.release import quality_of
+from dp_powerflow.manifest.render import card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.verify import (
+    SEED,
+    check_manifest,
+    manifest_content,
+    open_release,
+    read_manifest,
+    understand,
+    verify_release,
+)
 from dp_powerflow.quality import Quality, measure
 from support.manifest_releases import Made, config, load_model, make_release
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.manifest.model import canonical_json, digest_of
 from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of
 from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import REPORT, Made, make_release
 

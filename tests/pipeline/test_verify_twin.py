@@ -18,12 +18,11 @@ import pytest
 import dp_powerflow as dpf
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
+from dp_powerflow.manifest.model import REQUIRED
+from dp_powerflow.manifest.twin import TwinPolicy
+from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.manifest.model import REQUIRED
-from dp_powerflow.pipeline.manifest.twin.policy import TwinPolicy
-from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import TWIN, Made, build_manifest, load_model, make_release, twin_config
 from support.small import small_config

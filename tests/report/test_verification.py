@@ -8,8 +8,8 @@ import pytest
 
 from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.verify import kinds_of
-from dp_powerflow.pipeline.manifest.policy import Check
-from dp_powerflow.pipeline.verify import VerifyReport
+from dp_powerflow.manifest.model import Check
+from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.report.terminal import render_verification
 
 GOOD = Check("files", True, "All files are there.")

@@ -10,8 +10,8 @@ from typing import Any
 
 from dp_powerflow.fleet.internal_page import AccountRecord, FeederRecord, FleetRecord
 from dp_powerflow.fleet.manifest import FeederEntry
-from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import REQUIRED, Manifest, seal
+from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.model import REQUIRED, Manifest, seal
 from support.manifest_releases import load_model, make_inputs, twin_config
 
 STEPS = 24

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.card import card_bytes
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
-from dp_powerflow.pipeline.manifest.facts import Facts, assemble
-from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of, seal
-from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.opened import MALFORMED, Opened, manifest_content, open_release, understand
-from dp_powerflow.pipeline.quality import quality_page
-from dp_powerflow.pipeline.release_checks import SEED
-from dp_powerflow.pipeline.verify import check_release
+from dp_powerflow.manifest.build import Facts, assemble
+from dp_powerflow.manifest.model import MALFORMED, canonical_json, digest_of, seal
+from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.manifest.release import quality_page
+from dp_powerflow.manifest.render import card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.verify import (
+    SEED,
+    Opened,
+    check_release,
+    manifest_content,
+    open_release,
+    understand,
+)
 
 PAGES = ("certificate.html", "registry.yaml", "README.md", "croissant.json", "quality.html")
 

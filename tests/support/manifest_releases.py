@@ -17,13 +17,13 @@ from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.manifest.build import ManifestInputs, make_statement
+from dp_powerflow.manifest.model import seal
+from dp_powerflow.manifest.release import write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.almanac import almanac_of
-from dp_powerflow.pipeline.documents import write_documents
 from dp_powerflow.pipeline.inputs import budget_of, fit_options_of
-from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
-from dp_powerflow.pipeline.manifest.model import seal
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost, InstanceCap, InstanceCost, LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -155,7 +155,8 @@ def make_inputs(
     cost = network_cost(chosen)
     for k in range(earlier):
         before = LoadsCost.reserve(replace(budget_of(chosen), epsilon=0.5))
-        ledger.spend_all(f"r-0{k}", f"{k:064x}", [(loads, before), (network, cost)])
+        ledger.spend(loads, f"r-0{k}", f"{k:064x}", before)
+        ledger.spend(network, f"r-0{k}", f"{k:064x}", cost)
     payer = chosen.network.id if isinstance(chosen.network, TwinNetwork) else release.id
     spends = (
         ledger.spend(loads, release.id, "f" * 64, LoadsCost.of(model.costs)),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of
-from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.manifest.model import canonical_json, digest_of
+from dp_powerflow.manifest.verify import verify_release
 
 
 def failed(path: Path) -> set[str]:

@@ -20,16 +20,16 @@ from dp_powerflow.fidelity.of_release import design_stated, promise_of
 from dp_powerflow.fidelity.report import FidelityReport
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.manifest.model import MODEL_FILE, NodeScales
+from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import draw_node_classes
 from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.customers import CustomerPlan
 from dp_powerflow.pipeline.inputs import Solar
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE, NodeScales
 from dp_powerflow.pipeline.metered import Ground
 from dp_powerflow.pipeline.modes.base import Scene, Solvable
 from dp_powerflow.pipeline.nodes import NodePlan
-from dp_powerflow.pipeline.opened import read_manifest
 from dp_powerflow.pipeline.parts import OperatedMaker, SolverMaker, batch_solver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import IntArray

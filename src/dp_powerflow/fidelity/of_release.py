@@ -18,13 +18,12 @@ from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.measure import Sides, Watch, check_meters, measure
 from dp_powerflow.fidelity.network import TrueSide
 from dp_powerflow.fidelity.report import FidelityReport
+from dp_powerflow.manifest.model import MODEL_FILE, at_most
+from dp_powerflow.manifest.verify import manifest_content, open_release, read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.manifest.policy import at_most
 from dp_powerflow.pipeline.metered import Ground, ground_of
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
-from dp_powerflow.pipeline.opened import manifest_content, open_release, read_manifest
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.release import draw_key, secret_order
 from dp_powerflow.privacy.state import PrivateState

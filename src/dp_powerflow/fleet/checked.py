@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dp_powerflow.pipeline.verify import VerifyReport
+from dp_powerflow.manifest.verify import VerifyReport
 
 
 @dataclass(frozen=True)

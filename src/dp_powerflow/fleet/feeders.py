@@ -32,9 +32,9 @@ from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
-from dp_powerflow.pipeline.manifest.policy import registered
+from dp_powerflow.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.privacy.ledger.book import Ledger, earlier_twins
+from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
 
@@ -301,8 +301,7 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
     names = public_names(config, state, sources, registers)
     accounts = network_accounts(config, ledger)
     known = known_networks(config, accounts, registers)
-    kind = registered(config.network.mode).account_kind
-    refuse_unexplained(config, sources, accounts, known, earlier_twins(ledger.summary().accounts, kind))
+    refuse_unexplained(config, sources, accounts, known)
     own = frozenset(account.name for account in accounts if account.fleet == config.fleet.id)
     unrelated = unrelated_of(config, sources, known, own)
     made, problems = [], []
@@ -401,7 +400,6 @@ def refuse_unexplained(
     keys: Collection[str],
     accounts: list[AccountSummary],
     known: Known,
-    earlier: Collection[str],
 ) -> None:
     """A re-export of a network that was charged before must not start with a full budget."""
     fleet = config.fleet
@@ -409,7 +407,7 @@ def refuse_unexplained(
     if not new:
         return
     named = frozenset() if fleet.unrelated is None else fleet.unrelated.accounts
-    unknown = named - {account.name for account in accounts} - set(earlier)
+    unknown = named - {account.name for account in accounts}
     if unknown:
         raise PrivacyError(
             f"fleet.unrelated names {spelled(unknown)}, but the ledger has {_list_of(accounts)} of that "

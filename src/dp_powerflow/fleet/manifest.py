@@ -26,9 +26,10 @@ from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, readers_of
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.model import (
     CERTIFICATE_FILE,
     LAST_READER,
+    MALFORMED,
     MANIFEST_FILE,
     MODEL_FILE,
     Manifest,
@@ -36,7 +37,7 @@ from dp_powerflow.pipeline.manifest.model import (
     canonical_json,
     json_object,
 )
-from dp_powerflow.pipeline.opened import MALFORMED, read_manifest
+from dp_powerflow.manifest.verify import read_manifest
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

@@ -16,6 +16,8 @@ from dp_powerflow.corpus.schema import VM_MAX_PU
 from dp_powerflow.corpus.storage import Location, readers_of
 from dp_powerflow.fleet.manifest import NETWORKS, FeederEntry
 from dp_powerflow.fleet.names import partition
+from dp_powerflow.manifest.model import QUALITY_FILE, at_most
+from dp_powerflow.manifest.release import promise_of
 from dp_powerflow.page import (
     Axis,
     Bars,
@@ -31,9 +33,6 @@ from dp_powerflow.page import (
     Table,
 )
 from dp_powerflow.page.document import read_summary
-from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
-from dp_powerflow.pipeline.manifest.policy import at_most
-from dp_powerflow.pipeline.quality import promise_of
 from dp_powerflow.quality.figures import VOLTAGE, percent
 from dp_powerflow.quality.result import RANGE_A
 

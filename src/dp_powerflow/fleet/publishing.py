@@ -33,8 +33,8 @@ from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
-from dp_powerflow.pipeline.manifest.model import canonical_json
-from dp_powerflow.pipeline.opened import release_at
+from dp_powerflow.manifest.model import canonical_json
+from dp_powerflow.manifest.verify import release_at
 
 OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
 """What lies beside the feeders, written last."""

@@ -30,18 +30,20 @@ from dp_powerflow.fleet.manifest import (
 )
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of
 from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
-from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.manifest.model import (
+from dp_powerflow.manifest.model import (
     LAST_READER,
+    MALFORMED,
+    Check,
     ReleaseError,
+    at_most,
     canonical_json,
+    check,
     differences,
+    in_digits,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
-from dp_powerflow.pipeline.opened import MALFORMED, manifest_content, parsed_manifest
-from dp_powerflow.pipeline.release_checks import SEED
-from dp_powerflow.pipeline.verify import VerifyReport, verify_release
+from dp_powerflow.manifest.verify import SEED, VerifyReport, manifest_content, parsed_manifest, verify_release
+from dp_powerflow.pipeline.audit import verify_private
 
 Progress = Callable[[int, int], None]
 

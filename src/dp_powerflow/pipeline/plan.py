@@ -14,6 +14,8 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
+from dp_powerflow.manifest.model import MODEL_FILE
+from dp_powerflow.manifest.policy import delta_problem
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
@@ -31,8 +33,6 @@ from dp_powerflow.pipeline.fitting import (
     fit_options_of,
 )
 from dp_powerflow.pipeline.inputs import ReleaseInputs, class_names
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.manifest.policy import delta_problem
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.outlook import YearlyCost, stand_in_errors, yearly_costs
 from dp_powerflow.pipeline.ready import make_ready, open_state

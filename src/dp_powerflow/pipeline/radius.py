@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.pipeline.manifest.true import account_neighbours
+from dp_powerflow.manifest.true import account_neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary
@@ -43,7 +43,7 @@ def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> Non
         raise PrivacyError(_larger(account, own), code="radius")
     assert isinstance(account.cap, InstanceCap)
     cap = replace(account.cap, unit=account_neighbours(radius, base_mva))
-    ledger.change_unit(name, cap, reason)
+    ledger.change_cap(name, cap, reason, restated=True)
 
 
 def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: InstanceCap) -> None:

@@ -23,6 +23,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory, MeterFacts, steps_per_day
+from dp_powerflow.manifest.verify import release_at
 from dp_powerflow.pipeline.almanac import declared_days
 from dp_powerflow.pipeline.customers import Services
 from dp_powerflow.pipeline.feasibility.look import Feasibility
@@ -36,7 +37,6 @@ from dp_powerflow.pipeline.inputs import (
     read_network,
 )
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
-from dp_powerflow.pipeline.opened import release_at
 from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.pipeline.receipts import committed, is_begun
 from dp_powerflow.powerflow.comparison import check_reading

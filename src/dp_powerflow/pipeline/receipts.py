@@ -3,7 +3,7 @@
 The ledger and its anchor guard each other, but an old ledger with its old anchor, put back from a backup,
 looks right. The files of later releases then lie in `internal/` without a charge. So every release keeps
 which entries of the ledger paid for it, and whoever plans or makes a release first looks for all of them.
-What an older copy of the *whole* directory hides, only releases outside can tell: see `witness`.
+What an older copy of the *whole* directory hides, only releases outside can tell: see `fleet.witness`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import Any
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.manifest.model import MODEL_FILE
+from dp_powerflow.manifest.twin import version_of
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.manifest.twin.figures import version_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import RECEIPT, PrivateState

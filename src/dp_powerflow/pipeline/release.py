@@ -33,15 +33,15 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
+from dp_powerflow.manifest.build import ManifestInputs
+from dp_powerflow.manifest.model import MODEL_FILE
+from dp_powerflow.manifest.policy import kinds_of_shared_accounts
+from dp_powerflow.manifest.release import publish
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.documents import publish
 from dp_powerflow.pipeline.fitting import MeterDays, budget_of, fit_options_of
 from dp_powerflow.pipeline.inputs import NetworkInputs, ReleaseInputs, class_names
-from dp_powerflow.pipeline.manifest.facts import ManifestInputs
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import (
     INTERNAL,
     OWNER_FILE,

@@ -20,9 +20,9 @@ from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Evidence, Row, plain
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.evidence.lines.evidence import LineRow
 from dp_powerflow.evidence.scope import SCOPE
+from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.state import PrivateState

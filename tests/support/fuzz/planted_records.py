@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dp_powerflow as dpf
-from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of
+from dp_powerflow.manifest.model import canonical_json, digest_of
 from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fuzz.planting import Inputs, Refused, raises

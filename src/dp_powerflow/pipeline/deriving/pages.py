@@ -16,13 +16,12 @@ from typing import Any
 import yaml
 from jinja2 import Environment
 
+from dp_powerflow.manifest.model import NOT_STATED, Manifest, at_most, in_digits
+from dp_powerflow.manifest.release import promise_of
+from dp_powerflow.manifest.render import license_of, literally
 from dp_powerflow.page import Callout, Item, Page, Section, Table
 from dp_powerflow.page.document import environment
 from dp_powerflow.pipeline.deriving.manifest import Column, DerivedStatement, TableSection
-from dp_powerflow.pipeline.manifest.card import license_of, literally
-from dp_powerflow.pipeline.manifest.model import NOT_STATED, Manifest
-from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
-from dp_powerflow.pipeline.quality import promise_of
 
 _PART = "part-"
 _MOST_FIGURES = 60

@@ -23,6 +23,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder, Figure
+from dp_powerflow.manifest.policy import policy_of, weak_delta
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
@@ -34,7 +35,6 @@ from dp_powerflow.pipeline.inputs import (
     frame_chunks,
     require_declared_taps,
 )
-from dp_powerflow.pipeline.manifest.policy import policy_of, weak_delta
 from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
 from dp_powerflow.privacy.budget import Neighbours

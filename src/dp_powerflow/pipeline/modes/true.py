@@ -20,6 +20,7 @@ from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect
 from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
@@ -31,7 +32,6 @@ from dp_powerflow.pipeline.feasibility.look import (
     scaled_draws,
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
-from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -324,8 +324,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
             "Chance of refusal: what public figures tell has been checked. The calibration takes "
             f"{100.0 * used / self.section.delta:.2g} % of δ* whatever it finds. Whether the rest and ε* "
             "suffice depends on the fitted model, so no figure can be given before the charge; "
-            "`release` refuses where the policy is not supported, and customers and network stay charged. What the evidence says is INTERNAL: run "
-            f"`dp-powerflow certify` after the fit. {mended}"
+            "`release` refuses where the policy is not supported, and customers and network stay charged. "
+            f"What the evidence says is INTERNAL: run `dp-powerflow certify` after the fit. {mended}"
         )
 
     def outcome(self, met: bool) -> str:

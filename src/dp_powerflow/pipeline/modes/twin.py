@@ -17,13 +17,16 @@ from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.extras import ExtrasLayout
-from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts
+from dp_powerflow.corpus.gridfm.network import NodeFacts
+from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
+from dp_powerflow.manifest.model import at_most
+from dp_powerflow.manifest.twin import CHANGES, changed, charged_as, version_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.connections import Places, public_places, released_connections
@@ -37,8 +40,6 @@ from dp_powerflow.pipeline.feasibility.look import (
     summed_customers,
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
-from dp_powerflow.pipeline.manifest.policy import at_most
-from dp_powerflow.pipeline.manifest.twin.figures import CHANGES, changed, charged_as, version_of
 from dp_powerflow.pipeline.modes.base import (
     OWNER_FILE,
     InternalReport,

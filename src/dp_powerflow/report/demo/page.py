@@ -15,6 +15,9 @@ import numpy as np
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest, at_most, in_digits
+from dp_powerflow.manifest.policy import NO_PROTECTION
+from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.page import (
     Axis,
@@ -32,11 +35,8 @@ from dp_powerflow.page import (
 )
 from dp_powerflow.page.charts import CLOCK
 from dp_powerflow.pipeline.inputs import Meters, ReleaseInputs, meters_of, read_inputs
-from dp_powerflow.pipeline.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest
-from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.opened import read_manifest
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.receipts import REPORT_FILE
 from dp_powerflow.pipeline.release import ReleaseResult, run_release
