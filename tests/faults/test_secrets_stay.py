@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow._parallel import LocalDask, Processes
-from dp_powerflow._parallel.processes import Engine
+from dp_powerflow._parallel import Engine, LocalDask, Processes
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.release import run_release

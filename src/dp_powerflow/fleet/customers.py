@@ -167,33 +167,40 @@ def keep_shared_model(
         _fit(_fit_config(config, any_feeder, config.fleet.id), state, customers, customers.history)
 
 
+def refuse_without_model(
+    config: FleetConfig, feeder: FleetFeeder, state: PrivateState, customers: Customers
+) -> None:
+    """With models per feeder: refuse one that can have none, before its network is charged."""
+    if config.fleet.models == "one":
+        return
+    if config.model.reuse is not None:
+        if state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE) is None:
+            raise PrivacyError(
+                f"fleet '{config.model.reuse}' has fitted no load model of feeder '{feeder.name}'; set "
+                "fleet.continues to that fleet so that names agree, or fit anew"
+            )
+        return
+    assert customers.points_of is not None
+    if feeder.key not in customers.points_of:
+        raise LoadDataError(
+            f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
+        )
+
+
 def keep_own_model(
     config: FleetConfig, feeder: FleetFeeder, state: PrivateState, customers: Customers
 ) -> None:
     """With models per feeder: put this feeder's model where its release finds it."""
     if config.fleet.models == "one":
         return
+    refuse_without_model(config, feeder, state, customers)
     if config.model.reuse is not None:
         earlier = state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE)
-        if earlier is None:
-            raise PrivacyError(
-                f"fleet '{config.model.reuse}' has fitted no load model of feeder '{feeder.name}'; set "
-                "fleet.continues to that fleet so that names agree, or fit anew"
-            )
-        state.write_internal(feeder.release_id, MODEL_FILE, earlier)
+        state.write_internal(feeder.release_id, MODEL_FILE, earlier or b"")
         return
     assert customers.points_of is not None
-    points = customers.points_of.get(feeder.key)
-    if points is None:
-        raise LoadDataError(
-            f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
-        )
-    _fit(
-        _fit_config(config, feeder.config, feeder.release_id),
-        state,
-        customers,
-        customers.history.select(points),
-    )
+    own = customers.history.select(customers.points_of[feeder.key])
+    _fit(_fit_config(config, feeder.config, feeder.release_id), state, customers, own)
 
 
 def _fit_config(config: FleetConfig, feeder: Config, release_id: str) -> Config:

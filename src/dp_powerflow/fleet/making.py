@@ -23,7 +23,7 @@ from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.plan import kept_model, refuse_another_model
 from dp_powerflow.pipeline.ready import Ready, is_made, make_ready
 from dp_powerflow.pipeline.receipts import is_begun, keep_derived_model
-from dp_powerflow.pipeline.release import Made, Paid, make, place_kept, ready_writer
+from dp_powerflow.pipeline.release import Made, Paid, draw, make, place_kept, ready_writer
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import CarriedState, Files
 
@@ -65,6 +65,8 @@ class Task:
     files : what the private state keeps of it.
     places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
     paid : what was paid for it; None if it is only to be examined.
+    only_draws : whether it is drawn and reported, and nothing published yet: at a store the private state
+        keeps both before anybody sees the first part.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Task:
     files: Files
     places: Mapping[int, str] | None = None
     paid: Paid | None = None
+    only_draws: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +84,7 @@ class Stage:
     Attributes
     ----------
     name : its public name.
-    said : what was found or made; None if it failed.
+    said : what was found or made; None if it failed, or only draws.
     files : to be kept in the private state.
     problem, code : why it failed, in a sentence, and the kind of refusal.
     defect : what is known of a defect of the program.
@@ -128,9 +131,9 @@ class FeederJob:
         """What is found or made, or why not: nothing is raised, for other feeders go on."""
         try:
             ready = make_ready(task.config, state, history=meters_on(self.meters, task.places))
-            return Stage(
-                task.name, _examined(ready) if task.paid is None else _made(ready, task.paid, threads)
-            )
+            if task.paid is None:
+                return Stage(task.name, _examined(ready))
+            return Stage(task.name, _made(ready, task.paid, threads, only_draws=task.only_draws))
         except DpPowerflowError as error:
             return Stage(task.name, problem=str(error), code=error.code)
         except OSError as error:
@@ -164,12 +167,15 @@ def _examined(ready: Ready) -> Examined:
     )
 
 
-def _made(ready: Ready, paid: Paid, threads: int) -> Made:
+def _made(ready: Ready, paid: Paid, threads: int, *, only_draws: bool) -> Made | None:
     inputs = ready.inputs
     refuse_another_model(inputs)
     config, model = inputs.config, kept_model(inputs.config, inputs.state)
     if model is None:
         raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
     keep_derived_model(inputs.state, config.release.id, config.model.reuse, model)
+    if only_draws:
+        draw(ready, paid, model)
+        return None
     with place_kept(ready):
         return make(ready, paid, model, Threads(threads))

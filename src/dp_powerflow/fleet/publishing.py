@@ -99,10 +99,7 @@ class Shelf(ABC):
         """
         others = [where for where, release_id in self._stages() if not begun(release_id)]
         for directory, (release_id, sha256) in self._releases.items():
-            own = committed(release_id)
-            # A worker puts a feeder into a store before its report is kept here: then it is made again.
-            unkept = own is None and self.in_place and begun(release_id)
-            if own != sha256 and not unkept:
+            if committed(release_id) != sha256:
                 others.append(str(self.place / directory))
         for where in others:
             raise ConfigError(

@@ -35,6 +35,7 @@ from dp_powerflow.fleet.customers import (
     keep_own_model,
     keep_shared_model,
     plan_customers,
+    refuse_without_model,
     services_of,
 )
 from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, source_files, write_register
@@ -46,7 +47,7 @@ from dp_powerflow.fleet.internal_page import (
     internal_page,
 )
 from dp_powerflow.fleet.making import UNEXPECTED, Examined, FeederJob, Stage, Task
-from dp_powerflow.fleet.names import FeederEvent, FeederState, OnEvent, hear_nothing
+from dp_powerflow.fleet.names import ENDS, FeederEvent, FeederState, OnEvent, hear_nothing
 from dp_powerflow.fleet.publishing import Shelf, shelf_of
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
@@ -213,7 +214,7 @@ class _Fleet:
         files = {} if model is None else {(where, MODEL_FILE): model}
         return FeederJob(self.state.stream_key(), self.state.root, self.meters, files)
 
-    def task(self, feeder: FleetFeeder, paid: Paid | None = None) -> Task:
+    def task(self, feeder: FleetFeeder, paid: Paid | None = None, *, only_draws: bool = False) -> Task:
         """One feeder, with what the private state keeps of it but for receipts."""
         files: dict[tuple[str, str], bytes] = {}
         for where in (feeder.release_id, *mode_of(feeder.config).kept_under):
@@ -222,7 +223,7 @@ class _Fleet:
                     content = None if is_receipt(name) else self.state.read_internal(where, name)
                     if content is not None:
                         files[where, name] = content
-        return Task(feeder.name, feeder.config, files, self._places(feeder), paid)
+        return Task(feeder.name, feeder.config, files, self._places(feeder), paid, only_draws)
 
     def examine(
         self,
@@ -328,6 +329,7 @@ class _Till:
                     continue
                 accounts.add(account)
                 try:
+                    refuse_without_model(self.fleet.config, feeder, self.fleet.state, self.customers)
                     plan, facts = self.fleet.plan(feeder, found)
                     self.fleet.refuse(feeder, plan, facts)
                     together.append(_Bill(feeder, found, plan, facts))
@@ -434,7 +436,7 @@ class _Run:
         fleet.feeders = feeders_of(config, state, fleet.ledger)
         self.shelf.refuse_other_contents()
         self.shelf.refuse_other_states(partial(committed, state), partial(is_begun, state))
-        missing = [feeder for feeder in fleet.feeders if not self._is_there(feeder)]
+        missing = [feeder for feeder in fleet.feeders if not self.shelf.has(feeder.name)]
         if missing:
             self._refuse_another_config()
             self.shelf.prepare()
@@ -454,10 +456,6 @@ class _Run:
             self._write_internal()
         return tuple(map(_outcome, self.ways.values()))
 
-    def _is_there(self, feeder: FleetFeeder) -> bool:
-        """Whether a feeder is released, and its report is kept."""
-        return self.shelf.has(feeder.name) and committed(self.fleet.state, feeder.release_id) is not None
-
     def _make(self, missing: Sequence[_Way], workers: Kept) -> None:
         """What all feeders share stops the run; what belongs to one feeder does not.
 
@@ -473,6 +471,9 @@ class _Run:
 
         self.say("checking all feeders")
         fleet.examine(workers, [way.feeder for way in missing], self.on_event, self._examined)
+        for way in missing:
+            if way.examined is None and way.problem is None:
+                self._fail(way, LOST, UNEXPECTED)
         good = [(way.feeder, way.examined) for way in missing if way.examined is not None]
         if not good:
             return
@@ -494,18 +495,28 @@ class _Run:
         keep_shared_model(config, missing[0].feeder.config, state, customers)
 
         self.say("making the feeders")
+        if self.shelf.in_place:
+            workers.map(fleet.job(), self._tasks(paid, customers, only_draws=True), self._drawn, _lost)
         workers.map(fleet.job(), self._tasks(paid, customers), self._made, _lost)
+        for way in missing:  # none is left without a word, whatever the workers did
+            if way.state not in ENDS:
+                self._fail(way, LOST, UNEXPECTED)
 
-    def _tasks(self, paid: Sequence[_Way], customers: Customers) -> Iterator[Task]:
+    def _tasks(
+        self, paid: Sequence[_Way], customers: Customers, *, only_draws: bool = False
+    ) -> Iterator[Task]:
         """What is paid, the largest first; a model of its own is fitted before."""
         for way in sorted(paid, key=lambda way: -way.work):
+            if way.problem is not None:
+                continue
             try:
                 keep_own_model(self.fleet.config, way.feeder, self.fleet.state, customers)
             except DpPowerflowError as error:
                 self._fail(way, str(error), error.code)
                 continue
-            self._event(way, "solving")
-            yield self.fleet.task(way.feeder, way.paid)
+            if not only_draws:
+                self._event(way, "solving")
+            yield self.fleet.task(way.feeder, way.paid, only_draws=only_draws)
 
     def _examined(self, stage: Stage) -> None:
         way = self.ways[stage.name]
@@ -515,14 +526,25 @@ class _Run:
         else:
             self._fail(way, *self._problem_of(stage))
 
-    def _made(self, stage: Stage) -> None:
-        """Keep what a worker wrote, then put the feeder into the corpus."""
+    def _drawn(self, stage: Stage) -> None:
+        self._keep(stage)
+
+    def _keep(self, stage: Stage) -> _Way:
+        """Keep what a worker wrote for the private state."""
         way = self.ways[stage.name]
         way.seconds += stage.seconds
         for (where, name), content in stage.files.items():
             self.fleet.state.write_internal(where, name, content)
-        if not isinstance(stage.said, Made):
+        if stage.problem is not None or stage.defect is not None:
             self._fail(way, *self._problem_of(stage))
+        return way
+
+    def _made(self, stage: Stage) -> None:
+        """Keep what a worker wrote, then put the feeder into the corpus."""
+        way = self._keep(stage)
+        if way.problem is None and not isinstance(stage.said, Made):
+            self._fail(way, *self._problem_of(stage))
+        if way.problem is not None or not isinstance(stage.said, Made):
             return
         try:
             self.shelf.publish(way.feeder.name)
@@ -584,6 +606,8 @@ class _Run:
             for name, way in self.ways.items()
             if way.problem is not None
         ]
+        waiting = {name for name, way in self.ways.items() if way.state == "waiting"}  # not come to them
+        failed += [item for item in read_failures(state, fleet_id) if item.get("name") in waiting]
         content = {"marking": INTERNAL, "fleet": fleet_id, "failed": failed}
         state.write_internal(
             fleet_id, FAILURES_FILE, json.dumps(content, indent=1, ensure_ascii=False).encode()
@@ -629,6 +653,16 @@ def _is_begun(state: PrivateState, fleet_id: str) -> bool:
     """Whether an earlier run has charged the customers or a feeder."""
     every = ((kept, names) for kept, names in state.internal_files() if kept.partition("_")[0] == fleet_id)
     return any(REQUEST_FILE in names for _, names in every)
+
+
+def read_failures(state: PrivateState, fleet_id: str) -> list[dict[str, str | None]]:
+    """INTERNAL. Feeders that failed in the last run: key, public name, code and why; none if damaged."""
+    try:
+        return [
+            dict(item) for item in json.loads(state.read_internal(fleet_id, FAILURES_FILE) or b"")["failed"]
+        ]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return []
 
 
 def _config_sha256(config: FleetConfig) -> str:

@@ -389,16 +389,10 @@ def make(
 
     What is drawn and reported is kept in the private state before anything is published.
     """
-    inputs, mode = ready.inputs, ready.mode
+    inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
     state, release_id = inputs.state, inputs.config.release.id
-    if (mode.identity(inputs), inputs.identity) != (paid.dataset, paid.inputs):
-        raise PrivacyError(CHANGED_MEANWHILE)  # nobody paid for what the files say now
-    writer = ready_writer(ready)
-    network = mode.network_to_solve(inputs, paid.dataset, paid.spend)
-    scene = mode.scene(inputs, network, model)
-    say("network evidence (INTERNAL)")
-    report = internal_report(mode, inputs, scene, progress)
-    mode.accept(report, state.internal_directory(release_id) / REPORT_FILE)
+    scene, report = draw(ready, paid, model, say, progress)
+    network = scene.network
     if is_made(writer, state):
         return Made(report.met, None, 0, model.notes)
     say("drawing loads and solving")
@@ -432,6 +426,25 @@ def make(
         _clear_up(staged, for_good=isinstance(error, PowerFlowError))
         raise
     return Made(report.met, written.mismatch, mended + written.mended, model.notes)
+
+
+def draw(
+    ready: Ready, paid: Paid, model: LoadModel, say: Say = lambda _: None, progress: Progress | None = None
+) -> tuple[Scene, InternalReport]:
+    """The network to solve, with the model on it, and the report; both are kept in the private state.
+
+    Raises
+    ------
+    PrivacyError : an input is no longer the one that was paid for, or the report does not support the policy.
+    """
+    inputs, mode = ready.inputs, ready.mode
+    if (mode.identity(inputs), inputs.identity) != (paid.dataset, paid.inputs):
+        raise PrivacyError(CHANGED_MEANWHILE)  # nobody paid for what the files say now
+    scene = mode.scene(inputs, mode.network_to_solve(inputs, paid.dataset, paid.spend), model)
+    say("network evidence (INTERNAL)")
+    report = internal_report(mode, inputs, scene, progress)
+    mode.accept(report, inputs.state.internal_directory(inputs.config.release.id) / REPORT_FILE)
+    return scene, report
 
 
 def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: StreamKey) -> str:

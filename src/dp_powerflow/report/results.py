@@ -283,7 +283,6 @@ def render_fleet_result(result: FleetResult) -> Rendered:
     content = {
         "fleet": str(result.path),
         "released": all_of - failed,
-        "failed": [asdict(outcome) for outcome in result.failed],
         "internal": str(result.internal),
     }
     return Rendered(lines, json.dumps(content))
