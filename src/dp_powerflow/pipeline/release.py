@@ -26,9 +26,8 @@ from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Runner, engine_of
 from dp_powerflow._spending import true_words
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.extras import MENDED, ExtrasReader
-from dp_powerflow.corpus.listed import Listed
-from dp_powerflow.corpus.storage import Location, location
+from dp_powerflow.corpus.parts import PartReader
+from dp_powerflow.corpus.storage import Listed, Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.loads.history import LoadHistory
@@ -498,9 +497,9 @@ def _mended_before(writer: CorpusWriter) -> int:
     missing = set(writer.missing_parts())
     there = [part for part in range(writer.layout.n_parts) if part not in missing]
     unchecked = Listed(writer.root)
-    reader = ExtrasReader(writer.root, writer.layout, writer.release_id, writer.extras, unchecked)
+    reader = PartReader(writer.root, writer.layout, writer.release_id, writer.extras, unchecked)
     days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
-    return int(np.count_nonzero(reader.day_values(MENDED, days)))
+    return int(np.count_nonzero(reader.day_values("mended", days)))
 
 
 def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:

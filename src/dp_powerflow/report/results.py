@@ -12,7 +12,7 @@ from typing import Any
 
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal, refusals
-from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
+from dp_powerflow.pipeline.feasibility import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
 from dp_powerflow.pipeline.outlook import SPREADS, YearlyCost
 from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow._parallel import engine_of, fitness
+from dp_powerflow._parallel import cluster, engine_of
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
