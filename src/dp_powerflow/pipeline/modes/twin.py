@@ -15,12 +15,12 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.corpus.connections import Connections
-from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.storage import Location, location
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
