@@ -437,6 +437,7 @@ def _attack_lines(report: FidelityReport) -> list[str]:
         own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()
         rows.append(
             f"| a line of the twin, changed by {attacks.line.change:.0%} | {own.right} of {own.tried} | "
-            f"{low:.2f} to {high:.2f} | {attacks.line.allowed:.3f} | {in_figures(attacks.line.found_epsilon)} |"
+            f"{low:.2f} to {high:.2f} | {attacks.line.allowed:.3f} | "
+            f"{in_figures(attacks.line.found_epsilon)} |"
         )
     return ["| attack | right | 95 % interval | allowed | ε at least |", "|---|--:|--:|--:|--:|", *rows]
