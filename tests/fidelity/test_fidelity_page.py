@@ -11,14 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.fidelity.attacks.lines import LineAttack
-from dp_powerflow.fidelity.attacks.membership import KINDS, Allowed, Guesses, MembershipAttack, PlantedAttack
-from dp_powerflow.fidelity.effort import QUICK
+from dp_powerflow.fidelity.attacks import KINDS, Allowed, Guesses, LineAttack, MembershipAttack, PlantedAttack
+from dp_powerflow.fidelity.customers import Curves, CustomerComparison
 from dp_powerflow.fidelity.network import NetworkComparison, NetworkCurves
-from dp_powerflow.fidelity.page import most_power, page_of, shown
-from dp_powerflow.fidelity.report import GROUPS, MARKING, Attacks, Facts, FidelityReport
-from dp_powerflow.fidelity.splits import Curves, CustomerComparison
-from dp_powerflow.fidelity.verdicts import Finding, Verdict
+from dp_powerflow.fidelity.report import (
+    GROUPS,
+    MARKING,
+    Attacks,
+    Facts,
+    FidelityReport,
+    most_power,
+    page_of,
+    shown,
+)
+from dp_powerflow.fidelity.verdicts import QUICK, Finding, Verdict
 from dp_powerflow.report.fidelity import render_fidelity
 
 CHROMIUM = Path("/usr/bin/chromium")

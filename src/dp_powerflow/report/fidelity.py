@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dp_powerflow.fidelity.page import SIGNS, shown
-from dp_powerflow.fidelity.report import GROUPS, MARKING, FidelityReport, in_words
+from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, FidelityReport, in_words, shown
 from dp_powerflow.report import Rendered
 
 
@@ -30,16 +29,11 @@ def render_fidelity(report: FidelityReport) -> Rendered:
 
 
 def _attack_lines(report: FidelityReport) -> list[str]:
-    attacks, allowed = report.attacks, report.attacks.allowed
-    games = {
-        **{f"planted, {name}": (own, allowed) for name, own in attacks.planted.guesses.items()},
-        "planted, all kinds": (attacks.planted.together, allowed),
-        "membership": (attacks.membership.guesses, attacks.membership.allowed),
-    }
+    attacks = report.attacks
     rows = [
         f"| {name} | {own.right} of {own.tried} | {own.interval()[0]:.2f} to {own.interval()[1]:.2f} | "
         f"{limit.success:.3f} | {in_words(attacks.found_epsilon(own))} |"
-        for name, (own, limit) in games.items()
+        for name, (own, limit) in attacks.games.items()
     ]
     if attacks.line is not None:
         own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()
