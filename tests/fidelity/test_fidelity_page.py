@@ -109,7 +109,7 @@ def test_the_terminal_shows_every_figure_and_every_attack() -> None:
     text = "\n".join(render_fidelity(own).lines)
     assert MARKING in render_fidelity(own).lines[0]  # what is redirected to a file is marked too
     assert all(one.title in text and str(one.verdict) in text for one in own.findings)
-    assert "planted, all kinds | 60 of 120" in text
+    assert "planted: all kinds | 60 of 120" in text
     assert "a line of the twin, changed by 5% | 650 of 1000 | 0.62 to 0.68 | 0.697" in text
 
 

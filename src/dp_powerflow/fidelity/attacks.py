@@ -24,11 +24,10 @@ from dp_powerflow.fidelity.metrics import distances, traits_of
 from dp_powerflow.fidelity.verdicts import Effort
 from dp_powerflow.grid.feeder import NetworkParameters, ParameterKey, Quantity
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import ONE_CLASS, MeterSource, WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.options import DayFacts, FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
