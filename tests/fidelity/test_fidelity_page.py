@@ -25,7 +25,7 @@ from dp_powerflow.fidelity.report import (
     shown,
 )
 from dp_powerflow.fidelity.verdicts import QUICK, Finding, Verdict
-from dp_powerflow.report.fidelity import render_fidelity
+from dp_powerflow.report.results import render_fidelity
 
 CHROMIUM = Path("/usr/bin/chromium")
 VERDICTS = list(Verdict)

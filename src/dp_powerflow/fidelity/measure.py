@@ -25,7 +25,6 @@ from dp_powerflow.manifest.verify import manifest_content, open_release, read_ma
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import draw_node_classes
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.conversation import draw_key, secret_order
 from dp_powerflow.pipeline.customers import CustomerPlan
 from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.pipeline.inputs import ReleaseInputs, Solar, read_inputs
@@ -34,6 +33,7 @@ from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, Solvable, mode_
 from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.parts import OperatedMaker, SolverMaker, batch_solver
 from dp_powerflow.pipeline.plan import kept_model
+from dp_powerflow.pipeline.release import draw_key, secret_order
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.design import TwinDesign
