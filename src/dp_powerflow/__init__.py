@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 _NAMES = {
-    "_version": "__version__",
+    "_names": "__version__",
     "_api": "DrawnTwin certify derive draw_twin export_gridfm fidelity fit inspect open_corpus "
     "open_derived open_feeder open_fleet plan quality read_config read_meters release release_fleet sample "
     "simulate_meters solve verify",

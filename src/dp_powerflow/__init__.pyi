@@ -21,7 +21,7 @@ from dp_powerflow._api import sample as sample
 from dp_powerflow._api import simulate_meters as simulate_meters
 from dp_powerflow._api import solve as solve
 from dp_powerflow._api import verify as verify
-from dp_powerflow._version import __version__ as __version__
+from dp_powerflow._names import __version__ as __version__
 from dp_powerflow.config import Config as Config
 from dp_powerflow.corpus.gridfm.export import GridfmVariety as GridfmVariety
 from dp_powerflow.corpus.gridfm.reader import read_gridfm as read_gridfm

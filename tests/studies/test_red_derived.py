@@ -254,7 +254,7 @@ def test_gridfm_tables_are_written_whole_and_verified(published: Path, tmp_path:
     assert dpf.verify(tmp_path / "a").verdict == "not intact"
 
 
-def test_a_figure_makes_no_heading_and_no_script_of_its_own(published: Path, tmp_path: Path) -> None:
+def test_a_sentence_makes_no_heading_and_no_script_of_its_own(published: Path, tmp_path: Path) -> None:
     dpf.derive("opf", published / "out", tmp_path / "a", settings=WIDE, workers=1)
     opened = open_files(tmp_path / "a")
     assert opened.source is not None

@@ -193,8 +193,7 @@ _REGISTERED: dict[str, type[NetworkPolicy]] = {}
 def kinds_of_shared_accounts() -> set[AccountKind]:
     """Kinds of accounts that are not charged under the id of a release, which ids of their own may repeat."""
     policies = _REGISTERED.values()
-    own_ids = {policy.account_kind for policy in policies if policy.paid_by is not NetworkPolicy.paid_by}
-    return own_ids | {AccountKind.NETWORK_GDP}  # twins of versions up to 0.2
+    return {policy.account_kind for policy in policies if policy.paid_by is not NetworkPolicy.paid_by}
 
 
 def all_policies() -> tuple[type[NetworkPolicy], ...]:

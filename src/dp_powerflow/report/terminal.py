@@ -265,10 +265,7 @@ def usual_folder(source: Path | Config, kind: str) -> Path:
     """
     place = location(source.release.output) if isinstance(source, Config) else source
     if not isinstance(place, Path):
-        raise ConfigError(
-            "the release is at a URL; name the folder of the derived release with --out",
-            code="config-not-found",
-        )
+        raise ConfigError("the release is at a URL; name the folder of the derived release with --out")
     place = place.absolute()
     return place.with_name(f"{place.name}-{kind}")
 

@@ -18,15 +18,16 @@ from dp_powerflow.errors import LoadDataError, require
 from dp_powerflow.loads.history import SATURDAY
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.learned.accounting import SampledGaussian, noise_for
-from dp_powerflow_paper.learned.federated import Federation, train_federated
 from dp_powerflow_paper.learned.forecaster import (
+    Federation,
     Local,
     LocalTraining,
+    LogMargins,
     clients_of,
     roll_forward,
     start_weights,
+    train_federated,
 )
-from dp_powerflow_paper.learned.margins import LogMargins
 from dp_powerflow_paper.learned.wgan import DayGenerator, WganSettings, train_wgan
 from dp_powerflow_paper.mechanisms import Target
 from dp_powerflow_paper.recovery.training import one_thread

@@ -11,18 +11,16 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
-from dp_powerflow._names import __version__
-from dp_powerflow._parallel import run_on_pool
-from dp_powerflow._threads import cores
+from dp_powerflow import __version__
 from dp_powerflow.errors import ConfigError, MissingExtraError
+from dp_powerflow.lowlevel import cores, run_on_pool
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
 from dp_powerflow_paper.table1.auditing import AUDIT_CODE, audit_row
 from dp_powerflow_paper.table1.bench import Bench, Scale
-from dp_powerflow_paper.table1.consistency import Check, checks_of, elsewhere
 from dp_powerflow_paper.table1.measuring import Chunk, absent, chunks_of, measure_chunk, put_together
 from dp_powerflow_paper.table1.output import contents_of
-from dp_powerflow_paper.table1.results import Measured
+from dp_powerflow_paper.table1.results import Check, Measured, checks_of, elsewhere
 from dp_powerflow_paper.table1.rows import Row, all_rows
 from dp_powerflow_paper.table1.tables import Table1
 

@@ -153,8 +153,8 @@ def parse(content: Mapping[str, Any]) -> DerivedManifest[Any]:
     """
     if content.get("format") != FORMAT or content.get("kind") != KIND:
         raise ReleaseError(
-            f"{MANIFEST_FILE} has another format than '{FORMAT}' of a {KIND}; dp-powerflow {LAST_READER} is the "
-            "last version that reads earlier formats"
+            f"{MANIFEST_FILE} has another format than '{FORMAT}' of a {KIND}; dp-powerflow {LAST_READER} is "
+            "the last version that reads earlier formats"
         )
     try:
         mode = content["guarantee"]["network"]["mode"]
