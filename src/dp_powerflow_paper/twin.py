@@ -17,6 +17,7 @@ import numpy as np
 
 from dp_powerflow import BatchSolver, Config, Feeder, Protected, StreamKey, TwinDesign, open_feeder
 from dp_powerflow._bits.elementary import modulus
+from dp_powerflow.config import TwinNetwork
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, ParameterKey
 from dp_powerflow.grid.ieee import BUILT_IN
@@ -29,7 +30,6 @@ from dp_powerflow.lowlevel import (
     Processes,
     Quantity,
     Rebuilder,
-    TwinNetwork,
     VoltVar,
     cores,
     draw_twin,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from jinja2 import TemplateError
 from pydantic import BaseModel, ValidationError
 
-from dp_powerflow.corpus.connections import Connections
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSource

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow.compute as pc
 
-from dp_powerflow import Budget, Feeder, FitOptions, OperatedSolver, Protected, StreamKey, TwinDesign
+from dp_powerflow import Budget, Feeder, FitOptions, OperatedSolver, Protected, StreamKey, TwinDesign, fit
 from dp_powerflow.lowlevel import (
     ONE_CLASS,
     ClassLaw,
@@ -28,7 +28,6 @@ from dp_powerflow.lowlevel import (
     nominal_law,
     parameters_of,
 )
-from dp_powerflow.model.fit import fit
 from dp_powerflow.model.sample import LoadBlock, LoadSource
 from dp_powerflow.studies.dispatch import OptimalDispatch
 from dp_powerflow.studies.hosting import HostingCapacity

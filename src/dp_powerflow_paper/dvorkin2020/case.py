@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from dp_powerflow import Feeder
 from dp_powerflow.errors import ConfigError, FeederError, PrivacyError
-from dp_powerflow.grid.buses import BusGraph
+from dp_powerflow.lowlevel import BusGraph
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.radial import RadialNetwork
 

@@ -28,9 +28,7 @@ import numpy as np
 from dp_powerflow import TwinDesign
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.lowlevel import LoadLaw, NetworkFacts
-from dp_powerflow.model.law import GaussianComponent
-from dp_powerflow.model.truncated import truncate
+from dp_powerflow.lowlevel import GaussianComponent, LoadLaw, NetworkFacts, truncate
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow_paper.sources import ON_LINES, SAME_MANIFOLD, Guarantee

@@ -25,8 +25,7 @@ import scipy.sparse as sp
 
 from dp_powerflow import Feeder, LoadHistory, open_feeder
 from dp_powerflow.errors import DpPowerflowError, MissingExtraError
-from dp_powerflow.evidence.lines.networks import with_change
-from dp_powerflow.lowlevel import Network, Plain, Rebuilder, lower_share, scaled, upper_share
+from dp_powerflow.lowlevel import Network, Plain, Rebuilder, lower_share, scaled, upper_share, with_change
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.run import Store
