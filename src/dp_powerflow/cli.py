@@ -22,10 +22,10 @@ from rich.text import Text
 import dp_powerflow as dpf
 from dp_powerflow._ending import ENDING, NO_MEMORY, run
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
-from dp_powerflow.report import Rendered
-from dp_powerflow.report.terminal import Ingest, Terminal, printable, render_ingest, write_what_can_be
+from dp_powerflow.report import Rendered, Terminal, printable, write_what_can_be
 
 if TYPE_CHECKING:
+    from dp_powerflow.loads.report import IngestReport
     from dp_powerflow.pipeline.run import ReleaseResult
 
 app = typer.Typer(
@@ -347,7 +347,7 @@ def verify(
     opened = None if config is None else dpf.read_config(config)
     with _progress("verifying") as (advance, _):
         report = dpf.verify(release, private=private, config=opened, source=source, on_progress=advance)
-    from dp_powerflow.report.terminal import render_verification
+    from dp_powerflow.report.verification import render_verification
 
     rendered = render_verification(report)
     if private is not None:
@@ -381,7 +381,7 @@ def derive(
 
     Example: `dp-powerflow derive hosting-capacity release.toml --out hosting`
     """
-    from dp_powerflow.report.terminal import read_settings, render_derivation, usual_folder
+    from dp_powerflow.report.results import read_settings, render_derivation, usual_folder
 
     given = {} if settings is None else read_settings(settings)
     opened = dpf.read_config(source) if source.is_file() else source
@@ -423,7 +423,7 @@ def fidelity(
     from dp_powerflow.fidelity.of_release import fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
     from dp_powerflow.manifest.model import MANIFEST_FILE
-    from dp_powerflow.report.fidelity import render_fidelity
+    from dp_powerflow.report.results import render_fidelity
 
     opened = dpf.read_config(config)
     with (
@@ -616,7 +616,7 @@ def ledger(
     """
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
-    from dp_powerflow.report.terminal import render_ledger
+    from dp_powerflow.report.verification import render_ledger
 
     if witness is not bool(releases):
         raise ConfigError("give releases or fleets with --witness, and only with it")
@@ -639,7 +639,7 @@ def ledger(
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
     from dp_powerflow.fleet.witness import hear_witnesses
-    from dp_powerflow.report.terminal import render_testimony
+    from dp_powerflow.report.verification import render_testimony
 
     found = hear_witnesses(state, releases)
     _show(render_testimony(found), as_json)
@@ -672,7 +672,7 @@ def export_gridfm(
 
     Example: `dp-powerflow export gridfm release graphs --perturbed 2000 --seed 1`
     """
-    from dp_powerflow.report.terminal import render_export
+    from dp_powerflow.report.results import render_export
 
     variety = dpf.GridfmVariety(perturbed, seed=seed, per_network=per_network) if perturbed else None
     style = dpf.GridfmStyle(turned=not phasors, merged=not keep_switches)
@@ -824,12 +824,11 @@ def _show(rendered: Rendered, as_json: bool) -> None:
         _print_markdown(rendered.lines)
 
 
-def _show_ingest(found: Ingest | None) -> None:
+def _show_ingest(found: IngestReport | None) -> None:
     """What reading the meters found, on stderr and marked INTERNAL; nothing for simulated loads."""
     if found is not None:
-        marking, *lines = render_ingest(found).lines
-        err.print(marking, style="bold red")
-        for line in lines:
+        err.print(found.marking, style="bold red")
+        for line in found.summary():
             _say(f"meters: {line}")
 
 

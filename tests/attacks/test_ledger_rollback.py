@@ -26,7 +26,7 @@ from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, Pure
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.terminal import render_ledger
+from dp_powerflow.report.verification import render_ledger
 from support.manifest_releases import config as release_config
 from support.manifest_releases import load_model, make_inputs, write_release
 from support.small import small_config

@@ -25,7 +25,7 @@ from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.terminal import render_verification
+from dp_powerflow.report.verification import render_verification
 from support.manifest_releases import config, load_model, make_inputs, twin_config, write_release
 from support.small import small_config
 
