@@ -28,7 +28,7 @@ from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, TABLES
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.small import small_config, tree_hash
 
 NAME = "small"
