@@ -16,7 +16,7 @@ from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.ieee import dss_commands
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.page import Page, Section
-from dp_powerflow.pipeline.connections import released_connections
+from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.studies.reliability import Reliability
 from dp_powerflow.studies.study import Findings, Study

@@ -25,11 +25,10 @@ from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import draw_node_classes
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.customers import CustomerPlan
+from dp_powerflow.pipeline.customers import CustomerPlan, NodePlan
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.metered import Ground
 from dp_powerflow.pipeline.modes.base import Scene, Solvable
-from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.parts import OperatedMaker, SolverMaker, batch_solver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import IntArray
