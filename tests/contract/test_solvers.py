@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
-from dp_powerflow.powerflow.opendss import OpenDssSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.units import ComplexArray
+from support.opendss_solver import OpenDssSolver
 
 SOLVERS: dict[str, Callable[[Feeder], Solver]] = {
     "batch": BatchSolver,

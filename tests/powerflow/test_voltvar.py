@@ -16,8 +16,8 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.powerflow.reference import ReferenceSolver
-from dp_powerflow.powerflow.sun import pv_generation
 from support.small_feeders import feeder_of
+from support.sunny import pv_generation
 from support.tiny_feeder import two_lines
 
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp, log1
 from dp_powerflow._bits.linear import cholesky
-from dp_powerflow._bits.roots import normal_quantile
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.truncated import REJECTION_ABOVE, BoxProbability, TruncatedGaussian, truncate
 from dp_powerflow.privacy.random import StreamKey
@@ -308,7 +307,9 @@ class LoadLaw:
 
     def lowest_load(self, delta: float) -> FloatArray:
         """(node,) [p.u.] below which any load of the day falls with probability at most δ (union bound)."""
-        quantile = -normal_quantile(delta / (self.n * self.steps))
+        from scipy.special import ndtri  # slow to import
+
+        quantile = -float(ndtri(delta / (self.n * self.steps)))
         lowest = np.exp((self.mean - quantile * self.std).min(axis=1))
         return np.asarray(self.scale * lowest[self.class_of])
 

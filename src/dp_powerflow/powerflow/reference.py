@@ -12,12 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
-from dp_powerflow.errors import MissingExtraError, PowerFlowError
+from dp_powerflow.errors import MissingExtraError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import (
-    Columns,
     Nodes,
     Solution,
+    Solver,
     checked_output,
     checked_pair,
     refuse_bad_power,
@@ -28,13 +28,11 @@ from dp_powerflow.powerflow.factor import EPS, FLOOR_FACTOR, no_load_voltage
 from dp_powerflow.units import ComplexArray
 
 
-class ReferenceSolver:
+class ReferenceSolver(Solver):
     """The same interface as `BatchSolver`, on dense arrays of any array library.
 
     Given arrays that are not NumPy's, the fields of the solution are of their kind and on their device.
     """
-
-    columns: Columns = "nodes"
 
     def __init__(
         self,
@@ -44,8 +42,7 @@ class ReferenceSolver:
         max_iterations: int = 500,
         voltvar: VoltVar | None = None,
     ) -> None:
-        self._feeder = feeder
-        self._tolerance = tolerance
+        super().__init__(feeder, tolerance)
         self._max_iterations = max_iterations
         self._voltvar = voltvar
         energised = feeder.energised
@@ -61,11 +58,6 @@ class ReferenceSolver:
             "injects": np.eye(len(energised), dtype=np.complex128)[self._at],
         } | _segments(voltvar, len(self._at))
 
-    @property
-    def feeder(self) -> Feeder:
-        """The network that is solved."""
-        return self._feeder
-
     def solve(
         self,
         load: Any,
@@ -75,8 +67,7 @@ class ReferenceSolver:
         out: ComplexArray | None = None,
     ) -> Solution:
         """Voltages of every snapshot; the mismatch is measured at all energised nodes with the original Y."""
-        if nodes not in ("retained", "all"):
-            raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
+        self._asked(nodes)
         if isinstance(load, np.ndarray):
             load, generation = checked_pair(self._feeder, load, generation)
             generation = generation if len(generation) else None
