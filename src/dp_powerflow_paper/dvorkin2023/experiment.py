@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow import open_feeder
+from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
