@@ -4,7 +4,7 @@
 |---|---|
 | networks | `Levels`, `Network`, `Quantity`, `Rebuilder` |
 | load models | `ClassLaw`, `Estimator`, `LoadLaw`, `LoadSampler`, `ONE_CLASS`, `Plain`, `PublicSpread`, `Structured`, `WeakBudgetWarning`, `nominal_law`, `simulate_load_history`, `solve_days` |
-| power flow | `Generation`, `ReferenceSolver`, `Solver`, `VoltVar`, `clear_sky` |
+| power flow | `Generation`, `Solver`, `VoltVar`, `clear_sky` |
 | privacy | `PrivacyUnit`, `discrete_gaussian`, `discrete_laplace`, `epsilon_to_rho`, `gdp_epsilon`, `gdp_mu` |
 | evidence | `DaySolver`, `LineLoss`, `LineRequest`, `NetworkFacts`, `OperatingSet`, `collect_evidence`, `collect_lines`, `load_box_set`, `lower_share`, `monte_carlo`, `network_facts`, `plain`, `scaled`, `upper_share` |
 | twins | `Chain`, `GAUSSIAN_DELTA`, `LOG_GRID`, `draw_twin`, `parameters_of`, `surrogate_load`, `twin_guarantee`, `voltage_distance` |
@@ -45,7 +45,6 @@ _NAMES = {
     "dp_powerflow.model.sample": "LoadSampler solve_days",
     "dp_powerflow.powerflow.batch": "Solver",
     "dp_powerflow.powerflow.devices": "VoltVar",
-    "dp_powerflow.powerflow.reference": "ReferenceSolver",
     "dp_powerflow.powerflow.sun": "Generation clear_sky",
     "dp_powerflow.privacy.budget": "PrivacyUnit epsilon_to_rho gdp_epsilon gdp_mu",
     "dp_powerflow.privacy.random": "discrete_gaussian discrete_laplace",

@@ -21,8 +21,7 @@ from dp_powerflow.powerflow.batch import (
     Solver,
     checked_output,
     checked_pair,
-    refuse_bad_power,
-    wye_only,
+    refuse_bad_loads,
 )
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, admittance_base_siemens
@@ -93,7 +92,7 @@ class OpenDssSolver(Solver):
         """
         indices = self._asked(nodes)
         load, generation = checked_pair(self._feeder, load, generation)
-        self._refuse_bad_power(load, generation)
+        refuse_bad_loads(self._feeder, load, generation)
         places = self._retained_at if nodes == "retained" else self._energised_at
         v = checked_output((len(load), len(indices)), out)
         converged = np.zeros(len(load), dtype=np.bool_)
@@ -190,13 +189,6 @@ class OpenDssSolver(Solver):
                 f"the admittances of feeder '{feeder.name}' are not those of the OpenDSS file it came from; "
                 "solve a changed network with the batched solver"
             )
-
-    def _refuse_bad_power(self, load: ComplexArray, generation: ComplexArray) -> None:
-        finite = np.isfinite(load).all(axis=1)
-        if len(generation):
-            finite &= np.isfinite(generation).all(axis=1)
-        negative = finite & (load.real[:, wye_only(self._feeder)] < 0.0).any(axis=1)
-        refuse_bad_power(int(np.count_nonzero(~finite)), int(np.count_nonzero(negative)), len(load))
 
 
 def _system_admittance(engine: Engine, feeder: Feeder) -> sp.csr_array:

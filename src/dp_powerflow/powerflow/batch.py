@@ -338,6 +338,15 @@ def checked_output(shape: tuple[int, int], out: ComplexArray | None) -> ComplexA
     return out
 
 
+def refuse_bad_loads(feeder: Feeder, load: ComplexArray, generation: ComplexArray) -> None:
+    """Refuse figures that are no load, for solvers that do not look themselves."""
+    finite = np.isfinite(load).all(axis=1)
+    if len(generation):
+        finite &= np.isfinite(generation).all(axis=1)
+    negative = finite & (load.real[:, wye_only(feeder)] < 0.0).any(axis=1)
+    refuse_bad_power(int(np.count_nonzero(~finite)), int(np.count_nonzero(negative)), len(load))
+
+
 def refuse_bad_power(n_not_finite: int, n_negative: int, n_snapshots: int) -> None:
     """Raise if any snapshot held a figure that is no load; counts only, never the figures."""
     if n_not_finite:
