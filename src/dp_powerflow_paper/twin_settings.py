@@ -10,8 +10,7 @@ import numpy as np
 from dp_powerflow import BatchSolver, Config, Feeder, Protected, TwinDesign, open_feeder
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.grid.feeder import TAPS_DECLARED
-from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import TapTable
+from dp_powerflow.grid.sources import BUILT_IN, TapTable
 from dp_powerflow.lowlevel import Rebuilder, TwinNetwork, VoltVar, surrogate_load
 from dp_powerflow.pipeline.inputs import feeder_of, require_declared_taps
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
