@@ -209,8 +209,7 @@ def operated_job(solver: Any, folder: Path) -> Job:
     from decade import history
     from limits import Workload, part_extras
 
-    from dp_powerflow.corpus.extras import ExtrasLayout
-    from dp_powerflow.corpus.schema import CorpusLayout
+    from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
     from dp_powerflow.corpus.writer import CorpusWriter
     from dp_powerflow.model.sample import days_per_block
 

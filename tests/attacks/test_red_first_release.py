@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.config import Config, parse_config
-from dp_powerflow.corpus.extras import ExtrasLayout
+from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.grid.feeder import Feeder

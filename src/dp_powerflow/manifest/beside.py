@@ -6,20 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dp_powerflow.corpus.extras import (
-    FEEDER,
-    LOADS,
-    POWER_GRID,
-    POWER_MAX_KW,
-    ExtrasLayout,
-    day_columns,
-)
-from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, columns_of_days
-from dp_powerflow.corpus.schema import NODES_FILE
+from dp_powerflow.corpus.grid import POWER_MAX_KW
+from dp_powerflow.corpus.schema import DAYS_FILE, POWER_GRID, ExtrasLayout
+from dp_powerflow.corpus.tables import DayTable
 from dp_powerflow.manifest.model import (
     BY_CUSTOMERS,
-    FEEDER_PARTS,
-    LOADS_PARTS,
     Extras,
     NodeCustomers,
     NodeScales,
@@ -102,24 +93,6 @@ def described_extras(facts: Facts) -> Extras | None:
     )
 
 
-def columns_of(extras: ExtrasLayout, steps: int) -> Iterator[tuple[Any, ...]]:
-    """File, name, type, unit and meaning of every column beside the voltages."""
-    series = f"list of {steps}"
-    if LOADS in extras.folders:
-        yield LOADS_PARTS, "day", "int32", None, "number of the day, from 0"
-        yield LOADS_PARTS, "node", "int32", None, f"row of {NODES_FILE}"
-        yield LOADS_PARTS, "p_kw", f"{series} float32", "kW", "active power drawn at every step"
-        yield LOADS_PARTS, "q_kvar", f"{series} float32", "kvar", "reactive power drawn at every step"
-    if extras.generation:
-        yield LOADS_PARTS, "g_kw", f"{series} float32", "kW", "active power injected at every step"
-        yield LOADS_PARTS, "g_kvar", f"{series} float32", "kvar", "reactive power injected at every step"
-    if FEEDER in extras.folders:
-        yield FEEDER_PARTS, "day", "int32", None, "number of the day, from 0"
-    for column in day_columns(extras):
-        kind = {"float": "float32"}.get(str(column.type), str(column.type))
-        yield FEEDER_PARTS, column.name, f"{series} {kind}", column.unit, column.means
-
-
 def described_days(days: DayTable | None) -> dict[str, Any] | None:
     """The entry `data.calendar`; None if the days have no dates."""
     if days is None:
@@ -130,13 +103,6 @@ def described_days(days: DayTable | None) -> dict[str, Any] | None:
         "holidays": [day.isoformat() for day in days.calendar.holidays_within],
         "weather": list(days.names),
     }
-
-
-def day_columns_of(days: DayTable | None) -> Iterator[tuple[Any, ...]]:
-    """File, name, type, unit and meaning of every column of the days; none if they have no dates."""
-    kinds = {"date32[day]": "date"}
-    for column in () if days is None else columns_of_days(days.names):
-        yield DAYS_FILE, column.name, kinds.get(str(column.type), str(column.type)), column.unit, column.means
 
 
 def public_days(days: DayTable | None) -> list[str]:

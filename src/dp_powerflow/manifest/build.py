@@ -14,10 +14,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dp_powerflow._names import __version__
-from dp_powerflow.corpus.connections import Connections
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
-from dp_powerflow.corpus.listed import DayTable
-from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
+from dp_powerflow.corpus.grid import VM_MAX_PU
+from dp_powerflow.corpus.schema import (
+    NOTHING,
+    VA_GRID,
+    VM_GRID,
+    CorpusLayout,
+    ExtrasLayout,
+    released_columns,
+)
+from dp_powerflow.corpus.tables import Connections, DayTable
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.grid.feeder import Figure
 from dp_powerflow.manifest import policy as text
@@ -28,8 +34,6 @@ from dp_powerflow.manifest.beside import (
     SummedCustomers as SummedCustomers,
 )
 from dp_powerflow.manifest.beside import (
-    columns_of,
-    day_columns_of,
     described_days,
     described_extras,
     drawn_nodes,
@@ -37,14 +41,12 @@ from dp_powerflow.manifest.beside import (
     wrong_extras,
 )
 from dp_powerflow.manifest.connected import (
-    connection_columns_of,
     described_connections,
     wrong_connections,
 )
 from dp_powerflow.manifest.histories import rows_in_words, wrong_histories
 from dp_powerflow.manifest.model import (
     FORMAT,
-    PARTS,
     RELATIVE,
     SOLVERS,
     UNDECLARED,
@@ -478,17 +480,11 @@ def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
 
 def _data(facts: Facts) -> dict[str, Any]:
     layout = facts.layout
-    series = f"list of {layout.steps} float32"
-    columns = (
-        (PARTS, "day", "int32", None, "number of the day, from 0"),
-        (PARTS, "node", "int32", None, f"row of {NODES_FILE}"),
-        (PARTS, "vm_pu", series, "p.u.", "voltage magnitude at every step of the day"),
-        (PARTS, "va_deg", series, "degree", "voltage angle at every step of the day"),
-        (NODES_FILE, "node", "int32", None, "number of the node, from 0"),
-        (NODES_FILE, "id", "string", None, "opaque name of the node"),
-        *connection_columns_of(facts.connections),
-        *columns_of(facts.extras, layout.steps),
-        *day_columns_of(facts.days),
+    columns = released_columns(
+        layout,
+        facts.extras,
+        weather=None if facts.days is None else facts.days.names,
+        coordinates=None if facts.connections is None else facts.connections.coordinates is not None,
     )
     return {
         "days": layout.days,
@@ -500,7 +496,8 @@ def _data(facts: Facts) -> dict[str, Any]:
         "parts": layout.n_parts,
         "rows": rows_in_words(facts),
         "columns": [
-            dict(zip(("file", "name", "type", "unit", "means"), column, strict=True)) for column in columns
+            {name: getattr(column, name) for name in ("file", "name", "type", "unit", "means")}
+            for column in columns
         ],
         "grid": {"vm_pu": VM_GRID, "va_deg": VA_GRID},
         "ranges": {"vm_pu": [0.0, VM_MAX_PU], "va_deg": [-180.0, 180.0]},

@@ -10,10 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
-from dp_powerflow.corpus.connections import NODE_COLUMNS
-from dp_powerflow.corpus.listed import DAYS_FILE
-from dp_powerflow.corpus.schema import DATA, NodeTable
+from dp_powerflow.corpus.schema import CONNECTION_FILES, DATA, DAYS_FILE
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.manifest.beside import described_days
 from dp_powerflow.manifest.build import assemble, contradictions
 from dp_powerflow.manifest.card import card_bytes
@@ -99,8 +97,8 @@ def check_corpus(opened: Opened) -> Check:
             and report.release_id != manifest.release.id
         ):
             yield "The voltages belong to another release than the manifest."
-        declared = NODE_COLUMNS if manifest is not None and manifest.data.connections is not None else ()
-        if report.nodes is not None and not report.nodes.public_columns().keys() <= set(declared):
+        declared = manifest is not None and manifest.data.connections is not None
+        if report.nodes is not None and report.nodes.connected and not declared:
             yield "The node table says more about the nodes than the manifest declares public."
         if report.nodes is not None and report.nodes.ids != NodeTable.opaque(len(report.nodes.ids)).ids:
             yield "The names of the nodes say more than their position."

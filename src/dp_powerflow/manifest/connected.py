@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dp_powerflow.corpus.connections import (
-    BUSES_FILE,
-    CONNECTIONS_FILE,
-    FILES,
-    Connections,
-    columns_of_buses,
-    columns_of_connections,
-    columns_of_nodes,
-)
-from dp_powerflow.corpus.schema import NODES_FILE
+from dp_powerflow.corpus.schema import CONNECTION_FILES as FILES
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.grid.feeder import KINDS
 from dp_powerflow.manifest.model import ConnectionsOfNodes
 
@@ -43,19 +35,6 @@ def described_connections(facts: Facts) -> ConnectionsOfNodes | None:
             + "; coordinates as declared" * (found.coordinates is not None),
         }
     )
-
-
-def connection_columns_of(found: Connections | None) -> Iterator[tuple[Any, ...]]:
-    """File, name, type, unit and meaning of every column; none if they are not published."""
-    if found is None:
-        return
-    for file, columns in (
-        (NODES_FILE, columns_of_nodes()),
-        (BUSES_FILE, columns_of_buses(found.coordinates is not None)),
-        (CONNECTIONS_FILE, columns_of_connections()),
-    ):
-        for column in columns:
-            yield file, column.name, str(column.type), None, column.means
 
 
 def released_connections(found: Connections | None) -> list[str]:

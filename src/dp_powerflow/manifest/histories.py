@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dp_powerflow.corpus.listed import DAYS_FILE
+from dp_powerflow.corpus.schema import DAYS_FILE
 from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.gaussian import LoadModel

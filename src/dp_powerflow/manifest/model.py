@@ -25,8 +25,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
-from dp_powerflow.corpus.extras import FEEDER, LOADS
-from dp_powerflow.corpus.schema import DATA, NODES_FILE
+from dp_powerflow.corpus.schema import DATA, FEEDER, LOADS, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError, printable
 
 FORMAT: Literal["dp-powerflow manifest, version 7"] = "dp-powerflow manifest, version 7"

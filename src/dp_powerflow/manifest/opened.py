@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.corpus.extras import FOLDERS
-from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
+from dp_powerflow.corpus.grid import VM_MAX_PU
+from dp_powerflow.corpus.schema import BESIDE, DATA
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.manifest import model_again
@@ -140,7 +140,7 @@ def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | Non
         other_files={
             name
             for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
-            if name.split("/")[0] not in (DATA, *FOLDERS)
+            if name.split("/")[0] not in (DATA, *BESIDE)
         },
         vm_range_pu=(0.0, VM_MAX_PU),
     )

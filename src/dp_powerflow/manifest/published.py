@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dp_powerflow.corpus.connections import BUSES_FILE, CONNECTIONS_FILE
 from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
-from dp_powerflow.corpus.listed import DAYS_FILE
-from dp_powerflow.corpus.schema import NODES_FILE
+from dp_powerflow.corpus.schema import BUSES_FILE, CONNECTIONS_FILE, DAYS_FILE, NODES_FILE
 from dp_powerflow.manifest.model import FEEDER_PARTS, LOADS_PARTS, PARTS, Statement
 
 VOLTAGES = "voltages"

@@ -94,7 +94,7 @@ class VerifyReport:
 
 
 def verify_release(path: str | os.PathLike[str] | RemotePath) -> VerifyReport:
-    """Check a release in a directory, or at a URL (`corpus.snapshot`); needs nothing private.
+    """Check a release in a directory, or at a URL (`corpus.storage.one_reading`); needs nothing private.
 
     Raises
     ------

@@ -23,7 +23,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.plan import PredictedError, predicted_errors
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.feasibility.look import Feasibility
+from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.fitting import (
     HISTORY,
     ChosenEstimator,

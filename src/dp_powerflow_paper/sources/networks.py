@@ -17,8 +17,8 @@ from dp_powerflow.lowlevel import (
     draw_twin,
     parameters_of,
     twin_guarantee,
+    twin_neighbours,
 )
-from dp_powerflow.twin.design import twin_neighbours
 from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
