@@ -25,7 +25,8 @@ from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.manifest.verify import verify_release
-from dp_powerflow.model import sample, together
+from dp_powerflow.model import sample
+from dp_powerflow.model import sample as together
 from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.customers import CustomerPlan, customer_plan
 from dp_powerflow.pipeline.inputs import read_inputs

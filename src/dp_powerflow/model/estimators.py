@@ -1,4 +1,9 @@
-"""What an estimator is given and returns, and the free post-processing all of them share.
+"""PRIVATE. The records of a fit, looked at some at a time: a history is never held a second time.
+
+Log loads are made where they are looked at and forgotten afterwards. What was found of some customers is
+kept, because it is small: many queries ask about the same figures of a customer.
+
+What an estimator is given and returns, and the free post-processing all of them share.
 
 What an estimator in the frequencies of a day fixes before it sees data: basis, bands, prior and plan.
 
@@ -12,19 +17,217 @@ the declared bounds of the load.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import cos, exp, log
-from dp_powerflow._bits.linear import eigh, is_positive_definite, norms, product
-from dp_powerflow.model.records import Contribution as Contribution
-from dp_powerflow.model.records import Records as Records
-from dp_powerflow.privacy.queries import Query, Region, Session
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow._bits.elementary import cos, exp, kernel, log, log1
+from dp_powerflow._bits.linear import eigh, is_positive_definite, product
+from dp_powerflow._threads import in_order
+from dp_powerflow.privacy.queries import Query, Session
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+Contribution = Callable[[FloatArray], FloatArray]
+"""Records (record, day, step) → what each adds to a sum (record, dimension)."""
+Found = TypeVar("Found")
+
+_CHUNK_VALUES = 1 << 19  # 4 MB of float64 at a time
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Chosen(ABC):
+    """PRIVATE. Records of a history: some load points on some days, as arrays when they are asked for.
+
+    Parameters
+    ----------
+    load_kw
+        (load point, day, step) [kW] of the whole history.
+    points, days
+        Load points and days that are chosen.
+    scale_kw
+        (load point,) of the whole history, that loads are divided by; ones for none.
+    by_day
+        Whether every day of a load point is a record of its own.
+    rows
+        Records that are meant, of all that there are; None for all.
+    """
+
+    load_kw: FloatArray
+    points: IntArray
+    days: IntArray
+    scale_kw: FloatArray
+    by_day: bool
+    rows: IntArray | None = field(default=None, kw_only=True)
+
+    def __len__(self) -> int:
+        if self.rows is not None:
+            return len(self.rows)
+        return len(self.points) * (len(self.days) if self.by_day else 1)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(record, day, step)."""
+        return len(self), 1 if self.by_day else len(self.days), self.width
+
+    @property
+    def width(self) -> int:
+        """Values of a day."""
+        return int(self.load_kw.shape[2])
+
+    def where(self, flags: BoolArray) -> Chosen:
+        """The records that are flagged (record,)."""
+        rows = np.arange(len(self)) if self.rows is None else self.rows
+        return replace(self, rows=rows[flags])
+
+    def __getitem__(self, key: Any) -> FloatArray:
+        rows = np.arange(len(self)) if self.rows is None else self.rows
+        chosen = rows[key]
+        found = self._made(np.atleast_1d(chosen))
+        return found if np.ndim(chosen) else found[0]
+
+    def _made(self, rows: IntArray) -> FloatArray:
+        if self.by_day:
+            point, day = np.divmod(rows, len(self.days))
+            return self.values(self.points[point], self.days[day][:, None])
+        return self.values(self.points[rows], np.broadcast_to(self.days, (len(rows), len(self.days))))
+
+    @abstractmethod
+    def values(self, points: IntArray, days: IntArray) -> FloatArray:
+        """(record, day, step) of load points (record,) on days (record, day)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LogLoads(Chosen):
+    """PRIVATE. Log loads, cut to bounds [kW, or per scale]."""
+
+    bounds: tuple[float, float]
+
+    def values(self, points: IntArray, days: IntArray) -> FloatArray:
+        out = np.empty((*days.shape, self.width))
+        days = np.ascontiguousarray(days)
+        _logs(self.load_kw, points, days, self.scale_kw[points], self.bounds[0], self.bounds[1], out)
+        return out
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pairs(Chosen):
+    """PRIVATE. p and q side by side (record, day, 2·step) [kW, kvar, or per scale]."""
+
+    load_kvar: FloatArray
+
+    @property
+    def width(self) -> int:
+        """Values of a day."""
+        return 2 * int(self.load_kw.shape[2])
+
+    def values(self, points: IntArray, days: IntArray) -> FloatArray:
+        both = [array[points[:, None], days] for array in (self.load_kw, self.load_kvar)]
+        return np.concatenate(both, axis=2) / self.scale_kw[points, None, None]
+
+
+@kernel
+def _logs(
+    load: FloatArray,
+    points: IntArray,
+    days: IntArray,
+    scale: FloatArray,
+    low: float,
+    high: float,
+    out: FloatArray,
+) -> None:
+    for i in range(points.size):
+        for k in range(days.shape[1]):
+            source, target = load[points[i], days[i, k]], out[i, k]
+            for t in range(target.size):
+                target[t] = min(max(source[t] / scale[i], low), high)
+            for t in range(target.size):
+                target[t] = log1(target[t])
+
+
+class Customers:
+    """PRIVATE. Some customers with all their days: log loads on demand, and what was found of them.
+
+    Parameters
+    ----------
+    loads
+        (customer, day, step) log loads, or what gives them.
+    """
+
+    def __init__(self, loads: FloatArray | Callable[[], FloatArray]) -> None:
+        self._loads = loads
+        self._found: dict[Hashable, Any] = {}
+
+    @property
+    def log_load(self) -> FloatArray:
+        """(customer, day, step), made anew where they are not held."""
+        return self._loads() if callable(self._loads) else np.ascontiguousarray(self._loads)
+
+    def once(self, key: Hashable, find: Callable[[], Found]) -> Found:
+        """What `find` gives; it is called once for a key."""
+        if key not in self._found:
+            self._found[key] = find()
+        found: Found = self._found[key]
+        return found
+
+    def __repr__(self) -> str:
+        return "Customers(PRIVATE)"
+
+
+@dataclass(frozen=True, eq=False)
+class OfCustomers:
+    """A contribution that is made of customers: of log loads it makes customers first."""
+
+    of: Callable[[Customers], FloatArray]
+
+    def __call__(self, log_load: FloatArray) -> FloatArray:
+        return self.of(Customers(log_load))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Records:
+    """PRIVATE. Log loads of the records of one class (for reactive load: p and q side by side).
+
+    Parameters
+    ----------
+    log_load
+        (record, day, step) [log kW, or log of kW per public scale]. With unit `load-point` a record is a
+        load point with all its days; with `load-point-day` every record has one day.
+    count
+        Number of records: public, or a released noisy count if the class of a record is private.
+    """
+
+    log_load: FloatArray | Chosen
+    count: float
+
+    @property
+    def n_steps(self) -> int:
+        return int(self.log_load.shape[-1])
+
+    def contributions(self, of: Contribution, *, values_per_step: int = 1) -> Iterator[FloatArray]:
+        """Contributions (record, dimension), chunk by chunk, made on all cores.
+
+        `values_per_step` sizes the chunks: how many numbers `of` makes of one step of a record.
+        """
+        if isinstance(of, OfCustomers):
+            yield from in_order(of.of, self._customers)
+        else:
+            yield from in_order(lambda part: of(self.log_load[part]), self._parts(values_per_step))
+
+    def _parts(self, values_per_step: int = 1) -> list[slice]:
+        n_records, n_days, n_steps = self.log_load.shape
+        size = max(1, _CHUNK_VALUES // (n_steps * max(n_days, values_per_step)))
+        return [slice(start, start + size) for start in range(0, n_records, size)]
+
+    @cached_property
+    def _customers(self) -> list[Customers]:
+        return [Customers(lambda part=part: self.log_load[part]) for part in self._parts()]  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"Records({self.log_load.shape[1]} days × {self.n_steps} steps, PRIVATE)"
 
 
 def symmetric_to_vector(matrices: FloatArray) -> FloatArray:
@@ -253,161 +456,3 @@ def interpolate_bands(values: FloatArray, edges: tuple[int, ...]) -> FloatArray:
     share = np.clip((at - centres[upper - 1]) / (centres[upper] - centres[upper - 1]), 0.0, 1.0)
     result: FloatArray = (1 - share) * values[upper - 1] + share * values[upper]
     return result
-
-
-PROFILE_TERMS = 6
-PROFILE_CAP = 3.0  # a record's residual variance counts up to this many times the expected one
-PROFILE_MEAN_WEIGHT = 0.25  # of the mean variance beside its smooth terms; it is needed less precisely
-PROFILE_MIN_LEVEL = 0.3  # the released mean variance is taken to be at least this
-PROFILE_RADIUS = 1.2
-PRIOR_PROFILE_STD = 0.4
-PRIOR_LOG_ENERGY_VARIANCE = 1.0
-PRIOR_WHITENED_STD = 0.5  # of the log of a band's whitened energy, besides the noise of round 1
-
-TAIL_THRESHOLDS = (2.0, 3.5, 6.0, 12.0)  # energy of a record over what round 1 leads to expect
-PRIOR_TAIL = (0.10, 0.03, 0.008, 0.002)  # share of records above each
-
-ROUND_1 = 0.2
-ROUND_1_SHARES = {"mean": 0.35, "profile": 0.15, "energy": 0.35, "tail": 0.15}
-MAX_BLOCK_SHARE = 0.4  # of round 2
-_BLOCK_SIZES = (0, 2, 3, 4, 6, 8, 12, 16)
-_USUAL_TAIL = 3.0
-
-
-def prior_mean_std(half_range: float, size: int) -> FloatArray:
-    """Prior standard deviation of the mean's coefficients (size,) [log kW]: level, then shape."""
-    return np.concatenate([[half_range / 2], 0.4 / np.arange(1, size)])
-
-
-def prior_log_energy(edges: tuple[int, ...]) -> FloatArray:
-    """Prior log variance (band,) of a coefficient around the mean: falls like k^−1.5 to a noise level."""
-    centre = np.maximum((np.asarray(edges[:-1]) + np.asarray(edges[1:]) - 1) / 2, 0.5)
-    return log(0.1 / (centre * np.sqrt(centre)) + 1e-4)
-
-
-@dataclass(frozen=True)
-class StructuredPlan(PublicFacts):
-    """Public constants of one structured fit; parameters as in `PublicFacts`, and one more.
-
-    Parameters
-    ----------
-    block
-        K, the number of low frequencies with a full covariance; None chooses it from `records` and `rho`.
-    """
-
-    block: int | None = None
-
-    @property
-    def coarse_mean(self) -> int:
-        return min(8, self.n_steps)
-
-    @property
-    def fine_mean(self) -> int:
-        return min(16, self.n_steps)
-
-    @property
-    def high_pass(self) -> int:
-        """First coefficient that counts as residual when the spread profile is measured."""
-        return min(16, self.n_steps // 2)
-
-    @property
-    def profile_terms(self) -> int:
-        return min(PROFILE_TERMS, self.n_steps - 1)
-
-    @property
-    def edges(self) -> tuple[int, ...]:
-        return band_edges(self.n_steps)
-
-    @property
-    def n_bands(self) -> int:
-        return len(self.edges) - 1
-
-    @property
-    def band_weight(self) -> FloatArray:
-        """Weights (band,) of the band energies: N^¼ makes Σ N_b·(error_b)² least for a given noise."""
-        return np.sqrt(np.sqrt(np.diff(self.edges)))
-
-    @property
-    def radius_energy(self) -> float:
-        """Round 1: log band energies, one prior standard deviation per band."""
-        return math.sqrt(PRIOR_LOG_ENERGY_VARIANCE * self.n_bands)
-
-    def log_energy_query(self, name: str, rho: float) -> Query:
-        """Asks for the log energies of all bands."""
-        return Query(name, self.n_bands, self.radius_energy, Region.BALL, rho, "log")
-
-    @property
-    def radius_mean(self) -> float:
-        """Round 2: whitened mean, expected norm at most √F."""
-        return 1.2 * math.sqrt(self.fine_mean)
-
-    def radius_bands(self, tail: float) -> float:
-        """Round 2: weighted band energies of a record that has `tail` times the expected energy."""
-        return tail * float(norms(self.band_weight))
-
-    def radius_block(self, block: int, tail: float) -> float:
-        """Round 2: Frobenius norm of a record's K × K second moment, near K if its days are alike."""
-        return block * max(0.8, tail / 4)
-
-    def choose_tail(self, shares_above: FloatArray) -> float:
-        """The clip, among the thresholds, with the least expected loss, from the released tail.
-
-        A clip at t loses the energy above it, Σ P(above)·width, and costs noise ∝ t².
-        """
-        shares_above = np.minimum.accumulate(np.clip(shares_above, 0.0, 1.0))
-        edges = np.append(TAIL_THRESHOLDS, 2 * TAIL_THRESHOLDS[-1])
-        lost = np.cumsum((shares_above * np.diff(edges))[::-1])[::-1]
-        noise = np.array([self._bands_noise(tail) for tail in TAIL_THRESHOLDS])
-        return TAIL_THRESHOLDS[int(np.argmin(0.25 * self.n_steps * lost**2 + noise))]
-
-    def _bands_noise(self, tail: float) -> float:
-        """Expected KL of the noise on the band energies, when they get half of the budget."""
-        variance = _square(self.radius_bands(tail) / self.records) / (0.5 * self.rho)
-        return 0.25 * variance * float(np.sum(np.diff(self.edges) / self.band_weight**2))
-
-    @property
-    def block_size(self) -> int:
-        """K: the largest block whose noise costs less than it is worth.
-
-        The noise of the block costs KL ≈ ¼·E‖noise‖²_F nats; correlations were worth about 0.02 nats for each
-        further frequency in simulated customers and SimBench profiles, both public.
-        """
-        if self.block is not None:
-            return min(self.block, self.n_steps)
-        fitting = [k for k in _BLOCK_SIZES if k <= self.n_steps and self._block_noise(k) <= 0.01 * k]
-        return max(fitting)
-
-    def _block_noise(self, block: int) -> float:
-        rho = self.rho * (1 - ROUND_1) * MAX_BLOCK_SHARE
-        variance = _square(self.radius_block(block, _USUAL_TAIL) / self.records) / rho
-        return 0.25 * variance * block * (block - 1) / 2
-
-    def round_2_shares(self, tail: float) -> dict[str, float]:
-        """Shares of the whole budget for mean, bands and block.
-
-        Expected KL is Σ a_i/ρ_i with public a_i, least at ρ_i ∝ √a_i; the block is capped, because shrinkage
-        makes its noise cheaper than a_i says.
-        """
-        block = self.block_size
-        mean = 0.5 * self.fine_mean * _square(2 * self.radius_mean)
-        width = np.diff(self.edges)
-        bands = 0.25 * float(np.sum(width / self.band_weight**2)) * 2 * _square(self.radius_bands(tail))
-        full = 0.25 * block * (block - 1) / 2 * 2 * _square(self.radius_block(block, tail))
-        roots = {"mean": math.sqrt(mean), "bands": math.sqrt(bands), "block": math.sqrt(full)}
-        block_share = min(MAX_BLOCK_SHARE, roots["block"] / sum(roots.values()))
-        rest = roots["mean"] + roots["bands"]
-        round_2 = 1 - ROUND_1
-        return {
-            "mean": round_2 * (1 - block_share) * roots["mean"] / rest,
-            "bands": round_2 * (1 - block_share) * roots["bands"] / rest,
-            "block": round_2 * block_share,
-        }
-
-    @property
-    def prior_would_do(self) -> bool:
-        """True if, by public figures, the noise outweighs what the prior says about the spectrum."""
-        return self._bands_noise(_USUAL_TAIL) > 0.1 * self.n_steps
-
-
-def _square(x: float) -> float:
-    return x * x  # x**2 is the power function of the C library
