@@ -60,6 +60,8 @@ class OpenDssSolver(Solver):
                 "use the batched solver, or open the feeder from a .dss file"
             )
         super().__init__(feeder, tolerance)
+        if max_iterations < 1:
+            raise PowerFlowError("max_iterations must be at least 1")
         self._origin: DssOrigin = feeder.origin
         self._voltvar = voltvar
         self._network = Network(feeder)
