@@ -395,7 +395,7 @@ def derive(
             on_stage=describe,
             on_progress=advance,
         )
-    for warning in found.manifest.derived.warnings:
+    for warning in found.warnings:
         _say(f"warning: {warning}")
     _show(render_derivation(found), as_json)
     _say(f"derived: {found.path}")

@@ -25,12 +25,11 @@ from dp_powerflow.manifest.verify import manifest_content, open_release, read_ma
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import draw_node_classes
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.customers import CustomerPlan
+from dp_powerflow.pipeline.customers import CustomerPlan, NodePlan
 from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.pipeline.inputs import ReleaseInputs, Solar, read_inputs
 from dp_powerflow.pipeline.metered import Ground, ground_of
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, Solvable, mode_of
-from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.parts import OperatedMaker, SolverMaker, batch_solver
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.release import draw_key, secret_order
