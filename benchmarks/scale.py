@@ -130,8 +130,7 @@ def measure(size: int, arguments: argparse.Namespace) -> dict[str, float]:
 
 def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
     """Processor seconds of the losses of some lines, both directions, x = 1 %, two days of 24 steps."""
-    from dp_powerflow.evidence.lines.evidence import LineLoss
-    from dp_powerflow.evidence.lines.networks import scaled
+    from dp_powerflow.evidence.lines.evidence import LineLoss, scaled
     from dp_powerflow.model.law import ClassLaw, nominal_law
     from dp_powerflow.privacy.random import StreamKey
 
@@ -235,7 +234,7 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
     """
     from decade import Timed
 
-    from dp_powerflow.model.together import BlockSolver, blocks_at_once
+    from dp_powerflow.model.sample import BlockSolver, blocks_at_once
     from dp_powerflow.pipeline.parts import runs_of
     from dp_powerflow.powerflow.operated import OperatedSolver, days_at_once
 
@@ -271,9 +270,9 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
 def load_model():  # type: ignore[no-untyped-def]
     """A load model fitted on simulated customers, relative to the nominal load of a node."""
     from dp_powerflow.loads.simulate import simulate_load_history
-    from dp_powerflow.model.estimators.structured import Structured
     from dp_powerflow.model.fit import fit
     from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
+    from dp_powerflow.model.structured import Structured
     from dp_powerflow.privacy.budget import Budget, PrivacyUnit
     from dp_powerflow.privacy.random import StreamKey
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dp_powerflow.corpus.schema import DAYS_FILE
 from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.options import DayFacts
 
 if TYPE_CHECKING:
     from dp_powerflow.manifest.build import Facts

@@ -27,7 +27,7 @@ from dp_powerflow.manifest.policy import policy_of, weak_delta
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays
+from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays, NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
@@ -35,7 +35,6 @@ from dp_powerflow.pipeline.inputs import (
     frame_chunks,
     require_declared_taps,
 )
-from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
@@ -148,8 +147,6 @@ class NetworkMode(ABC, Generic[Section]):
     Attributes
     ----------
     section_type : section of the config that chooses this mode.
-    charged_first : whether the network is charged before it is solved; otherwise before anything is
-        published.
     kept_for_later : whether later releases can use what the network was charged for, at no cost.
     counts_customers : whether a load is as many draws as it has customers; otherwise one.
     mends : whether the powers of a snapshot without solution are lowered until it has one; otherwise it
@@ -157,7 +154,6 @@ class NetworkMode(ABC, Generic[Section]):
     """
 
     section_type: ClassVar[type[NetworkSection]]
-    charged_first: ClassVar[bool] = False
     kept_for_later: ClassVar[bool] = False
     counts_customers: ClassVar[bool] = False
     mends: ClassVar[bool] = False
@@ -293,7 +289,7 @@ class NetworkMode(ABC, Generic[Section]):
 
     @abstractmethod
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
-        """The network that voltages are solved on; pay first where `charged_first`.
+        """The network that voltages are solved on, which is paid for.
 
         Parameters
         ----------

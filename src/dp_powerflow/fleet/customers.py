@@ -1,0 +1,222 @@
+"""The customers of a fleet: what the charge of them pays for.
+
+One meter source, one charge, and one load model, or one per feeder. One model: the charge pays for one fit
+on all customers, and every feeder's release reuses it. One model per feeder: a public map puts every load
+point on one feeder, so what one load point does changes the records of one fit only. By parallel composition
+all fits together cost one load point what the dearest of them costs. All have the same budget, and that is
+charged, once, to the account of all customers. The charge is bound to the map: moving a load point to another
+feeder under the same fleet id is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dp_powerflow._names import __version__
+from dp_powerflow.config import Config
+from dp_powerflow.errors import LoadDataError, PrivacyError
+from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
+from dp_powerflow.fleet.names import release_id_of
+from dp_powerflow.loads.declared import read_service_rows
+from dp_powerflow.loads.history import LoadHistory, refuse_alike
+from dp_powerflow.manifest.model import MODEL_FILE
+from dp_powerflow.pipeline.almanac import Almanac, almanac_of
+from dp_powerflow.pipeline.inputs import loads_chunks
+from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
+from dp_powerflow.pipeline.release import fitted_model, refuse_another_request
+from dp_powerflow.privacy.ledger.book import Charge, Ledger
+from dp_powerflow.privacy.ledger.records import Spend
+from dp_powerflow.privacy.state import PrivateState
+
+_NOT_PART_OF_THE_REQUEST = {"path", "services", "classes"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Customers:
+    """PRIVATE. The meter data of a fleet, read once, and what the models cost.
+
+    Attributes
+    ----------
+    history : all load points of the meter source.
+    identity : keyed hash of the readings.
+    points_of : key of a feeder → its load points; None for one model of all.
+    plan : cost of one model and cap of the account.
+    request_sha256 : hash of everything that decides the models.
+    almanac : PUBLIC, holidays and weather of the days of the history.
+    """
+
+    history: LoadHistory
+    identity: str
+    points_of: Mapping[str, tuple[str, ...]] | None
+    plan: Plan
+    request_sha256: str
+    almanac: Almanac
+
+
+def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
+    """Key of a feeder → its load points, from the PUBLIC column `feeder` of a service map.
+
+    Load points without a feeder belong to none. A load point on two feeders is refused: its customers would
+    be in two models, and the costs would add up.
+    """
+    rows = read_service_rows(
+        path, ("load_point", "feeder"), ", which models per feeder and the column 'node' need"
+    )
+    feeder_of: dict[str, str] = {}
+    for number, row in enumerate(rows, start=2):
+        point, feeder = row.get("load_point", ""), row.get("feeder", "")
+        if feeder_of.setdefault(point, feeder) != feeder:
+            raise LoadDataError(
+                f"row {number} of the service map {path} puts a load point on a second feeder; models per "
+                "feeder need every load point on one feeder, or use fleet.models = 'one'"
+            )
+    refuse_alike(feeder_of, "load points of the service map")
+    refuse_alike(set(feeder_of.values()) - {""}, "feeders of the service map")
+    points: dict[str, list[str]] = {}
+    for point, feeder in feeder_of.items():
+        if feeder:
+            points.setdefault(feeder, []).append(point)
+    return {feeder: tuple(members) for feeder, members in points.items()}
+
+
+def services_of(
+    config: FleetConfig, feeders: Collection[FleetFeeder], history: LoadHistory
+) -> dict[str, frozenset[str]] | None:
+    """PUBLIC. Feeder → load points whose column `node` names a node of this very feeder.
+
+    A feeder is given by its public name. None if the loads of the fleet are counted otherwise: no load point
+    has a node, or no mode asks for it.
+    """
+    path, counted = config.loads.services, any(mode_of(feeder.config).counts_customers for feeder in feeders)
+    if path is None or not counted or not any(history.node_of):
+        return None
+    points_of = read_feeder_map(path)
+    return {feeder.name: frozenset(points_of.get(feeder.key, ())) for feeder in feeders}
+
+
+def plan_customers(
+    config: FleetConfig, any_feeder: Config, state: PrivateState, history: LoadHistory, identity: str
+) -> Customers:
+    """What the models will cost; looks at public sizes only and records nothing."""
+    points_of = None
+    if config.fleet.models == "per-feeder" and config.model.reuse is None:
+        assert config.loads.services is not None
+        points_of = read_feeder_map(config.loads.services)
+        own = [len(points_of[key]) for key in find_sources(config) if key in points_of]
+        if not own:
+            raise LoadDataError(
+                "the column 'feeder' of the service map names no feeder of the fleet, so no model could "
+                "be fitted; name a feeder by its path from the first wildcard on, without the extension"
+            )
+        refuse_large_delta(config.model.delta, min(own))
+    public = replace(almanac_of(any_feeder), calendar=None)  # a model knows nothing of the released days
+    public.check_meters(history.days)
+    inputs = state.identity("inputs", _chunks(history, points_of, public))
+    content = {
+        "models": config.fleet.models,
+        "model": config.model.model_dump(mode="json"),
+        "loads": config.loads.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST),
+        "random reactive load": config.network.random_reactive,
+        "inputs": inputs,
+        "version": __version__,
+    }
+    request = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    plan = plan_release(_fit_config(config, any_feeder, config.fleet.id), history, inputs, public)
+    return Customers(history, identity, points_of, plan, request, public)
+
+
+def customers_charge(
+    config: FleetConfig, state: PrivateState, ledger: Ledger, customers: Customers
+) -> Charge | Spend:
+    """What the customers are charged, once for all models of the fleet, or the charge that covers them.
+
+    Raises
+    ------
+    PrivacyError : the customers cannot pay, or were charged for something else; nothing is recorded.
+    """
+    fleet, reused = config.fleet, config.model.reuse
+    if reused is None:
+        refuse_another_request(fleet.id, customers.request_sha256, state, ledger)
+    account = ledger.account(
+        customers.identity,
+        customers.plan.loads_cap,
+        continues=fleet.continues_loads,
+        unrelated=fleet.unrelated_loads,
+    )
+    if reused is None:
+        cost = customers.plan.loads_cost
+        asked = Charge(account, fleet.id, customers.request_sha256, cost)
+        found = ledger.preview(account.dataset, account.cap, cost, release_id=fleet.id)
+        return asked if found.affordable else ledger.charge_all([asked])[0]  # which says why not
+    for earlier in ledger.spends(account, release_id=reused):
+        return earlier
+    raise never_charged(reused)
+
+
+def keep_shared_model(
+    config: FleetConfig, any_feeder: Config, state: PrivateState, customers: Customers
+) -> None:
+    """Fit the one model of all customers, if that is what was paid for and it is not there yet."""
+    if config.fleet.models == "one" and config.model.reuse is None:
+        _fit(_fit_config(config, any_feeder, config.fleet.id), state, customers, customers.history)
+
+
+def refuse_without_model(
+    config: FleetConfig, feeder: FleetFeeder, state: PrivateState, customers: Customers
+) -> None:
+    """With models per feeder: refuse one that can have none, before its network is charged."""
+    if config.fleet.models == "one":
+        return
+    if config.model.reuse is not None:
+        if state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE) is None:
+            raise PrivacyError(
+                f"fleet '{config.model.reuse}' has fitted no load model of feeder '{feeder.name}'; set "
+                "fleet.continues to that fleet so that names agree, or fit anew"
+            )
+        return
+    assert customers.points_of is not None
+    if feeder.key not in customers.points_of:
+        raise LoadDataError(
+            f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
+        )
+
+
+def keep_own_model(
+    config: FleetConfig, feeder: FleetFeeder, state: PrivateState, customers: Customers
+) -> None:
+    """With models per feeder: put this feeder's model where its release finds it."""
+    if config.fleet.models == "one":
+        return
+    refuse_without_model(config, feeder, state, customers)
+    if config.model.reuse is not None:
+        earlier = state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE)
+        state.write_internal(feeder.release_id, MODEL_FILE, earlier or b"")
+        return
+    assert customers.points_of is not None
+    own = customers.history.select(customers.points_of[feeder.key])
+    _fit(_fit_config(config, feeder.config, feeder.release_id), state, customers, own)
+
+
+def _fit_config(config: FleetConfig, feeder: Config, release_id: str) -> Config:
+    """The config that a model is fitted with: nothing of the feeder decides the fit."""
+    release = feeder.release.model_copy(update={"id": release_id})
+    return feeder.model_copy(update={"model": config.model, "release": release})
+
+
+def _fit(config: Config, state: PrivateState, customers: Customers, history: LoadHistory) -> None:
+    key = state.stream_key().bind("release", config.release.id)
+    fitted_model(config, state, history, customers.plan, key, customers.almanac)
+
+
+def _chunks(
+    history: LoadHistory, points_of: Mapping[str, tuple[str, ...]] | None, almanac: Almanac
+) -> Iterator[bytes]:
+    yield repr(None if points_of is None else sorted(points_of.items())).encode()
+    yield from almanac.chunks()
+    yield from loads_chunks(history)
