@@ -70,9 +70,7 @@ schema: $(VENV)/.runtime
 	print(json.dumps(derived_schema(), indent=2))" > docs/derived.schema.json
 
 reference: $(VENV)/.runtime
-	mkdir -p docs/reference
-	$(BIN)/python -c "from dp_powerflow.report.reference import config_page; \
-	print(config_page(), end='')" > docs/reference/config.md
+	cd tests && $(abspath $(BIN))/python -m support.reference_pages
 
 # The docs site, to site/. A warning is an error.
 docs: $(VENV)/.test

@@ -17,15 +17,15 @@ from dataclasses import replace
 import numpy as np
 
 import dp_powerflow as dpf
-from dp_powerflow.derived.hosting import HostingCapacity
-from dp_powerflow.derived.hosting.result import Hosted, findings_of
-from dp_powerflow.derived.study import Study
 from dp_powerflow.fidelity.attacks.lines import SeenCapacities, path_impedances, true_impedances
 from dp_powerflow.grid.feeder import GROUND, Feeder, PVSystem
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
 from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow.studies.hosting import HostingCapacity
+from dp_powerflow.studies.hosting.tables import Hosted, findings_of
+from dp_powerflow.studies.study import Study
 
 STEPS, LATITUDE = 96, 40.0
 TOLERANCE = 1e-12

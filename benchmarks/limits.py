@@ -53,7 +53,7 @@ from dp_powerflow.model.history import sample as history_draws  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, SolvedDays, solve_days  # noqa: E402
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes  # noqa: E402
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch  # noqa: E402
-from dp_powerflow.powerflow.jacobian.sigma_bound import VECTORS  # noqa: E402
+from dp_powerflow.powerflow.jacobian.matrices import VECTORS  # noqa: E402
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver  # noqa: E402
 from dp_powerflow.units import KW_PER_MW  # noqa: E402
 

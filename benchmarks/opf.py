@@ -19,11 +19,10 @@ import numpy as np
 import dp_powerflow as dpf
 from dp_powerflow._threads import cores, in_order
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.opf.dispatch import Dispatched, Dispatcher, Options, Snapshots
-from dp_powerflow.opf.program import Point, solve_with_cvxpy
-from dp_powerflow.opf.units import Unit
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Snapshots, Unit
+from dp_powerflow.studies.dispatch.program import Point, solve_with_cvxpy
 
 STEPS = 48
 PRICE = 0.1

@@ -16,9 +16,8 @@ import pandapower.networks as networks
 
 from dp_powerflow.grid.feeder import GROUND
 from dp_powerflow.grid.pandapower.reader import read_pandapower
-from dp_powerflow.opf.dispatch import Dispatcher, Options, Snapshots
-from dp_powerflow.opf.units import Unit
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.studies.dispatch.dispatcher import Dispatcher, Options, Snapshots, Unit
 
 IMPORT = 0.05
 UNITS = ((17, 600.0, 800.0, 0.030), (24, 500.0, 600.0, 0.035), (32, 700.0, 900.0, 0.025))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,15 +20,16 @@ def dp_powerflow(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "says", "code"),
     [
-        (None, "does not exist"),
-        (CIRCUIT + LOAD + "New Lnie.b bus1=x bus2=y\n" + BASES, "OpenDSS rejects"),
-        (CIRCUIT + LOAD + "Disable Vsource.source\n" + BASES, "no voltage source"),
-        (CIRCUIT + LOAD + "New Line.i bus1=p bus2=q length=1\n" + BASES, "islanded"),
+        (None, "does not exist", "feeder-not-found"),
+        (CIRCUIT + LOAD + "New Lnie.b bus1=x bus2=y\n" + BASES, "OpenDSS rejects", "feeder-rejected"),
+        (CIRCUIT + LOAD + "Disable Vsource.source\n" + BASES, "no voltage source", "feeder-without-source"),
+        (CIRCUIT + LOAD + "New Line.i bus1=p bus2=q length=1\n" + BASES, "islanded", "feeder-islanded"),
         (
             CIRCUIT + LOAD + "New Load.m bus1=gone.1 phases=1 kv=2.4 kW=10\n" + BASES,
             "which no line or transformer reaches",
+            "feeder-unknown-bus",
         ),
         (
             CIRCUIT
@@ -36,21 +38,23 @@ def dp_powerflow(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]
             + "New Line.z2 bus1=x bus2=y r1=0 x1=0 r0=0 x0=0 c1=0 c0=0 length=1\n"
             + BASES,
             "impedance",
+            "feeder-rejected",
         ),
     ],
     ids=["missing file", "rejected", "no source", "islanded", "unknown node", "zero-impedance loop"],
 )
 def test_bad_feeders_end_with_one_sentence_and_exit_code_2(
-    tmp_path: Path, content: str | None, says: str
+    tmp_path: Path, content: str | None, says: str, code: str
 ) -> None:
     if content is not None:
         (tmp_path / "f.dss").write_text(content)
     result = dp_powerflow("inspect", "f.dss", "--json", cwd=tmp_path)
     assert result.returncode == 2
-    assert result.stdout == ""
+    told = json.loads(result.stdout)
+    assert told["code"] == code
+    assert told["error"].endswith(told["fix"])
+    assert result.stderr.endswith(f"error: {told['error']}\n")
     assert says in result.stderr
-    assert "Traceback" not in result.stderr
-    assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
 
 

@@ -20,14 +20,14 @@ from types import ModuleType
 from typing import Any
 
 _NAMES = {
-    "_version": "__version__",
+    "_names": "__version__",
     "_api": "DrawnTwin certify derive draw_twin export_gridfm fidelity fit inspect open_corpus "
     "open_derived open_feeder open_fleet plan quality read_config read_meters release release_fleet sample "
     "simulate_meters solve verify",
     "config": "Config",
-    "corpus.gridfm.network": "GridfmStyle",
+    "corpus.gridfm.export": "GridfmVariety",
     "corpus.gridfm.reader": "read_gridfm",
-    "corpus.gridfm.variety": "GridfmVariety",
+    "corpus.gridfm.schema": "GridfmStyle",
     "corpus.reader": "Corpus",
     "fidelity.report": "FidelityReport",
     "grid.feeder": "Feeder Protected",
@@ -35,7 +35,7 @@ _NAMES = {
     "loads.history": "LoadHistory",
     "model.gaussian": "LoadModel",
     "model.options": "FitOptions",
-    "pipeline.deriving.reader": "Derived",
+    "pipeline.deriving.make": "Derived",
     "powerflow.batch": "BatchSolver Solution",
     "powerflow.operated": "OperatedSolution OperatedSolver",
     "privacy.budget": "Budget",

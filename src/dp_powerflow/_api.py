@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from dp_powerflow.almanac.weather import Weather
     from dp_powerflow.config import Config
-    from dp_powerflow.corpus.gridfm.export import GridfmExport
-    from dp_powerflow.corpus.gridfm.network import GridfmStyle
-    from dp_powerflow.corpus.gridfm.variety import GridfmVariety
+    from dp_powerflow.corpus.gridfm.export import GridfmExport, GridfmVariety
+    from dp_powerflow.corpus.gridfm.schema import GridfmStyle
     from dp_powerflow.corpus.reader import Corpus
     from dp_powerflow.fidelity.report import FidelityReport
     from dp_powerflow.fleet.manifest import Fleet
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from dp_powerflow.model.gaussian import LoadModel
     from dp_powerflow.model.options import FitOptions
     from dp_powerflow.pipeline.customers import DrawnDays
-    from dp_powerflow.pipeline.deriving.reader import Derived
+    from dp_powerflow.pipeline.deriving.make import Derived
     from dp_powerflow.pipeline.plan import PlannedRelease
     from dp_powerflow.pipeline.run import ReleaseResult
     from dp_powerflow.powerflow.batch import Solution
@@ -215,7 +214,7 @@ def verify(
 
     place = location(release)
     if isinstance(place, Path):
-        from dp_powerflow.pipeline.deriving.opened import is_derived
+        from dp_powerflow.pipeline.deriving.manifest import is_derived
 
         if is_derived(place):
             return _verify_derived(place, private, config, source)
@@ -258,7 +257,7 @@ def _verify_derived(
             "a derived release is computed again from the private state with the config of its release, or "
             "from the directory of its release; give both of the first or the second alone"
         )
-    from dp_powerflow.pipeline.deriving.audit import audit_derived
+    from dp_powerflow.pipeline.deriving.owner import audit_derived
 
     return audit_derived(place, config, Path(private))
 
@@ -315,10 +314,9 @@ def derive(
         ...
     dp_powerflow.errors.ConfigError: there is no derived release 'weather'; choose one of opf, ...
     """
-    from dp_powerflow.derived.kinds import kind_of
-    from dp_powerflow.pipeline.deriving.basis import Settings
-    from dp_powerflow.pipeline.deriving.reader import open_derived
-    from dp_powerflow.pipeline.deriving.run import Watch, make_derived, prepare
+    from dp_powerflow.pipeline.deriving.make import Watch, make_derived, open_derived, prepare
+    from dp_powerflow.pipeline.deriving.source import Settings
+    from dp_powerflow.studies.study import kind_of
 
     given = Settings.of(settings)
     chosen, target = kind_of(kind, given.kind), Path(out)
@@ -326,7 +324,7 @@ def derive(
     say = on_stage or (lambda _: None)
     say("opening the release")
     if isinstance(source, str | PathLike) and not Path(source).is_file():
-        from dp_powerflow.pipeline.deriving.released import basis_of_release
+        from dp_powerflow.pipeline.deriving.source import basis_of_release
 
         basis = basis_of_release(Path(source), given.study)
     else:
@@ -365,7 +363,7 @@ def open_derived(path: str | PathLike[str]) -> Derived:
         ...
     dp_powerflow.manifest.model.ReleaseError: release is not a derived release; ...
     """
-    from dp_powerflow.pipeline.deriving.reader import open_derived
+    from dp_powerflow.pipeline.deriving.make import open_derived
 
     return open_derived(Path(path))
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 __version__ = "0.6.0"
-"""The public version, stated here alone. It is part of what is paid for and of released bytes, so it is the
-same for every commit up to the next version; `_version.py` adds the commit for people."""
+"""The version, stated here alone. It is part of what is paid for and of released bytes, so it is the same for
+every commit up to the next version."""
+LAST_READER = "0.5.0"
+"""The last version that reads what versions before the first stable formats wrote."""
 DRAWS = 2
 """Which days a key gives: one more whenever the same key and law give other days. It is part of what is paid
 for. On the true network other days of a release are another release, whatever its id; 1 was up to 0.5.0 with

@@ -20,8 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 import dp_powerflow as dpf
-from dp_powerflow import _completion as completion
-from dp_powerflow._completion import one_of
 from dp_powerflow._ending import ENDING, NO_MEMORY, run
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
@@ -75,6 +73,8 @@ def command() -> None:
     try:
         app()
     except DpPowerflowError as error:
+        if "--json" in sys.argv:
+            out.print_json(json.dumps(error.to_dict()))
         _say(f"error: {error}")
         sys.exit(2)
     except BrokenPipeError:
@@ -116,7 +116,6 @@ def _show_warning(
 
 @app.callback(invoke_without_command=True)
 def version(
-    context: typer.Context,
     show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     """Differentially private synthetic voltage phasors for distribution grids."""
@@ -127,7 +126,7 @@ def version(
 
 @app.command()
 def inspect(
-    feeder: Annotated[str, typer.Argument(help=FEEDER, autocompletion=one_of(completion.FEEDERS))],
+    feeder: Annotated[str, typer.Argument(help=FEEDER)],
     taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps.")] = None,
     save_taps: Annotated[
         Path | None, typer.Option(help="Write the regulator taps, INTERNAL, to this CSV file.")
@@ -151,6 +150,8 @@ def inspect(
             opened = dpf.open_feeder(feeder, taps=table, base_mva=base_mva, drop_islanded=drop_islanded)
         except FeederError:
             found = feeder_problems(feeder, taps=table, base_mva=base_mva, drop_islanded=drop_islanded)
+            if len(found) < 2:
+                raise
             raise in_full(found) from None
         if save_taps is not None:
             declared = opened.taps_from.startswith(TAPS_DECLARED)
@@ -198,19 +199,14 @@ def certify(
 @app.command()
 def init(
     path: Annotated[Path, typer.Argument(help="Config to write.")] = Path("release.toml"),
-    feeder: Annotated[
-        str | None, typer.Option(help=FEEDER, autocompletion=one_of(completion.FEEDERS))
-    ] = None,
+    feeder: Annotated[str | None, typer.Option(help=FEEDER)] = None,
     meters: Annotated[Path | None, typer.Option(help="CSV or Parquet file of meter readings.")] = None,
     services: Annotated[
         Path | None, typer.Option(help="Public list of customers; default: one is written from the meters.")
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(
-            help="twin-network (default) or true-network, the paper's.",
-            autocompletion=one_of(completion.MODES),
-        ),
+        typer.Option(help="twin-network (default) or true-network, the paper's."),
     ] = None,
     unit: Annotated[
         str | None,
@@ -221,10 +217,7 @@ def init(
     ] = None,
     interval_label: Annotated[
         str | None,
-        typer.Option(
-            help="start or end: which end of its interval a stamp marks.",
-            autocompletion=one_of(completion.INTERVAL_LABELS),
-        ),
+        typer.Option(help="start or end: which end of its interval a stamp marks."),
     ] = None,
     first_day: Annotated[
         datetime | None,
@@ -371,10 +364,7 @@ def verify(
 def derive(
     kind: Annotated[
         str,
-        typer.Argument(
-            help="opf, hosting-capacity or reliability: a wrong name lists them all.",
-            autocompletion=one_of(completion.DERIVED),
-        ),
+        typer.Argument(help="opf, hosting-capacity or reliability: a wrong name lists them all."),
     ],
     source: Annotated[
         Path,
@@ -750,10 +740,7 @@ def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> N
 def experiment(
     name: Annotated[
         str,
-        typer.Argument(
-            help="theorem, wasserstein, …: a wrong name lists them all.",
-            autocompletion=one_of(completion.EXPERIMENTS),
-        ),
+        typer.Argument(help="theorem, wasserstein, …: a wrong name lists them all."),
     ],
     config: Annotated[
         Path | None,
@@ -772,8 +759,7 @@ def experiment(
     data: Annotated[
         str | None,
         typer.Option(
-            help="oedi, simbench, swiss or simulated; default: oedi if at hand; comparison: all at hand.",
-            autocompletion=one_of(completion.DATA_SETS),
+            help="oedi, simbench, swiss or simulated; default: oedi if at hand; comparison: all at hand."
         ),
     ] = None,
     pv: Annotated[bool, typer.Option("--pv/--no-pv", help="PV systems, where the data set has them.")] = True,
@@ -782,10 +768,7 @@ def experiment(
     ] = True,
     controls: Annotated[
         str,
-        typer.Option(
-            help="frozen (taps of the nominal load), or snapshot or day (regulators act).",
-            autocompletion=one_of(completion.CONTROLS),
-        ),
+        typer.Option(help="frozen (taps of the nominal load), or snapshot or day (regulators act)."),
     ] = "frozen",
     output: Annotated[
         Path | None,

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError, PowerFlowError
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import CONTROLS_OFF, set_taps, solve
 from dp_powerflow.grid.opendss.engine import run as command
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow.lowlevel import ReferenceSolver
 from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
 from dp_powerflow_paper.datasets import ExperimentOptions, oedi_history
 from dp_powerflow_paper.driven import AS_IN_FILE, CONSTANT_POWER, DrivenCircuit, Unit, as_reactors

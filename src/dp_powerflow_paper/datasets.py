@@ -14,24 +14,30 @@ from typing import get_args
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.config import Config
+from dp_powerflow import BatchSolver, Config, Feeder, LoadHistory, Protected, open_feeder
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder, Protected, Quantity
 from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import Rebuilder, network_parameters, open_feeder
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.grid.sources import network_parameters
 from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_opendss_shapes, read_simbench
-from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.estimators import Estimator
-from dp_powerflow.model.estimators.plain import Plain
-from dp_powerflow.model.estimators.structured import Structured
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.powerflow.batch import BatchSolver, Solver
-from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
+from dp_powerflow.lowlevel import (
+    ClassLaw,
+    Estimator,
+    Generation,
+    LoadLaw,
+    Network,
+    Plain,
+    PrivacyUnit,
+    Quantity,
+    Rebuilder,
+    Solver,
+    Structured,
+    VoltVar,
+    nominal_law,
+    simulate_load_history,
+)
+from dp_powerflow.powerflow.devices import CATEGORY_B
 from dp_powerflow.powerflow.operated import ActingSolver, ControlMode
-from dp_powerflow.powerflow.sun import Generation, read_irradiance
-from dp_powerflow.privacy.budget import PrivacyUnit
+from dp_powerflow.powerflow.sun import read_irradiance
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.swiss import swiss_history
 

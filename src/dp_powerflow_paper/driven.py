@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from cffi import FFI
 from scipy.linalg import lu_factor, lu_solve
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, circuit_without_injections, solve
 from dp_powerflow.grid.opendss.engine import run as command
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens

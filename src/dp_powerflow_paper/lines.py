@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.evidence.collect import plain
-from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
-from dp_powerflow.evidence.lines.evidence import LineLoss
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.model.options import PublicSpread
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow import Feeder, StreamKey, open_feeder
+from dp_powerflow.evidence.lines.collect import LineReport
+from dp_powerflow.lowlevel import (
+    ClassLaw,
+    LineLoss,
+    LineRequest,
+    LoadLaw,
+    PublicSpread,
+    collect_lines,
+    nominal_law,
+    plain,
+)
 from dp_powerflow.report.evidence import line_lines
 from dp_powerflow.report.figures import line_figures
 from dp_powerflow_paper.datasets import ExperimentOptions, Progress

@@ -1,7 +1,7 @@
 """Theorem 1 held against the exact loss, on the only neighbours that its adjacency covers.
 
 Def. dual_adjacency asks for the same manifold of voltages. Those networks are row scalings and shunts of the
-node's own power factor (`paper.neighbours`). For them the exact loss Λ is known, so the share of draws with
+node's own power factor (`neighbours`). For them the exact loss Λ is known, so the share of draws with
 |Λ| > ε is the δ of Def. pdp at that neighbour, and ε of the theorem can be compared with what is true. The
 neighbour is the worst that a search over directions finds on other draws. For a neighbour that changes a line
 the loss is infinite; how far its voltages are from the manifold is measured on one snapshot.
@@ -17,19 +17,24 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from dp_powerflow.evidence.calibration import DaySolver, monte_carlo
-from dp_powerflow.evidence.collect import network_facts, plain
+from dp_powerflow import BatchSolver, Feeder, StreamKey, open_feeder
 from dp_powerflow.evidence.printed import printed_formula
 from dp_powerflow.evidence.symbols import Admittance, Loss, implied_load, manifold_log_density
-from dp_powerflow.evidence.theorem import NetworkFacts, corrected_bound
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.law import LoadLaw, nominal_law
-from dp_powerflow.model.sample import LoadSampler, solve_days
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.evidence.theorem import corrected_bound
+from dp_powerflow.lowlevel import (
+    DaySolver,
+    LoadLaw,
+    LoadSampler,
+    Network,
+    NetworkFacts,
+    figure_bytes,
+    monte_carlo,
+    network_facts,
+    new_figure,
+    nominal_law,
+    plain,
+    solve_days,
+)
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow_paper.neighbours import (

@@ -18,8 +18,8 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.symbols import Admittance, implied_load
-from dp_powerflow.grid.reduction import NONZERO_ABOVE, Network
-from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.grid.reduction import NONZERO_ABOVE
+from dp_powerflow.lowlevel import LoadLaw, Network
 from dp_powerflow.powerflow.jacobian.matrices import jacobian_real
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 

@@ -17,16 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.config import Config, TrueNetwork
+from dp_powerflow import Config, Feeder, LoadHistory
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.lowlevel import Network, PrivacyUnit, TrueNetwork
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.pipeline.fitting import estimator_of_days, fit_options_of
 from dp_powerflow.pipeline.inputs import Solar, class_names, feeder_of, history_of, solar_of
 from dp_powerflow.pipeline.nodes import declared_classes, declared_factors
-from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, kw_to_pu
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, pv_words
 

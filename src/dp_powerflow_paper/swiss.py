@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dp_powerflow import LoadHistory, MeterFormat
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.declared import IngestRules, MeterFormat
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.declared import IngestRules
 from dp_powerflow.loads.ingest import read_wide
 
 FILE = "kwh_15min.parquet"

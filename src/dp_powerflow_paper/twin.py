@@ -13,24 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._parallel import Processes
-from dp_powerflow._threads import cores
+from dp_powerflow import Protected, StreamKey, TwinDesign
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import Levels, ParameterKey, Protected, Quantity
-from dp_powerflow.privacy.budget import gdp_epsilon
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.choosing import GAUSSIAN_DELTA, LARGE_CHANGE, SCALES, Figures, voltage_distance
-from dp_powerflow.twin.design import (
-    CHANGE,
+from dp_powerflow.grid.feeder import ParameterKey
+from dp_powerflow.lowlevel import (
+    GAUSSIAN_DELTA,
     LOG_GRID,
     Chain,
-    Noise,
-    TwinDesign,
-    chain_of,
-    shift_of,
+    Levels,
+    Processes,
+    Quantity,
+    cores,
+    draw_twin,
+    gdp_epsilon,
+    parameters_of,
     twin_guarantee,
+    voltage_distance,
 )
-from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow.twin.choosing import LARGE_CHANGE, SCALES, Figures
+from dp_powerflow.twin.design import CHANGE, Noise, chain_of, shift_of
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results

@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dp_powerflow import BatchSolver, Config, Feeder, Protected, TwinDesign, open_feeder
 from dp_powerflow._bits.elementary import modulus
-from dp_powerflow.config import Config, TwinNetwork
-from dp_powerflow.grid.feeder import TAPS_DECLARED, Feeder, Protected
+from dp_powerflow.grid.feeder import TAPS_DECLARED
 from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import Rebuilder, TapTable, open_feeder
+from dp_powerflow.grid.sources import TapTable
+from dp_powerflow.lowlevel import Rebuilder, TwinNetwork, VoltVar, surrogate_load
 from dp_powerflow.pipeline.inputs import feeder_of, require_declared_taps
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.devices import VoltVar
-from dp_powerflow.twin.choosing import surrogate_load
-from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 

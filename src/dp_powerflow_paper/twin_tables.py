@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.report.figures import figure_bytes, new_figure
-from dp_powerflow.twin.choosing import GAUSSIAN_DELTA
-from dp_powerflow.twin.design import Chain
+from dp_powerflow.lowlevel import GAUSSIAN_DELTA, Chain, figure_bytes, new_figure
 from dp_powerflow_paper.run import csv_text
 from dp_powerflow_paper.twin_settings import Setting
 

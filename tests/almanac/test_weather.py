@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow.almanac.stamps import WeatherFormat
+from dp_powerflow.almanac.calendar import WeatherFormat
 from dp_powerflow.almanac.weather import FEATURES, Weather
 from dp_powerflow.errors import ConfigError
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow import StreamKey, TwinDesign, draw_twin, open_feeder
-from dp_powerflow.derived.hosting import HostingCapacity
 from dp_powerflow.fidelity.attacks.lines import SeenCapacities, path_impedances, true_impedances
 from dp_powerflow.grid.feeder import Feeder, Quantity
 from dp_powerflow.grid.opendss.engine import DssOrigin
@@ -14,6 +13,7 @@ from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.sample import solve_days
 from dp_powerflow.powerflow.operated import OperatedSolution
+from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.twin.draw import draw_twin as draw_record
 from dp_powerflow.twin.draw import parameters_of
 from support.studies import random_days, study_of

@@ -34,7 +34,6 @@ def charge(state: PrivateState, release_id: str, epsilon: float = 0.4, data: Dat
 
 def spent(state: PrivateState) -> list[str]:
     """What a new process finds in the file."""
-    state.ledger_path.touch()
     return [spend.release_id for spend in Ledger.open(state).spends()]
 
 

@@ -31,7 +31,6 @@ from support.manifest_releases import config as release_config
 from support.manifest_releases import load_model, make_inputs, write_release
 from support.small import small_config
 
-OLD_LEDGER = Path(__file__).parents[1] / "data" / "old_ledger" / "state"
 CAP = InstanceCap(2.0, 0.0, Neighbours("one line, admittance scaled by up to 1 %"))
 ONE = InstanceCost(1.0, 0.0, CAP.unit)
 REQUEST = "a" * 64
@@ -80,18 +79,18 @@ def test_deleting_the_anchor_does_not_hide_that_entries_were_cut_off(state: Priv
     assert_refused(state, "has lost its anchor")
 
 
-@pytest.mark.parametrize("form", ["{number} {mac}", "dp-powerflow-anchor-2 {number} {mac} {mac}"])
+@pytest.mark.parametrize("form", ["{number} {mac}", "dp-powerflow-anchor-1 {number} {mac} {mac}"])
 def test_an_anchor_rewritten_from_the_clear_column_is_found(state: PrivateState, form: str) -> None:
     """Before: the anchor was a number and a column of the database, so anybody could write it."""
     number, mac = cut_last_entry(state)
     state.anchor_path.write_text(form.format(number=number, mac=mac) + "\n")
-    assert_refused(state, "was not written with its key")
+    assert_refused(state, "damaged anchor|was not written with its key")
 
 
 def test_an_anchor_of_another_place_of_the_chain_is_not_bent(state: PrivateState) -> None:
     tag = state.anchor_path.read_text().split()[3]
     number, mac = cut_last_entry(state)
-    state.anchor_path.write_text(f"dp-powerflow-anchor-2 {number} {mac} {tag}\n")
+    state.anchor_path.write_text(f"dp-powerflow-anchor-1 {number} {mac} {tag}\n")
     assert_refused(state, "was not written with its key")
 
 
@@ -113,37 +112,18 @@ def test_a_lost_anchor_is_replaced_by_command_only_and_the_ledger_says_so_for_ev
         Ledger.accept_unanchored(state.root, "again")
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> PrivateState:
-    """A ledger of version 0.1, whose anchor has no keyed hash."""
-    root = Path(shutil.copytree(OLD_LEDGER, tmp_path / "old"))
-    root.chmod(0o700)
-    for path in root.iterdir():
-        path.chmod(0o600)
-    return PrivateState.open(root, create=False, insecure_seed=14)
-
-
-def test_an_old_ledger_is_upgraded_once_and_then_needs_its_new_anchor(old: PrivateState) -> None:
-    plain = old.anchor_path.read_bytes()
-    ledger = Ledger.open(old)
-    assert old.anchor_path.read_bytes() == plain, "looking at it changes nothing"
-    ledger.change_figures("loads-1", 6.0, None, "the board")
-    entries = ledger.summary().entries
-    with closing(sqlite3.connect(old.ledger_path)) as connection:
-        rows = connection.execute("SELECT seq, mac, event FROM entry ORDER BY seq").fetchall()
-    assert [event for _, _, event in rows][-2:] == ["anchored", "cap"]
-    assert Ledger.open(old).summary().entries == entries == len(rows)
-    old.anchor_path.write_text(f"{rows[-1][0]} {rows[-1][1]}\n")
-    assert_refused(old, "was not written with its key")
-    old.anchor_path.write_bytes(plain)
-    assert_refused(old, "was not written with its key")
-
-
-def test_an_old_ledger_without_an_anchor_is_not_upgraded_in_silence(old: PrivateState) -> None:
-    old.anchor_path.unlink()
-    assert_refused(old, "has lost its anchor")
-    Ledger.accept_unanchored(old.root, "copied without it")
-    assert Ledger.open(old).summary().lost_anchors[0].reason == "copied without it"
+def test_a_ledger_that_claims_to_be_of_an_earlier_version_is_refused(state: PrivateState) -> None:
+    """Before: one of the first format needed no keyed hash in its anchor."""
+    number, mac = cut_last_entry(state)
+    with closing(sqlite3.connect(state.ledger_path)) as connection:
+        connection.execute(f"PRAGMA application_id = {0x64707066}")
+    sentence = "is of an earlier version.*0.5.0, the last version that reads it; nothing was spent"
+    state.anchor_path.write_text(f"{number} {mac}\n")
+    assert_refused(state, sentence)
+    state.anchor_path.unlink()
+    assert_refused(state, sentence)
+    with pytest.raises(PrivacyError, match=sentence):
+        Ledger.accept_unanchored(state.root, "copied without it")
 
 
 def begin(config: Config) -> PrivateState:

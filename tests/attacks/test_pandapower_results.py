@@ -25,8 +25,7 @@ from dp_powerflow.grid.feeder import (
     Quantity,
     Tap,
 )
-from dp_powerflow.grid.pandapower.controls import TAPS_NEUTRAL
-from dp_powerflow.grid.pandapower.reader import read_pandapower
+from dp_powerflow.grid.pandapower.reader import TAPS_NEUTRAL, read_pandapower
 from dp_powerflow.grid.sources import Rebuilder, open_feeder, read_taps, write_taps
 from support.pandapower_nets import (
     CABLE,

@@ -134,7 +134,7 @@ def test_a_model_without_its_answers_is_not_used_again(paid: Path) -> None:
     state = PrivateState.open(paid / "state", insecure_seed=7)
     old = replace(load_model(insecure_seed=True), origin=None).to_json()
     state.write_internal("ancient", "model.json", old.encode())
-    with pytest.raises(PrivacyError, match="holds no noisy answers"):
+    with pytest.raises(PrivacyError, match="not a load model"):
         plan(later(paid, model={"reuse": "ancient"}))
 
 

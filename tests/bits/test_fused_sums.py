@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dp_powerflow._bits.linear import row_squares, row_sum
 from dp_powerflow._bits.normal_pairs import ndtr_ascending
-from dp_powerflow._bits.sums import row_squares, row_sum
 from dp_powerflow.model.history.numbers import ndtr
 
 

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts, network_of
+from dp_powerflow.corpus.gridfm.network import NodeFacts, network_of
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
-from dp_powerflow.corpus.gridfm.schema import TABLES
+from dp_powerflow.corpus.gridfm.schema import TABLES, GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.errors import CorpusError

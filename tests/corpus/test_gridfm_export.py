@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
-from dp_powerflow.corpus.gridfm.check import check_tables
 from dp_powerflow.corpus.gridfm.network import (
     PublishedNetwork,
     lines_of,
@@ -24,7 +23,7 @@ from dp_powerflow.corpus.gridfm.network import (
     supplied,
     with_shares,
 )
-from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
+from dp_powerflow.corpus.gridfm.reader import GridfmData, check_tables, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, TABLES
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError

@@ -11,7 +11,6 @@ import pytest
 import scipy.sparse as sp
 
 from dp_powerflow.corpus.gridfm.network import (
-    GridfmStyle,
     NodeFacts,
     PublishedNetwork,
     network_of,
@@ -19,6 +18,7 @@ from dp_powerflow.corpus.gridfm.network import (
     phases_of,
 )
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
+from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder

@@ -30,8 +30,7 @@ from dp_powerflow.evidence.theorem import (
     full_support_bound,
 )
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
-from dp_powerflow.grid.norms import kron_amplification
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import Network, kron_amplification
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form

@@ -25,8 +25,7 @@ from dp_powerflow.evidence.lines.networks import (
 )
 from dp_powerflow.evidence.symbols import Admittance, full_support_loss
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import DENSE_UP_TO
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import DENSE_UP_TO, Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, jacobian_real
 from dp_powerflow.privacy.random import StreamKey

@@ -23,8 +23,7 @@ from dp_powerflow.evidence.printed import (
 )
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, corrected_bound, paper_bound
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import Amplification
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import Amplification, Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.pipeline.run import run_release
 from support.random_networks import small_law

@@ -22,7 +22,7 @@ from dp_powerflow.evidence.theorem import (
     over_neighbours,
     paper_bound,
 )
-from dp_powerflow.grid.norms import Amplification
+from dp_powerflow.grid.reduction import Amplification
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
 from support.laws import draw

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow.almanac.calendar import read_holidays
-from dp_powerflow.almanac.stamps import WeatherFormat, read_readings
+from dp_powerflow.almanac.calendar import WeatherFormat, read_holidays, read_readings
 from dp_powerflow.config import read_toml
 from dp_powerflow.errors import DpPowerflowError, LoadDataError
 from dp_powerflow.fleet.accounts import read_feeder_map

@@ -10,8 +10,7 @@ import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import kron_amplification, sigma_min, spectral_norm
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import Network, kron_amplification, sigma_min, spectral_norm
 
 
 def dense_psi(network: Network) -> np.ndarray:

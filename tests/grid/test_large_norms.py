@@ -10,15 +10,15 @@ import pytest
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import (
+from dp_powerflow.grid.reduction import (
     LineProjector,
+    Network,
     is_symmetric,
     kron_amplification,
     norm_bound,
     sigma_min,
     weighted_impedance_norm,
 )
-from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from support.synthetic import synthetic_script, write_synthetic
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import GapRule
-from dp_powerflow.loads.gaps import GapCounts, fill_gaps
+from dp_powerflow.loads.report import GapCounts, fill_gaps
 from dp_powerflow.units import FloatArray
 
 MONDAY = dt.date(2024, 1, 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.loads.declared import GapRule
-from dp_powerflow.loads.gaps import fill_gaps
+from dp_powerflow.loads.report import fill_gaps
 
 DAYS = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=k) for k in range(14))
 STEPS = 24

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads import tables
+from dp_powerflow.loads import ingest
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, ServiceMap, WideColumns
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.units import FloatArray
@@ -231,8 +231,8 @@ def test_the_size_of_batches_does_not_matter(
     fmt = MeterFormat("kW", "end", "Europe/Berlin", 60)
     long = write_long(tmp_path / "long.csv", stamps, values[:, :25], NAMES)
     wide = write_wide(tmp_path / "wide.csv", stamps, values[:, :25], NAMES)
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 120)
-    assert len(list(tables.open_table(long, fmt).batches(("kwh",), ()))) > 5
+    monkeypatch.setattr(ingest, "_CSV_BLOCK_BYTES", 120)
+    assert len(list(ingest.open_table(long, fmt).batches(("kwh",), ()))) > 5
     expected = np.delete(values[:, :25], 3, axis=1)
     expected[:, 2] = (values[:, 2] + values[:, 3]) / 2
     for read, path in ((read_long, long), (read_wide, wide)):

@@ -12,7 +12,7 @@ import pytest
 
 from dp_powerflow._threads import ahead, in_order, slices
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads import tables
+from dp_powerflow.loads import ingest
 from dp_powerflow.loads.declared import LongColumns, MeterFormat
 from dp_powerflow.loads.ingest import read_long
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history, simulated_services, summed
@@ -40,7 +40,7 @@ def test_stamps_that_only_text_can_tell_are_read_on_from_there(
 ) -> None:
     """Arrow's parser of CSV and its cast of text need not know the same stamps: what it refuses is looked at
     again as text, from the batch on that it stopped at."""
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 150)
+    monkeypatch.setattr(ingest, "_CSV_BLOCK_BYTES", 150)
     plain = read_long(csv_of(tmp_path / "plain.csv", rows()[1]), HOURLY).history
     stamps = rows()[1]
     stamps[50] = ""

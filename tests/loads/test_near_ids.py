@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.ids import IdFindings, NearMatches, compare_ids
+from dp_powerflow.loads.report import IdFindings, NearMatches, compare_ids
 
 SAME_NUMBER = "what stands around the same number"
 AFFIX = "a prefix or suffix that they share"

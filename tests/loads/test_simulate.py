@@ -17,10 +17,11 @@ from dp_powerflow.loads.simulate import (
     DEMO_CLASSES,
     CustomerClass,
     Homes,
+    Photovoltaics,
+    calendar_of,
     demo_power_factors,
     simulate_load_history,
 )
-from dp_powerflow.loads.weather import Photovoltaics, calendar_of
 from dp_powerflow.units import FloatArray
 from support.meter_files import median_pairwise_correlation
 

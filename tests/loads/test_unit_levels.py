@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow.loads.levels import FOUR, THOUSAND, Levels, second_group
+from dp_powerflow.loads.report import FOUR, THOUSAND, Levels, second_group
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.units import BoolArray, FloatArray
 

@@ -17,7 +17,7 @@ from dp_powerflow.model.derive import planned_queries, replay
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
-from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.gaussian import FORMAT, LoadModel
 from dp_powerflow.model.options import FitOptions, FittedReactive, FixedPowerFactor, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, total_rho
@@ -190,12 +190,14 @@ def test_whatever_the_integers_do_not_give_is_refused(history: LoadHistory, what
         LoadModel.from_json(json.dumps(fields))
 
 
-def test_a_model_of_version_1_is_read_as_stated(history: LoadHistory) -> None:
-    old = replace(fitted(history, "structured"), origin=None)
-    fields = json.loads(old.to_json())
-    assert fields["format"] == "dp-powerflow load model, version 1"
-    assert "queries" not in fields
-    read = LoadModel.from_json(old.to_json())
-    assert read.origin is None
-    assert read.costs == old.costs
-    assert read.sha256 == old.sha256
+def test_a_model_without_integers_is_not_read(history: LoadHistory) -> None:
+    stripped = replace(fitted(history, "structured"), origin=None)
+    with pytest.raises(PrivacyError, match="not a load model"):
+        LoadModel.from_json(stripped.to_json())
+
+
+def test_a_model_of_an_earlier_format_names_the_last_version_that_reads_it(history: LoadHistory) -> None:
+    text = fitted(history, "structured").to_json()
+    for earlier in ("version 1", "version 3"):
+        with pytest.raises(PrivacyError, match=r"0\.5\.0 is the last version that reads earlier ones"):
+            LoadModel.from_json(text.replace(FORMAT, f"dp-powerflow load model, {earlier}"))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.building import VERSION, Installed, build, copy_sources
+from dp_powerflow._names import __version__
+from support.building import Installed, build, copy_sources
 
 pytestmark = pytest.mark.campaign
 
@@ -17,5 +18,5 @@ def test_a_clean_install_releases_and_verifies(kind: str, tmp_path: Path) -> Non
     package = build(copy_sources(tmp_path / "checkout"), kind, tmp_path / "dist")
     installed = Installed.from_the_index(package, tmp_path / "venv")
     installed.pip("check")
-    assert installed.run("dp-powerflow", "--version", cwd=tmp_path).strip() == VERSION
+    assert installed.run("dp-powerflow", "--version", cwd=tmp_path).strip() == __version__
     installed.release(tmp_path)

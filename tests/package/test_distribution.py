@@ -13,7 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from dp_powerflow._names import __version__ as public_version
-from support.building import ROOT, SOURCES, VERSION, Installed, build, content, copy_sources, unpack
+from support.building import ROOT, SOURCES, Installed, build, content, copy_sources, unpack
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +89,7 @@ def test_metadata_are_complete_and_the_readme_renders(built: Built) -> None:
     files = content(built.wheel)
     stated = metadata_of(files)
     assert stated["Name"] == "dp-powerflow"
-    assert stated["Version"] == VERSION
+    assert stated["Version"] == public_version
     assert stated["License-Expression"] == "BSD-3-Clause"
     assert stated["Requires-Python"] == ">=3.11"
     licences = [name for name in files if name.endswith("/licenses/LICENSE")]
@@ -115,10 +115,9 @@ def test_the_installed_package_runs_from_where_it_is_installed(installed: Instal
     )
     version, file = installed.run("python", "-c", program, cwd=tmp_path).splitlines()
     assert Path(file).is_relative_to(installed.folder)
-    assert version == VERSION
+    assert version == public_version
     assert installed.run("dp-powerflow", "--version", cwd=tmp_path).strip() == version
 
 
 def test_the_installed_command_inspects_releases_and_verifies(installed: Installed, tmp_path: Path) -> None:
-    """And what it releases names the public version, whatever commit it was built from."""
     assert installed.release(tmp_path) == f"dp-powerflow {public_version}"

@@ -13,7 +13,6 @@ import pytest
 
 from dp_powerflow.errors import ConfigError, FeederError, MissingExtraError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020 import experiment
@@ -24,6 +23,7 @@ from dp_powerflow_paper.dvorkin2020.policy import Dispatch, Policy, loads_from
 from dp_powerflow_paper.dvorkin2020.program import Chances, Program, least_cost, published_signs
 from dp_powerflow_paper.dvorkin2020.release import PrivateDispatch
 from dp_powerflow_paper.dvorkin2020.variants import Expected, TailCost, TargetVariance, TotalVariance, Variant
+from dp_powerflow_paper.radial import RadialNetwork
 
 pytest.importorskip("cvxpy", reason="needs the extra opf")
 

@@ -22,8 +22,6 @@ import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.derived.kinds import KINDS
-from dp_powerflow.derived.study import Findings
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PrivacyError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
@@ -33,12 +31,12 @@ from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, di
 from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.page import Table
 from dp_powerflow.pipeline import inputs as assembly
-from dp_powerflow.pipeline.deriving.basis import StudySettings
 from dp_powerflow.pipeline.deriving.manifest import derived_schema
 from dp_powerflow.pipeline.deriving.owner import basis_of_config
-from dp_powerflow.pipeline.deriving.released import basis_of_release
+from dp_powerflow.pipeline.deriving.source import StudySettings, basis_of_release
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.studies.study import KINDS, Findings
 from dp_powerflow.twin.draw import Twin
 from support.derived_kind import PLACE, LowestVoltage
 from support.small import small_config, tree_hash
@@ -377,7 +375,7 @@ def test_a_disk_that_fails_leaves_nothing(
             raise OSError(28, "No space left on device")
         path.write_bytes(content)
 
-    monkeypatch.setattr("dp_powerflow.pipeline.deriving.run.write_whole", full)
+    monkeypatch.setattr("dp_powerflow.pipeline.deriving.make.write_whole", full)
     with pytest.raises(DpPowerflowError, match="space"):
         dpf.derive(KIND, published / "out", tmp_path / "a")
     assert not list(tmp_path.iterdir())
@@ -388,7 +386,7 @@ def test_a_disk_that_fails_leaves_nothing(
 def test_a_kill_in_the_middle_leaves_nothing(published: Path, tmp_path: Path, sent: signal.Signals) -> None:
     program = f"""
 import time
-from dp_powerflow.derived.kinds import KINDS
+from dp_powerflow.studies.study import KINDS
 from support.derived_kind import PLACE, LowestVoltage
 KINDS[{KIND!r}] = PLACE
 def wait(*_, **__):

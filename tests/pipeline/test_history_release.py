@@ -18,8 +18,7 @@ from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
 from dp_powerflow.fleet.plan import plan_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.loads.weather import Photovoltaics, calendar_of
+from dp_powerflow.loads.simulate import DEMO_CLASSES, Photovoltaics, calendar_of, simulate_load_history
 from dp_powerflow.manifest.build import contradictions
 from dp_powerflow.manifest.verify import SEED, manifest_content, open_release, verify_release
 from dp_powerflow.model.gaussian import LoadModel

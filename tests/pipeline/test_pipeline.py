@@ -30,7 +30,6 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.ledger import records as chain
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import certify_config
@@ -91,20 +90,6 @@ def test_running_a_finished_release_again_changes_and_costs_nothing(released: Pa
     assert tree_hash(released / "out") == before
     state = PrivateState.inspect(released / "state")
     assert len(Ledger.open(state, create=False).spends()) == 2  # one for the loads, one for the network
-
-
-def test_a_run_checks_and_replays_the_ledger_once(released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checked: list[int] = []
-    compute = chain.Chain.mac
-
-    def counting(self: chain.Chain, previous: str, entry: chain.Entry) -> str:
-        checked.append(entry.seq)
-        return compute(self, previous, entry)
-
-    monkeypatch.setattr(chain.Chain, "mac", counting)
-    (released / "state" / "ledger.sqlite").touch()  # as a process that has checked nothing yet
-    run_release(small_config(released), workers=1)
-    assert checked == list(range(5))  # the ledger itself, two accounts, two spends
 
 
 @pytest.mark.slow

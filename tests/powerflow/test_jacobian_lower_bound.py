@@ -13,12 +13,13 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
-from dp_powerflow.powerflow.jacobian.sigma_bound import (
+from dp_powerflow.powerflow.jacobian.matrices import (
     SigmaBound,
     _Features,
     _off_diagonal_norm,
     _smallest_of_two,
+    diagonal_terms,
+    real_form,
 )
 from dp_powerflow.units import ComplexArray
 from support.jacobian_networks import random_network

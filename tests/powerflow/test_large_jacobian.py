@@ -10,13 +10,18 @@ import pytest
 import scipy.sparse as sp
 
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import NORM_FAILURE
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import NORM_FAILURE, Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
-from dp_powerflow.powerflow.jacobian.sigma_bound import Reference, SparseSigmaBound
+from dp_powerflow.powerflow.jacobian.matrices import (
+    Elimination,
+    Reference,
+    SparseJacobian,
+    SparseSigmaBound,
+    diagonal_terms,
+    real_form,
+)
 from support.synthetic import write_synthetic
 
 

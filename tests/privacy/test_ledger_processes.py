@@ -15,7 +15,7 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.book import Charge, Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
@@ -148,7 +148,7 @@ def test_readers_never_see_half_of_a_release(tmp_path: Path) -> None:
         code = 1
         try:
             for number in range(40):
-                ledger.spend_all(f"r{number}", REQUEST, [(first, ONE), (second, ONE)])
+                ledger.charge_all([Charge(each, f"r{number}", REQUEST, ONE) for each in (first, second)])
             code = 0
         finally:
             os._exit(code)

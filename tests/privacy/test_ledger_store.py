@@ -22,7 +22,7 @@ from dp_powerflow.privacy.ledger import store as ledger_anchor
 from dp_powerflow.privacy.ledger import store as ledger_database
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.book import Charge, Ledger
 from dp_powerflow.privacy.ledger.records import Account, Chain, Entry, Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
@@ -181,7 +181,6 @@ def test_an_open_ledger_checks_only_what_was_appended_since(
     state: PrivateState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Ledger.open(state)
-    state.ledger_path.touch()  # somebody has written to it
     with counted_hashes(monkeypatch) as checked:
         ledger = Ledger.open(state)
         assert checked == [0, 1, 2, 3, 4]
@@ -256,7 +255,7 @@ def test_what_was_not_committed_is_not_remembered(state: PrivateState) -> None:
     )
     ledger.spend(full, "r0", REQUEST, InstanceCost(10.0, 0.0, LINE))
     with pytest.raises(PrivacyError, match="nothing was spent"):
-        ledger.spend_all("r9", REQUEST, [(account_of(state), COST), (full, COST)])
+        ledger.charge_all([Charge(each, "r9", REQUEST, COST) for each in (account_of(state), full)])
     assert ledger.summary() == Ledger.open(state).summary()
     assert len(ledger.spends()) == 4
     ledger.spend(account_of(state), "r9", REQUEST, COST)
@@ -293,10 +292,10 @@ def test_an_anchor_that_lags_after_a_crash_is_caught_up(state: PrivateState) -> 
 def test_a_damaged_anchor_is_refused(state: PrivateState) -> None:
     state.anchor_path.write_bytes(b"\xff\x00")
     assert_refused(state, "damaged anchor")
-    state.anchor_path.write_bytes(b"dp-powerflow-anchor-2 2 " + b"0" * 64)
+    state.anchor_path.write_bytes(b"dp-powerflow-anchor-1 2 " + b"0" * 64)
     assert_refused(state, "damaged anchor")
     state.anchor_path.write_bytes(b"2 " + b"0" * 64)
-    assert_refused(state, "not written with its key")
+    assert_refused(state, "damaged anchor")
 
 
 @pytest.mark.parametrize("statement", ["UPDATE entry SET body = '{}'", "DELETE FROM entry WHERE seq = 4"])
@@ -332,18 +331,11 @@ def test_changed_tables_are_noticed(state: PrivateState, statement: str) -> None
     assert_refused(state, "had its tables changed")
 
 
-@pytest.mark.parametrize("version", [0, 3])
+@pytest.mark.parametrize("version", [0, 2])
 def test_a_ledger_of_another_version_is_refused(state: PrivateState, version: int) -> None:
     with closing(sqlite3.connect(state.ledger_path)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     assert_refused(state, f"has format {version}")
-
-
-def test_a_ledger_that_claims_an_earlier_format_is_refused(state: PrivateState) -> None:
-    """In an earlier format the anchor would need no keyed hash; the chain tells which one it is."""
-    with closing(sqlite3.connect(state.ledger_path)) as connection:
-        connection.execute("PRAGMA user_version = 1")
-    assert_refused(state, "had its tables changed")
 
 
 def test_a_ledger_of_another_key_is_refused(tmp_path: Path, state: PrivateState) -> None:

@@ -22,7 +22,6 @@ from dp_powerflow.privacy.budget import Neighbours, composed_epsilon, gdp_epsilo
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Composed,
-    GdpCap,
     GdpCost,
     PureCost,
     Scope,
@@ -246,17 +245,6 @@ def test_a_manifest_states_what_touched_the_worst_element_and_the_promise_follow
     assert section["promise"]["epsilon"] == ledger.remaining(twins).promise.epsilon
     assert stated.holds("epsilon", promised(costs))
     assert not stated.holds("epsilon", promised(costs) * 1.01)
-
-
-def test_an_old_account_takes_gaussian_costs_of_all_elements_only(
-    state: PrivateState, ledger: Ledger
-) -> None:
-    old = ledger.account(state.identity("network", [b"old"]), GdpCap(1.0, DELTA, LINE))
-    for cost in (pure(0.1), gaussian(0.1, replaced=("line.a",))):
-        with pytest.raises(PrivacyError, match="cannot be charged"):
-            ledger.spend(old, "north", REQUEST, cost)
-    with pytest.raises(PrivacyError, match="is a mu of Gaussian"):
-        ledger.change_figures(old.name, 2.0, None, "more")
 
 
 @pytest.mark.parametrize("names", [("a", "a"), (" ",), ("",)])

@@ -13,16 +13,12 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dp_powerflow._names import __version__ as public_version
-
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
-    *("pyproject.toml", "setup.py", "MANIFEST.in", "README.md"),
+    *("pyproject.toml", "MANIFEST.in", "README.md"),
     *("LICENSE", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"),
 )
 """What a build reads beside `src`."""
-VERSION = f"{public_version}+g012345678"
-"""Of every build here: as if made from this commit."""
 NOT_PACKAGED = (
     *("tests/test_startup.py", "benchmarks/startup.py", "examples/release.py", "docs/index.md"),
     *(
@@ -45,7 +41,6 @@ def copy_sources(target: Path) -> Path:
     for other in NOT_PACKAGED:
         (target / other).parent.mkdir(parents=True, exist_ok=True)
         (target / other).write_text("", encoding="utf-8")
-    (target / "PKG-INFO").write_text(f"Metadata-Version: 2.4\nVersion: {VERSION}\n", encoding="utf-8")
     return target
 
 

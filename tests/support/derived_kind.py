@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from dp_powerflow.derived.study import Findings, Progress, Study
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.model.sample import solve_days
 from dp_powerflow.page import Callout
+from dp_powerflow.studies.study import Findings, Progress, Study
 
 PLACE = "support.derived_kind:LowestVoltage"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadNodes, ReactiveModel
@@ -15,6 +14,7 @@ from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.powerflow.sun import clear_sky
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.studies.study import Study
 
 KEY = StreamKey.from_insecure_seed(11)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadBlock
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow.studies.study import Study
 from dp_powerflow.units import FloatArray, IntArray
 
 

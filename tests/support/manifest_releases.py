@@ -155,7 +155,8 @@ def make_inputs(
     cost = network_cost(chosen)
     for k in range(earlier):
         before = LoadsCost.reserve(replace(budget_of(chosen), epsilon=0.5))
-        ledger.spend_all(f"r-0{k}", f"{k:064x}", [(loads, before), (network, cost)])
+        ledger.spend(loads, f"r-0{k}", f"{k:064x}", before)
+        ledger.spend(network, f"r-0{k}", f"{k:064x}", cost)
     payer = chosen.network.id if isinstance(chosen.network, TwinNetwork) else release.id
     spends = (
         ledger.spend(loads, release.id, "f" * 64, LoadsCost.of(model.costs)),

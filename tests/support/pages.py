@@ -18,10 +18,11 @@ PROGRAM = "dp-powerflow"
 
 
 def exists(path: str) -> bool:
-    """Whether a dotted path below `dp_powerflow`, such as 'grid.reduction.Network.b', names something."""
-    parts = path.split(".")
+    """Whether a dotted path names something, such as 'grid.reduction.Network.b' below `dp_powerflow`."""
+    parts = path.removeprefix("dp_powerflow_paper.").split(".")
+    top = "dp_powerflow" if path == ".".join(parts) else "dp_powerflow_paper"
     for cut in range(len(parts), 0, -1):
-        name = "dp_powerflow." + ".".join(parts[:cut])
+        name = ".".join([top, *parts[:cut]])
         try:
             target: Any = importlib.import_module(name)
         except ModuleNotFoundError as error:

@@ -289,7 +289,7 @@ WHEN: dict[str, dict[str, int]] = {
         "derived.reliability.tree:_require_codes": 1,
         "derived.reliability.tree:_walk": 1,
         "derived.reliability.tree:require_lengths": 1,
-        "opf.radial:RadialNetwork.__post_init__": 4,
+        "radial:RadialNetwork.__post_init__": 4,
         "opf.tree:_Builder._refuse_loop": 1,
         "opf.tree:_Builder._walk": 1,
         "opf.units:UnitsPowerFlow.__init__": 1,

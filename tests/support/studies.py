@@ -9,13 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.corpus.connections import Connections, opaque_buses
-from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadBlock
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow.studies.study import Study
 from dp_powerflow.units import FloatArray, IntArray
 
 SOLVED_TO = 1e-12

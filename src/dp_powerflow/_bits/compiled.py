@@ -38,7 +38,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache,
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PACKAGE = Path(__file__).resolve().parents[1]
-_HAS_KERNELS = re.compile(rb"^from dp_powerflow\._bits\.|_kernels\.compiled import", re.M)
+_HAS_KERNELS = re.compile(rb"^from dp_powerflow\._bits\.", re.M)
 _IMPORTS = re.compile(rb"^from (dp_powerflow[\w.]*) import", re.M)
 _FORGOTTEN_AFTER_S = 30 * 24 * 3600
 _ONLY_USER = 0o700
@@ -215,3 +215,22 @@ def _alone(folder: Path | None) -> Iterator[None]:
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+# ----------------------------------------------------------------------------------------------------------
+# How the kernels of the solver as operated are compiled.
+#
+# They take many arrays in named tuples. Where an array is handed on, numba counts references to it, which
+# costs more than the arithmetic of a small function, and it makes every function callable from Python,
+# which takes longer to compile than the function itself. Kernels make no arrays, so they need no counts;
+# inner functions do without both.
+
+
+def entry(function: _Function) -> _Function:
+    """Called from Python."""
+    return compiled(function, no_cfunc_wrapper=True, _nrt=False)
+
+
+def inner(function: _Function) -> _Function:
+    """Called by kernels only."""
+    return compiled(function, no_cfunc_wrapper=True, _nrt=False, no_cpython_wrapper=True)

@@ -3,16 +3,240 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dp_powerflow.errors import ConfigError
-from dp_powerflow.units import BoolArray, FloatArray
+from dp_powerflow.errors import ConfigError, WeatherError
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+# ----------------------------------------------------------------------------------------------------------
+# Readings of a weather file on local days: stamps with an offset, wall-clock stamps, or dates.
+
+
+_DAY_S = 86400
+_MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True)
+class WeatherFormat:
+    """Declared facts of a weather file.
+
+    Attributes
+    ----------
+    time, temperature : names of the columns of stamps and of temperatures [°C].
+    irradiance : name of the column of irradiance [W/m²]; None without.
+    time_zone : IANA name, of stamps without an offset; None for the meters' own.
+    """
+
+    time: str = "time"
+    temperature: str = "temperature"
+    irradiance: str | None = None
+    time_zone: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """Readings of weather, each on its local day.
+
+    Attributes
+    ----------
+    path : of the file, for messages.
+    days : local days that have a stamp, in order.
+    day_of : (reading,) position of its day among `days`.
+    expected : (day,) how many readings a whole day has.
+    temperature : (reading,) [°C], NaN where there is none.
+    irradiance : (reading,) [W/m²], NaN where there is none; None without a column.
+    """
+
+    path: Path
+    days: tuple[dt.date, ...]
+    day_of: IntArray
+    expected: FloatArray
+    temperature: FloatArray
+    irradiance: FloatArray | None
+
+
+def read_readings(path: Path, time_zone: str, fmt: WeatherFormat) -> Readings:
+    """Read a file of weather; days are cut in `time_zone`.
+
+    Raises
+    ------
+    ConfigError : no file, no such column, no stamps, or stamps that are not in order.
+    """
+    table = _table(path, fmt)
+    stamps = _stamps(table.column(fmt.time), path, fmt)
+    if len(stamps) < 2:
+        raise WeatherError(f"the weather {path} has fewer than two readings; give a row per reading")
+    local, step_s = _placed(stamps, path, zone_of(time_zone), zone_of(fmt.time_zone or time_zone))
+    days, day_of = np.unique(np.array(local, dtype="datetime64[D]"), return_inverse=True)
+    found = tuple(days.tolist())
+    lengths = np.full(len(found), _DAY_S) if step_s == _DAY_S else _lengths_s(found, zone_of(time_zone))
+    # an odd step does not fill a day; what is left of it is no reading
+    expected = np.maximum(lengths // step_s, 1).astype(np.float64)
+    irradiance = None if fmt.irradiance is None else _numbers(table.column(fmt.irradiance))
+    return Readings(
+        path, found, day_of.astype(np.int64), expected, _numbers(table.column(fmt.temperature)), irradiance
+    )
+
+
+def _placed(
+    stamps: Sequence[dt.datetime], path: Path, local: ZoneInfo, written: ZoneInfo
+) -> tuple[list[dt.date], int]:
+    """Local day of each stamp, and the step of the file [s]: that of a day where the stamps are dates."""
+    plain = np.array([int((stamp.replace(tzinfo=dt.UTC) - _EPOCH).total_seconds()) for stamp in stamps])
+    if stamps[0].tzinfo is None and not (plain % _DAY_S).any():
+        _refuse_disorder(plain, stamps, path)
+        return [stamp.date() for stamp in stamps], _DAY_S
+    moments = list(stamps) if stamps[0].tzinfo is not None else list(_instants(stamps, path, written))
+    instants = np.array([int((moment - _EPOCH).total_seconds()) for moment in moments])
+    _refuse_disorder(instants, stamps, path)
+    step_s = int(np.median(np.diff(instants)))
+    if step_s >= _DAY_S:
+        raise WeatherError(
+            f"the weather {path} has a reading a day, and its stamps have a time; write the dates alone, "
+            "such as 2024-01-31"
+        )
+    return [moment.astimezone(local).date() for moment in moments], step_s
+
+
+def _instants(stamps: Sequence[dt.datetime], path: Path, zone: ZoneInfo) -> Iterator[dt.datetime]:
+    """Instants of wall-clock stamps; the second of two equal ones in a doubled hour is the later."""
+    before: dt.datetime | None = None
+    for stamp in stamps:
+        moment = stamp.replace(tzinfo=zone).astimezone(dt.UTC)
+        if moment.astimezone(zone).replace(tzinfo=None) != stamp:
+            raise WeatherError(
+                f"the weather {path} has a reading at {stamp.isoformat(' ', 'minutes')}, which the clock of "
+                f"'{zone.key}' jumped over; write stamps with their offset from UTC, or set "
+                "weather.time_zone, 'UTC' perhaps"
+            )
+        if before is not None and moment <= before:
+            moment = stamp.replace(tzinfo=zone, fold=1).astimezone(dt.UTC)
+        yield moment
+        before = moment
+
+
+def _refuse_disorder(seconds: IntArray, stamps: Sequence[dt.datetime], path: Path) -> None:
+    bad = np.flatnonzero(np.diff(seconds) <= 0)
+    if bad.size:
+        where, later = stamps[int(bad[0]) + 1], int(seconds[bad[0] + 1]) < int(seconds[bad[0]])
+        problem = "is not in order of time; sort the file" if later else "is there twice; keep one of the two"
+        raise WeatherError(f"the stamp {where.isoformat(' ', 'minutes')} of the weather {path} {problem}")
+
+
+def _lengths_s(days: Sequence[dt.date], zone: ZoneInfo) -> IntArray:
+    """(day,) length of local days [s]: 23 or 25 h where the clock changes."""
+    ends = [
+        [dt.datetime.combine(day + dt.timedelta(days=k), dt.time(), zone) for k in (0, 1)] for day in days
+    ]
+    return np.array(
+        [int((end - _EPOCH).total_seconds() - (begin - _EPOCH).total_seconds()) for begin, end in ends]
+    )
+
+
+def zone_of(name: str, error: type[Exception] = ConfigError) -> ZoneInfo:
+    """The time zone of an IANA name, or the error of this kind."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise error(
+            f"the time zone '{name}' is not in the IANA database; use a name such as 'Europe/Berlin' or 'UTC'"
+        ) from None
+
+
+def _table(path: Path, fmt: WeatherFormat) -> Any:
+    """The wanted columns of the file: stamps as they are (CSV: text), the others as doubles."""
+    if not path.is_file():
+        raise WeatherError(f"the weather file {path} does not exist; correct weather.path")
+    wanted = [name for name in (fmt.time, fmt.temperature, fmt.irradiance) if name is not None]
+    if len(set(wanted)) != len(wanted):
+        raise WeatherError(f"the config names one column of the weather {path} twice; name different ones")
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".txt", ".gz", ".parquet", ".pq"):
+        raise WeatherError(f"the weather {path} is neither .csv nor .parquet; convert it to one of them")
+    try:
+        whole = pq.read_table(path) if suffix in (".parquet", ".pq") else _csv(path, fmt.time)
+        _ = whole.column_names  # which may be no text
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise WeatherError(f"the weather {path} cannot be read; export it again ({_line(error)})") from None
+    for name in wanted:
+        if whole.column_names.count(name) != 1:
+            raise WeatherError(
+                f"the weather {path} needs one column '{name}' and has {_listed(whole.column_names)}; name "
+                "its columns in weather.time, weather.temperature and weather.irradiance"
+            )
+    for name in wanted[1:]:
+        kind = whole.column(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise WeatherError(f"the column '{name}' of the weather {path} holds {kind}, not numbers alone")
+    return whole.select(wanted).combine_chunks()
+
+
+def _csv(path: Path, time: str) -> Any:
+    options = pa_csv.ConvertOptions(
+        column_types={time: pa.string()}, null_values=list(_MISSING), strings_can_be_null=True
+    )
+    return pa_csv.read_csv(path, convert_options=options)
+
+
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0][:120] if str(error) else "no reason given"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:8])
+    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown or "none"
+
+
+def _numbers(column: Any) -> FloatArray:
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+
+
+def _stamps(column: Any, path: Path, fmt: WeatherFormat) -> list[dt.datetime]:
+    """Stamps, all with a time zone or none."""
+    if column.null_count:
+        raise WeatherError(
+            f"{column.null_count} rows of the weather {path} have no '{fmt.time}'; remove them"
+        )
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        zone = getattr(kind, "tz", None)
+        column = column.cast(pa.timestamp("us", zone), safe=False)
+        found = column.cast(pa.timestamp("us"), safe=False).to_pylist()
+        return found if zone is None else [stamp.replace(tzinfo=dt.UTC) for stamp in found]
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise WeatherError(
+            f"the column '{fmt.time}' of the weather {path} holds {kind}, not stamps; write ISO 8601 text, "
+            "such as 2024-01-31T13:00+01:00"
+        )
+    stamps = [_parsed(text.strip(), path) for text in column.to_pylist()]
+    if len({stamp.tzinfo is None for stamp in stamps}) > 1:
+        raise WeatherError(
+            f"only some stamps of the weather {path} have an offset from UTC; write all of them alike"
+        )
+    return stamps
+
+
+def _parsed(text: str, path: Path) -> dt.datetime:
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise WeatherError(
+            f"the stamp '{text[:40]}' of the weather {path} is not ISO 8601; write 2024-01-31T13:00+01:00, "
+            "or 2024-01-31 where there is a row a day"
+        ) from None
+
 
 SATURDAY = 5
 YEARS = range(1900, 2200)

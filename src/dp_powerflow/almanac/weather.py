@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.almanac.stamps import Readings, WeatherFormat, read_readings
+from dp_powerflow.almanac.calendar import Readings, WeatherFormat, read_readings
 from dp_powerflow.errors import ConfigError, WeatherError
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, PlainValidator
 
 from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule, refuse_unusable
-from dp_powerflow.almanac.calendar import YEARS
-from dp_powerflow.almanac.stamps import zone_of
+from dp_powerflow.almanac.calendar import YEARS, zone_of
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from dp_powerflow.privacy.ledger.records import Unrelated

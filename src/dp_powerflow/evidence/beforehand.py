@@ -10,8 +10,7 @@ import numpy as np
 from dp_powerflow.errors import FeederError
 from dp_powerflow.evidence.calibration import ANSI_RANGE, implied_load_range, nonsingular_on_box
 from dp_powerflow.evidence.scope import Mode
-from dp_powerflow.grid.norms import kron_amplification
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import Network, kron_amplification
 from dp_powerflow.units import FloatArray, IntArray
 
 

@@ -17,15 +17,19 @@ from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.scope import CONFIDENCE
 from dp_powerflow.evidence.theorem import OperatingSet
-from dp_powerflow.grid.norms import NORM_FAILURE, weighted_impedance_norm
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import NORM_FAILURE, Network, weighted_impedance_norm
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
-from dp_powerflow.powerflow.jacobian.sigma_bound import Reference
+from dp_powerflow.powerflow.jacobian.matrices import (
+    Elimination,
+    Reference,
+    SparseJacobian,
+    diagonal_terms,
+    real_form,
+)
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import ComplexArray, FloatArray
 

@@ -40,8 +40,7 @@ from dp_powerflow.evidence.theorem import (
     full_support_bound,
 )
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import Amplification, kron_amplification
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import Amplification, Network, kron_amplification
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.powerflow.devices import VoltVar

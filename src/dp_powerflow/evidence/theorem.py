@@ -20,7 +20,7 @@ from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.hidden import NOTHING_HIDDEN, HiddenNodes, HiddenReach
 from dp_powerflow.evidence.scope import SCOPE, Mode
-from dp_powerflow.grid.norms import Amplification
+from dp_powerflow.grid.reduction import Amplification
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.units import FloatArray
 

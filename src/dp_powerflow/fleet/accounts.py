@@ -41,7 +41,6 @@ from dp_powerflow.fleet.refusals import in_one_message
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.manifest.policy import registered
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.charging import refuse_another_request
 from dp_powerflow.pipeline.inputs import loads_chunks
@@ -49,7 +48,7 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
-from dp_powerflow.privacy.ledger.book import Ledger, earlier_twins
+from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 
@@ -71,8 +70,7 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
     names = public_names(config, state, sources, registers)
     accounts = network_accounts(config, ledger)
     known = known_networks(config, state, accounts, registers)
-    kind = registered(config.network.mode).account_kind
-    refuse_unexplained(config, sources, accounts, known, earlier_twins(ledger.summary().accounts, kind))
+    refuse_unexplained(config, sources, accounts, known)
     unrelated = unrelated_of(
         config, sources, known, frozenset(a.name for a in accounts if a.fleet == config.fleet.id)
     )

@@ -114,7 +114,6 @@ def refuse_unexplained(
     keys: Collection[str],
     accounts: list[AccountSummary],
     known: Known,
-    earlier: Collection[str],
 ) -> None:
     """A re-export of a network that was charged before must not start with a full budget."""
     fleet = config.fleet
@@ -122,7 +121,7 @@ def refuse_unexplained(
     if not new:
         return
     named = frozenset() if fleet.unrelated is None else fleet.unrelated.accounts
-    unknown = named - {account.name for account in accounts} - set(earlier)
+    unknown = named - {account.name for account in accounts}
     if unknown:
         raise PrivacyError(
             f"fleet.unrelated names {spelled(unknown)}, but the ledger has {_list_of(accounts)} of that "

@@ -165,7 +165,7 @@ def _numbered(reasons: Sequence[str], count: int) -> str:
 
 def in_full(reasons: Sequence[str]) -> FeederError:
     """One error that lists all the reasons."""
-    return FeederError(_numbered(reasons, len(reasons)))
+    return FeederError(_numbered(reasons, len(reasons)), code=SeveralReasonsError.code)
 
 
 def reasons_of(error: FeederError) -> tuple[str, ...]:

@@ -11,19 +11,333 @@ released voltage is made here; those come from `powerflow`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import splu
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, splu, svds
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.norms import DENSE_UP_TO, norm_bound
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+
+# ----------------------------------------------------------------------------------------------------------
+# Spectral norms of operators known only by what they do to a vector; κ_Kron, which is made of them.
+#
+# Lanczos approaches a norm from below, so its value is an estimate, not a bound. `norm_bound` adds to it
+# what is proved of a random start. Let H = AᴴA on C^m with largest eigenvalue λ, b uniform on the complex
+# sphere, θ the largest Ritz value after k steps, T the Chebyshev polynomial of degree k − 1 and q =
+# T((1+ε)/(1−ε)). The Rayleigh quotient of T(2H/((1−ε)λ) − 1)·b is at most θ. If θ < (1−ε)λ, then with b₁
+# the part of b along the largest eigenvector
+#
+# |b₁|²·q²·ελ < Σ_{λ_i < (1−ε)λ} |b_i|²·((1−ε)λ − λ_i) ≤ (1−ε)λ,
+#
+# because |T| ≤ 1 on [−1, 1]; and |b₁|² < t has probability 1 − (1−t)^{m−1} ≤ m·t. Hence
+#
+# Pr(‖A‖² > θ/(1−ε)) ≤ m·(1−ε)/(ε·q²),
+#
+# whatever the singular values. A certificate charges that probability to its δ.
+#
+# κ_Kron says how far a change of the full network moves the reduced one, as printed and exact.
+#
+# For two networks, Y′ − Y = Ψ_Lᵀ·ΔY_full·Ψ′_R over the kept columns, an identity (paper correction 2), so
+# ‖Y′ − Y‖_F ≤ ‖Ψ_L‖₂·‖Ψ′_R‖₂·‖ΔY_full‖_F. Ψ′_R belongs to the *changed* network. It is bounded for a
+# ΔY_full that is supported on the feeder's lines, ΔY = PΔYP, where P projects on what lines can move: on a
+# part of the network joined by lines without shunts, voltages of zero mean. With G = P·E_Z·Y_ZZ⁻¹·E_Zᵀ·P, g
+# = ‖G‖, h = ‖Y_ZZ⁻¹·E_Zᵀ·P‖ and ‖ΔY‖ ≤ r < 1/g,
+#
+# ‖Ψ′_R‖ ≤ ‖Ψ_R‖·(1 + r·h/(1 − r·g)),
+#
+# from Y′_ZZ⁻¹E_ZᵀP = Y_ZZ⁻¹E_ZᵀP·(I + ΔY·G)⁻¹. Nothing is claimed beyond that radius, nor for a ΔY that
+# reaches what no line reaches (such as the common mode of a floating delta winding).
+
+
+Map = Callable[[ComplexArray], ComplexArray]
+
+NORM_FAILURE = 1e-12
+"""Probability over its own start vector with which `norm_bound` may be too small."""
+DENSE_UP_TO = 300
+"""Retained nodes of a network up to which matrices are written out; the one switch to sparse methods."""
+_DENSE_BELOW = 32
+_STEPS = 160
+_TWICE_BELOW = 0.7
+"""A vector that orthogonalisation shortens by more is orthogonalised again (twice is enough)."""
+_SYMMETRIC = 4.0 * float(np.finfo(np.float64).eps)
+_ROUNDING = 1.0 + 1e-9
+"""Raises a bound by more than rounding in the iteration can lower it."""
+
+
+def spectral_norm(apply: Map, adjoint: Map, shape: tuple[int, int]) -> float:
+    """Largest singular value of an operator, by Lanczos to machine precision; an estimate from below.
+
+    Parameters
+    ----------
+    apply, adjoint : x ↦ A·x and y ↦ Aᴴ·y; they also take matrices, column by column.
+    shape : (rows, columns) of A.
+    """
+    if min(shape) == 0:
+        return 0.0
+    if min(shape) < _DENSE_BELOW:
+        return _dense_norm(apply, adjoint, shape)
+    operator = LinearOperator(shape, matvec=apply, rmatvec=adjoint, dtype=np.complex128)
+    # A fixed start makes the result reproducible; a generic direction meets every singular vector.
+    angle = np.arange(min(shape)) * (np.sqrt(5.0) - 1.0) * np.pi
+    start = np.cos(angle) + 1j * np.sin(angle * np.sqrt(2.0))
+    try:
+        values = svds(operator, k=1, v0=start, return_singular_vectors=False, maxiter=20 * max(shape))
+    except ArpackNoConvergence:
+        raise FeederError(
+            "a matrix norm of the network did not converge; check the feeder's impedances"
+        ) from None
+    return float(values[0])
+
+
+def norm_bound(
+    apply: Map,
+    adjoint: Map,
+    shape: tuple[int, int],
+    *,
+    failure: float = NORM_FAILURE,
+    steps: int = _STEPS,
+    dense_up_to: int = DENSE_UP_TO,
+) -> float:
+    """Upper bound on the largest singular value, too small with probability at most `failure`.
+
+    Small operators are written out and their norm computed; they have no failure.
+
+    Parameters
+    ----------
+    apply, adjoint, shape : as in `spectral_norm`.
+    steps : of Lanczos; 160 put the bound 0.3 % above the norm of a feeder of 10,000 nodes.
+    dense_up_to : size of an operator that is written out.
+    """
+    if min(shape) == 0:
+        return 0.0
+    if min(shape) <= dense_up_to:
+        return _dense_norm(apply, adjoint, shape) * _ROUNDING
+    if shape[0] < shape[1]:
+        apply, adjoint, shape = adjoint, apply, (shape[1], shape[0])
+    taken, theta = _largest_ritz_value(apply, adjoint, shape[1], steps)
+    slack = 0.0 if taken < steps else _slack(shape[1], steps, failure)
+    return math.sqrt(theta / (1.0 - slack)) * _ROUNDING
+
+
+def is_symmetric(y: sp.csc_array) -> bool:
+    """Whether Y = Yᵀ but for rounding of its entries, so that left and right norms are the same."""
+    return int((abs(y - y.T) > _SYMMETRIC * abs(y)).nnz) == 0
+
+
+def _largest_ritz_value(apply: Map, adjoint: Map, m: int, steps: int) -> tuple[int, float]:
+    """Steps taken (fewer if the Krylov space is exhausted) and the largest Ritz value of AᴴA."""
+    # The start is independent of the network, which is all that the proof asks of a fixed seed.
+    rng = np.random.default_rng(0)
+    vector: ComplexArray = rng.standard_normal(m) + 1j * rng.standard_normal(m)
+    basis = np.empty((min(steps, m), m), dtype=np.complex128)
+    diagonal: list[float] = []
+    off: list[float] = []
+    length = float(np.linalg.norm(vector))
+    for k in range(len(basis)):
+        basis[k] = vector / length
+        image = adjoint(apply(basis[k]))
+        diagonal.append(float(np.vdot(basis[k], image).real))
+        vector = image - diagonal[k] * basis[k] - (off[k - 1] * basis[k - 1] if k else 0.0)
+        length, before = float(np.linalg.norm(vector)), np.inf
+        while length < _TWICE_BELOW * before:
+            # Orthogonal to all before: rounding would bring converged directions back.
+            vector = vector - basis[: k + 1].T @ np.conj(basis[: k + 1] @ np.conj(vector))
+            before, length = length, float(np.linalg.norm(vector))
+            if length <= 1e-13 * max(diagonal):
+                break
+        if length <= 1e-13 * max(diagonal):
+            break
+        off.append(length)
+    taken = len(diagonal)
+    between = np.asarray(off[: taken - 1])
+    ritz = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(between, 1) + np.diag(between, -1))
+    return taken, float(ritz[-1])
+
+
+def _slack(m: int, steps: int, failure: float) -> float:
+    """Smallest ε whose probability in the module's inequality is at most `failure`."""
+
+    def log_probability(slack: float) -> float:
+        angle = math.acosh((1.0 + slack) / (1.0 - slack)) * (steps - 1)
+        # log cosh without overflow
+        log_q = angle + math.log1p(math.exp(-2.0 * angle)) - math.log(2.0)
+        return math.log(m * (1.0 - slack) / slack) - 2.0 * log_q
+
+    low, high = 0.0, 1.0 - 1e-9
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if log_probability(middle) > math.log(failure) else (low, middle)
+    return high
+
+
+def _dense_norm(apply: Map, adjoint: Map, shape: tuple[int, int]) -> float:
+    side, image = (shape[1], apply) if shape[1] <= shape[0] else (shape[0], adjoint)
+    columns = [image(unit) for unit in np.eye(side, dtype=np.complex128)]
+    return float(np.linalg.norm(np.column_stack(columns), 2))
+
+
+_SHUNT_ABOVE = 1e-12
+_NORMS = 4
+"""Norms that enter the bound: ‖Ψ_L‖, ‖Ψ_R‖, h and g."""
+
+
+@dataclass(frozen=True)
+class Amplification:
+    """κ_Kron of one network.
+
+    Attributes
+    ----------
+    paper : Eq. kappa_kron_def as printed, over retained and slack nodes together.
+    exact : ‖Ψ_L‖₂·‖Ψ_R‖₂, the limit for vanishing changes of lines.
+    growth : h above [p.u. impedance].
+    reach : g above [p.u. impedance]; changes of lines are covered up to a norm of 1/g.
+    failure : probability, over the start vectors of Lanczos, that one of the last three is too small.
+    """
+
+    paper: float
+    exact: float
+    growth: float
+    reach: float
+    failure: float = 0.0
+
+    @property
+    def largest_radius(self) -> float:
+        """Radius of ‖ΔY_full‖ that no bound reaches [p.u.]."""
+        return float("inf") if self.reach == 0.0 else 1.0 / self.reach
+
+    def bound(self, radius: float) -> float:
+        """κ for every line-supported ΔY_full with ‖ΔY_full‖_F ≤ radius [p.u.]."""
+        if not 0.0 <= radius < self.largest_radius:
+            raise FeederError(
+                f"no bound on the Kron amplification holds at radius {radius:g}; "
+                f"it must stay below {self.largest_radius:.3g} p.u. on this feeder"
+            )
+        return self.exact * (1.0 + radius * self.growth / (1.0 - radius * self.reach))
+
+
+def kron_amplification(network: Network) -> Amplification:
+    """κ_Kron both ways; upper bounds but for the printed one (`grid.norms`)."""
+    n_z, n_k = len(network.zero_injection), len(network.kept)
+    conj = np.conj
+
+    def phi(x: ComplexArray) -> ComplexArray:
+        return network.solve_zz(network.y_zk @ x)
+
+    def phi_h(x: ComplexArray) -> ComplexArray:
+        return np.asarray(network.y_zk.conj().T @ conj(network.solve_zz(conj(x), transpose=True)))
+
+    def phi_left(x: ComplexArray) -> ComplexArray:
+        return network.solve_zz(network.y_kz.T @ x, transpose=True)
+
+    def phi_left_h(x: ComplexArray) -> ComplexArray:
+        return np.asarray(network.y_kz.conj() @ conj(network.solve_zz(conj(x))))
+
+    # ΨᴴΨ = I + ΦᴴΦ
+    norm_right = np.hypot(1.0, norm_bound(phi, phi_h, (n_z, n_k)))
+    norm_left = norm_right
+    if not is_symmetric(network.feeder.y):
+        norm_left = np.hypot(1.0, norm_bound(phi_left, phi_left_h, (n_z, n_k)))
+
+    def inverse_h(x: ComplexArray) -> ComplexArray:
+        return conj(network.solve_zz(conj(x), transpose=True))
+
+    coupling = spectral_norm(lambda x: network.y_kz @ x, lambda x: network.y_kz.conj().T @ x, (n_k, n_z))
+    product = coupling * spectral_norm(network.solve_zz, inverse_h, (n_z, n_z))
+
+    project = LineProjector(network.feeder, network.zero_injection)
+    growth = norm_bound(
+        lambda x: network.solve_zz(project(x)), lambda x: project.adjoint(inverse_h(x)), (n_z, project.size)
+    )
+    reach = norm_bound(
+        lambda x: project.adjoint(network.solve_zz(project(x))),
+        lambda x: project.adjoint(inverse_h(project(x))),
+        (project.size, project.size),
+    )
+    failure = _NORMS * NORM_FAILURE if project.size > DENSE_UP_TO else 0.0
+    return Amplification((1.0 + product) ** 2, float(norm_left * norm_right), growth, reach, failure)
+
+
+class LineProjector:
+    """E_Zᵀ·P: from vectors of all nodes that lines can move, to the zero-injection nodes."""
+
+    def __init__(self, feeder: Feeder, zero_injection: IntArray) -> None:
+        touched, component, free = _line_components(feeder)
+        self.size = len(feeder.nodes)
+        self._rows = zero_injection
+        self._touched = touched
+        members = np.flatnonzero(touched & free[component])
+        count = np.bincount(component[members], minlength=len(free))[component[members]]
+        weight = 1.0 / np.sqrt(count)
+        self._means = sp.csr_array(
+            (weight, (component[members], members)), shape=(len(free), self.size), dtype=np.float64
+        )
+
+    def __call__(self, x: ComplexArray) -> ComplexArray:
+        return self._project(x)[self._rows]
+
+    def adjoint(self, z: ComplexArray) -> ComplexArray:
+        """Pᵀ·E_Z."""
+        x = np.zeros((self.size, *z.shape[1:]), dtype=np.complex128)
+        x[self._rows] = z
+        return self._project(x)
+
+    def _project(self, x: ComplexArray) -> ComplexArray:
+        touched = self._touched if x.ndim == 1 else self._touched[:, None]
+        return np.asarray(np.where(touched, x - self._means.T @ (self._means @ x), 0.0))
+
+
+def _line_components(feeder: Feeder) -> tuple[BoolArray, IntArray, BoolArray]:
+    """Which nodes lines touch, the part of the network each belongs to, whether a part has no shunt."""
+    size = len(feeder.nodes)
+    touched = np.zeros(size, dtype=bool)
+    pairs: list[tuple[int, int]] = []
+    grounded: list[int] = []
+    for line in feeder.lines:
+        touched[list(line.nodes)] = True
+        if _has_shunt(line):
+            grounded.extend(line.nodes)
+        half = len(line.nodes) // 2
+        pairs.extend(zip(line.nodes[:half], line.nodes[half : 2 * half], strict=True))
+    i = np.array([pair[0] for pair in pairs], dtype=np.int64)
+    j = np.array([pair[1] for pair in pairs], dtype=np.int64)
+    graph = sp.coo_array((np.ones(len(pairs)), (i, j)), shape=(size, size))
+    count, component = connected_components(graph, directed=False)
+    free = np.ones(count, dtype=bool)
+    free[component[grounded]] = False
+    return touched, component.astype(np.int64), free
+
+
+def _has_shunt(line: Line) -> bool:
+    """Whether the line draws current when both its ends are at the same voltages."""
+    m = len(line.nodes)
+    if m % 2:
+        return True
+    same = np.vstack([np.eye(m // 2), np.eye(m // 2)])
+    drawn = np.abs(line.primitive @ same).max(initial=0.0)
+    return bool(drawn > _SHUNT_ABOVE * np.abs(line.primitive).max(initial=0.0))
+
+
+def sigma_min(network: Network) -> float:
+    """σ_min of the reduced Y, an estimate: its inverse is the retained block of the full one's."""
+    n = network.n
+    return 1.0 / spectral_norm(network.solve, lambda x: network.solve(x, adjoint=True), (n, n))
+
+
+def weighted_impedance_norm(network: Network, weights: FloatArray) -> float:
+    """Upper bound on ‖Y⁻¹·diag(weights)‖₂ [p.u.], one `norm_bound`."""
+    n = network.n
+    return norm_bound(
+        lambda x: network.solve(weights * x), lambda x: weights * network.solve(x, adjoint=True), (n, n)
+    )
+
 
 NONZERO_ABOVE = 1e-9
 """Share of the largest entry of Y below which an entry counts as rounding."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow._names import is_absent, refuse_unusable
-from dp_powerflow.almanac.stamps import zone_of
+from dp_powerflow.almanac.calendar import zone_of
 from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import FLOOR_KW, MOST_EXPORT, refuse_alike, steps_per_day
 from dp_powerflow.units import FloatArray

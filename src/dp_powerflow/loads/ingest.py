@@ -6,15 +6,22 @@ batches.
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
+from dp_powerflow._threads import ahead
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import (
     IngestRules,
@@ -24,12 +31,353 @@ from dp_powerflow.loads.declared import (
     WideColumns,
     one_service_each,
 )
-from dp_powerflow.loads.ids import IdFindings, compare_ids
-from dp_powerflow.loads.placing import Codes
-from dp_powerflow.loads.report import IngestResult, Quantity, RawHistory, check_history
-from dp_powerflow.loads.tables import MeterTable, Stamps, doubles, open_table
-from dp_powerflow.loads.timegrid import ReadingGrid, TimeGrid, build_time_grid, whole_days
+from dp_powerflow.loads.report import (
+    IdFindings,
+    IngestResult,
+    Quantity,
+    RawHistory,
+    check_history,
+    compare_ids,
+)
+from dp_powerflow.loads.timegrid import (
+    Codes,
+    ReadingGrid,
+    TimeGrid,
+    build_time_grid,
+    whole_days,
+    whole_seconds,
+)
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+# ----------------------------------------------------------------------------------------------------------
+# Batches of columns from CSV and Parquet files, in bounded memory.
+#
+# Arrow's own messages quote the offending cell, so none of them is ever passed on: errors here name the
+# file, the column and how many rows are at fault.
+
+
+# a block of CSV text, or this many Parquet rows, is all that is held at a time besides the result
+_CSV_BLOCK_BYTES = 16 << 20
+_PARQUET_CELLS = 4_000_000
+_PEEK_BYTES = 1 << 16
+_TEXT_SUFFIXES = (".csv", ".txt", ".gz", ".bz2")
+_REPEATING = pa.dictionary(pa.int32(), pa.string())
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_OFFSET = r"(Z|z|[+-]\d\d(:?\d\d)?)$"
+# arrow does not trim cells of text
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|Inf|INF|nan|NaN|NAN|infinity)\s*$"
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """Stamps of a batch: (row,) seconds since 1970, of an instant (UTC) or, if `wall`, of the wall clock."""
+
+    seconds: IntArray
+    wall: bool
+
+
+@dataclass(frozen=True)
+class MeterTable:
+    """A CSV or Parquet file of readings and its columns."""
+
+    path: Path
+    columns: tuple[str, ...] = field(repr=False)  # of a wide file they name customers
+    fmt: MeterFormat
+    columns_are_customers: bool = False
+
+    @property
+    def is_csv(self) -> bool:
+        return _is_csv(self.path)
+
+    def require(self, *names: str) -> None:
+        """Raise unless the file has all these columns."""
+        if len(set(names)) < len(names):
+            raise LoadDataError(
+                f"one column of {self.path} is named for two purposes; name a column of its own for each"
+            )
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            raise LoadDataError(
+                f"{self.path} has no column '{missing[0]}'; it has {len(self.columns)} columns, "
+                "name the right one or add it"
+            )
+
+    def _label(self, name: str) -> str:
+        """How a message names a column of values: a customer's name is private, its position is not."""
+        return f"column {self.columns.index(name) + 1}" if self.columns_are_customers else f"column '{name}'"
+
+    def batches(
+        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None = None
+    ) -> Iterator[Any]:
+        """Record batches with the columns `numbers` as doubles and `texts` as they are (CSV: text).
+
+        Where one of `texts` is named as the `time`, cells that repeat may come as a dictionary, and stamps in
+        ISO 8601 as stamps: `stamps` knows both.
+        """
+        if self.is_csv:
+            yield from self._csv_batches(numbers, texts, time)
+        else:
+            yield from self._parquet_batches(numbers, texts, time)
+
+    def _csv_batches(
+        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
+    ) -> Iterator[Any]:
+        kind = pa.string() if time is None else _REPEATING
+        types = {name: pa.float64() for name in numbers} | dict.fromkeys(texts, kind)
+        done, stamped = 0, self._with_stamps(types, time)
+        if stamped is not None:
+            try:
+                for batch in self._open_csv(stamped):
+                    yield batch
+                    done += 1
+            except pa.ArrowInvalid:
+                pass  # go on with the text, which tells what is wrong
+            else:
+                return
+        try:
+            yield from islice(self._open_csv(types), done, None)
+        except pa.ArrowInvalid as error:
+            # decided here, raised below: the message of `error` quotes cells and must not be chained
+            ragged = "Expected" in str(error) and "columns" in str(error)
+        else:
+            return
+        if ragged:
+            raise LoadDataError(
+                f"the rows of {self.path} do not all have {len(self.columns)} cells; "
+                "check the delimiter and the header"
+            )
+        raise self._not_numbers(numbers)
+
+    def _with_stamps(self, types: dict[str, Any], time: str | None) -> dict[str, Any] | None:
+        """The types with stamps in place of their text, if the first one is in ISO 8601."""
+        if time is None or self.fmt.stamp_format is not None:
+            return None
+        try:
+            first = next(self._open_csv({time: pa.string()}, _PEEK_BYTES), None)
+        except pa.ArrowInvalid:
+            return None
+        cells = [] if first is None else first.column(0).drop_null()
+        if not len(cells):
+            return None
+        zone = "UTC" if re.search(_OFFSET, cells[0].as_py()[10:64]) else None
+        return types | {time: pa.timestamp("us", zone)}
+
+    def _open_csv(self, types: dict[str, Any], block_bytes: int | None = None) -> Iterator[Any]:
+        options = pa_csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=list(self.fmt.missing),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            decimal_point=self.fmt.decimal,
+        )
+        try:
+            opened = pa_csv.open_csv(
+                self.path,
+                read_options=pa_csv.ReadOptions(block_size=block_bytes or _CSV_BLOCK_BYTES),
+                parse_options=pa_csv.ParseOptions(delimiter=self.fmt.delimiter),
+                convert_options=options,
+            )
+        except pa.ArrowKeyError:  # a header that Arrow reads otherwise, such as one with quotes within it
+            raise pa.ArrowInvalid("no such column") from None
+        return iter(opened)
+
+    def _not_numbers(self, numbers: tuple[str, ...]) -> LoadDataError:
+        """Say how many cells are not numbers and where; reads the file again, as text."""
+        generic = LoadDataError(f"{self.path} is not valid CSV text in UTF-8; export it again")
+        if not numbers:
+            return generic
+        row = 1
+        try:
+            for batch in self._open_csv(dict.fromkeys(numbers, pa.string())):
+                for name, cells in zip(numbers, batch.columns, strict=True):
+                    text = pc.replace_substring(cells, ",", ".") if self.fmt.decimal == "," else cells
+                    bad = np.flatnonzero(~_to_numpy(pc.match_substring_regex(text, _NUMBER).fill_null(True)))
+                    if bad.size:
+                        return LoadDataError(
+                            f"{bad.size} cells of {self._label(name)} of {self.path} are not numbers, the "
+                            f"first in row {row + int(bad[0]) + 1}; correct them or list them as missing"
+                        )
+                row += batch.num_rows
+        except pa.ArrowInvalid:
+            return generic
+        return generic
+
+    def _parquet_batches(
+        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
+    ) -> Iterator[Any]:
+        names = [*numbers, *texts]
+        try:
+            for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
+                columns = [self._as_doubles(batch.column(name), name) for name in numbers]
+                columns += [self._as_text(batch.column(name), name) for name in texts]
+                yield pa.RecordBatch.from_arrays(columns, names=names)
+        except (pa.ArrowException, OSError, LookupError):
+            damaged = True  # decided here, raised below: what Arrow says may quote a cell
+        else:
+            damaged = False
+        if damaged:
+            raise LoadDataError(f"{self.path} is damaged, or a column is of a strange type; export it again")
+
+    def _parquet_parts(self, names: list[str], repeating: list[str]) -> Iterator[Any]:
+        """Batches of one file after the other. A scanner of all of them would read far ahead."""
+        import pyarrow.dataset as pa_dataset  # brings pandas, where that is installed
+
+        form = pa_dataset.ParquetFileFormat(dictionary_columns=repeating)
+        dataset = pa_dataset.dataset(self.path, format=form)
+        size = max(1024, _PARQUET_CELLS // len(names))
+        for fragment in dataset.get_fragments():
+            own = fragment.physical_schema
+            if all(
+                name in own.names and own.field(name).equals(dataset.schema.field(name)) for name in names
+            ):
+                with pq.ParquetFile(fragment.path, read_dictionary=repeating, pre_buffer=False) as file:
+                    yield from file.iter_batches(size, columns=names)
+            else:  # of another type, or without the column: as the dataset has it
+                found = pa_dataset.Scanner.from_fragment(
+                    fragment, schema=dataset.schema, columns=names, batch_size=size
+                )
+                yield from found.to_batches()
+
+    def _as_doubles(self, cells: Any, name: str) -> Any:
+        kind = cells.type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return cells.cast(pa.float64(), safe=False)
+        raise LoadDataError(
+            f"{self._label(name)} of {self.path} holds {kind}, not numbers; write it as floating point"
+        )
+
+    def _as_text(self, cells: Any, name: str) -> Any:
+        """A column of ids or stamps; a page that was damaged may point to words that are not there."""
+        kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            raise LoadDataError(f"column '{name}' of {self.path} holds {kind}; write it as text")
+        cells.validate(full=True)
+        return cells
+
+    def stamps(self, cells: Any, column: str) -> Stamps:
+        """Stamps of a batch, from Arrow timestamps or text."""
+        if cells.null_count:
+            raise LoadDataError(
+                f"{cells.null_count} rows of {self.path} have no stamp in column '{column}'; remove them"
+            )
+        kind, place = cells.type, None
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+            # stamps repeat: every text is looked at once
+            encoded = cells if pa.types.is_dictionary(kind) else pc.dictionary_encode(cells)
+            place = _to_numpy(encoded.indices)
+            times = np.bincount(place, minlength=len(encoded.dictionary))
+            used = np.flatnonzero(times)
+            text = encoded.dictionary.cast(pa.string()).take(pa.array(used))
+            cells = self._parsed(text, times[used], column)
+            place = (np.cumsum(times > 0) - 1)[place]
+        elif not pa.types.is_timestamp(kind):
+            raise LoadDataError(
+                f"column '{column}' of {self.path} holds {kind}, not stamps; write ISO 8601 text"
+            )
+        wall = cells.type.tz is None
+        micros = _to_numpy(cells.cast(pa.timestamp("us", cells.type.tz), safe=False).cast(pa.int64()))
+        seconds = np.empty(micros.size, dtype=np.int64)
+        whole_seconds(micros, seconds)
+        return Stamps(seconds if place is None else seconds[place], wall)
+
+    def _parsed(self, text: Any, times: IntArray, column: str) -> Any:
+        """Stamps of texts; `times` is how often each is in the batch."""
+        if self.fmt.stamp_format is not None:
+            parsed = pc.strptime(text, format=self.fmt.stamp_format, unit="s", error_is_null=True)
+            if parsed.null_count:
+                bad = int(times[_to_numpy(parsed.is_null())].sum())
+                raise self._bad_stamps(bad, column, f"the format '{self.fmt.stamp_format}'")
+            return parsed
+        with_offset = _to_numpy(pc.match_substring_regex(pc.utf8_slice_codeunits(text, 10, 64), _OFFSET))
+        if with_offset.any() and not with_offset.all():
+            raise LoadDataError(
+                f"only some stamps in column '{column}' of {self.path} have an offset from UTC; "
+                "write all of them alike",
+                code="time-zone",
+            )
+        kind = pa.timestamp("us", "UTC" if with_offset.any() else None)
+        try:
+            return text.cast(kind)
+        except pa.ArrowInvalid:
+            bad = int(sum(count for cell, count in zip(text, times, strict=True) if not _parses(cell, kind)))
+        raise self._bad_stamps(bad, column, "ISO 8601 (2024-01-31T00:15)")
+
+    def _bad_stamps(self, count: int, column: str, what: str) -> LoadDataError:
+        return LoadDataError(
+            f"{count} stamps in column '{column}' of {self.path} do not follow {what}; "
+            "correct them or declare stamp_format"
+        )
+
+
+def open_table(path: str | Path, fmt: MeterFormat) -> MeterTable:
+    """Open a .csv (.txt) or .parquet (.pq) file, or a folder of Parquet files, and read its header."""
+    path = Path(path)
+    if not path.exists():
+        raise LoadDataError(
+            f"{path} does not exist; check the path of the meter data", code="meters-not-found"
+        )
+    if path.is_dir() and path.suffix.lower() in _TEXT_SUFFIXES:
+        raise LoadDataError(f"{path} is a folder; give a CSV file, or a folder of Parquet files")
+    columns = _csv_header(path, fmt) if _is_csv(path) else _parquet_header(path)
+    if len(set(columns)) != len(columns):
+        raise LoadDataError(f"{path} has two columns of the same name; rename one")
+    return MeterTable(path, columns, fmt)
+
+
+def doubles(batch: Any, index: int) -> FloatArray:
+    """Column of a batch as (row,) doubles, NaN where there is no value."""
+    values: FloatArray = batch.column(index).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _is_csv(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    if suffix in _TEXT_SUFFIXES:
+        return True
+    if suffix in (".parquet", ".pq") or path.is_dir():
+        return False
+    raise LoadDataError(f"{path} is neither .csv nor .parquet; convert the meter data to one of them")
+
+
+def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
+    try:
+        with pa.input_stream(str(path)) as stream:  # decompresses by suffix, as the reader does
+            first = _LINE_END.split(stream.read(_CSV_BLOCK_BYTES), maxsplit=1)[0].decode("utf-8-sig")
+    except (UnicodeDecodeError, OSError):
+        raise LoadDataError(f"{path} is not valid CSV text in UTF-8; export it again") from None
+    try:
+        names = next(csv.reader([first], delimiter=fmt.delimiter), [])
+    except csv.Error:
+        raise LoadDataError(f"the header of {path} is not that of a CSV file; export it again") from None
+    if not names:
+        raise LoadDataError(f"{path} is empty; export the meter data again")
+    return tuple(names)
+
+
+def _parquet_header(path: Path) -> tuple[str, ...]:
+    try:
+        import pyarrow.dataset as pa_dataset
+
+        names = tuple(pa_dataset.dataset(path, format="parquet").schema.names)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise LoadDataError(f"{path} is not a Parquet file; export it again") from None
+    if not names:
+        raise LoadDataError(f"{path} is empty; export the meter data again")
+    return names
+
+
+def _parses(cell: Any, kind: Any) -> bool:
+    try:
+        cell.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _to_numpy(array: Any) -> Any:
+    return array.to_numpy(zero_copy_only=False)
+
 
 Days = tuple[dt.date, dt.date]
 

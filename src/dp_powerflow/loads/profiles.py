@@ -27,10 +27,8 @@ from dp_powerflow._names import is_absent
 from dp_powerflow.errors import LoadDataError, MissingExtraError
 from dp_powerflow.loads.declared import IngestRules, MeterFormat, ServiceMap, WideColumns
 from dp_powerflow.loads.history import steps_per_day
-from dp_powerflow.loads.ids import IdFindings
-from dp_powerflow.loads.ingest import read_wide
-from dp_powerflow.loads.report import IngestResult, Quantity, RawHistory, check_history
-from dp_powerflow.loads.tables import open_table
+from dp_powerflow.loads.ingest import open_table, read_wide
+from dp_powerflow.loads.report import IdFindings, IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
 

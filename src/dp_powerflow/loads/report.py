@@ -3,35 +3,650 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dp_powerflow._names import spelling
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.clipping import ClippedCounts
 from dp_powerflow.loads.declared import GapRule, IngestRules, ServiceMap
-from dp_powerflow.loads.gaps import GapCounts, fill_gaps
-from dp_powerflow.loads.history import LoadHistory, find_export, refuse_export
-from dp_powerflow.loads.ids import IdFindings
-from dp_powerflow.loads.levels import (
-    FOUR,
-    THOUSAND,
-    Levels,
-    UnitFindings,
-    count_wild,
-    refuse_untypical_median,
-    refuse_wild,
-    refuse_wrong_median,
-    second_group,
-    wild_limit_kw,
-    without_wild,
+from dp_powerflow.loads.history import (
+    MINUTES_PER_DAY,
+    SATURDAY,
+    LoadHistory,
+    count_outside,
+    count_readings,
+    find_export,
+    levels_and_shapes,
+    on_all_cores,
+    raise_to_floor,
+    refuse_alike,
+    refuse_export,
 )
-from dp_powerflow.loads.scanning import count_readings, on_all_cores, raise_to_floor
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+# ----------------------------------------------------------------------------------------------------------
+# Loads outside the bounds that the model declares: the fit cuts them, so many of them are a mistake.
+
+
+@dataclass(frozen=True)
+class ClippedCounts:
+    """INTERNAL. How many loads the fit will cut to its bounds.
+
+    Parameters
+    ----------
+    loads
+        Load points × days × steps looked at; placeholders are not.
+    below, above
+        Loads below the lower and above the upper bound.
+    load_points
+        Load points looked at.
+    mostly_below, mostly_above
+        Load points more than half of whose loads are outside, by the side that more of them are on.
+    """
+
+    loads: int
+    below: int
+    above: int
+    load_points: int
+    mostly_below: int
+    mostly_above: int
+
+    @property
+    def mostly(self) -> int:
+        """Load points more than half of whose loads are outside."""
+        return self.mostly_below + self.mostly_above
+
+    def sentence(self) -> str:
+        """For the producer, totals only."""
+        return (
+            f"{self.below} loads below and {self.above} above the bounds of the model, which cuts them; more "
+            f"than half of those of {self.mostly} load points"
+        )
+
+
+def count_clipped(
+    history: LoadHistory, bounds_kw: tuple[FloatArray, FloatArray], placeholder: BoolArray
+) -> ClippedCounts:
+    """Count the loads of a history outside some bounds, one load point at a time.
+
+    Parameters
+    ----------
+    bounds_kw
+        (load point,) lower and upper bound [kW].
+    placeholder
+        (load point,) true for what no meter read.
+    """
+    low, high = bounds_kw
+    outside = np.empty((history.n_load_points, 2), dtype=np.int64)
+    on_all_cores(
+        lambda part: count_outside(history.load_kw[part], low[part], high[part], outside[part]), len(outside)
+    )
+    counts = outside[~placeholder]
+    size = history.n_days * history.n_steps
+    below, above = counts.T
+    mostly = below + above > size / 2
+    return ClippedCounts(
+        loads=len(counts) * size,
+        below=int(below.sum()),
+        above=int(above.sum()),
+        load_points=len(counts),
+        mostly_below=int(np.count_nonzero(mostly & (below >= above))),
+        mostly_above=int(np.count_nonzero(mostly & (below < above))),
+    )
+
+
+def refuse_many_clipped(found: ClippedCounts, most: float) -> None:
+    """Refuse a history of which the model would see little but its bounds.
+
+    Parameters
+    ----------
+    most
+        Share of load points that may have more than half of their loads outside.
+    """
+    if found.mostly > most * found.load_points:
+        raise LoadDataError(
+            f"{found.mostly} of {found.load_points} load points have more than half of their loads outside "
+            f"the bounds of the model ({found.mostly_below} below, {found.mostly_above} above), but "
+            f"loads.most_clipped allows a share of {most:g}; check the unit, the public scales and "
+            "model.bounds, or raise loads.most_clipped",
+            code="loads-clipped",
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------
+# How gaps within one customer are filled, and how many entries each part of the rule filled.
+#
+# No other customer's readings are ever used: replacing a customer must change one record, its own.
+
+
+@dataclass(frozen=True)
+class GapCounts:
+    """Readings filled, by part of the rule; `clock_change` counts the skipped hours of 23-hour days."""
+
+    linear_short: int = 0
+    similar_day: int = 0
+    linear_long: int = 0
+    clock_change: int = 0
+    across_days: int = field(default=0, compare=False)
+
+    def __add__(self, other: GapCounts) -> GapCounts:
+        return GapCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+def fill_gaps(values: FloatArray, days: tuple[dt.date, ...], skipped: IntArray, rule: GapRule) -> GapCounts:
+    """Fill the NaN entries of one customer in place.
+
+    Parameters
+    ----------
+    values
+        (day, step) consecutive days, at least one entry that is not NaN.
+    days
+        The days.
+    skipped
+        Flat positions that the clock jumped over; filled like any gap, counted apart.
+    rule
+        The rule.
+
+    Returns
+    -------
+    GapCounts
+        How many entries each part of the rule filled.
+    """
+    flat = values.reshape(-1)
+    missing = np.isnan(flat)
+    if not missing.any():
+        return GapCounts()
+    by_clock = np.zeros(flat.size, dtype=bool)
+    by_clock[skipped] = missing[skipped]
+    short = _short_gaps(missing, rule.short_gap_minutes * values.shape[1] // MINUTES_PER_DAY)
+    present = np.flatnonzero(~missing)
+    readings = flat[present]
+    todo = np.flatnonzero(short)
+    flat[todo] = np.interp(todo, present, readings)
+    long = missing & ~short
+    if long.any():
+        _fill_from_similar_days(values, ~missing.reshape(values.shape), days, rule.similar_day_limit)
+    rest = np.isnan(flat)
+    todo = np.flatnonzero(rest)
+    flat[todo] = np.interp(todo, present, readings)
+    counted = ~by_clock
+    return GapCounts(
+        linear_short=int(np.count_nonzero(short & counted)),
+        similar_day=int(np.count_nonzero(long & ~rest & counted)),
+        linear_long=int(np.count_nonzero(rest & counted)),
+        clock_change=int(np.count_nonzero(by_clock)),
+        across_days=int(np.count_nonzero(missing & ~_within_a_day(short, values.shape[1]))),
+    )
+
+
+def _short_gaps(missing: BoolArray, longest: int) -> BoolArray:
+    """Entries of gaps of at most `longest` steps with a reading on both sides."""
+    short = np.zeros(missing.size, dtype=bool)
+    for start, end in _runs(missing):
+        if end - start <= longest and start > 0 and end < missing.size:
+            short[start:end] = True
+    return short
+
+
+def _within_a_day(short: BoolArray, steps: int) -> BoolArray:
+    """Entries of short gaps whose neighbours on both sides are readings of the same day."""
+    within = np.zeros(short.size, dtype=bool)
+    for start, end in _runs(short):
+        within[start:end] = (start - 1) // steps == end // steps
+    return within
+
+
+def _runs(flags: BoolArray) -> IntArray:
+    """(run, 2) first position of each run of true entries, and the position after its last."""
+    padded = np.concatenate([[False], flags, [False]]).astype(np.int8)
+    return np.flatnonzero(np.diff(padded)).reshape(-1, 2)
+
+
+def _fill_from_similar_days(
+    values: FloatArray, read: BoolArray, days: tuple[dt.date, ...], limit: int
+) -> None:
+    """Fill NaN entries from readings (never from filled entries) of similar days, in place."""
+    weekend = np.array([day.weekday() >= SATURDAY for day in days])
+    for kind in (weekend, ~weekend):
+        position = np.flatnonzero(kind)  # days are consecutive, so positions measure distance in days
+        if position.size == 0:
+            continue
+        block, have = values[position], read[position]
+        rows = np.arange(position.size)[:, None]
+        before = np.maximum.accumulate(np.where(have, rows, -1), axis=0)
+        after = np.minimum.accumulate(np.where(have, rows, position.size)[::-1], axis=0)[::-1]
+        day, step = np.nonzero(np.isnan(block))
+        total, found = np.zeros(day.size), np.zeros(day.size)
+        for nearest in (before[day, step], after[day, step]):
+            inside = (nearest >= 0) & (nearest < position.size)
+            donor = np.where(inside, nearest, 0)
+            near = inside & (np.abs(position[donor] - position[day]) <= limit)
+            total += np.where(near, block[donor, step], 0.0)
+            found += near
+        filled = found > 0
+        block[day[filled], step[filled]] = total[filled] / found[filled]
+        values[position] = block
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Whether customers are in the unit that is declared, told by medians.
+#
+# The **level** of a customer is the median over its days of the mean load of a day: one wild reading, or a
+# month away from home, does not move it. The **shape** is the median over its days of standard deviation
+# over mean: it has no unit, so it tells a large customer from a household in watts.
+#
+# Three comparisons, each with a declared, PUBLIC reference or within the file:
+#
+# - the median level of all load points against the public scale, or against a plausible range in kW; - the
+# median level of all customers against the public load of a typical one, where it is declared: the only
+# comparison that can see a factor of 4 in the whole file; - a second group of levels a factor of 1,000 from
+# the largest one, with its shape; relative to a public scale also one a factor of 4 away, where the scale
+# is good enough to leave a valley between the two.
+#
+# Readings a factor of 1,000 beyond any customer (**wild** ones) are counted first and judge nothing: huge
+# values of either sign cancel in the mean of a day, and what is left would tell no level at all.
+
+
+THOUSAND, FOUR = 1000.0, 4.0
+TYPICAL_WITHIN = 2.5
+"""How far the median customer may be from the typical load declared; √4 would be the middle to a factor 4."""
+_SAME_SHAPE = 0.4  # in the log of the median shapes of two groups
+_LEAST_MEMBERS = 3
+_LEAST_SHARE = 0.01
+_FAR = 0.5  # width of a window [decades]
+_WILD_SHARE = 0.001
+_SURE = 3.0  # standard deviations of the difference of two counts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Levels:
+    """PRIVATE. Level [kW] and shape of some customers or load points; NaN where there is no load to judge."""
+
+    level: FloatArray
+    shape: FloatArray
+
+    @classmethod
+    def of(cls, values: FloatArray) -> Levels:
+        """From readings (customer, day, step) [kW], NaN where there is none."""
+        found = np.empty((len(values), 2))
+        on_all_cores(lambda part: levels_and_shapes(values[part], found[part]), len(values))
+        return cls(found[:, 0], found[:, 1])
+
+    def relative_to(self, scale_kw: FloatArray) -> Levels:
+        return Levels(self.level / scale_kw, self.shape)
+
+    def where(self, chosen: BoolArray) -> Levels:
+        return Levels(self.level[chosen], self.shape[chosen])
+
+
+@dataclass(frozen=True)
+class UnitFindings:
+    """INTERNAL. How many levels look as if they were in another unit.
+
+    Parameters
+    ----------
+    judged
+        Load points with a load to judge.
+    below, above
+        Load points outside the plausible range.
+    wild
+        Readings a factor of 1,000 beyond what any customer draws.
+    off_by_1000, off_by_4
+        Customers (load points, where these have public scales) in a second group that far from the largest
+        one, with its shape.
+    """
+
+    judged: int = 0
+    below: int = 0
+    above: int = 0
+    off_by_1000: int = 0
+    off_by_4: int = 0
+    wild: int = 0
+
+
+def wild_limit_kw(scale_kw: FloatArray | None, rules: IngestRules) -> float:
+    """Beyond it, on either side, no reading of a customer can be [kW or kvar]."""
+    largest = rules.plausible_kw[1]
+    if scale_kw is not None and len(scale_kw):
+        largest = max(largest, rules.plausible_share[1] * float(scale_kw.max()))
+    return THOUSAND * largest
+
+
+def count_wild(values: FloatArray, limit_kw: float) -> IntArray:
+    """(customer,) readings beyond the limit."""
+    found = np.zeros(len(values), dtype=np.int64)
+
+    def count(part: slice) -> None:
+        own = values[part]
+        found[part] = np.count_nonzero((own > limit_kw) | (own < -limit_kw), axis=(1, 2))
+
+    on_all_cores(count, len(values))
+    return found
+
+
+def without_wild(values: FloatArray, limit_kw: float, wild: IntArray) -> FloatArray:
+    """The readings, or a copy with gaps where they are beyond the limit."""
+    if not wild.any():
+        return values
+    tame: FloatArray = np.where(np.abs(values) > limit_kw, np.nan, values)
+    return tame
+
+
+def refuse_wild(wild: IntArray, read: IntArray, days: int) -> None:
+    """Refuse a file with too many wild readings, or with one a day of a customer.
+
+    Parameters
+    ----------
+    wild, read
+        (customer,) wild readings, and all.
+    """
+    customers = int(np.count_nonzero(wild >= days))
+    if customers or wild.sum() > _WILD_SHARE * read.sum():
+        raise LoadDataError(
+            f"{int(wild.sum())} readings are 1000 times or more what any customer draws, and {customers} "
+            "customers have one or more a day; correct them or the unit, list them as missing, or set "
+            "on_suspect_unit to 'keep', which leaves them to the bounds of the model",
+            code="meters-unit",
+        )
+
+
+def refuse_wrong_median(points: Levels, scaled: bool, rules: IngestRules) -> None:
+    """Refuse a file whose median load point lies outside the plausible range."""
+    levels = points.level[~np.isnan(points.level)]
+    low, high = rules.plausible_share if scaled else rules.plausible_kw
+    against = "its public scale" if scaled else "the plausible range of a customer"
+    if not levels.size or low <= (middle := float(np.median(levels))) <= high:
+        return
+    side = "above" if middle > high else "below"
+    raise LoadDataError(
+        f"the load of the median load point is far {side} {against}, as if the unit were off by a factor of "
+        "1000; correct the declared unit or the public scales, or set on_suspect_unit to 'keep'",
+        code="meters-unit",
+    )
+
+
+def refuse_untypical_median(customers: Levels, typical_kw: float | None) -> None:
+    """Refuse a file whose median customer is far from the public load of a typical one."""
+    levels = customers.level[~np.isnan(customers.level)]
+    if typical_kw is None or not levels.size:
+        return
+    ratio = float(np.median(levels)) / typical_kw
+    if 1 / TYPICAL_WITHIN <= ratio <= TYPICAL_WITHIN:
+        return
+    side = "above" if ratio > 1 else "below"
+    raise LoadDataError(
+        f"the load of the median customer is more than {TYPICAL_WITHIN:g} times {side} the declared typical "
+        "load, as if it were in another unit (kW for kWh of a quarter of an hour is a factor of 4); correct "
+        "the unit or typical_kw, or set on_suspect_unit to 'keep'",
+        code="meters-unit",
+    )
+
+
+def second_group(found: Levels, factor: float) -> BoolArray:
+    """Which levels form a second group, a factor above or below the largest group, and of its shape.
+
+    On a logarithmic scale a window of a third of the distance is laid over the largest group, over the second
+    one, and over the valley between them. The second group must have some members and clearly more than the
+    valley; groups that differ in shape are customers of another kind, not of another unit.
+    """
+    members = np.zeros(found.level.size, dtype=bool)
+    known = ~np.isnan(found.level)
+    if np.count_nonzero(known) < 2 * _LEAST_MEMBERS:
+        return members
+    log_level = np.log10(np.where(known, found.level, 1.0))
+    window = _Window(np.sort(log_level[known]), math.log10(factor) / 3)
+    first = window.densest(window.levels)
+    for side in (1.0, -1.0):
+        aim = first + side * 3 * window.width
+        near = window.levels[np.abs(window.levels - aim) <= window.width / 2]
+        if not near.size:
+            continue
+        second = window.densest(near)
+        if not window.is_apart(first, second):
+            continue
+        valley = (first + second) / 2
+        there = known & (side * (log_level - valley) > 0)
+        if _same_shape(found.shape[there], found.shape[known & ~there]):
+            members |= there
+    return members
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Window:
+    """PRIVATE. A window of a fixed width over sorted log levels."""
+
+    levels: FloatArray
+    width: float
+
+    def count(self, centre: float) -> int:
+        low, high = np.searchsorted(self.levels, [centre - self.width / 2, centre + self.width / 2])
+        return int(high - low)
+
+    def densest(self, centres: FloatArray) -> float:
+        """Median of the fullest window around one of some levels."""
+        best = max(centres, key=self.count)
+        inside = np.abs(self.levels - best) <= self.width / 2
+        return float(np.median(self.levels[inside]))
+
+    def is_apart(self, first: float, second: float) -> bool:
+        """Whether there is a group at `second`, with a valley before it."""
+        there, between = self.count(second), self.count((first + second) / 2)
+        if there < max(_LEAST_MEMBERS, _LEAST_SHARE * self.levels.size):
+            return False
+        # Three decades apart, three levels and an empty valley are evidence; nearer, chance must be excluded.
+        far = self.width > _FAR
+        return 2 * between <= there if far else there - between > _SURE * math.sqrt(there + between)
+
+
+def _same_shape(one: FloatArray, other: FloatArray) -> bool:
+    one, other = one[one > 0], other[other > 0]
+    if not one.size or not other.size:
+        return False
+    return abs(math.log(float(np.median(one)) / float(np.median(other)))) < _SAME_SHAPE
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Customers of a meter file against those of the service map: who is missing, and who is nearly there.
+#
+# Two lists of the same customers are seldom typed alike: one has leading zeros, another a prefix, a third
+# went through a spreadsheet that made numbers of them. What is found is said as a kind of difference and a
+# count, never as an id.
+
+
+MOST_COMPARED = 100_000
+"""Ids of one side that are compared with the other; a hint needs no more."""
+_LEAST_WITH_AFFIX = 2
+_LEADING_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
+
+BLANKS = "blanks or invisible characters"
+CASE = "upper or lower case"
+_SPELLING = (BLANKS, CASE)
+
+
+@dataclass(frozen=True)
+class NearMatches:
+    """INTERNAL. So many ids of the file differ from one of the service map by one kind of difference."""
+
+    difference: str
+    count: int
+
+
+@dataclass(frozen=True)
+class IdFindings:
+    """INTERNAL. Customers of the file and of the service map, as counts.
+
+    Parameters
+    ----------
+    in_file, listed
+        Customers of the file, and of the service map.
+    unlisted
+        Customers of the file that the service map does not list; they are left out.
+    absent
+        Customers of the service map that the file does not have.
+    with_blanks
+        Ids of the file with blanks around them, which mean nothing.
+    near
+        Unlisted ids that are nearly an absent one.
+    """
+
+    in_file: int = 0
+    listed: int = 0
+    unlisted: int = 0
+    absent: int = 0
+    with_blanks: int = 0
+    near: tuple[NearMatches, ...] = ()
+
+    @property
+    def hint(self) -> str:
+        """What the near matches suggest, as a clause; empty without one."""
+        if not self.near:
+            return ""
+        kinds = " and ".join(f"{found.count} ids by {found.difference}" for found in self.near)
+        return f"meter file and service map differ in {kinds}: write each id alike in both"
+
+    def sentences(self) -> tuple[str, ...]:
+        """What there is to say, one sentence per finding."""
+        found = [
+            f"{self.in_file} customers in the file, {self.listed} in the service map; {self.unlisted} are "
+            f"unlisted and left out, {self.absent} are listed but not in the file"
+        ]
+        if self.with_blanks:
+            found.append(f"{self.with_blanks} ids of the file have blanks around them, which are ignored")
+        return (*found, self.hint) if self.near else tuple(found)
+
+
+def compare_ids(in_file: Collection[str], listed: Collection[str], with_blanks: int = 0) -> IdFindings:
+    """Compare the customers of a file with those of the service map.
+
+    Raises
+    ------
+    LoadDataError
+        Ids differ only in blanks, case or invisible characters: one service would be two records.
+    """
+    strangers, absent = sorted(set(in_file) - set(listed)), sorted(set(listed) - set(in_file))
+    near = _near_matches(strangers[:MOST_COMPARED], absent[:MOST_COMPARED])
+    found = IdFindings(len(in_file), len(listed), len(strangers), len(absent), with_blanks, near)
+    if any(match.difference in _SPELLING for match in near):
+        raise LoadDataError(
+            f"{found.hint}, since ids that differ only in blanks, case or invisible characters would be two "
+            "records of one service",
+            code="customer-ids",
+        )
+    refuse_alike({*in_file, *listed}, "customers of the meter file and the service map")
+    return found
+
+
+def _near_matches(strangers: list[str], absent: list[str]) -> tuple[NearMatches, ...]:
+    """Pair ids by one kind of difference after the other; a pair is counted once."""
+    found = []
+    for difference, pairs_of in _DIFFERENCES:
+        if not strangers or not absent:
+            break
+        pairs = dict(pairs_of(strangers, absent))
+        if pairs:
+            found.append(NearMatches(difference, len(pairs)))
+            strangers = [name for name in strangers if name not in pairs]
+            taken = set(pairs.values())
+            absent = [name for name in absent if name not in taken]
+    return tuple(found)
+
+
+Pairs = Iterator[tuple[str, str]]
+"""Id of the file, id of the service map; every id in one pair at most."""
+
+
+def _with_same(key: Callable[[str], str]) -> Callable[[list[str], list[str]], Pairs]:
+    """Pairs whose keys are equal, where the key belongs to one id on either side."""
+
+    def pairs(strangers: list[str], absent: list[str]) -> Pairs:
+        theirs, ours = _by_key(strangers, key), _by_key(absent, key)
+        yield from ((theirs[word], ours[word]) for word in theirs if word in ours)
+
+    return pairs
+
+
+def _by_key(names: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
+    """Key → the one id that has it; ids without a key are left out."""
+    keys = {name: key(name) for name in names}
+    count = Counter(keys.values())
+    return {word: name for name, word in keys.items() if word and count[word] == 1}
+
+
+def _without_zeros(name: str) -> str:
+    return _LEADING_ZEROS.sub("", name)
+
+
+def _without_decimals(name: str) -> str:
+    return re.sub(r"[.,]0+$", "", name)
+
+
+def _number(name: str) -> str:
+    return "".join(re.findall(r"\d", name)).lstrip("0")
+
+
+def _with_affix(strangers: list[str], absent: list[str]) -> Pairs:
+    """Ids that one side writes with the same prefix or suffix before or after all of them."""
+    found: Counter[tuple[str, str, bool]] = Counter()
+    for longer, shorter, of_file in ((strangers, set(absent), True), (absent, set(strangers), False)):
+        for name in longer:
+            cuts = range(1, len(name))
+            found.update((name[:k], "", of_file) for k in cuts if name[k:] in shorter)
+            found.update(("", name[k:], of_file) for k in cuts if name[:k] in shorter)
+    if not found:
+        return
+    (prefix, suffix, of_file), count = max(found.items(), key=lambda item: (item[1], item[0]))
+    if count < _LEAST_WITH_AFFIX:
+        return
+    longer, others = (strangers, set(absent)) if of_file else (absent, set(strangers))
+    for name in longer:
+        rest = name[len(prefix) : len(name) - len(suffix)]
+        if name.startswith(prefix) and name.endswith(suffix) and rest in others:
+            yield (name, rest) if of_file else (rest, name)
+
+
+def _one_sign_apart(strangers: list[str], absent: list[str]) -> Pairs:
+    """Ids at an edit distance of 1: one sign too many, too few, or another one."""
+    whole = set(absent)
+    shortened: dict[str | tuple[int, str], list[str]] = {}
+    for name in absent:
+        for place, rest in _without_one_sign(name):
+            shortened.setdefault(rest, []).append(name)
+            shortened.setdefault((place, rest), []).append(name)
+    taken: set[str] = set()
+    for name in strangers:
+        near = {*shortened.get(name, ())}
+        for place, rest in _without_one_sign(name):
+            near.update(shortened.get((place, rest), ()))
+            near.update({rest} & whole)
+        free = near - taken
+        if free:
+            taken.add(min(free))
+            yield name, min(free)
+
+
+def _without_one_sign(name: str) -> Iterator[tuple[int, str]]:
+    return ((place, name[:place] + name[place + 1 :]) for place in range(len(name)))
+
+
+_DIFFERENCES: tuple[tuple[str, Callable[[list[str], list[str]], Pairs]], ...] = (
+    (BLANKS, _with_same(lambda name: spelling(name, fold=False))),
+    (CASE, _with_same(spelling)),
+    ("leading zeros", _with_same(_without_zeros)),
+    ("decimals of a number (12 and 12.0)", _with_same(_without_decimals)),
+    ("a prefix or suffix that they share", _with_affix),
+    ("what stands around the same number", _with_same(_number)),
+    ("one character", _one_sign_apart),
+)
+"""In the order in which they are tried: what is surely meant first."""
+
 
 MARKING = "INTERNAL: computed from the meter readings; not for publication"
 

@@ -22,10 +22,11 @@ from numba.extending import intrinsic
 from dp_powerflow._bits.aes import WordArray, counter_words
 from dp_powerflow._bits.elementary import exp1, kernel
 from dp_powerflow._bits.normal_pairs import PAIR_FLOPS, pair1
+from dp_powerflow._names import LAST_READER
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.derive import replay
-from dp_powerflow.model.estimators.plain import EarlierPlain, Plain
-from dp_powerflow.model.estimators.structured import EarlierStructured, Structured
+from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
@@ -44,16 +45,7 @@ from dp_powerflow.privacy.queries import Answer
 from dp_powerflow.units import FloatArray, IntArray
 
 FORMAT = "dp-powerflow load model, version 4"
-FORMAT_3 = "dp-powerflow load model, version 3"
-FORMAT_2 = "dp-powerflow load model, version 2"
-FORMAT_1 = "dp-powerflow load model, version 1"
-"""Without integers: parameters are taken as stated."""
-ESTIMATORS: dict[str, Estimators] = {
-    FORMAT: {"structured": Structured, "plain": Plain, "history": History},
-    FORMAT_3: {"structured": Structured, "plain": EarlierPlain},
-    FORMAT_2: {"structured": EarlierStructured, "plain": EarlierPlain},
-}
-"""Of every format that holds integers: what its models are derived by."""
+ESTIMATORS: Estimators = {"structured": Structured, "plain": Plain, "history": History}
 _TOLERANCE = 1e-9  # between stated and derived parameters, relative to the largest of them
 
 
@@ -69,14 +61,11 @@ class Origin:
         Public choices of the fit.
     integers
         Noisy sums (block, dimension) of every query [grid units], in the order of the model's costs.
-    format
-        Version of the model's format, which says how the answers are post-processed.
     """
 
     facts: HistoryFacts
     options: FitOptions
     integers: tuple[IntArray, ...]
-    format: str = FORMAT
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +99,7 @@ class LoadModel:
     notes
         Public remarks, such as a budget too small to be useful.
     origin
-        What the classes are derived from; None for a model of format version 1 or made by hand.
+        What the classes are derived from; None for a model made by hand, which cannot be read again.
     """
 
     classes: tuple[ClassModel, ...] | tuple[HistoryClass, ...]
@@ -247,9 +236,13 @@ class LoadModel:
         """
         try:
             fields = json.loads(text)
+            if fields["format"] != FORMAT:
+                raise PrivacyError(
+                    f"this is not a load model of the format '{FORMAT}'; dp-powerflow {LAST_READER} is the "
+                    "last version that reads earlier ones"
+                )
             with np.errstate(all="ignore"):  # figures that somebody made up may overflow
-                stated = _from_plain(fields)
-                model = stated if stated.origin is None else _derived_again(stated, stated.origin)
+                model = _derived_again(_from_plain(fields))
             # A key that is there twice, or a number that is none, would read otherwise elsewhere.
             same = _canonical(fields) == text and _close(fields, json.loads(model.to_json()))
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -284,8 +277,8 @@ class LoadModel:
                 "the reactive load of this model is not a public choice, so it cannot be chosen anew; fit "
                 "another model"
             )
-        origin = replace(self.origin, options=replace(self.origin.options, reactive=choice))
-        return _derived_again(replace(self, origin=origin), origin)
+        options = replace(self.origin.options, reactive=choice)
+        return _derived_again(replace(self, origin=replace(self.origin, options=options)))
 
     def save(self, path: Path) -> None:
         """Write the canonical JSON."""
@@ -297,8 +290,10 @@ class LoadModel:
         return cls.from_json(path.read_text(encoding="utf-8", errors="replace"))
 
 
-def _derived_again(stated: LoadModel, origin: Origin) -> LoadModel:
+def _derived_again(stated: LoadModel) -> LoadModel:
     """The model that the published integers, facts and options give; only their own words are taken."""
+    origin = stated.origin
+    assert origin is not None
     facts, options = origin.facts, origin.options
     budget = Budget(stated.epsilon, stated.delta, stated.unit)
     answers = tuple(Answer(*pair) for pair in zip(stated.costs, origin.integers, strict=True))
@@ -345,10 +340,10 @@ def _floats(value: Any) -> bool:
 
 def _to_plain(model: LoadModel) -> dict[str, Any]:
     costs = [cost.to_dict() for cost in model.costs]
-    asked: dict[str, Any] = {"format": FORMAT_1, "costs": costs}
+    asked: dict[str, Any] = {"costs": costs}
     if model.origin is not None:
         asked = {
-            "format": model.origin.format,
+            "format": FORMAT,
             "facts": model.origin.facts.to_dict(),
             "options": model.origin.options.to_dict(),
             "queries": [
@@ -407,19 +402,15 @@ def _class_to_plain(part: ClassModel | HistoryClass) -> dict[str, Any]:
 
 
 def _from_plain(fields: dict[str, Any]) -> LoadModel:
-    origin, version = None, fields["format"]
-    costs = fields["costs"] if version == FORMAT_1 else fields["queries"]
-    if version != FORMAT_1:
-        origin = Origin(
-            HistoryFacts.from_dict(fields["facts"]),
-            FitOptions.from_dict(fields["options"], ESTIMATORS[version]),
-            tuple(np.array(query["integers"], dtype=np.int64) for query in costs),
-            version,
-        )
+    queries = fields["queries"]
     return LoadModel(
-        origin=origin,
-        classes=_classes_from_plain(fields["classes"], version),
-        costs=tuple(QueryCost.from_dict(cost) for cost in costs),
+        origin=Origin(
+            HistoryFacts.from_dict(fields["facts"]),
+            FitOptions.from_dict(fields["options"], ESTIMATORS),
+            tuple(np.array(query["integers"], dtype=np.int64) for query in queries),
+        ),
+        classes=_classes_from_plain(fields["classes"]),
+        costs=tuple(QueryCost.from_dict(query) for query in queries),
         unit=PrivacyUnit(fields["unit"]),
         notes=tuple(fields["notes"]),
         # Converted, so that a value of another type differs from what the model says of itself.
@@ -428,9 +419,9 @@ def _from_plain(fields: dict[str, Any]) -> LoadModel:
 
 
 def _classes_from_plain(
-    parts: list[dict[str, Any]], version: str
+    parts: list[dict[str, Any]],
 ) -> tuple[ClassModel, ...] | tuple[HistoryClass, ...]:
-    if version == FORMAT and all(part.get("kind") == "history" for part in parts):
+    if all(part.get("kind") == "history" for part in parts):
         return tuple(HistoryClass.from_dict(part) for part in parts)
     return tuple(_class_from_plain(part) for part in parts)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.almanac.calendar import Calendar, read_holidays
-from dp_powerflow.almanac.stamps import WeatherFormat
+from dp_powerflow.almanac.calendar import Calendar, WeatherFormat, read_holidays
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.listed import DayTable

@@ -43,7 +43,7 @@ def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> Non
         raise PrivacyError(_larger(account, own), code="radius")
     assert isinstance(account.cap, InstanceCap)
     cap = replace(account.cap, unit=account_neighbours(radius, base_mva))
-    ledger.change_unit(name, cap, reason)
+    ledger.change_cap(name, cap, reason, restated=True)
 
 
 def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: InstanceCap) -> None:

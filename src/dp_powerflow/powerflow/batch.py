@@ -18,20 +18,28 @@ import numpy as np
 from dp_powerflow._bits.elementary import divide, modulus, multiply, square
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow._kernels.newton import System, newton_range
 from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow._kernels.solve import (
     NEGATIVE,
     NOT_FINITE,
     Check,
     Plan,
+    System,
     Task,
     new_work,
+    newton_range,
     solve_range,
 )
 from dp_powerflow.powerflow.devices import VoltVar, curve_arrays
-from dp_powerflow.powerflow.elimination import BlockPlan, factor_blocks, solve_blocks
-from dp_powerflow.powerflow.factor import Factors, Rows, factorise, measured_rows
+from dp_powerflow.powerflow.factor import (
+    BlockPlan,
+    Factors,
+    Rows,
+    factor_blocks,
+    factorise,
+    measured_rows,
+    solve_blocks,
+)
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 SLOW_AFTER = 20

@@ -21,7 +21,7 @@ from dp_powerflow.grid.opendss.engine import (
     enabled_names,
     run,
 )
-from dp_powerflow.grid.opendss.generation import OTHER_SOURCES
+from dp_powerflow.grid.opendss.operation import OTHER_SOURCES
 from dp_powerflow.grid.operation import CONSTANT_POWER
 from dp_powerflow.grid.pandapower.engine import FEEDING, LEFT_OUT, require, third_party_warnings
 from dp_powerflow.grid.pandapower.reader import PandapowerOrigin

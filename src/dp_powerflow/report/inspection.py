@@ -11,10 +11,9 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import GROUND, Feeder
-from dp_powerflow.grid.norms import kron_amplification, sigma_min
 from dp_powerflow.grid.opendss.engine import DssOrigin, declared_voltages
 from dp_powerflow.grid.operation import Response
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import Network, kron_amplification, sigma_min
 from dp_powerflow.grid.sources import twin_problems
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.comparison import Comparison, compare

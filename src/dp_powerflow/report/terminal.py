@@ -30,8 +30,8 @@ from dp_powerflow.fleet.witness import Testimony
 from dp_powerflow.manifest.model import Check
 from dp_powerflow.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS
 from dp_powerflow.manifest.verify import SEED, VerifyReport
+from dp_powerflow.pipeline.deriving.make import Derived
 from dp_powerflow.pipeline.deriving.pages import flat, named_tables
-from dp_powerflow.pipeline.deriving.reader import Derived
 from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary, Change, LedgerSummary
 from dp_powerflow.report import Rendered
@@ -265,10 +265,7 @@ def usual_folder(source: Path | Config, kind: str) -> Path:
     """
     place = location(source.release.output) if isinstance(source, Config) else source
     if not isinstance(place, Path):
-        raise ConfigError(
-            "the release is at a URL; name the folder of the derived release with --out",
-            code="config-not-found",
-        )
+        raise ConfigError("the release is at a URL; name the folder of the derived release with --out")
     place = place.absolute()
     return place.with_name(f"{place.name}-{kind}")
 

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._parallel import Processes
-from dp_powerflow._threads import cores
-from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError
+from dp_powerflow.lowlevel import Processes, Study, cores
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.derived.measures import Compared, compared
 from dp_powerflow_paper.derived.studies import CASES, OTHER_DAYS, TRUE, Bench, Case

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
-from dp_powerflow.derived.dispatch import OptimalDispatch
-from dp_powerflow.derived.hosting import HostingCapacity
-from dp_powerflow.derived.reliability import Reliability
-from dp_powerflow.derived.study import Findings, Kind
+from dp_powerflow.studies.dispatch import OptimalDispatch
+from dp_powerflow.studies.hosting import HostingCapacity
+from dp_powerflow.studies.reliability import Reliability
+from dp_powerflow.studies.study import Findings, Kind
 from dp_powerflow.units import FloatArray
 
 

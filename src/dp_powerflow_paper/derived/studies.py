@@ -9,20 +9,23 @@ from functools import cached_property
 
 import numpy as np
 
-from dp_powerflow.derived.study import Study
-from dp_powerflow.grid.feeder import Feeder, Protected
-from dp_powerflow.grid.sources import Rebuilder
-from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.model.options import FitOptions
-from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.powerflow.operated import OperatedSolver
-from dp_powerflow.powerflow.sun import clear_sky
-from dp_powerflow.privacy.budget import Budget
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow import Budget, Feeder, FitOptions, OperatedSolver, Protected, StreamKey, TwinDesign
+from dp_powerflow.lowlevel import (
+    ONE_CLASS,
+    ClassLaw,
+    LoadLaw,
+    LoadSampler,
+    Rebuilder,
+    Solver,
+    Study,
+    WeakBudgetWarning,
+    clear_sky,
+    draw_twin,
+    nominal_law,
+    parameters_of,
+)
+from dp_powerflow.model.fit import fit
+from dp_powerflow.model.sample import LoadBlock, LoadSource
 from dp_powerflow.units import KW_PER_MW, ComplexArray, IntArray
 from dp_powerflow_paper.datasets import Dataset
 

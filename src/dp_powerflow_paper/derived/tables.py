@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.lowlevel import figure_bytes, new_figure
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.derived.measures import Compared, Measure
 from dp_powerflow_paper.derived.studies import Case

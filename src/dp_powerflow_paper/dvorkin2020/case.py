@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow_paper.radial import RadialNetwork
 
 FEEDER = "feeder15"
 """Folder of the paper's feeder among the reference cases."""

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow import StreamKey, open_feeder
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, read_feeder15
 from dp_powerflow_paper.dvorkin2020.leaks import neighbours

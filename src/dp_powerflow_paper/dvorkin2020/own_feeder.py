@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.dvorkin2020.case import Case
+from dp_powerflow_paper.radial import RadialNetwork
 
 _GOLDEN = 0.6180339887498949
 """Its multiples, modulo 1, fill the unit interval evenly: costs that differ, without a draw."""

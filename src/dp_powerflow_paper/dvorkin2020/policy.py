@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import norm
 
-from dp_powerflow.privacy.random import StreamKey, discrete_gaussian
+from dp_powerflow import StreamKey
+from dp_powerflow.lowlevel import discrete_gaussian
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2020.case import Case
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.opf.radial import RadialNetwork
-from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow import open_feeder
+from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
@@ -33,6 +32,7 @@ from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
 from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
 from dp_powerflow_paper.dvorkin2023.release import CHANGE, DERS
+from dp_powerflow_paper.radial import RadialNetwork
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
 
 EPSILON = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
 from dp_powerflow_paper.dvorkin2023.capacities import CapacityMechanism, infeasible_share

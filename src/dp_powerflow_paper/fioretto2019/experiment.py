@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.choosing import surrogate_load, voltage_distance
+from dp_powerflow import BatchSolver, Feeder, StreamKey, open_feeder
+from dp_powerflow.lowlevel import surrogate_load, voltage_distance
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.fioretto2019.acopf import optimal_power_flow
 from dp_powerflow_paper.fioretto2019.cases import CASES, read_case, reference_cost

@@ -13,13 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow import Feeder, Protected, StreamKey, TwinDesign
 from dp_powerflow.errors import FeederError, PowerFlowError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder, Protected, Quantity
-from dp_powerflow.grid.sources import Rebuilder
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.privacy.random import StreamKey, discrete_laplace
-from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow.twin.draw import parameters_of
+from dp_powerflow.lowlevel import Quantity, Rebuilder, Solver, discrete_laplace, parameters_of
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.public import NoisyLengths
 from dp_powerflow_paper.fioretto2019.restoration import WIDTH, restore_lengths

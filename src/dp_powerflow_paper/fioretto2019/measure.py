@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow import StreamKey
 from dp_powerflow_paper.fioretto2019.acopf import optimal_power_flow
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
 from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, as_published, obfuscate

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow import StreamKey
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.fioretto2019.cases import read_case

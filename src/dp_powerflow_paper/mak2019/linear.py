@@ -17,11 +17,11 @@ import numpy as np
 from scipy.optimize import linprog
 
 from dp_powerflow.errors import PowerFlowError, require
-from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.units import FloatArray, IntArray
 from dp_powerflow_paper.fioretto2019.acopf import Solution
 from dp_powerflow_paper.fioretto2019.public import CostBand
 from dp_powerflow_paper.mak2019.restoration import Cut, RestoredLoads
+from dp_powerflow_paper.radial import RadialNetwork
 
 
 @dataclass(frozen=True, eq=False)

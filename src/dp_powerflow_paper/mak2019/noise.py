@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.random import StreamKey, discrete_laplace
+from dp_powerflow.lowlevel import discrete_laplace
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
 from dp_powerflow_paper.mak2019.ac import AcGrid

@@ -13,15 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
+from dp_powerflow import BatchSolver, Feeder, StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.theorem import OperatingSet
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.powerflow.batch import BatchSolver, Solver
-from dp_powerflow.powerflow.devices import VoltVar
-from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.lowlevel import Generation, LoadLaw, Network, OperatingSet, Solver, VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.sources import Cost, Guarantee
 

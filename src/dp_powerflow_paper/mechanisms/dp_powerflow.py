@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dp_powerflow import TwinDesign
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.theorem import NetworkFacts
-from dp_powerflow.model.law import GaussianComponent, LoadLaw
+from dp_powerflow.lowlevel import LoadLaw, NetworkFacts
+from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.truncated import truncate
-from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow_paper.mechanisms.step_formula import smallest_floor, step_formula

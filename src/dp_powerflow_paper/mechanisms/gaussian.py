@@ -10,8 +10,8 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.theorem import NetworkFacts, over_neighbours
+from dp_powerflow.evidence.theorem import over_neighbours
+from dp_powerflow.lowlevel import NetworkFacts, network_facts
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.mechanisms.noise import STEP, GaussianNoise, NoiseUnit

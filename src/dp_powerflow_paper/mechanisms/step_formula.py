@@ -13,8 +13,7 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.theorem import NetworkFacts
-from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.lowlevel import LoadLaw, NetworkFacts
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mechanisms import Setting
 

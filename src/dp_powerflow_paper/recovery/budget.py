@@ -22,7 +22,7 @@ import numpy as np
 from scipy import optimize, special
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.budget import epsilon_to_rho
+from dp_powerflow.lowlevel import epsilon_to_rho
 from dp_powerflow.units import FloatArray
 
 

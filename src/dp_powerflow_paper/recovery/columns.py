@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._names import __version__
+from dp_powerflow import __version__
 from dp_powerflow.units import FloatArray, IntArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms import Mechanism, solve_loads

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dp_powerflow._parallel import run_on_pool
-from dp_powerflow._threads import cores
 from dp_powerflow.errors import require
+from dp_powerflow.lowlevel import cores, run_on_pool
 from dp_powerflow_paper.datasets import ExperimentOptions, silent
 from dp_powerflow_paper.recovery.columns import (
     CHOICE_RUNS,

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.evidence.collect import plain
-from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.lowlevel import figure_bytes, new_figure, plain
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.recovery.columns import AS_PRINTED, ONE_STEP, Chosen, Column

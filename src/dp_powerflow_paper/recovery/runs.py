@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow._parallel import run_on_pool
 from dp_powerflow.errors import ConfigError, require
-from dp_powerflow.evidence.collect import plain
+from dp_powerflow.lowlevel import plain, run_on_pool
 from dp_powerflow_paper.recovery.training import (
     Curves,
     Privacy,

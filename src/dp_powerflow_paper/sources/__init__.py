@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.lowlevel import Solver
 from dp_powerflow.units import ComplexArray
 
 if TYPE_CHECKING:

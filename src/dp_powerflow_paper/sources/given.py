@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow import TwinDesign
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.sources import LoadMechanism, NetworkMechanism
 from dp_powerflow_paper.sources.entries import LoadEntry, NetworkEntry, Occasion

@@ -16,18 +16,24 @@ from functools import partial
 
 import numpy as np
 
+from dp_powerflow import Budget, FitOptions, LoadModel
 from dp_powerflow._bits.linear import within_ball
 from dp_powerflow.loads.history import SATURDAY
+from dp_powerflow.lowlevel import (
+    ONE_CLASS,
+    Estimator,
+    LoadLaw,
+    Plain,
+    PrivacyUnit,
+    Structured,
+    WeakBudgetWarning,
+    epsilon_to_rho,
+)
 from dp_powerflow.model.derive import COUNT_SHARE
-from dp_powerflow.model.estimators import Estimator, Records, from_coefficients
-from dp_powerflow.model.estimators.plain import Plain
-from dp_powerflow.model.estimators.structured import Structured
-from dp_powerflow.model.fit import ONE_CLASS, MeterSource, WeakBudgetWarning, data_key, fit, history_facts
-from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.estimators import Records, from_coefficients
+from dp_powerflow.model.fit import MeterSource, data_key, fit, history_facts
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
-from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import (
     RADIUS,
     Centroids,
@@ -38,7 +44,6 @@ from dp_powerflow.model.partition import (
     private_kmeans,
 )
 from dp_powerflow.model.sample import draw_node_classes
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset

@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from dp_powerflow import Feeder, TwinDesign
 from dp_powerflow.errors import FeederError, PowerFlowError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import Rebuilder
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.powerflow.reference import ReferenceSolver
-from dp_powerflow.twin.design import LOG_GRID, TwinDesign, twin_guarantee, twin_neighbours
-from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow.lowlevel import (
+    LOG_GRID,
+    Rebuilder,
+    ReferenceSolver,
+    Solver,
+    draw_twin,
+    parameters_of,
+    twin_guarantee,
+)
+from dp_powerflow.twin.design import twin_neighbours
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, BY_RADIUS, Guarantee, UnusableDrawError

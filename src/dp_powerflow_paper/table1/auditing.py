@@ -23,14 +23,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dp_powerflow import Feeder, LoadHistory, open_feeder
 from dp_powerflow.errors import DpPowerflowError, MissingExtraError
-from dp_powerflow.evidence.lines.evidence import lower_share, upper_share
-from dp_powerflow.evidence.lines.networks import scaled, with_change
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import Rebuilder, open_feeder
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.evidence.lines.networks import with_change
+from dp_powerflow.lowlevel import Network, Plain, Rebuilder, lower_share, scaled, upper_share
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.run import Store

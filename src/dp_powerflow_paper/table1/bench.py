@@ -8,10 +8,8 @@ from zlib import crc32
 
 import numpy as np
 
-from dp_powerflow.evidence.lines.networks import scaled
-from dp_powerflow.grid.feeder import Feeder, Levels
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import Rebuilder
+from dp_powerflow import Feeder
+from dp_powerflow.lowlevel import Levels, Network, Rebuilder, scaled
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import Setting, Target
 from dp_powerflow_paper.run import Store

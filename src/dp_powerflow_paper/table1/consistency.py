@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow import TwinDesign
 from dp_powerflow_paper.table1.bench import LINE_CHANGE, MATCHED, NETWORK_TARGET, P_MAX, Bench
 from dp_powerflow_paper.table1.results import Measured, Value
 from dp_powerflow_paper.twin import Draws

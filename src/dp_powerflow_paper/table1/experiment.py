@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
-from dp_powerflow._names import __version__
-from dp_powerflow._parallel import run_on_pool
-from dp_powerflow._threads import cores
+from dp_powerflow import __version__
 from dp_powerflow.errors import ConfigError, MissingExtraError
+from dp_powerflow.lowlevel import cores, run_on_pool
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
 from dp_powerflow_paper.table1.auditing import AUDIT_CODE, audit_row

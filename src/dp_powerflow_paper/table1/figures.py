@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.lowlevel import figure_bytes, new_figure
 from dp_powerflow_paper.sources import ONE_CUSTOMER_STEP
 from dp_powerflow_paper.table1.results import Claim, Measured, Value
 from dp_powerflow_paper.table1.rows import Row

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.lowlevel import Solver
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import solve_loads

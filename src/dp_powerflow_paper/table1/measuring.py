@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import DpPowerflowError, MissingExtraError
-from dp_powerflow.evidence.collect import plain
+from dp_powerflow.lowlevel import plain
 from dp_powerflow_paper.sources import Guarantee
 from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.table1.bench import Bench

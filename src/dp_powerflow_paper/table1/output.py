@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from dp_powerflow.evidence.collect import plain
+from dp_powerflow.lowlevel import plain
 from dp_powerflow.page import Bars, Callout, Figure, Page, Section, Series, Table
 from dp_powerflow.page.charts import Axis
 from dp_powerflow_paper.table1 import ticks

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import FeederError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.sources import Guarantee, OtherRelease
 from dp_powerflow_paper.sources.composition import Composition

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow import Feeder
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms import solve_loads
 from dp_powerflow_paper.sources import UnusableDrawError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow import TwinDesign
 from dp_powerflow_paper.mechanisms import Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import full_support_variant, literal_variant, paper_variant
 from dp_powerflow_paper.mechanisms.gaussian import GaussianVoltages, printed_sensitivities

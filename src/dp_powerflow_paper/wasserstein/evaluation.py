@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import wasserstein_distance
 
-from dp_powerflow._names import __version__
+from dp_powerflow import __version__
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.collect import plain
+from dp_powerflow.lowlevel import plain
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow_paper.mechanisms import Mechanism

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dp_powerflow._parallel import run_on_pool
-from dp_powerflow._threads import cores
-from dp_powerflow.evidence.collect import plain
+from dp_powerflow.lowlevel import cores, plain, run_on_pool
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.mechanisms.gaussian import NoiseFree
 from dp_powerflow_paper.run import Written, write_results

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.lowlevel import figure_bytes, new_figure
 from dp_powerflow_paper.mechanisms.noise import UNITS, NoiseUnit
 from dp_powerflow_paper.wasserstein.evaluation import BEST, WORST, Outcome, best, mean_and_error
 from dp_powerflow_paper.wasserstein.lab import Lab

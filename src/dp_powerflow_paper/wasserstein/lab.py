@@ -12,19 +12,27 @@ from zlib import crc32
 
 import numpy as np
 
+from dp_powerflow import Budget, FitOptions, StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.calibration import DaySolver, load_box_set, monte_carlo
-from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.printed import remark_calibration
-from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
-from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
-from dp_powerflow.model.law import ClassLaw, LoadLaw
-from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.model.sample import LoadSampler
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.lowlevel import (
+    ONE_CLASS,
+    ClassLaw,
+    DaySolver,
+    LoadLaw,
+    LoadSampler,
+    NetworkFacts,
+    OperatingSet,
+    PrivacyUnit,
+    PublicSpread,
+    Solver,
+    WeakBudgetWarning,
+    load_box_set,
+    monte_carlo,
+    network_facts,
+)
+from dp_powerflow.model.fit import fit
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow import TwinDesign
 from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import (
     DpPowerflow,

@@ -10,7 +10,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import radius_in_lines
 from dp_powerflow.evidence.printed import with_exact_kappa
 from dp_powerflow.evidence.theorem import paper_bound
-from dp_powerflow.privacy.budget import gdp_epsilon, gdp_mu
+from dp_powerflow.lowlevel import gdp_epsilon, gdp_mu
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow
 from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, STEP, UNITS, GaussianNoise, NoiseUnit
 from dp_powerflow_paper.run import csv_text

@@ -18,7 +18,7 @@ from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import Derived, NoRecords, derive
 from dp_powerflow.model.estimators import Contribution, Records, vector_to_symmetric
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.gaussian import FORMAT_1, FORMAT_3, LoadModel
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.asking import positive
 from dp_powerflow.model.history.contributions import Scores, rank_features, scores
 from dp_powerflow.model.history.estimate import _through
@@ -215,9 +215,8 @@ def set_at(*path: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def to_format_1(fields: dict[str, Any]) -> None:
-    """As a file without integers, whose parameters would be taken as stated."""
-    fields["format"] = FORMAT_1
+def without_integers(fields: dict[str, Any]) -> None:
+    """As a file whose parameters would have to be taken as stated."""
     fields["costs"] = [
         {name: value for name, value in query.items() if name != "integers"}
         for query in fields.pop("queries")
@@ -236,8 +235,8 @@ def all_integers(value: int) -> Callable[[dict[str, Any]], None]:
 DAYS = ("facts", "days")
 LAW = ("classes", 0, "law")
 FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
-    "format 1": to_format_1,
-    "format 3": set_at("format", FORMAT_3),
+    "without integers": without_integers,
+    "format 3": set_at("format", "dp-powerflow load model, version 3"),
     "no facts of days": lambda fields: fields["facts"].pop("days"),
     "a day too many": set_at("facts", "days_of_type", [[None, 15]]),
     "10^18 days": set_at("facts", "days_of_type", [[None, 10**18]]),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.public import CostBand
@@ -15,6 +14,7 @@ from dp_powerflow_paper.mak2019.linear import ExactLoads, LinearGrid, LinearLimi
 from dp_powerflow_paper.mak2019.measure import kept
 from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate
 from dp_powerflow_paper.mak2019.restoration import RestoredLoads, restore
+from dp_powerflow_paper.radial import RadialNetwork
 from paper.mak2019.conftest import Feeder
 from support.auditing import epsilon_lower_bound
 

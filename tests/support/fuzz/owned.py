@@ -15,8 +15,7 @@ import numpy as np
 
 import dp_powerflow as dpf
 from dp_powerflow._names import RELEASE_ID
-from dp_powerflow.almanac.calendar import read_holidays
-from dp_powerflow.almanac.stamps import WeatherFormat
+from dp_powerflow.almanac.calendar import WeatherFormat, read_holidays
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.fleet.accounts import read_feeder_map
 from dp_powerflow.fleet.config import read_fleet_config

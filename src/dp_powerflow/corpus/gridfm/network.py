@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, divide, joined, modulus, multiply, unit
-from dp_powerflow.corpus.gridfm.schema import GridfmStyle as GridfmStyle
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.powerflow.batch import BatchSolver

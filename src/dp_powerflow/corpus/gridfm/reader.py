@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
 from dp_powerflow.corpus.grid import phasor
-from dp_powerflow.corpus.gridfm.network import SN_MVA
+from dp_powerflow.corpus.gridfm.network import SN_MVA, PublishedNetwork, nominal_angles, phases_of
 from dp_powerflow.corpus.gridfm.schema import (
     ADDED,
     COUNT_FILE,
     ROWS_FILE,
     SCENARIOS_PER_PARTITION,
     TABLES,
+    GridfmStyle,
     partition_name,
     schema_of,
     table_directory,
 )
+from dp_powerflow.corpus.gridfm.writer import BusStates
+from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
-from dp_powerflow.errors import CorpusError
+from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 _Y_BUS = ("index1", "index2", "G", "B")
@@ -273,3 +278,182 @@ def _read_file(place: Location, table: str) -> pa.Table:
         if lacking:
             schema = pa.schema([column for column in schema if column.name not in lacking])
         return file.read(columns=schema.names).cast(schema)
+
+
+TWIN = "twin"
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedTables:
+    """The published twin of a release.
+
+    Attributes
+    ----------
+    corpus : the release.
+    directory : its tables.
+    """
+
+    corpus: Corpus
+    directory: Path
+
+    @classmethod
+    def of(cls, release: Path) -> ReleasedTables:
+        """The tables of a release; refused where it has none."""
+        corpus = open_corpus(release)
+        if not (release / TWIN).is_dir():
+            raise CorpusError(
+                f"{release} holds no tables of its network; they are released on a twin with "
+                'network.publish = "network and loads" and network.controls = "frozen"'
+            )
+        corpus.files.check_folder(TWIN)
+        return cls(corpus, release / TWIN)
+
+    @cached_property
+    def n_scenarios(self) -> int:
+        """How many there are."""
+        return count_scenarios(self.directory)
+
+    @property
+    def partitions(self) -> range:
+        """Partitions of the scenarios."""
+        return range(-(-self.n_scenarios // SCENARIOS_PER_PARTITION))
+
+    def read(self, partition: int) -> GridfmData:
+        """One partition, checked."""
+        return read_gridfm(self.directory, partition)
+
+    def days(self, scenarios: IntArray) -> IntArray:
+        """Day of each scenario."""
+        return np.asarray(scenarios // self.corpus.layout.steps)
+
+    @cached_property
+    def bus_of_row(self) -> IntArray:
+        """(row,) bus of every row of `data/`; older tables begin with them."""
+        own = self._first.bus_of_row
+        return np.arange(self.corpus.layout.nodes) if own is None else own
+
+    @cached_property
+    def is_current(self) -> bool:
+        """Whether they say phase, row and turn of every bus."""
+        return "turn" in self._first.bus.column_names
+
+    @cached_property
+    def network(self) -> PublishedNetwork:
+        """The network, in the frame of the tables."""
+        data = self._first
+        turn, v = data.turn_deg()[0], data.voltage()[0]
+        angle = turn if turn.any() else nominal_angles(v)
+        row = np.full(data.n_buses, -1, dtype=np.int64)
+        for number in reversed(range(len(self.bus_of_row))):
+            row[self.bus_of_row[number]] = number
+        reference = np.flatnonzero(data.column("bus", "REF")[0])
+        y = data.admittance()
+        y.sum_duplicates()
+        return PublishedNetwork(
+            y=y,
+            sn_mva=SN_MVA,
+            reference=reference,
+            v_reference=v[reference],
+            loaded=np.setdiff1d(self._loaded, reference),
+            angle_deg=angle,
+            phase=data.column("bus", "phase")[0] if self.is_current else phases_of(angle),
+            row=row,
+            vn_kv=data.column("bus", "vn_kv")[0],
+            turn_deg=turn,
+        )
+
+    @cached_property
+    def _first(self) -> GridfmData:
+        return self.read(0)
+
+    @cached_property
+    def _loaded(self) -> IntArray:
+        """Buses that draw or inject power in any scenario."""
+        found = np.zeros(self._first.n_buses, dtype=np.bool_)
+        for partition in self.partitions:
+            states = states_of(self.read(partition))
+            found |= (states.demand != 0).any(axis=0) | (states.static != 0).any(axis=0)
+        return np.flatnonzero(found)
+
+
+def states_of(data: GridfmData) -> BusStates:
+    """Powers and voltages as they are written."""
+    demand, static = (
+        data.column("bus", real) + 1j * data.column("bus", imaginary)
+        for real, imaginary in (("Pd", "Qd"), ("Psgen", "Qsgen"))
+    )
+    return BusStates(demand, static, data.voltage())
+
+
+BALANCE_MW = 1e-5
+"""Largest power that may be missing at a bus of the tables: far above rounding (1e-8), below any load."""
+ADMITTANCE_SHARE = 1e-9
+"""Largest difference between y_bus_data and the branches, as a share of the largest entry."""
+FARTHEST_DEG = 90.0
+"""Largest angle of a voltage that is turned back by its nominal angle; another phase is 120 away."""
+
+
+def check_tables(
+    corpus: Location, folder: str, scenarios: int, style: GridfmStyle, *, close_pu: float | None
+) -> list[str]:
+    """What is wrong with the tables in a folder of a corpus, one sentence each; never raises.
+
+    Parameters
+    ----------
+    scenarios : how many there should be.
+    style : how they should be written.
+    close_pu : how near their voltages are to those of the corpus [p.u.], scenario day·steps + step; None if
+        they have nothing to do with them.
+    """
+    try:
+        beside = None if close_pu is None else (open_corpus(corpus), close_pu)
+        return list(_problems(corpus / folder, scenarios, style, beside))
+    except (DpPowerflowError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
+        return [f"The tables in {folder}/ are missing, damaged or not complete."]
+
+
+def _problems(
+    tables: Location, scenarios: int, style: GridfmStyle, beside: tuple[Corpus, float] | None
+) -> Iterator[str]:
+    folder = tables.name
+    if count_scenarios(tables) != scenarios:
+        yield f"The tables in {folder}/ hold another number of scenarios than the manifest says."
+        return
+    for partition in range(-(-scenarios // SCENARIOS_PER_PARTITION)):
+        data = read_gridfm(tables, partition)
+        where = f"scenarios {data.scenarios.start} to {data.scenarios.stop - 1} of {folder}/"
+        # The negated form also catches what is not a number.
+        if not data.mismatch_mw().max() <= BALANCE_MW:
+            yield f"The powers of {where} do not balance."
+        largest = abs(data.admittance()).max()
+        if not data.admittance_error() <= ADMITTANCE_SHARE * largest:
+            yield f"Branches and admittances of {where} are of two networks."
+        if not style.turned and data.turn_deg().any():
+            yield f"The voltages of {where} are turned back, and the manifest says that they are phasors."
+        if style.turned and not np.abs(data.column("bus", "Va")).max() < FARTHEST_DEG:
+            yield f"The voltages of {where} are not turned back as the manifest says."
+        if not style.merged and _shared(data):
+            yield f"Nodes of the corpus share a bus in {where}, and the manifest says that none are merged."
+        if beside is not None and not _voltage_difference(data, beside[0]) <= beside[1]:
+            yield f"The voltages of {where} are not those of the corpus."
+
+
+def _shared(data: GridfmData) -> bool:
+    """Whether two rows of the corpus have one bus."""
+    return data.bus_of_row is not None and len(np.unique(data.bus_of_row)) < len(data.bus_of_row)
+
+
+def _rows(data: GridfmData, corpus: Corpus) -> IntArray:
+    """(row,) bus of every row of the corpus; tables that do not say it begin with those."""
+    own, nodes = data.bus_of_row, corpus.layout.nodes
+    return np.arange(nodes) if own is None else own[np.arange(nodes)]
+
+
+def _voltage_difference(data: GridfmData, corpus: Corpus) -> float:
+    """Largest difference [p.u.] between tables and corpus."""
+    steps = corpus.layout.steps
+    first, last = data.scenarios.start // steps, (data.scenarios.stop - 1) // steps
+    released = corpus.voltages(np.arange(first, last + 1)).reshape(-1, corpus.layout.nodes)
+    offset = data.scenarios.start - first * steps
+    stated = data.phasor()[:, _rows(data, corpus)]
+    return float(np.max(np.abs(stated - released[offset : offset + len(data.scenarios)])))

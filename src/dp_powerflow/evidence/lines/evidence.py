@@ -19,8 +19,7 @@ from scipy.special import betainccinv
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.networks import Neighbour, Seen, Side, with_change
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import DENSE_UP_TO
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import DENSE_UP_TO, Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, LoadSource, SolvedDays, solve_days
 from dp_powerflow.powerflow.sun import Generation

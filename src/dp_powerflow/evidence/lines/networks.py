@@ -18,8 +18,7 @@ import scipy.sparse as sp
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.buses import islanded_nodes
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.norms import DENSE_UP_TO
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.reduction import DENSE_UP_TO, Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.derived.hosting.result import Hosted
 from dp_powerflow.fidelity.attacks.membership import Guesses, least_epsilon
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder, NetworkParameters, ParameterKey, Quantity
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.studies.hosting.tables import Hosted
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee
 from dp_powerflow.twin.draw import draw_twin, elements_of
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray

@@ -46,10 +46,17 @@ from dp_powerflow.grid.opendss.engine import (
     solve,
     terminal_nodes,
 )
-from dp_powerflow.grid.opendss.generation import OTHER_SOURCES, as_branches_see
-from dp_powerflow.grid.opendss.operation import Declared, operation_of, read_declared
-from dp_powerflow.grid.opendss.regulators import Network
-from dp_powerflow.grid.opendss.responses import coil_kv, load_multiplier, load_response
+from dp_powerflow.grid.opendss.operation import (
+    OTHER_SOURCES,
+    Declared,
+    Network,
+    as_branches_see,
+    coil_kv,
+    load_multiplier,
+    load_response,
+    operation_of,
+    read_declared,
+)
 from dp_powerflow.grid.operation import Generator, unfed_generators
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 

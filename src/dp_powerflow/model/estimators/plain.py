@@ -7,8 +7,8 @@ structured estimator is measured against, and for short horizons.
 
 Two numbers are asked first, for a small share of the budget: the level of the log loads, and their spread
 around it. Days are then measured from the level in units of the spread, so that the clip is where days end,
-wherever the declared bounds are. A clip around the middle of the bounds, as in models up to format version 3,
-draws every day of a class that does not lie there towards it, and the mean load with it.
+wherever the declared bounds are. A clip around the middle of the bounds would draw every day of a class that
+does not lie there towards it, and the mean load with it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import exp, log, log1
-from dp_powerflow._bits.linear import eigh, gram, product, within_ball
+from dp_powerflow._bits.linear import eigh, gram, product
 from dp_powerflow.model.estimators import (
     PRIOR_WHITENED_STD,
     Contribution,
@@ -32,7 +31,6 @@ from dp_powerflow.model.estimators import (
     ask_averages,
     band_means,
     band_of,
-    positive_part,
     posterior_energy,
     symmetric_to_vector,
     vector_to_symmetric,
@@ -48,7 +46,6 @@ REFERENCE_CORRELATION = 0.7  # between any two steps, likewise
 REFERENCE_LOG_VARIANCE = 1.0  # of the log of the spread around the guess
 CLIPS = ((3.8415, 0.0870), (5.0239, 0.0445), (6.6349, 0.0181), (10.8276, 0.0019))
 """Quantiles q of χ² of one degree at 95, 97.5, 99 and 99.9 %, and E[(χ² − q)₊], what a clip there loses."""
-EARLIER_CLIP_SHARE = 0.5  # of the largest possible ‖ξ − centre‖, in models up to format version 3
 MIN_VARIANCE = 1e-3
 
 
@@ -64,15 +61,11 @@ class MomentPlan:
         Eigenvalues (T,) of the inverse of a public reference covariance, in the same unit.
     rho
         Budget of both queries.
-    mean_unit, moment_unit
-        Natural units of the two.
     """
 
     radius: float
     precision: FloatArray
     rho: float
-    mean_unit: str = "1"
-    moment_unit: str = "1"
 
     @property
     def _roots(self) -> tuple[float, float]:
@@ -221,7 +214,6 @@ def moment_contribution(of_days: Contribution) -> Contribution:
 def _ask_moments(
     groups: Sequence[Records],
     frames: Sequence[Frame],
-    of_days: Sequence[Contribution],
     plan: MomentPlan,
     session: Session,
 ) -> list[GaussianEstimate]:
@@ -231,15 +223,15 @@ def _ask_moments(
     size, squared = n_steps * (n_steps + 1) // 2, plan.radius * plan.radius
     means, _ = ask_averages(
         session,
-        Query("mean", n_steps, plan.radius, Region.BALL, rho_mean, plan.mean_unit),
+        Query("mean", n_steps, plan.radius, Region.BALL, rho_mean),
         groups,
-        [mean_contribution(of) for of in of_days],
+        [mean_contribution(frame.days) for frame in frames],
     )
     moments, _ = ask_averages(
         session,
-        Query("second moment", size, squared, Region.PSD, rho_moment, plan.moment_unit),
+        Query("second moment", size, squared, Region.PSD, rho_moment),
         groups,
-        [moment_contribution(of) for of in of_days],
+        [moment_contribution(frame.days) for frame in frames],
         values_per_step=n_steps,
     )
     noise_std = session.costs[-1].noise_std
@@ -259,7 +251,7 @@ def _ask_moments(
 def estimate_plain(groups: Sequence[Records], plan: PlainPlan, session: Session) -> list[GaussianEstimate]:
     """Fit one Gaussian to each group of records; parameters as in `estimate_structured`."""
     frames = _frames(groups, plan, session)
-    return _ask_moments(groups, frames, [frame.days for frame in frames], plan.moments, session)
+    return _ask_moments(groups, frames, plan.moments, session)
 
 
 @dataclass(frozen=True)
@@ -277,34 +269,7 @@ class Plain:
         return PlainPlan(**vars(facts)).prior_would_do
 
 
-@dataclass(frozen=True)
-class EarlierPlain:
-    """The queries of models up to format version 3, to derive those again: no level, no spread, days clipped
-    around the middle of the bounds.
-    """
-
-    name: str = "plain"
-
-    def _plan(self, facts: PublicFacts) -> MomentPlan:
-        radius = EARLIER_CLIP_SHARE * (facts.log_high - facts.log_low) / 2 * math.sqrt(facts.n_steps)
-        precision = reference_precision(facts.n_steps, REFERENCE_VARIANCE)
-        return MomentPlan(radius, precision, facts.rho, "log kW", "(log kW)²")
-
-    def estimate(
-        self, groups: Sequence[Records], facts: PublicFacts, session: Session
-    ) -> list[GaussianEstimate]:
-        plan, frame = self._plan(facts), Frame(facts.centre, 1.0)
-
-        def clipped(days: FloatArray) -> FloatArray:
-            return within_ball(frame.days(days), plan.radius)
-
-        return _ask_moments(groups, [frame] * len(groups), [clipped] * len(groups), plan, session)
-
-    def prior_would_do(self, facts: PublicFacts) -> bool:
-        return self._plan(facts).outweighs(REFERENCE_VARIANCE, facts.records)
-
-
-MIN_ENERGY = 0.05  # whitened energies and eigenvalues of models up to version 2 are kept above this
+MIN_ENERGY = 0.05  # whitened energies of reactive load are kept above this
 MIN_EIGENVALUE = 0.05  # of a correlation matrix
 PRIOR_FACTOR_STD = 1.0  # of the log of the factor that all bands share
 _REACH = 5.0  # standard deviations that a grid covers
@@ -409,48 +374,26 @@ class Block:
         return result
 
 
-class SpreadRule(Protocol):
-    """Turns noisy second moments into variances."""
-
-    def energy(self, bands: Bands, offset: Offset, plan: StructuredPlan) -> FloatArray:
-        """Whitened variance (T,) of each coefficient."""
-
-    def block(self, block: Block, energy: FloatArray) -> FloatArray:
-        """Covariance (K, K) with correlations of the noisy second moment, shrunk."""
-
-
-@dataclass(frozen=True)
-class AroundMean:
-    """Variance around the mean that is released."""
-
-    def energy(self, bands: Bands, offset: Offset, plan: StructuredPlan) -> FloatArray:
-        weight, edges = plan.band_weight, plan.edges
-        seen = bands.weighted / weight - band_means(offset.square, edges)
-        error = bands.noise_variance / weight**2 + band_means(offset.square_variance, edges) / np.diff(edges)
-        # Round 1 saw the error of its mean and the variance together.
-        share = 1 / (1 + band_means(offset.prior_variance, edges))
-        energy = share * posterior_variance(seen / share, error / share**2, bands.prior_variance)
-        return energy[band_of(edges)]
-
-    def block(self, block: Block, energy: FloatArray) -> FloatArray:
-        std = np.sqrt(energy)
-        correlation = block.shrunk(block.noise_energy + block.offset_energy) / np.outer(std, std)
-        least = float(eigh(correlation)[0].min())
-        # All of them are scaled down alike, so that the variances stay those of the bands.
-        scale = min(1.0, (1 - MIN_EIGENVALUE) / max(-least, _NO_ENERGY))
-        covariance: FloatArray = np.diag(energy) + scale * correlation * np.outer(std, std)
-        return covariance
+def energy_around_mean(bands: Bands, offset: Offset, plan: StructuredPlan) -> FloatArray:
+    """Whitened variance (T,) of each coefficient around the mean that is released."""
+    weight, edges = plan.band_weight, plan.edges
+    seen = bands.weighted / weight - band_means(offset.square, edges)
+    error = bands.noise_variance / weight**2 + band_means(offset.square_variance, edges) / np.diff(edges)
+    # Round 1 saw the error of its mean and the variance together.
+    share = 1 / (1 + band_means(offset.prior_variance, edges))
+    energy = share * posterior_variance(seen / share, error / share**2, bands.prior_variance)
+    return energy[band_of(edges)]
 
 
-@dataclass(frozen=True)
-class AroundFrame:
-    """As models up to format version 2 have it: around the mean of round 1, with floors."""
-
-    def energy(self, bands: Bands, offset: Offset, plan: StructuredPlan) -> FloatArray:
-        return band_energy(bands, plan)
-
-    def block(self, block: Block, energy: FloatArray) -> FloatArray:
-        return positive_part(np.diag(energy) + block.shrunk(block.noise_energy), MIN_ENERGY)
+def block_covariance(block: Block, energy: FloatArray) -> FloatArray:
+    """Covariance (K, K) with these variances and the correlations of the noisy second moment, shrunk."""
+    std = np.sqrt(energy)
+    correlation = block.shrunk(block.noise_energy + block.offset_energy) / np.outer(std, std)
+    least = float(eigh(correlation)[0].min())
+    # All of them are scaled down alike, so that the variances stay those of the bands.
+    scale = min(1.0, (1 - MIN_EIGENVALUE) / max(-least, _NO_ENERGY))
+    covariance: FloatArray = np.diag(energy) + scale * correlation * np.outer(std, std)
+    return covariance
 
 
 def band_energy(bands: Bands, plan: StructuredPlan) -> FloatArray:

@@ -53,12 +53,11 @@ from dp_powerflow.model.estimators import (
     vector_to_symmetric,
 )
 from dp_powerflow.model.estimators.plain import (
-    AroundFrame,
-    AroundMean,
     Bands,
     Block,
     Offset,
-    SpreadRule,
+    block_covariance,
+    energy_around_mean,
     signal_share,
 )
 from dp_powerflow.privacy.queries import Query, Region, Session
@@ -67,7 +66,6 @@ from dp_powerflow.units import FloatArray, IntArray
 PROFILE_RANGE = (0.1, 10.0)  # a released profile of variance ratios is cut to this range
 _EULER, _LOG_2 = 0.5772156649015329, 0.6931471805599453
 _TINY = 1e-12  # energy that counts as none, before a log
-_RULE = AroundMean()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,7 @@ class Frame:
 
 
 def estimate_structured(
-    groups: Sequence[Records], plan: StructuredPlan, session: Session, rule: SpreadRule = _RULE
+    groups: Sequence[Records], plan: StructuredPlan, session: Session
 ) -> list[GaussianEstimate]:
     """Fit one Gaussian to each group of records; each record is in exactly one group.
 
@@ -102,12 +100,10 @@ def estimate_structured(
         Public constants.
     session
         Spends the budget and keeps the costs.
-    rule
-        How variance is read off the answers.
     """
     frames = _round_1(groups, plan, session)
     tail = _tail(groups, frames, plan, session)
-    return _round_2(groups, frames, tail, plan, session, rule)
+    return _round_2(groups, frames, tail, plan, session)
 
 
 def _shrink(value: FloatArray, noise_variance: float, prior_variance: FloatArray) -> FloatArray:
@@ -298,7 +294,6 @@ def _round_2(
     tail: float,
     plan: StructuredPlan,
     session: Session,
-    rule: SpreadRule,
 ) -> list[GaussianEstimate]:
     budget = {name: plan.rho * share for name, share in plan.round_2_shares(tail).items()}
     block = plan.block_size
@@ -330,12 +325,12 @@ def _round_2(
     for index, frame in enumerate(frames):
         offset = _offset(fine[index], fine_noise[index], frame, plan)
         seen = Bands(bands[index], bands_noise[index], frame.log_energy_variance)
-        energy = rule.energy(seen, offset, plan)
+        energy = energy_around_mean(seen, offset, plan)
         covariance = np.diag(energy)
         if block >= 2:
             moment = vector_to_symmetric(blocks[index], block)
             low = Block(moment, block_noise[index], offset)
-            covariance[:block, :block] = rule.block(low, energy[:block])
+            covariance[:block, :block] = block_covariance(low, energy[:block])
         estimates.append(_assemble(frame, offset.mean, covariance))
     return estimates
 
@@ -370,20 +365,7 @@ class Structured:
     def estimate(
         self, groups: Sequence[Records], facts: PublicFacts, session: Session
     ) -> list[GaussianEstimate]:
-        return estimate_structured(groups, self._plan(facts), session, self._rule)
+        return estimate_structured(groups, self._plan(facts), session)
 
     def prior_would_do(self, facts: PublicFacts) -> bool:
         return self._plan(facts).prior_would_do
-
-    @property
-    def _rule(self) -> SpreadRule:
-        return _RULE
-
-
-@dataclass(frozen=True)
-class EarlierStructured(Structured):
-    """The same queries with the post-processing of models up to format version 2, to derive those again."""
-
-    @property
-    def _rule(self) -> SpreadRule:
-        return AroundFrame()

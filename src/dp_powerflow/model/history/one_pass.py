@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from dp_powerflow._bits.elementary import exp1, kernel, log1
-from dp_powerflow._bits.sums import row_squares, row_sum
+from dp_powerflow._bits.linear import row_squares, row_sum
 from dp_powerflow.model.history.numbers import least_squares_above_zero
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 

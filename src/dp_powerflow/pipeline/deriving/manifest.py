@@ -18,10 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
+from dp_powerflow.corpus.storage import Location, RemotePath
 from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
     DIGEST,
+    MANIFEST_FILE,
     Count,
     Guarantee,
     Manifest,
@@ -34,6 +36,7 @@ from dp_powerflow.manifest.model import (
     Version,
     canonical_json,
     digest_of,
+    json_object,
 )
 from dp_powerflow.manifest.policy import all_policies, registered
 
@@ -310,3 +313,14 @@ def _of_mode(model: Any, section: Any) -> Any:
 
 REQUIRED = (CERTIFICATE_FILE, CARD_FILE, PAGE_FILE, SOURCE_FILE)
 """Files beside the manifest and the tables."""
+
+
+def is_derived(place: Location) -> bool:
+    """Whether a folder is a derived release, of any version."""
+    if isinstance(place, RemotePath):
+        return False
+    try:
+        found = json_object((place / MANIFEST_FILE).read_bytes()).get("format")
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, str) and found.startswith(FAMILY)

@@ -17,16 +17,16 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import RemotePath, location
-from dp_powerflow.derived.study import Study
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.manifest.build import loads_guarantee
 from dp_powerflow.manifest.model import Manifest, ReleaseError, differences
 from dp_powerflow.manifest.policy import policy_of, registered
-from dp_powerflow.manifest.verify import manifest_content
+from dp_powerflow.manifest.verify import VerifyReport, manifest_content, no_manifest
 from dp_powerflow.pipeline.conversation import draw_key, part_job
 from dp_powerflow.pipeline.customers import count_customers
-from dp_powerflow.pipeline.deriving.basis import (
+from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, FROM_STATE
+from dp_powerflow.pipeline.deriving.source import (
     ON_THE_TRUE_NETWORK,
     Basis,
     StudySettings,
@@ -34,13 +34,14 @@ from dp_powerflow.pipeline.deriving.basis import (
     derivable_manifest,
     refuse_another_scene,
 )
-from dp_powerflow.pipeline.deriving.manifest import FROM_STATE
+from dp_powerflow.pipeline.deriving.verify import DERIVATION, check_derived, open_files, with_derivation
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.studies.study import Study
 from dp_powerflow.units import FloatArray, IntArray
 
 
@@ -197,3 +198,29 @@ def _sun(inputs: NetworkInputs, settings: StudySettings, steps: int) -> tuple[Fl
     for sun in by_system:  # one after the other: the same bits everywhere
         total += sun
     return total / len(by_system), "the mean over the PV systems of the release, declared public"
+
+
+def audit_derived(path: Path, config: Config, state: Path, *, workers: int | None = None) -> VerifyReport:
+    """Everything that `verify_derived` checks, then every byte from twin and load model. INTERNAL.
+
+    Parameters
+    ----------
+    state : private state directory of the data owner.
+
+    Raises
+    ------
+    DpPowerflowError : there is no derived release, or it was derived from released files.
+    """
+    try:
+        opened = open_files(path)
+        report = check_derived(opened)
+    except (ValueError, RecursionError):
+        return no_manifest(manifest_content(path))
+    if opened.manifest is not None and opened.manifest.source.derived_from == FROM_FILES:
+        raise ReleaseError(
+            f"{path} was derived from released files, so its {DERIVATION} needs nothing private; give the "
+            "directory of the release with --release instead"
+        )
+    return with_derivation(
+        report, opened, lambda settings: basis_of_config(config, settings, state_path=state), workers
+    )

@@ -8,11 +8,12 @@ study: who has a release that publishes its twin, or the private state, makes al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.derived.kinds import kind_of, settings_of
+import pyarrow as pa
+
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.manifest.model import (
     CARD_FILE,
@@ -28,18 +29,20 @@ from dp_powerflow.manifest.model import (
     check,
     differences,
     digest_of,
+    json_object,
 )
-from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.policy import parse_manifest, registered
 from dp_powerflow.manifest.verify import (
     SEED,
     VerifyReport,
+    files_below,
     manifest_content,
     no_manifest,
     query_problems,
     sha256_of,
     verify_release,
 )
-from dp_powerflow.pipeline.deriving.basis import Basis, StudySettings, in_words
+from dp_powerflow.pipeline.deriving.make import Watch, files_of, software_versions
 from dp_powerflow.pipeline.deriving.manifest import (
     FORMAT,
     FROM_FILES,
@@ -47,13 +50,104 @@ from dp_powerflow.pipeline.deriving.manifest import (
     REQUIRED,
     SOURCE_FILE,
     DerivedManifest,
+    TableSection,
     assemble,
+    described,
+    parse,
     read_facts,
 )
-from dp_powerflow.pipeline.deriving.opened import OpenedDerived, open_files
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
-from dp_powerflow.pipeline.deriving.released import basis_of_release
-from dp_powerflow.pipeline.deriving.run import Watch, files_of, software_versions
+from dp_powerflow.pipeline.deriving.source import Basis, StudySettings, basis_of_release, in_words
+from dp_powerflow.studies.study import kind_of, settings_of
+
+_SMALL = (CERTIFICATE_FILE, CARD_FILE, SOURCE_FILE)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedDerived:
+    """A derived release that was read.
+
+    Attributes
+    ----------
+    content, raw : the file `manifest.json`, and the object in it.
+    manifest : the same as a model; None if an entry cannot be used, for which `problem` says why.
+    hashes : SHA-256 of every other file; what is no plain file gets a name instead.
+    small : content of the files that are made again.
+    source_raw, source : the manifest of the release as JSON and as a model; None if it is none.
+    tables : schemas of the tables; None of one that cannot be read.
+    """
+
+    directory: Path
+    content: bytes
+    raw: dict[str, Any]
+    manifest: DerivedManifest[Any] | None
+    problem: str
+    hashes: dict[str, str]
+    small: dict[str, bytes]
+    source_raw: dict[str, Any] | None
+    source: Manifest[Any] | None
+    tables: dict[str, TableSection | None]
+
+
+def open_files(directory: Path) -> OpenedDerived:
+    """Read a derived release; ValueError or RecursionError if its manifest is no JSON."""
+    content = manifest_content(directory)
+    raw = json_object(content)
+    manifest, problem = None, ""
+    try:
+        manifest = parse(raw)
+    except MALFORMED as error:
+        problem = str(error)
+    hashes, small, tables = _read(directory)
+    source_raw, source = _source(small.get(SOURCE_FILE))
+    return OpenedDerived(
+        directory, content, raw, manifest, problem, hashes, small, source_raw, source, tables
+    )
+
+
+def _read(directory: Path) -> tuple[dict[str, str], dict[str, bytes], dict[str, TableSection | None]]:
+    """Each file is read once: hashed, and kept or parsed."""
+    hashes: dict[str, str] = {}
+    small: dict[str, bytes] = {}
+    tables: dict[str, TableSection | None] = {}
+    for name, plain in files_below(directory).items():
+        if name == MANIFEST_FILE:
+            continue
+        if not plain:
+            hashes[name] = "not a plain file"
+            continue
+        try:
+            content = (directory / name).read_bytes()
+        except OSError:
+            hashes[name] = "unreadable"
+            continue
+        hashes[name] = sha256_of(content)
+        if name in _SMALL:
+            small[name] = content
+        elif name.endswith(".parquet"):
+            tables[name] = _table(name, content)
+    return hashes, small, tables
+
+
+def _table(name: str, content: bytes) -> TableSection | None:
+    try:
+        return described(name, content)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, *MALFORMED):
+        return None
+
+
+def _source(content: bytes | None) -> tuple[dict[str, Any] | None, Manifest[Any] | None]:
+    if content is None:
+        return None, None
+    try:
+        raw = json_object(content)
+    except (ValueError, RecursionError):
+        return None, None
+    try:
+        return raw, parse_manifest(raw)
+    except MALFORMED:
+        return raw, None
+
 
 NOT_COMPUTED = (
     f"That tables, figures, sentences and {PAGE_FILE} follow from the release and the settings: whoever "

@@ -17,7 +17,8 @@ from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.extras import ExtrasLayout
-from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts
+from dp_powerflow.corpus.gridfm.network import NodeFacts
+from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError

@@ -31,7 +31,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder, feeder_problems, open_feeder, read_taps
 from dp_powerflow.loads.declared import ENERGY_UNITS, POWER_UNITS, MeterFormat, one_of, zone
 from dp_powerflow.loads.history import MINUTES_PER_DAY
-from dp_powerflow.loads.tables import MeterTable, open_table
+from dp_powerflow.loads.ingest import MeterTable, open_table
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import parameters_of
 from dp_powerflow.units import IntArray

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dp_powerflow.powerflow._kernels.compiled import inner
+from dp_powerflow._bits.compiled import inner
 from dp_powerflow.powerflow._kernels.devices import Work
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 

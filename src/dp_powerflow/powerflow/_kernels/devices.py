@@ -14,8 +14,8 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.extending import intrinsic
 
+from dp_powerflow._bits.compiled import inner
 from dp_powerflow._bits.elementary import exp1, log1
-from dp_powerflow.powerflow._kernels.compiled import inner
 from dp_powerflow.powerflow._kernels.simd import LANES, Emitter, instruction
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 

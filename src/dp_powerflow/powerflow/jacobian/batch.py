@@ -2,7 +2,7 @@
 
 The matrix of a snapshot is factorised on the sparse network, not on the dense reduced one; the Lanczos
 vectors are masked to the retained nodes, where the inverse of the two is the same.
-docs/explanation/jacobian.md states the method; `sigma_bound.py` has the proved lower bound. For evidence,
+docs/explanation/jacobian.md states the method; `matrices.py` has the proved lower bound. For evidence,
 which is INTERNAL: last bits may depend on the processor, since start vectors and references come from BLAS.
 """
 
@@ -17,12 +17,19 @@ from scipy.sparse.linalg import LinearOperator, eigsh, splu
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import DENSE_UP_TO, NORM_FAILURE
+from dp_powerflow.grid.reduction import DENSE_UP_TO, NORM_FAILURE
 from dp_powerflow.powerflow.batch import checked_threads, in_threads
-from dp_powerflow.powerflow.jacobian.kernels import BlockPlan, analyse, make_plan
-from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
-from dp_powerflow.powerflow.jacobian.sigma_bound import Reference, SigmaBound, SparseSigmaBound, refine
-from dp_powerflow.powerflow.jacobian.vector import LANES
+from dp_powerflow.powerflow.jacobian.kernels import LANES, BlockPlan, analyse, make_plan
+from dp_powerflow.powerflow.jacobian.matrices import (
+    Elimination,
+    Reference,
+    SigmaBound,
+    SparseJacobian,
+    SparseSigmaBound,
+    diagonal_terms,
+    real_form,
+    refine,
+)
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 LANCZOS_STEPS = 8

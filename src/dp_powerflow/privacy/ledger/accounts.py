@@ -1,19 +1,16 @@
-"""The four kinds of account: what a cost is, how costs add up, and what the sum promises.
+"""The three kinds of account: what a cost is, how costs add up, and what the sum promises.
 
 | kind | quantity that adds up | promise |
 |---|---|---|
 | loads | ρ of zCDP | (ε, δ)-differential privacy of one load record |
 | network, per-instance | ε and δ, each by itself (basic composition) | evidence about this network, not DP |
-| network, twin | ε of pure DP and μ² of Gaussian DP, per element (`twins`) | (ε, δ)-DP of one element |
-| network, gdp | μ² of Gaussian DP | (ε, δ)-DP of one line; twins of versions up to 0.2 |
+| network, twin | ε of pure DP and μ² of Gaussian DP, per element | (ε, δ)-DP of one element |
 
 Every cap and every cost states its unit: the record, or the neighbours a network is compared with. Figures
 of different units are never added. Sums are exact rationals of the recorded floating-point numbers, so
 neither the order of the spends nor rounding can stretch a cap.
 
-
-The account of twins: costs of pure or Gaussian DP, each of all elements or of some, and how they compose.
-
+**Twins.** Costs are of pure or Gaussian DP, each of all elements or of some.
 The secret is one element (a line, a transformer, …), so the promise of an account is that of its worst
 element. A twin costs all elements that exist when it is drawn. A later change of the feeder gives fresh noise
 to the elements that were replaced or added, and costs these alone:
@@ -55,7 +52,7 @@ from dp_powerflow.privacy.budget import (
 )
 
 Amounts = Mapping[str, Fraction]
-"""Exact quantities by name: rho; epsilon and delta; mu_squared; or the epsilon of the worst element."""
+"""Exact quantities by name: rho; epsilon and delta; or the epsilon of the worst element."""
 
 TOLERANCE = Fraction(1, 10**12)
 """By how much, relative to the cap, a sum may pass it: ten spends of 0.1 fit a cap of 1."""
@@ -66,7 +63,6 @@ class AccountKind(StrEnum):
 
     LOADS = "loads"
     NETWORK_INSTANCE = "network, per-instance"
-    NETWORK_GDP = "network, gdp"
     NETWORK_TWIN = "network, twin"
 
     @property
@@ -382,31 +378,6 @@ def _undominated(lists: set[Composed]) -> list[Composed]:
     return kept
 
 
-__all__ = [
-    "AccountKind",
-    "Amounts",
-    "Cap",
-    "Cost",
-    "GdpCap",
-    "GdpCost",
-    "InstanceCap",
-    "InstanceCost",
-    "LoadsCap",
-    "LoadsCost",
-    "PureCost",
-    "Scope",
-    "Statement",
-    "Tally",
-    "TwinCap",
-    "accepts",
-    "cap_from_plain",
-    "cost_from_plain",
-    "fits",
-    "to_plain",
-    "total",
-]
-
-
 class Additive(ABC):
     """A cap whose quantities add up, whatever the order and whoever is touched."""
 
@@ -497,50 +468,6 @@ class InstanceCap(Additive):
 
 
 @dataclass(frozen=True)
-class GdpCap(Additive):
-    """The most that twins of the same network may spend, as versions up to 0.2 opened it: μ-GDP of one line.
-
-    New twins have a `TwinCap`; an account of this kind stays readable, and its twins resume.
-
-    Parameters
-    ----------
-    mu
-        Parameter of Gaussian DP of everything together.
-    delta
-        Where the guarantee is stated as (ε, δ); the cap is μ, for every δ at once.
-    unit
-        The networks compared, such as one line with its length changed by a factor up to 1.05.
-    """
-
-    kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
-    quantities: ClassVar[tuple[str, ...]] = ("mu_squared",)
-    mu: float
-    delta: float
-    unit: Neighbours
-
-    def __post_init__(self) -> None:
-        check_amount(self.mu, "mu")
-        gdp_epsilon(self.mu, self.delta)  # the ranges of both
-
-    @classmethod
-    def from_epsilon(cls, epsilon: float, delta: float, unit: Neighbours) -> GdpCap:
-        """The largest μ that is (ε, δ)-differentially private."""
-        return cls(gdp_mu(epsilon, delta), delta, unit)
-
-    @property
-    def epsilon(self) -> float:
-        """What the cap promises at its δ."""
-        return gdp_epsilon(self.mu, self.delta)
-
-    def limits(self) -> Amounts:
-        return {"mu_squared": Fraction(self.mu) ** 2}
-
-    def statement(self, amounts: Amounts) -> Statement:
-        epsilon = gdp_epsilon(math.sqrt(amounts["mu_squared"]), self.delta)
-        return Statement(epsilon, self.delta, str(self.unit), "differential privacy, composed in Gaussian DP")
-
-
-@dataclass(frozen=True)
 class LoadsCost:
     """What fitting one load model costs; sampling from it afterwards is free.
 
@@ -597,7 +524,7 @@ class InstanceCost:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
 
 
-Cap = LoadsCap | InstanceCap | GdpCap | TwinCap
+Cap = LoadsCap | InstanceCap | TwinCap
 Cost = LoadsCost | InstanceCost | GdpCost | PureCost
 Tally = Totals | Elements
 """What all costs of an account come to; kept up cost by cost."""
@@ -605,20 +532,17 @@ Tally = Totals | Elements
 _COSTS: dict[AccountKind, tuple[type, ...]] = {
     AccountKind.LOADS: (LoadsCost,),
     AccountKind.NETWORK_INSTANCE: (InstanceCost,),
-    AccountKind.NETWORK_GDP: (GdpCost,),
     AccountKind.NETWORK_TWIN: (PureCost, GdpCost),
 }
 _NETWORK_CAPS: dict[AccountKind, Callable[..., Cap]] = {
     AccountKind.NETWORK_INSTANCE: InstanceCap,
-    AccountKind.NETWORK_GDP: GdpCap,
     AccountKind.NETWORK_TWIN: TwinCap,
 }
 
 
 def accepts(cap: Cap, cost: Cost) -> bool:
     """Whether a cost can be charged to an account with this cap at all."""
-    whole = not isinstance(cost, GdpCost) or isinstance(cap, TwinCap) or cost.scope.all_elements
-    return isinstance(cost, _COSTS[cap.kind]) and cost.unit == cap.unit and whole
+    return isinstance(cost, _COSTS[cap.kind]) and cost.unit == cap.unit
 
 
 def to_plain(record: Cap | Cost) -> dict[str, Any]:

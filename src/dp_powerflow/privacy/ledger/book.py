@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ from dp_powerflow.privacy.ledger.accounts import (
     Amounts,
     Cap,
     Cost,
-    GdpCap,
     GdpCost,
     PureCost,
     Statement,
@@ -70,10 +69,8 @@ def check_new(books: Books, frame: str | None, kind: AccountKind, unrelated: Unr
     ----------
     frame : of a network, what it has in common with its near copies.
     """
-    earlier = frozenset(_earlier_twins(books, kind))
     named = frozenset() if unrelated is None else unrelated.accounts
-    _check_earlier(earlier - named)
-    _check_known(books, kind, named - earlier)
+    _check_known(books, kind, named)
     alike = [] if frame is None else books.alike(kind, frame)
     unexplained = [
         page.name
@@ -84,31 +81,6 @@ def check_new(books: Books, frame: str | None, kind: AccountKind, unrelated: Unr
     _check_named(kind, {name for name in others if name not in named}, named, unexplained)
 
 
-def earlier_twins(accounts: Iterable[AccountSummary], kind: AccountKind) -> list[str]:
-    """Charged accounts of twins of versions up to 0.2, which a new account of twins does not count."""
-    old = kind is AccountKind.NETWORK_TWIN
-    return [item.name for item in accounts if old and item.kind is AccountKind.NETWORK_GDP and item.spends]
-
-
-def _earlier_twins(books: Books, kind: AccountKind) -> Iterator[str]:
-    """The same, by the index."""
-    for name in books.names(AccountKind.NETWORK_GDP) if kind is AccountKind.NETWORK_TWIN else ():
-        page = books.page(name)
-        if page is not None and page.n_spends:
-            yield name
-
-
-def _check_earlier(silent: Collection[str]) -> None:
-    """Twins of earlier versions are about other neighbours: they cannot be added up, nor be forgotten."""
-    if silent:
-        raise PrivacyError(
-            f"the ledger has {spelled(silent)} for twins that an earlier version drew, which the new account "
-            "would not count, although a reader of both twins of one network learns from both; say why that "
-            f"is right for each, in a release with {unrelated_line('unrelated_network', silent)}, in a fleet "
-            "with fleet.unrelated; nothing was spent"
-        )
-
-
 def _check_known(books: Books, kind: AccountKind, named: Collection[str]) -> None:
     """No account that is yet to come can have been thought of."""
     pages = ((name, books.page(name)) for name in named)
@@ -116,7 +88,7 @@ def _check_known(books: Books, kind: AccountKind, named: Collection[str]) -> Non
     if unknown:
         raise PrivacyError(
             f"the reason why these data are unrelated names {spelled(unknown)}, but the ledger has "
-            f"{spelled({*books.names(kind), *_earlier_twins(books, kind)}) or 'no account'} of the kind "
+            f"{spelled(books.names(kind)) or 'no account'} of the kind "
             f"'{kind}'; name existing accounts"
         )
 
@@ -150,7 +122,7 @@ def same_cost(one: Cost, other: Cost) -> bool:
 
 
 def _same(one: Amounts, other: Amounts) -> bool:
-    """Equal but for the last digits of a computed figure: version 0.1.0 computed it with other libraries."""
+    """Equal but for the last digits of a computed figure, which depend on the libraries."""
     return one.keys() == other.keys() and all(
         math.isclose(value, other[name], rel_tol=1e-12) for name, value in one.items()
     )
@@ -178,8 +150,7 @@ def check_cost(cap: Cap, cost: Cost) -> None:
 
 
 def _cap_words(cap: Cap) -> str:
-    size = f"mu {cap.mu!r}" if isinstance(cap, GdpCap) else f"epsilon {cap.epsilon!r}"
-    return f"{size} at delta {cap.delta!r} per {cap.unit}"
+    return f"epsilon {cap.epsilon!r} at delta {cap.delta!r} per {cap.unit}"
 
 
 def words(statement: Statement) -> str:
@@ -248,7 +219,7 @@ class Data:
             check_cap(account, self.cap)
             transaction.append("data", account.name, self._fields)
         elif self.frame is not None and page.frames.get(self.dataset) != self.frame:
-            transaction.append("frame", account.name, self._fields)  # opened by an earlier version
+            transaction.append("frame", account.name, self._fields)  # opened without one
         return Account(account.name, self.dataset, account.cap)
 
     def _open(self, transaction: Transaction) -> Account:
@@ -355,8 +326,7 @@ def _check_sha256(value: str, what: str) -> None:
 class Ledger:
     """The ledger of one private state directory (PRIVATE): what may be spent, and what has been.
 
-    Any number of processes and threads may use it at once. A process checks and replays all of it when it
-    first opens it, and again if somebody else has written to the file when it is opened again; every use
+    Any number of processes and threads may use it at once. Opening checks and replays all of it; every use
     after that checks and replays what was appended since, by this process or another one.
     Every method raises `PrivacyError` if the ledger was changed by hand, lacks entries it had, or cannot be
     read or written; nothing is spent then.
@@ -377,7 +347,7 @@ class Ledger:
 
     @classmethod
     def open(cls, state: PrivateState, *, create: bool = True) -> Ledger:
-        """Open the ledger and check all of it, unless this process has and nobody has written since.
+        """Open the ledger and check all of it.
 
         Parameters
         ----------
@@ -455,7 +425,7 @@ class Ledger:
         ----------
         dataset : str
             `PrivateState.identity` of the meter data or the network.
-        cap : LoadsCap, InstanceCap, TwinCap or GdpCap
+        cap : LoadsCap, InstanceCap or TwinCap
             Its kind, its unit and the most that may ever be spent. An existing account must have the same.
         continues : str, optional
             Name of the account whose customers or lines these are, in a corrected or extended version:
@@ -486,45 +456,14 @@ class Ledger:
             return data.enter(transaction)
 
     def spend(self, account: Account, release_id: str, request_sha256: str, cost: Cost) -> Spend:
-        """Check the cap and record a spend, before the data are used; see `spend_all`."""
-        return self.spend_all(release_id, request_sha256, [(account, cost)])[0]
-
-    def spend_all(
-        self, release_id: str, request_sha256: str, charges: Sequence[tuple[Account, Cost]]
-    ) -> tuple[Spend, ...]:
-        """Record what a release costs several accounts, all of it or nothing, in one transaction.
-
-        Parameters
-        ----------
-        release_id : str
-            Names the release, or the twin or load model if several releases share it: those are paid once.
-        request_sha256 : str
-            Hash of everything public that decides the outcome (not of the caps, which may be raised between
-            a crash and its resumption). With release id and data it says that a run is the same run, which
-            is then not charged again.
-        charges : sequence of (Account, cost)
-            What each account is charged.
-
-        Returns
-        -------
-        tuple of Spend
-            In the order of the charges: made now, or before by the same run.
-
-        Raises
-        ------
-        PrivacyError
-            An account has not enough left, or the release id was charged for something else.
-        """
-        if len({account.name for account, _ in charges}) < len(charges):
-            raise PrivacyError("a release charges the same account twice; add up its costs and charge once")
-        return self.charge_all(
-            [Charge(account, release_id, request_sha256, cost) for account, cost in charges]
-        )
+        """Check the cap and record a spend, before the data are used; see `charge_all`."""
+        return self.charge_all([Charge(account, release_id, request_sha256, cost)])[0]
 
     def charge_all(self, charges: Sequence[Charge]) -> tuple[Spend, ...]:
-        """Record many charges, of any releases and accounts, all of them or none, in one transaction.
+        """Check the caps and record many charges, all of them or none, in one transaction.
 
-        It is as safe as a charge of its own for each and needs one write to the disk. Accounts that are not
+        The charges may be of any releases and accounts: the customers and the networks of a whole fleet. It
+        is as safe as a charge of its own for each and needs one write to the disk. Accounts that are not
         there are opened, each after the ones before it, so that a later one is asked about an earlier one.
 
         Parameters
@@ -584,30 +523,21 @@ class Ledger:
                 affordable=charged or after.fits,
             )
 
-    def change_cap(self, name: str, cap: Cap, reason: str) -> None:
+    def change_cap(self, name: str, cap: Cap, reason: str, *, restated: bool = False) -> None:
         """Replace the cap of an account; the reason is kept for ever. What was spent stays spent.
+
+        Parameters
+        ----------
+        restated : bool
+            The cap is in another unit, in which every cost is an upper bound. Whether it is one the caller
+            must know: what was charged for changes up to r holds for smaller ones. Manifests state the unit
+            as of their own charge, so those of earlier releases stay true.
 
         Raises
         ------
         PrivacyError
             There is no such account, the cap has another unit, or there is no reason.
         """
-        self._replace_cap(name, cap, reason, restated=False)
-
-    def change_unit(self, name: str, cap: Cap, reason: str) -> None:
-        """Replace the cap of an account by one in another unit, in which every cost is an upper bound.
-
-        Whether it is one the caller must know: what was charged for changes up to r holds for smaller ones.
-        Manifests state the unit as of their own charge, so those of earlier releases stay true.
-
-        Raises
-        ------
-        PrivacyError
-            There is no such account, or there is no reason.
-        """
-        self._replace_cap(name, cap, reason, restated=True)
-
-    def _replace_cap(self, name: str, cap: Cap, reason: str, *, restated: bool) -> None:
         if not reason.strip():
             raise PrivacyError("changing a cap needs a reason; say who decided it and why")
         with self._store.transaction() as transaction:
@@ -626,11 +556,6 @@ class Ledger:
         if account is None:
             raise PrivacyError(f"the ledger has no account '{name}'; list them with 'dp-powerflow ledger'")
         cap = account.cap
-        if isinstance(cap, GdpCap):
-            raise PrivacyError(
-                f"the cap of account {name}, of an earlier version of dp-powerflow, is a mu of Gaussian "
-                "differential privacy; it cannot be changed, so draw a new twin, whose account has an epsilon"
-            )
         epsilon, delta = cap.epsilon if epsilon is None else epsilon, cap.delta if delta is None else delta
         self.change_cap(name, replace(cap, epsilon=epsilon, delta=delta), reason)
 

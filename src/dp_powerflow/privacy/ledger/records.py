@@ -1,10 +1,7 @@
-"""The entries of the ledger, and the chain of keyed hashes that binds each to all before it.
+"""The records of the ledger: its chained entries, and the accounts as the entries say.
 
-The records of the ledger: what it takes and what it shows.
-
-The accounts as the entries of the ledger say, kept up entry by entry.
-
-Every question that a charge asks (which account has these data, this frame, this release; how many are there;
+The keyed hash of an entry binds it to all entries before it (`Chain`). `Books` are kept up entry by entry:
+every question that a charge asks (which account has these data, this frame, this release; how many are there;
 who opened them) is a look into an index. What a charge costs therefore does not depend on how many accounts
 and charges there are. Exact sums are kept per account and equal those of all its charges, added up anew.
 """
@@ -36,11 +33,8 @@ from dp_powerflow.privacy.ledger.accounts import (
 )
 from dp_powerflow.privacy.state import PrivateState
 
-ANCHORED, UNANCHORED = "anchored", "unanchored"
-"""Entries about the ledger itself: its anchor has a keyed hash from now on; its lost anchor was replaced."""
-FIRST = "ledger"
-OF_THE_LEDGER = (FIRST, ANCHORED, UNANCHORED)
-"""Entries that belong to no account."""
+FIRST, UNANCHORED = "ledger", "unanchored"
+"""Entries about the ledger itself, and no account: its first one, and that its lost anchor was replaced."""
 COLUMNS = "seq, at, event, account, release_id, request_sha256, body, mac"
 _GENESIS = "0" * 64
 
@@ -72,8 +66,7 @@ class Chain:
     """
 
     def __init__(self, state: PrivateState) -> None:
-        # Entries are chained as they always were, whatever the format.
-        self._keyed_hash = state.stream_key().bind("ledger", "format 1").keyed_hasher()
+        self._keyed_hash = state.stream_key().bind("ledger", "version 1").keyed_hasher()
 
     def follows(self, before: Entry | None, entry: Entry) -> bool:
         """Whether an entry is the genuine next one after another, or the first one."""
@@ -102,11 +95,6 @@ class Chain:
         # Types are part of what is hashed: SQLite would compare 1 and '1' as the same in places.
         signed = [f"{type(value).__name__}:{value}".encode() for value in entry[:-1]]
         return self._keyed_hash([previous.encode(), *signed])
-
-
-def says_anchored(entry: Entry) -> bool:
-    """Whether an entry says that the anchor has a keyed hash: the first one, or an upgrade."""
-    return entry.event in (ANCHORED, UNANCHORED) or (entry.event == FIRST and "anchor" in entry.fields)
 
 
 _NAME = re.compile(r"[a-z]+(?:-[a-z]+)*-[0-9]{1,6}")
@@ -252,7 +240,7 @@ class Change:
     reason : what the data owner gave.
     at, entry : time (UTC) and number in the ledger.
     cap : the cap of the account from then on.
-    unrelated : accounts that the reason speaks of, in rows; older entries have them in the reason itself.
+    unrelated : accounts that the reason speaks of, in rows.
     """
 
     what: str
@@ -270,7 +258,7 @@ class Balance:
     Parameters
     ----------
     limits, spent, left
-        By quantity: rho; epsilon and delta; mu_squared; or the epsilon of the worst element of twins.
+        By quantity: rho; epsilon and delta; or the epsilon of the worst element of twins.
     promise
         What all spends together promise. Built from policy constants and query costs only.
     available
@@ -439,12 +427,10 @@ class Books:
         self._shown: dict[str, AccountSummary] = {}
         self._first: Entry | None = None
         self._lost: list[LostAnchor] = []
-        self.anchored: bool = before is not None and before.anchored
 
     def take(self, entry: Entry) -> None:
         """Go on with one further, checked entry."""
-        self.anchored = self.anchored or says_anchored(entry)
-        if entry.event in OF_THE_LEDGER:
+        if entry.event in (FIRST, UNANCHORED):
             self._first = entry if entry.event == FIRST else self._first
             if entry.event == UNANCHORED:
                 self._lost.append(LostAnchor(entry.fields["reason"], entry.at, entry.seq))

@@ -1,4 +1,16 @@
-"""The SQLite file of the ledger: its table, its connections, and SQLite's errors in sentences.
+"""Where the ledger lies: an append-only SQLite table whose entries are chained by a keyed hash.
+
+Every entry carries the keyed hash of the one before and of its own fields, so a changed, removed, inserted
+or reordered entry is noticed, and cannot be made to look right without the secret key. What a chain cannot
+notice by itself, the loss of its last entries (an old backup put back, a deleted file), the anchor does: a
+small file beside the database that says where the chain stood last, written after every commit, with a keyed
+hash of its own. A ledger without its anchor is refused. Who puts back an old ledger *with* its old anchor is
+found out by what later releases left: see `pipeline.receipts`.
+
+`Ledger.open` checks the whole chain. What is opened then reads from its last entry on: that entry must be
+there unchanged, and what other processes appended must continue the chain. An edit of older entries in the
+meantime cannot mislead it, because it goes by what it remembers (`Memory`); whoever opens the ledger next
+notices it.
 
 Durability: journal_mode=DELETE with synchronous=EXTRA. A spend that was answered must survive a loss of
 power, or the same budget could be used twice; EXTRA also flushes the directory after the journal is gone,
@@ -8,45 +20,6 @@ more files beside the database.
 Each operation opens a connection of its own: no connection is shared between threads or across a fork. The
 file itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks;
 but when it is made, and other threads wait then (`undisturbed`).
-
-The anchor: a small file beside the ledger that says where its chain of entries stood last.
-
-How a file looks from outside: whether anybody has written to it since it was read.
-
-Every write sets the times of a file. Two writes within one tick of the file system's clock (up to 10 ms) set
-the same ones, so a look is of use only if the tick of the last write is over, or if the last writer left a
-time that no write sets. `settled` waits for the first, `planted` does the second.
-
-Who can set the times of the file can also make them look untouched within one such tick. That hides a change
-from a process that has already checked the file, and goes by what it remembers; it misleads nobody, and the
-next process finds it.
-
-What this process has checked of a ledger, so that it checks every entry once.
-
-A `Memory` starts with a check of the whole chain. From then on it is bound to its last entry, whose keyed
-hash vouches for all entries before, and to a mark of the file. Whoever goes on with it reads from that entry
-on: it must be there unchanged, and what follows must continue the chain.
-
-`remembered` gives whoever opens the ledger again in this process the same memory, if nobody has written to
-the file since, and else nothing, so that all of it is checked anew. It lasts as long as the process: nothing
-on disk says what was checked, so nobody can forge it. A forked process starts with none.
-
-Where the ledger lies: an append-only SQLite table whose entries are chained by a keyed hash.
-
-Every entry carries the keyed hash of the one before and of its own fields, so a changed, removed, inserted
-or reordered entry is noticed, and cannot be made to look right without the secret key. What a chain cannot
-notice by itself, the loss of its last entries (an old backup put back, a deleted file), the anchor does: a
-small file beside the database that says where the chain stood last, written after every commit, with a keyed
-hash of its own. A ledger without its anchor is refused. Who puts back an old ledger *with* its old anchor is
-found out by what later releases left: see `pipeline.receipts`.
-
-Ledgers of versions up to 0.2 (format 1) have an anchor without a keyed hash. The first transaction of this
-version records an entry `anchored` in the chain; from then on the anchor must have one. New ledgers say so in
-their first entry.
-
-A process checks the whole chain once (`memory`). Later it reads from its last entry on: that entry must be
-there unchanged, and what other processes appended must continue the chain. An edit of older entries in the
-meantime cannot mislead it, because it goes by what it remembers; whoever opens the ledger next notices it.
 """
 
 from __future__ import annotations
@@ -57,7 +30,6 @@ import itertools
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,23 +44,22 @@ from dp_powerflow._files import (
     whole_file,
     write_private,
 )
+from dp_powerflow._names import LAST_READER
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.records import (
-    ANCHORED,
     COLUMNS,
     FIRST,
     UNANCHORED,
     Books,
     Chain,
     Entry,
-    says_anchored,
 )
 from dp_powerflow.privacy.state import PrivateState
 
-FORMAT = 2
-_FIRST_FORMAT = 1  # of versions up to 0.2: the anchor has no keyed hash
+_VERSION = 1
 BUSY_SECONDS = 60.0
-_APPLICATION_ID = 0x64707066  # "dppf"
+_APPLICATION_ID = 0x6470706C  # "dppl"
+_EARLIER_ID = 0x64707066  # "dppf", of ledgers up to 0.5.0
 _SCHEMA = (
     "CREATE TABLE entry (seq INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL, "
     "account TEXT NOT NULL, release_id TEXT NOT NULL, request_sha256 TEXT NOT NULL, body TEXT NOT NULL, "
@@ -157,26 +128,16 @@ class Database:
             for statement in _SCHEMA:
                 made.execute(statement)
             made.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            made.execute(f"PRAGMA user_version = {FORMAT}")
+            made.execute(f"PRAGMA user_version = {_VERSION}")
             insert(made, [first])
             made.execute("COMMIT")
             return made.serialize()
 
-    def check_tables(self, connection: sqlite3.Connection) -> int:
-        """The format of the ledger, if it is one and has the tables of one."""
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION_ID:
-            raise self.corrupt()
-        if version not in (_FIRST_FORMAT, FORMAT):
-            raise self.error(
-                f"has format {version}, and this version of dp-powerflow reads formats 1 and {FORMAT}",
-                "use the version that wrote it; nothing was spent",
-            )
+    def check_tables(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file that has not exactly the tables of a ledger."""
         tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         if {sql for (sql,) in tables} != set(_SCHEMA):
-            raise self.changed_tables()
-        return int(version)
+            raise self.error("had its tables changed", "restore it from a backup; nothing was spent")
 
     def entries(self, connection: sqlite3.Connection, since: int | None) -> list[Entry]:
         """Entries from a number on, or all of a file that SQLite finds to be whole; not checked here."""
@@ -191,6 +152,20 @@ class Database:
     def session(self) -> Iterator[sqlite3.Connection]:
         """A connection of its own, whose errors are sentences."""
         with self._translated(), self._connection() as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application == _EARLIER_ID:
+                raise self.error(
+                    "is of an earlier version of dp-powerflow",
+                    f"use dp-powerflow {LAST_READER}, the last version that reads it; nothing was spent",
+                )
+            if application != _APPLICATION_ID:
+                raise self.corrupt()
+            if version != _VERSION:
+                raise self.error(
+                    f"has format {version}, and this version of dp-powerflow reads format {_VERSION}",
+                    "use the version that wrote it; nothing was spent",
+                )
             yield connection
 
     @contextlib.contextmanager
@@ -220,9 +195,6 @@ class Database:
         except UnicodeDecodeError as error:  # SQLite quotes the damaged bytes in its own message
             raise self.corrupt() from error
 
-    def changed_tables(self) -> PrivacyError:
-        return self.error("had its tables changed", "restore it from a backup; nothing was spent")
-
     def corrupt(self) -> PrivacyError:
         return self.error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
 
@@ -243,19 +215,19 @@ def roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-_FORMAT = "dp-powerflow-anchor-2"
+_ANCHOR = "dp-powerflow-anchor-1"
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """Where the chain stood: number and keyed hash of an entry; `tag` is its own, None up to format 1.
+    """Where the chain stood: number and keyed hash of an entry; `tag` is its own.
 
     The number only grows, so that a tag of its own, over number and hash, needs no further counter.
     """
 
     number: int
     mac: str
-    tag: str | None
+    tag: str
 
 
 class AnchorFile:
@@ -263,7 +235,7 @@ class AnchorFile:
 
     def __init__(self, state: PrivateState) -> None:
         self._path = state.anchor_path
-        self._key = state.stream_key().bind("ledger", "anchor, format 2")
+        self._key = state.stream_key().bind("ledger", "anchor")
 
     def read(self) -> Anchor | None:
         """The anchor as it lies there, genuine or not; None if there is none."""
@@ -271,23 +243,20 @@ class AnchorFile:
         if content is None:
             return None
         words = content.decode(errors="replace").split()
-        signed = words[:1] == [_FORMAT]
-        number, mac, tag = [*words[signed:], "", "", ""][:3]
-        if not (number.isascii() and number.isdigit()) or len(words) != (4 if signed else 2):
+        if len(words) != 4 or words[0] != _ANCHOR or not (words[1].isascii() and words[1].isdigit()):
             raise PrivacyError(
                 f"the ledger has a damaged anchor; restore {self._path} from the newest backup; nothing was "
                 "spent"
             )
-        return Anchor(int(number), mac, tag if signed else None)
+        return Anchor(int(words[1]), words[2], words[3])
 
     def is_genuine(self, anchor: Anchor) -> bool:
-        """Whether it was written with the key; one without a tag cannot tell."""
-        right = self._tag(anchor.number, anchor.mac)
-        return anchor.tag is None or hmac.compare_digest(anchor.tag.encode(), right.encode())
+        """Whether it was written with the key."""
+        return hmac.compare_digest(anchor.tag.encode(), self._tag(anchor.number, anchor.mac).encode())
 
     def write(self, number: int, mac: str) -> None:
         """Replace the anchor; whoever calls holds the lock of the ledger."""
-        write_private(self._path, f"{_FORMAT} {number} {mac} {self._tag(number, mac)}\n".encode())
+        write_private(self._path, f"{_ANCHOR} {number} {mac} {self._tag(number, mac)}\n".encode())
         # Under the lock any other temporary anchor is of a process that was killed.
         for stale in self._path.parent.glob(f"{self._path.name}*"):
             if is_temporary(stale.name):
@@ -298,92 +267,26 @@ class AnchorFile:
         return self._key.keyed_hash([str(number).encode(), b" ", mac.encode()])
 
 
-_COARSE_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", 5)  # what Linux sets the times of files by
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Which file it is, how long it is, and when it was written or replaced last [ns]."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-    changed: int
-
-    @classmethod
-    def of(cls, path: Path) -> Mark | None:
-        """The mark as it is; None if there is no file. The file is not opened."""
-        try:
-            found = path.lstat()
-        except OSError:
-            return None
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-    @classmethod
-    def settled(cls, path: Path) -> Mark | None:
-        """A mark that any later write changes; None if the clock does not allow to tell."""
-        mark, tick = cls.of(path), _tick_seconds()
-        if mark is None:
-            return None
-        wait = tick - (time.time_ns() - mark._last) / 1e9
-        if wait > tick:
-            return None  # written in the future: the clock was set back
-        if wait > 0:
-            time.sleep(wait)
-        return mark if cls.of(path) == mark else None
-
-    @classmethod
-    def planted(cls, path: Path) -> Mark | None:
-        """Set a time that no write sets, to the nanosecond; None where the file system has coarser times."""
-        now = time.time_ns() | 1  # odd, so that a file system with coarser times does not keep it
-        with contextlib.suppress(OSError):
-            os.utime(path, ns=(now, now))
-        mark = cls.of(path)
-        return mark if mark is not None and mark.modified == now else None
-
-    def same_file(self, other: Mark) -> bool:
-        """Whether both are of the same file, whatever was written to it."""
-        return (self.device, self.inode) == (other.device, other.inode)
-
-    @property
-    def _last(self) -> int:
-        return max(self.modified, self.changed)
-
-
-def _tick_seconds() -> float:
-    """How long to wait until later writes have later times."""
-    try:
-        return 2 * time.clock_getres(_COARSE_CLOCK)
-    except (OSError, AttributeError):
-        return 0.02
-
-
-_MOST = 8  # ledgers of one process that are remembered
-
-
 class Memory:
     """Checked entries and what they add up to; threads may share it.
 
     Attributes
     ----------
-    last : the last entry that was checked; None before the first.
-    mark : of the file when all entries were in it as checked, and no more; None if that is not known.
+    last : the last entry that was checked, whose keyed hash vouches for all before; None before the first.
     """
 
     def __init__(self) -> None:
-        self._process = _process
+        self._process = os.getpid()
         self._whole = True
         self._lock = threading.Lock()
         self._macs: list[str] = []
         self._books = Books()
         self.last: Entry | None = None
-        self.mark: Mark | None = None
 
     @property
     def usable(self) -> bool:
         """Whether it is of this process, and whole."""
-        if self._process is not _process:
+        if self._process != os.getpid():
             return False  # nor is its lock: the fork may have copied it closed
         with self._lock:
             return self._whole
@@ -406,11 +309,6 @@ class Memory:
         """Whether an entry with this number and keyed hash was checked."""
         return number < len(self._macs) and self._macs[number] == mac
 
-    @property
-    def anchored(self) -> bool:
-        """Whether the entries say that the anchor has a keyed hash."""
-        return self._books.anchored
-
     @contextlib.contextmanager
     def books(self) -> Iterator[tuple[Books, int]]:
         """The accounts and the number of entries, while no other thread goes on with them."""
@@ -422,42 +320,6 @@ class Memory:
         return Books(self._books)
 
 
-_process = object()
-"""Stands for this process: a forked one makes its own."""
-_remembered: dict[tuple[Path, str], Memory] = {}
-
-
-def _after_fork() -> None:
-    global _process
-    _process = object()
-    _remembered.clear()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def remembered(path: Path, key: str) -> Memory | None:
-    """What this process has checked of a ledger, if the file is as it was then.
-
-    Parameters
-    ----------
-    key : tells keys apart, without being one.
-    """
-    memory = _remembered.get((path, key))
-    if memory is None or not memory.usable or memory.mark is None or memory.mark != Mark.of(path):
-        return None
-    return memory
-
-
-def remember(path: Path, key: str, memory: Memory) -> None:
-    """Keep a memory for whoever opens the ledger next in this process."""
-    _remembered.pop((path, key), None)
-    _remembered[path, key] = memory
-    for oldest in tuple(_remembered)[:-_MOST]:
-        _remembered.pop(oldest, None)
-
-
 class Store:
     """The database and its anchor in one private state directory."""
 
@@ -467,7 +329,6 @@ class Store:
         self._database = Database(self._path)
         self._chain = Chain(state)
         self._anchors = AnchorFile(state)
-        self._key_name = state.stream_key().bind("ledger", "memory").keyed_hash([])
         self._memory = Memory()
 
     def create(self) -> None:
@@ -477,20 +338,17 @@ class Store:
             return
         if anchored:
             raise self._database.error("is missing although it was in use", "restore it from a backup")
-        fields = {"insecure_seed": self._state.insecure_seed, "anchor": FORMAT}
+        fields = {"insecure_seed": self._state.insecure_seed}
         self._database.make(self._chain.next(None, FIRST, "", fields))
         with self.transaction():
             pass  # which makes the anchor
 
     def open(self) -> None:
-        """Check all entries, unless this process has done so and nobody has written since."""
-        anchor = self._anchors.read()  # first: the database only ever moves on from there
+        """Check all entries."""
         with self._database.session() as connection:
+            anchor = self._anchors.read()  # first: the database only ever moves on from there
             connection.execute("BEGIN")
             try:
-                # First, since SQLite undoes what a killed process began: that is a write like any other.
-                self._database.check_tables(connection)
-                self._memory = remembered(self._path, self._key_name) or Memory()
                 self._caught_up(connection, anchor)
             finally:
                 roll_back(connection)
@@ -516,22 +374,17 @@ class Store:
             try:
                 anchor = self._anchors.read()
                 memory = self._caught_up(connection, anchor)
-                before = self._mark_of(memory)
                 transaction = Transaction(self._chain, memory)
                 head = transaction.head
-                # Killed before it was made or moved, or written by an earlier version.
-                if anchor is None or anchor.tag is None or anchor.number < head.seq:
+                if anchor is None or anchor.number < head.seq:  # killed before it was made or moved
                     self._anchors.write(head.seq, head.mac)  # first: who is killed now finds both right
-                if not memory.anchored:
-                    transaction.append(ANCHORED, "", {"anchor": FORMAT})
-                    connection.execute(f"PRAGMA user_version = {FORMAT}")
                 yield transaction
                 insert(connection, transaction.appended)
                 connection.execute("COMMIT")
             finally:
                 roll_back(connection)
             if transaction.appended:
-                self._move_on(connection, memory, transaction.appended, before)
+                self._move_on(connection, memory, transaction.appended)
 
     def accept_unanchored(self, reason: str) -> None:
         """Go on with a ledger whose anchor is lost; the reason stays in the ledger for ever.
@@ -548,15 +401,13 @@ class Store:
                 if self._anchors.read() is not None:
                     raise PrivacyError("the ledger has its anchor; leave out --accept-unanchored")
                 memory = self._caught_up(connection, None, may_lack_anchor=True)
-                before = self._mark_of(memory)
                 transaction = Transaction(self._chain, memory)
-                transaction.append(UNANCHORED, "", {"anchor": FORMAT, "reason": reason})
+                transaction.append(UNANCHORED, "", {"reason": reason})
                 insert(connection, transaction.appended)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
                 connection.execute("COMMIT")
             finally:
                 roll_back(connection)
-            self._move_on(connection, memory, transaction.appended, before)
+            self._move_on(connection, memory, transaction.appended)
 
     def _caught_up(
         self, connection: sqlite3.Connection, anchor: Anchor | None, *, may_lack_anchor: bool = False
@@ -564,8 +415,7 @@ class Store:
         """What is known, with all that the database has, or with what follows the last known entry."""
         old, memory = self._memory.last, self._memory if self._memory.usable else Memory()
         last = memory.last
-        version = self._database.check_tables(connection)
-        mark = Mark.settled(self._path) if last is None else None  # before the entries are read
+        self._database.check_tables(connection)
         found = self._found(connection, last)
         if anchor is None and found[-1].seq > 0:
             # Another process may have made it since: it does before it adds a second entry. Nobody commits
@@ -574,9 +424,12 @@ class Store:
         macs = {entry.seq: entry.mac for entry in found}
         if last is None and old is not None and macs.get(old.seq) != old.mac:  # it was forked
             raise self._lacks_entries(old.seq)
-        anchored = memory.anchored or any(map(says_anchored, found))
         if anchor is not None:
-            self._check_anchor(anchor, anchored)
+            if not self._anchors.is_genuine(anchor):
+                raise self._database.error(
+                    "has an anchor that was not written with its key",
+                    f"restore {self._state.anchor_path.name} from the newest backup; nothing was spent",
+                )
             if macs.get(anchor.number) != anchor.mac and not memory.has(anchor.number, anchor.mac):
                 raise self._lacks_entries(anchor.number)
         elif found[-1].seq > 0 and not may_lack_anchor:  # one entry: it was just made, nothing is spent yet
@@ -585,14 +438,9 @@ class Store:
                 f"restore {self._state.anchor_path.name} from the newest backup, or record why it is "
                 "gone with 'dp-powerflow ledger STATE --accept-unanchored REASON'; nothing was spent",
             )
-        if anchored != (version == FORMAT):
-            raise self._database.changed_tables()
         if not memory.take(found):
             raise self._lacks_entries(found[-1].seq)
-        if last is None:
-            memory.mark = mark if mark == Mark.of(self._path) else None
-            self._memory = memory
-            remember(self._path, self._key_name, memory)
+        self._memory = memory
         return memory
 
     def _found(self, connection: sqlite3.Connection, last: Entry | None) -> list[Entry]:
@@ -613,39 +461,19 @@ class Store:
                 )
         return found
 
-    def _check_anchor(self, anchor: Anchor, must_be_signed: bool) -> None:
-        if (anchor.tag is None and must_be_signed) or not self._anchors.is_genuine(anchor):
-            raise self._database.error(
-                "has an anchor that was not written with its key",
-                f"restore {self._state.anchor_path.name} from the newest backup; nothing was spent",
-            )
-
     def _lacks_entries(self, number: int) -> PrivacyError:
         return self._database.error(
             f"lacks entries it had before (up to {number})", "restore the newest backup; nothing was spent"
         )
 
-    def _mark_of(self, memory: Memory) -> Mark | None:
-        """The mark of the file, if that is how it was when all of it was checked."""
-        return memory.mark if memory.mark == Mark.of(self._path) else None
-
-    def _move_on(
-        self, connection: sqlite3.Connection, memory: Memory, appended: Sequence[Entry], before: Mark | None
-    ) -> None:
-        """Remember what was committed and move the anchor, one process at a time, so that it never goes back.
-
-        Parameters
-        ----------
-        before : of the file when it was known to be as checked; None if that was not known.
-        """
+    def _move_on(self, connection: sqlite3.Connection, memory: Memory, appended: Sequence[Entry]) -> None:
+        """Remember what was committed and move the anchor, one process at a time: it never goes back."""
         try:
             connection.execute("BEGIN IMMEDIATE")
             memory.take(appended)
             found = self._found(connection, memory.last)  # another process may have appended since
             memory.take(found)
             self._anchors.write(found[-1].seq, found[-1].mac)
-            alone = found == [appended[-1]]
-            memory.mark = self._planted(before) if alone and before is not None else None
         except (PrivacyError, sqlite3.Error) as error:
             raise self._database.error(
                 "was written, but its anchor was not",
@@ -653,11 +481,6 @@ class Store:
             ) from error
         finally:
             roll_back(connection)
-
-    def _planted(self, before: Mark) -> Mark | None:
-        """A new mark of the same file, after a write of our own."""
-        mark = Mark.planted(self._path)
-        return mark if mark is not None and mark.same_file(before) else None
 
 
 class Transaction:

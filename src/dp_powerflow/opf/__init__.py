@@ -1,1 +1,0 @@
-"""Optimal power flow of distribution feeders by linearised equations (extra `opf`)."""

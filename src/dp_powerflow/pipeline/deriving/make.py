@@ -1,0 +1,322 @@
+"""Make a derived release: study → findings → files, all in memory, then a folder that is there or is not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dp_powerflow import page
+from dp_powerflow._files import sync_directory, write_whole
+from dp_powerflow._names import __version__
+from dp_powerflow.corpus.listed import Listed
+from dp_powerflow.corpus.schema import PARQUET
+from dp_powerflow.corpus.storage import storing
+from dp_powerflow.errors import CorpusError, PrivacyError, require
+from dp_powerflow.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    DIGEST,
+    MANIFEST_FILE,
+    ReleaseError,
+    digest_of,
+    json_object,
+)
+from dp_powerflow.manifest.verify import manifest_content, sha256_of
+from dp_powerflow.pipeline.deriving.manifest import (
+    FROM_STATE,
+    PAGE_FILE,
+    SOURCE_FILE,
+    DerivedFacts,
+    DerivedManifest,
+    assemble,
+    described,
+    is_derived,
+    parse,
+    seal,
+)
+from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html, derived_html, table_name
+from dp_powerflow.pipeline.deriving.source import Basis
+from dp_powerflow.studies.study import Findings, Kind, Progress, settings_of
+
+ROWS_PER_GROUP = 1 << 17
+PACKAGES = (
+    *("dp-powerflow", "dp-accounting", "dss-python", "jinja2", "numba", "numpy", "pyarrow", "pydantic"),
+    *("pyyaml", "randomgen", "scipy"),
+)
+"""Whose versions a derived release names: it is computed again, and other versions may give other bytes."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what is being done, and how much of it; how many workers may do it.
+
+    Attributes
+    ----------
+    workers : None for one per core.
+    """
+
+    workers: int | None = None
+    say: Say = lambda _: None
+    progress: Progress | None = None
+
+
+def prepare(target: Path) -> None:
+    """Refuse a target that is bound to fail, before anything is computed.
+
+    Raises
+    ------
+    CorpusError : it exists, or this user cannot write there.
+    """
+    if os.path.lexists(target):
+        raise CorpusError(f"{target} exists already; choose another directory or remove it first")
+    place = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise CorpusError(f"{target} cannot be made: this user cannot write to {place}; choose another")
+
+
+def files_of(
+    basis: Basis, kind: Kind, watch: Watch, *, software: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
+    """Every file of a derived release, by relative path: a function of study and settings.
+
+    Parameters
+    ----------
+    software : versions to state, where a release is made again; None for those that are installed.
+
+    Raises
+    ------
+    DpPowerflowError : the kind refuses the study.
+    """
+    kind.check(basis.study)
+    watch.say(f"computing {kind.name}")
+    found = kind.find(basis.study, workers=watch.workers, progress=watch.progress)
+    if basis.derived_from == FROM_STATE:
+        _refuse_private_names(basis, found)
+    files = {name: encode(table) for name, table in sorted(found.tables.items())}
+    facts = DerivedFacts(
+        source=basis.source,
+        source_sha256=sha256_of(basis.content),
+        derived_from=basis.derived_from,
+        kind=kind.name,
+        settings=settings_of(kind),
+        study=basis.described(),
+        figures=found.figures,
+        sentences=tuple(found.sentences),
+        tables=[described(name, content) for name, content in files.items()],
+        software=_versions(kind) if software is None else software,
+    )
+    statement = assemble(facts)
+    files |= dict(found.files) | {
+        SOURCE_FILE: basis.content,
+        PAGE_FILE: derived_html(statement, basis.source, found.items),
+        CERTIFICATE_FILE: certificate_html(statement),
+        CARD_FILE: card_bytes(statement, basis.source),
+    }
+    hashes = {name: sha256_of(content) for name, content in files.items()}
+    return files | {MANIFEST_FILE: seal(statement, hashes).to_bytes()}
+
+
+def encode(table: pa.Table) -> bytes:
+    """Parquet bytes of a table: equal input, equal bytes with one version of pyarrow."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.combine_chunks(), sink, row_group_size=ROWS_PER_GROUP, **PARQUET)
+    return bytes(sink.getvalue())
+
+
+def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
+    """Write all files under another name, then give the folder its own; nothing is left of a failure.
+
+    What a killed process left under the other name is removed by the next one.
+
+    Raises
+    ------
+    CorpusError : the disk is full, or cannot be written.
+    """
+    working = target.with_name(f".{target.name}.unfinished")
+    try:
+        with storing(target):
+            shutil.rmtree(working, ignore_errors=True)
+            working.mkdir(parents=True)
+            for name, content in files.items():
+                path = working / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, content)
+            if os.path.lexists(target):
+                raise CorpusError(f"{target} exists already; choose another directory or remove it first")
+            working.rename(target)
+            sync_directory(target.absolute().parent)
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+
+
+def make_derived(basis: Basis, kind: Kind, target: Path, watch: Watch) -> None:
+    """Compute a derived release and write it, whole or not at all."""
+    files = files_of(basis, kind, watch)
+    watch.say("writing")
+    write_folder(target, files)
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of what computed, drew, wrote or stated anything of a release."""
+    found = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
+
+
+def _versions(kind: Kind) -> dict[str, str]:
+    """Of all that makes a release, and of what this kind needs beside it (its `packages`, if it has any)."""
+    own: tuple[str, ...] = getattr(kind, "packages", ())
+    return software_versions() | {name: metadata.version(name) for name in own}
+
+
+def _refuse_private_names(basis: Basis, found: Findings) -> None:
+    """Names of the feeder's file are the owner's: a release calls nodes and buses otherwise.
+
+    Raises
+    ------
+    PrivacyError : a table holds one; the kind has a bug.
+    """
+    feeder, study = basis.study.feeder, basis.study
+    public = {*study.node_ids, *(() if study.connections is None else study.connections.bus_ids)}
+    private = {*feeder.nodes, *(load.name for load in feeder.loads), *(line.name for line in feeder.lines)}
+    private |= {node.rsplit(".", 1)[0] for node in feeder.nodes}
+    private -= public
+    held = [name for name, table in found.tables.items() if any(words in private for words in _texts(table))]
+    # Figures are texts on a page: a bus that is called 12 is no reason to refuse twelve of anything.
+    private = {name for name in private if not name.replace(".", "").isdigit()}
+    for name, texts in ((MANIFEST_FILE, _words(found.figures)), (PAGE_FILE, _cells(found))):
+        held += [name] if any(words in private for words in texts) else []
+    if held:
+        raise PrivacyError(
+            f"{held[0]} would hold a name of the feeder's file, so nothing was written; this is a bug, "
+            "report it"
+        )
+
+
+def _words(figures: Any) -> Iterator[str]:
+    """Every text and key of figures."""
+    if isinstance(figures, str):
+        yield figures
+    elif isinstance(figures, Mapping):
+        for key, value in figures.items():
+            yield key
+            yield from _words(value)
+    elif isinstance(figures, list | tuple):
+        for value in figures:
+            yield from _words(value)
+
+
+def _cells(found: Findings) -> Iterator[Any]:
+    """Every cell of the tables of the page."""
+    for item in found.items:
+        if isinstance(item, page.Table):
+            yield from (cell for row in item.rows for cell in row if isinstance(cell, str))
+
+
+def _texts(table: pa.Table) -> Iterator[Any]:
+    """Every different text of a table, also within lists."""
+    for column in table.columns:
+        while isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+            column = pc.list_flatten(column)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            yield from column.unique().to_pylist()
+        elif pa.types.is_dictionary(column.type):
+            yield from column.combine_chunks().dictionary.to_pylist()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Derived:
+    """A derived release: tables and figures computed from the twin and the loads of a release.
+
+    Attributes
+    ----------
+    path : its folder.
+    manifest : what it says, as a model.
+    """
+
+    path: Path
+    manifest: DerivedManifest[Any] = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        """What was computed, such as ``"opf"``."""
+        return self.manifest.derived.kind
+
+    @property
+    def release_id(self) -> str:
+        """Name of the release that it came from."""
+        return self.manifest.source.id
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """All public settings."""
+        return self.manifest.settings
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """Figures that were found."""
+        return self.manifest.figures
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        return tuple(self.manifest.sentences)
+
+    @property
+    def guarantee(self) -> Mapping[str, Any]:
+        """``loads`` and ``network``: both guarantees of the release, as its manifest states them."""
+        return self.manifest.guarantee.model_dump()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables."""
+        return tuple(dict.fromkeys(table_name(table.file) for table in self.manifest.tables))
+
+    def table(self, name: str) -> pa.Table:
+        """A table with all its parts, each compared with its SHA-256.
+
+        Raises
+        ------
+        errors.CorpusError : there is no such table, or a file of it is damaged.
+        """
+        files = [table.file for table in self.manifest.tables if table_name(table.file) == name]
+        if not files:
+            raise CorpusError(f"{self.path} has no table '{name}'; it has {', '.join(self.tables) or 'none'}")
+        listed = Listed(self.path, self.manifest.files)
+        return pa.concat_tables([pq.read_table(listed.source(file)) for file in sorted(files)])
+
+    def to_pandas(self, name: str) -> Any:
+        """The same as a pandas data frame (extra ``pandas``)."""
+        require("pandas", "pandas")
+        return self.table(name).to_pandas()
+
+    def __repr__(self) -> str:
+        return (
+            f"Derived({self.kind!r} of release {self.release_id!r}: {', '.join(self.tables) or 'no table'})"
+        )
+
+
+def open_derived(path: Path) -> Derived:
+    """A derived release in a folder.
+
+    Raises
+    ------
+    ReleaseError : there is none, or its manifest was changed.
+    """
+    content = manifest_content(path)
+    if not is_derived(path):
+        raise ReleaseError(f"{path} is not a derived release; open a release with open_corpus")
+    raw = json_object(content)
+    if raw.get(DIGEST) != digest_of(raw):
+        raise ReleaseError(f"the manifest of {path} was changed; fetch it again")
+    return Derived(path, parse(raw))

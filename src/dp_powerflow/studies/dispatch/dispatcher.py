@@ -1,0 +1,553 @@
+"""Optimal dispatch of many snapshots: AC state, linear equations, conic program, correction, AC check.
+
+A snapshot is written around the AC solution without units, solved, written again around the AC solution of
+its dispatch (`corrections` times), and checked by AC power flow in the end. One that cannot be dispatched
+keeps the state without units and is marked; none is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem, Tap
+from dp_powerflow.powerflow.batch import BatchSolver, Solution, Solver
+from dp_powerflow.powerflow.operated import ActingSolver, OperatedSolution, OperatedSolver
+from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow, Tangent, frozen_ratios, ratios
+from dp_powerflow.studies.dispatch.program import (
+    INACCURATE,
+    SOLVED,
+    Dispatch,
+    Limits,
+    Point,
+    Program,
+    TapChoice,
+    UnitArrays,
+    nothing,
+)
+from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray, kw_to_pu
+
+_NO_LOAD_KW = -1e-6
+"""Nominal power of a unit that stands among the loads: negative, so that it may inject."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit: an inverter with storage, a generator, or photovoltaics.
+
+    Attributes
+    ----------
+    branches : pairs of node indices between which it injects equal shares, as of a load.
+    kva : rating of its apparent power [kVA].
+    kw_max, kw_min : range of its active power [kW]; negative for one that can draw.
+    cost_per_kwh, cost_per_kw2h : cost of p kW for an hour, cost_per_kwh·p + cost_per_kw2h·p².
+    sun : whether `kw_max` is multiplied by the irradiance.
+    """
+
+    name: str
+    branches: tuple[tuple[int, int], ...]
+    kva: float
+    kw_max: float
+    kw_min: float = 0.0
+    cost_per_kwh: float = 0.0
+    cost_per_kw2h: float = 0.0
+    sun: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class AcStates:
+    """AC solutions of some snapshots.
+
+    Attributes
+    ----------
+    v : complex (snapshot, node) of all nodes of the feeder, sources included [p.u.]; NaN where not converged.
+    ratio : (snapshot, regulator).
+    closed : (snapshot, switched capacitor) 1 closed, 0 open.
+    converged : (snapshot,).
+    """
+
+    v: ComplexArray
+    ratio: FloatArray
+    closed: FloatArray
+    converged: BoolArray
+
+    def __getitem__(self, which: IntArray) -> AcStates:
+        return AcStates(self.v[which], self.ratio[which], self.closed[which], self.converged[which])
+
+
+class UnitsPowerFlow:
+    """Power flow of a feeder with units, by the solver that the study names.
+
+    Parameters
+    ----------
+    solver : of the feeder without units; what it takes as loads and generation is kept.
+    units : where power is injected.
+    threads : of the solver.
+    """
+
+    def __init__(self, solver: Solver, units: Sequence[Unit], threads: int | None = 1) -> None:
+        if not isinstance(solver, BatchSolver | OperatedSolver | ActingSolver):
+            raise PowerFlowError("units are dispatched with the batch solvers only; leave out the engine")
+        self._threads = threads
+        self.feeder = solver.feeder
+        self._by_element = solver.columns == "elements"
+        self._with = with_units(self.feeder, units, as_loads=self._by_element)
+        self._solver: Solver = solver.on(self._with, threads=threads)
+        self._fixed: dict[tuple[float, ...], Solver] = {}
+
+    def solve(
+        self,
+        load: ComplexArray,
+        generation: ComplexArray | None,
+        power: ComplexArray,
+        ratio: FloatArray | None = None,
+    ) -> AcStates:
+        """Voltages of every snapshot.
+
+        Parameters
+        ----------
+        load, generation : as the solver of the study takes them; whole days where its controls remember.
+        power : complex (snapshot, unit) injected [p.u.].
+        ratio : (snapshot, regulator) at which regulators are held; None to let the solver decide.
+        """
+        load, injected = self._columns(load, generation, power)
+        if ratio is None:
+            return self._states(self._solver.solve(load, injected, nodes="all"))
+        found = [np.zeros((len(load), len(self.feeder.nodes)), dtype=np.complex128)]
+        closed = np.tile(self._closed, (len(load), 1))
+        converged = np.zeros(len(load), dtype=np.bool_)
+        for held in np.unique(ratio, axis=0):
+            at = np.flatnonzero((ratio == held).all(axis=1))
+            part = None if injected is None else injected[at]
+            states = self._states(self._held(held).solve(load[at], part, nodes="all"))
+            found[0][at], converged[at] = states.v, states.converged
+        return AcStates(found[0], ratio, closed, converged)
+
+    def _columns(
+        self, load: ComplexArray, generation: ComplexArray | None, power: ComplexArray
+    ) -> tuple[ComplexArray, ComplexArray | None]:
+        if self._by_element:
+            return np.ascontiguousarray(np.concatenate([load, -power], axis=1)), generation
+        at = np.searchsorted(self._with.retained, self.feeder.retained)
+        shape = (len(load), len(self._with.retained))
+        wide, injected = np.zeros(shape, dtype=np.complex128), np.zeros(shape, dtype=np.complex128)
+        wide[:, at] = load
+        if generation is not None:
+            injected[:, at] = generation
+        injected += np.asarray((self._shares @ power.T).T)
+        return wide, injected
+
+    @cached_property
+    def _shares(self) -> sp.csr_array:
+        """Complex (retained node with units, unit)."""
+        shares = self._with.pv_shares.tocsr()[self._with.retained]
+        return sp.csr_array(shares[:, len(self.feeder.pv) :])
+
+    @property
+    def _closed(self) -> FloatArray:
+        """Switched capacitors as the file has them."""
+        return np.array([float(bank.closed) for bank in self.feeder.as_operated.capacitors])
+
+    def _states(self, solution: Solution) -> AcStates:
+        n, feeder = len(solution.converged), self.feeder
+        v = np.empty((n, len(feeder.nodes)), dtype=np.complex128)
+        v[:, feeder.energised], v[:, feeder.slack] = solution.v, feeder.v_slack
+        if isinstance(solution, OperatedSolution):
+            closed = solution.capacitors.astype(np.float64)
+            return AcStates(v, ratios(feeder, solution.taps), closed, solution.converged)
+        ratio = np.tile(frozen_ratios(feeder), (n, 1))
+        return AcStates(v, ratio, np.tile(self._closed, (n, 1)), solution.converged)
+
+    def _held(self, held: FloatArray) -> Solver:
+        """A solver whose regulators stand at given ratios."""
+        key = tuple(held.tolist())
+        if key not in self._fixed:
+            regulators = self.feeder.as_operated.regulators
+            pairs = zip(regulators, key, strict=True)
+            taps = tuple(Tap(each.transformer, each.winding, value) for each, value in pairs)
+            if self._by_element:
+                feeder = replace(self._with, taps=taps)
+                self._fixed[key] = OperatedSolver(feeder, controls="frozen", threads=self._threads)
+            else:
+                feeder = replace(self._with, taps=taps, y=admittance_at(self._with, held))
+                self._fixed[key] = BatchSolver(feeder, threads=self._threads)
+        return self._fixed[key]
+
+
+def with_units(feeder: Feeder, units: Sequence[Unit], *, as_loads: bool) -> Feeder:
+    """The feeder with a load, or a PV system, for every unit, after its own."""
+    if as_loads:
+        loads = tuple(Load(unit.name, unit.branches, _NO_LOAD_KW, 0.0, "wye") for unit in units)
+        return replace(feeder, loads=(*feeder.loads, *loads))
+    pv = tuple(PVSystem(unit.name, unit.branches, unit.kva, max(unit.kw_max, 0.0)) for unit in units)
+    return replace(feeder, pv=(*feeder.pv, *pv))
+
+
+def unit_shares(feeder: Feeder, units: Sequence[Unit]) -> ComplexArray:
+    """Complex (node, unit): nodal power injected per unit of complex power, at nominal phasors."""
+    found = with_units(feeder, units, as_loads=False).pv_shares.toarray()
+    return np.asarray(found[:, len(feeder.pv) :])
+
+
+def admittance_at(feeder: Feeder, held: FloatArray) -> sp.csc_array:
+    """`y` with regulators at given ratios and switched capacitors as the file has them."""
+    operation = feeder.as_operated
+    n, rows, columns, values = len(feeder.nodes), [], [], []
+    for regulator, ratio in zip(operation.regulators, held.tolist(), strict=True):
+        for inner, outer in regulator.phases:
+            rows.append(inner)
+            columns.append(outer)
+            values.append(1.0 / ratio)
+    row, column = (np.concatenate([np.arange(n), part]).astype(np.int64) for part in (rows, columns))
+    joined = sp.csc_array(
+        (np.concatenate([np.ones(n), values]), (row, column)), shape=(len(operation.nodes), n)
+    )
+    y = joined.T @ operation.y @ joined
+    base_kva = feeder.base_mva * KW_PER_MW
+    stamps = sp.lil_array((n, n), dtype=np.complex128)
+    for bank in operation.capacitors:
+        for pair in bank.branches if bank.closed else ():
+            ends = [node for node in pair if node != GROUND]
+            rated = bank.rated_kv / feeder.base_kv[ends[0]]
+            share = 1j * bank.kvar / base_kva / len(bank.branches) / rated**2
+            for a in ends:
+                for b in ends:
+                    stamps[a, b] += share if a == b else -share
+    return sp.csc_array(y + stamps.tocsc())
+
+
+TapMode = Literal["as operated", "optimised"]
+NO_POWER_FLOW, UNCHECKED, LEFT_OUT = "no power flow", "unchecked", "left out"
+"""Of a snapshot: no AC solution without units; none with its dispatch; not asked for."""
+STATUSES = (SOLVED, INACCURATE, "infeasible", "failed", NO_POWER_FLOW, UNCHECKED, LEFT_OUT)
+_AT_ONCE = 64
+"""Snapshots whose linear equations are written together."""
+_TAP_COST = 1e-3
+"""Cost of a squared change of a ratio, over the price of 1 p.u. of import: decides between equals only."""
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshots:
+    """What is dispatched.
+
+    Attributes
+    ----------
+    load, generation : as the solver takes them, complex (snapshot, column) [p.u.]; generation may be None.
+    price_per_kwh : (snapshot,) of import, also what export earns.
+    sun : (snapshot,) share of peak irradiance.
+    chosen : (snapshot,) whether to dispatch it; the others have units without power.
+    """
+
+    load: ComplexArray
+    generation: ComplexArray | None
+    price_per_kwh: FloatArray
+    sun: FloatArray
+    chosen: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.load)
+
+
+@dataclass(frozen=True, eq=False)
+class Dispatched:
+    """Dispatch of some snapshots, in kW and per kWh; NaN where a snapshot has none.
+
+    Attributes
+    ----------
+    status : (snapshot,) one of `STATUSES`.
+    corrected : (snapshot,) how often the dispatch was written again around its own AC solution.
+    power : complex (snapshot, unit) [kW + j·kvar].
+    cost : (snapshot,) of units and import after the AC check, per hour; of import alone without a dispatch.
+    linear_cost : (snapshot,) what the program found.
+    gap : (snapshot,) relative duality gap of the last program.
+    import_kw : (snapshot,) active power of the sources after the AC check.
+    base : AC states without units.
+    checked : AC states with the dispatch.
+    linear_vm : (snapshot, place) voltage magnitudes of the linear equations [p.u.].
+    linear_flow : complex (snapshot, place) power delivered there by the branch above [kW + j·kvar].
+    price : complex (snapshot, place) cost of one more kW, and kvar, drawn there for an hour.
+    upper, lower : (snapshot, place) what 1 p.u. of a voltage limit would save per hour.
+    flow_dual : (snapshot, place) what 1 p.u. of a current limit would save per hour.
+    """
+
+    status: tuple[str, ...]
+    corrected: IntArray
+    power: ComplexArray
+    cost: FloatArray
+    linear_cost: FloatArray
+    gap: FloatArray
+    import_kw: FloatArray
+    base: AcStates
+    checked: AcStates
+    linear_vm: FloatArray
+    linear_flow: ComplexArray
+    price: ComplexArray
+    upper: FloatArray
+    lower: FloatArray
+    flow_dual: FloatArray
+
+    def at(self, which: IntArray) -> Dispatched:
+        """Some of the snapshots."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        status = tuple(self.status[k] for k in which.tolist())
+        return Dispatched(status=status, **{k: v[which] for k, v in parts.items() if k != "status"})
+
+
+@dataclass(frozen=True)
+class Options:
+    """How snapshots are dispatched.
+
+    Attributes
+    ----------
+    v_min, v_max : voltage magnitudes that every node must keep [p.u.].
+    taps : regulators at the ratios of the AC solution, or chosen together with the units.
+    corrections : how often a dispatch is written again around its own AC solution.
+    tolerance : of the conic solver.
+    per_kw : dispatched powers are multiples of 1/per_kw kW, as they are published; 0 for no grid.
+    """
+
+    v_min: float = 0.95
+    v_max: float = 1.05
+    taps: TapMode = "as operated"
+    corrections: int = 1
+    tolerance: float = 1e-8
+    per_kw: float = 1024.0
+
+
+class Dispatcher:
+    """Dispatches units of one feeder.
+
+    Parameters
+    ----------
+    solver : of the feeder without units, as the study solves it.
+    units : what is dispatched.
+    ampacity : bus → current that the branch above it may deliver per phase [A]; others have no limit.
+
+    Examples
+    --------
+    >>> import numpy as np, dp_powerflow as dpf
+    >>> from dp_powerflow.powerflow.batch import BatchSolver
+    >>> feeder = dpf.open_feeder("ieee13")
+    >>> unit = Unit("u", feeder.loads[0].branches, kva=200.0, kw_max=150.0, cost_per_kwh=0.05)
+    >>> dispatcher = Dispatcher(BatchSolver(feeder), [unit], Options(v_min=0.9, v_max=1.1))
+    >>> load = -0.8 * feeder.nominal_injection[feeder.retained][None]
+    >>> one = np.ones(1)
+    >>> found = dispatcher.run(Snapshots(load, None, 0.1 * one, one, one > 0))
+    >>> found.status, found.power.real.round(2).tolist()
+    (('solved',), [[150.0]])
+    """
+
+    def __init__(
+        self,
+        solver: Solver,
+        units: Sequence[Unit],
+        options: Options | None = None,
+        ampacity: dict[str, float] | None = None,
+    ) -> None:
+        self.options, self.units = options or Options(), tuple(units)
+        self.flow = UnitsPowerFlow(solver, self.units)
+        feeder = self.flow.feeder
+        self.tree = BusTree.of(feeder)
+        self.network = LinDistFlow(self.tree)
+        n = self.network.places
+        self._base_kva = feeder.base_mva * KW_PER_MW
+        self._there = self.network.number >= 0
+        self._shares = unit_shares(feeder, self.units)[self.network.node_of]
+        limits = Limits(
+            np.full(n, self.options.v_min), np.full(n, self.options.v_max), self._currents(ampacity or {})
+        )
+        self.limits = limits
+        self._program = Program(self.network, limits, self.options.tolerance)
+
+    def run(self, snapshots: Snapshots) -> Dispatched:
+        """Dispatch and check every snapshot; whole days where the solver's controls remember."""
+        count = len(snapshots)
+        none = np.zeros((count, len(self.units)), dtype=np.complex128)
+        base = self.flow.solve(snapshots.load, snapshots.generation, none)
+        asked = snapshots.chosen & base.converged
+        found: dict[int, Dispatch] = {}
+        self._solve(snapshots, base, none, np.flatnonzero(asked), found, first=True)
+        corrected = np.zeros(count, dtype=np.int64)
+        held = self._rounded(base, found)
+        power, checked = self._checked(snapshots, found, held)
+        for _ in range(self.options.corrections):
+            again = np.flatnonzero(checked.converged & self._usable(found, count))
+            if not len(again):
+                break
+            better: dict[int, Dispatch] = {}
+            self._solve(snapshots, checked, power, again, better, first=False)
+            for k, dispatch in better.items():
+                if dispatch.status in (SOLVED, INACCURATE):
+                    found[k] = dispatch
+                    corrected[k] += 1
+            power, checked = self._checked(snapshots, found, held)
+        return self._gathered(snapshots, base, found, checked, corrected)
+
+    # ---------------------------------------------------------------------------------- inside
+
+    def _currents(self, ampacity: dict[str, float]) -> FloatArray:
+        """(place,) current limits [p.u.]."""
+        feeder, found = self.flow.feeder, np.full(self.network.places, np.inf)
+        for k, bus in enumerate(self.tree.buses):
+            if bus in ampacity:
+                for place in self.network.number[k][self.network.number[k] >= 0].tolist():
+                    kv = float(feeder.base_kv[self.network.node_of[place]])
+                    phases = 3.0 if self._balanced else 1.0
+                    found[place] = ampacity[bus] * kv * phases / (feeder.base_mva * KW_PER_MW)
+        return found
+
+    @cached_property
+    def _balanced(self) -> bool:
+        """Whether a node stands for three phases."""
+        return bool(np.all(self.flow.feeder.nominal_angle_deg % 120.0 == 0.0)) and self.tree.m == 1
+
+    def _solve(
+        self,
+        snapshots: Snapshots,
+        states: AcStates,
+        power: ComplexArray,
+        which: IntArray,
+        found: dict[int, Dispatch],
+        *,
+        first: bool,
+    ) -> None:
+        """Solve the programs of some snapshots around given states."""
+        for start in range(0, len(which), _AT_ONCE):
+            chosen = which[start : start + _AT_ONCE]
+            some = states[chosen]
+            linear = self.network.states(some.v, some.ratio, some.closed)
+            flows = self.network.flows(linear)
+            imported = self.network.imported(flows).real
+            tangents = self.network.tangents(linear)
+            for at, (k, tangent) in enumerate(zip(chosen.tolist(), tangents, strict=True)):
+                point = Point(
+                    power=power[k],
+                    u=np.abs(linear.v[at][self._there]) ** 2,
+                    received=flows.received[at][self._there],
+                    imported=float(imported[at]),
+                )
+                found[k] = self._one(snapshots, k, tangent, point, first=first)
+
+    def _one(self, snapshots: Snapshots, k: int, tangent: Tangent, point: Point, *, first: bool) -> Dispatch:
+        price = float(snapshots.price_per_kwh[k])
+        taps = self._choice(tangent, price) if first and self.options.taps == "optimised" else None
+        return self._program.solve(tangent, point, self.unit_arrays(float(snapshots.sun[k])), price, taps)
+
+    def unit_arrays(self, sun: float) -> UnitArrays:
+        """Units at one irradiance; costs per kWh are per p.u. of the base."""
+        base, units = self._base_kva / KW_PER_MW, self.units
+        highest = [unit.kw_max * (sun if unit.sun else 1.0) for unit in units]
+        return UnitArrays(
+            shares=self._shares,
+            rating=kw_to_pu(np.array([unit.kva for unit in units]), base),
+            lowest=kw_to_pu(np.minimum([unit.kw_min for unit in units], highest), base),
+            highest=kw_to_pu(np.array(highest), base),
+            linear=np.array([unit.cost_per_kwh for unit in units]),
+            quadratic=np.array([unit.cost_per_kw2h for unit in units]) * self._base_kva,
+        )
+
+    def _choice(self, tangent: Tangent, price: float) -> TapChoice:
+        regulators = self.flow.feeder.as_operated.regulators
+        return TapChoice(
+            lowest=np.array([each.lowest for each in regulators]),
+            highest=np.array([each.highest for each in regulators]),
+            resting=tangent.ratio,
+            cost=_TAP_COST * max(abs(price), 1e-3),
+        )
+
+    def _rounded(self, base: AcStates, found: dict[int, Dispatch]) -> FloatArray | None:
+        """(snapshot, regulator) chosen ratios on the steps of their regulators; None where none is chosen."""
+        if self.options.taps != "optimised":
+            return None
+        regulators, held = self.flow.feeder.as_operated.regulators, base.ratio.copy()
+        step = np.array([each.step for each in regulators])
+        for k, dispatch in found.items():
+            if np.isfinite(dispatch.ratio).all():
+                held[k] = 1.0 + np.rint((dispatch.ratio - 1.0) / step) * step
+        return held
+
+    def _checked(
+        self, snapshots: Snapshots, found: dict[int, Dispatch], held: FloatArray | None
+    ) -> tuple[ComplexArray, AcStates]:
+        """Power of every snapshot, 0 where there is none, and its AC solution."""
+        power = np.zeros((len(snapshots), len(self.units)), dtype=np.complex128)
+        for k, dispatch in found.items():
+            if np.isfinite(dispatch.power).all():
+                power[k] = self._on_grid(dispatch.power)
+        return power, self.flow.solve(snapshots.load, snapshots.generation, power, held)
+
+    def _on_grid(self, power: ComplexArray) -> ComplexArray:
+        """The power that is published and checked: what the program found, on the grid."""
+        if not self.options.per_kw:
+            return power
+        counts = power * (self._base_kva * self.options.per_kw)
+        return (np.rint(counts.real) + 1j * np.rint(counts.imag)) / (self._base_kva * self.options.per_kw)
+
+    def _usable(self, found: dict[int, Dispatch], count: int) -> BoolArray:
+        usable = np.zeros(count, dtype=np.bool_)
+        for k, dispatch in found.items():
+            usable[k] = dispatch.status in (SOLVED, INACCURATE)
+        return usable
+
+    def _gathered(
+        self,
+        snapshots: Snapshots,
+        base: AcStates,
+        found: dict[int, Dispatch],
+        checked: AcStates,
+        corrected: IntArray,
+    ) -> Dispatched:
+        count, n = len(snapshots), self.network.places
+        empty = nothing(LEFT_OUT, n, len(self.units), base.ratio.shape[1])
+        each = [found.get(k, empty) for k in range(count)]
+        status = [dispatch.status for dispatch in each]
+        for k in range(count):
+            if not base.converged[k]:
+                status[k] = NO_POWER_FLOW
+            elif not checked.converged[k] and k in found:
+                status[k] = UNCHECKED
+        import_kw = self._import_kw(checked)
+        power = np.stack([self._on_grid(dispatch.power) for dispatch in each]) * self._base_kva
+        vm = np.sqrt(np.maximum(np.stack([dispatch.u for dispatch in each]), 0.0))
+        # A limit v² is moved by 2·v for every p.u. of v.
+        limits = self.limits
+        return Dispatched(
+            status=tuple(status),
+            corrected=corrected,
+            power=power,
+            cost=self._cost(power) + snapshots.price_per_kwh * import_kw,
+            linear_cost=np.array([dispatch.cost for dispatch in each]) * self._base_kva,
+            gap=np.array([dispatch.gap for dispatch in each]),
+            import_kw=import_kw,
+            base=base,
+            checked=checked,
+            linear_vm=vm,
+            linear_flow=np.stack([dispatch.received for dispatch in each]) * self._base_kva,
+            price=np.stack([dispatch.price for dispatch in each]),
+            upper=np.stack([dispatch.upper for dispatch in each]) * 2.0 * limits.highest * self._base_kva,
+            lower=np.stack([dispatch.lower for dispatch in each]) * 2.0 * limits.lowest * self._base_kva,
+            flow_dual=np.stack([dispatch.flow for dispatch in each]) * self._base_kva,
+        )
+
+    def _cost(self, power_kw: ComplexArray) -> FloatArray:
+        """(snapshot,) of the units, per hour; 0 without a dispatch."""
+        p = np.where(np.isfinite(power_kw.real), power_kw.real, 0.0)
+        linear = np.array([unit.cost_per_kwh for unit in self.units])
+        quadratic = np.array([unit.cost_per_kw2h for unit in self.units])
+        return np.asarray(p @ linear + p**2 @ quadratic)
+
+    def _import_kw(self, states: AcStates) -> FloatArray:
+        found = np.full(len(states.converged), np.nan)
+        at = np.flatnonzero(states.converged)
+        for start in range(0, len(at), _AT_ONCE):
+            part = at[start : start + _AT_ONCE]
+            some = states[part]
+            flows = self.network.flows(self.network.states(some.v, some.ratio, some.closed))
+            found[part] = self.network.imported(flows).real * self._base_kva
+        return found

@@ -1,0 +1,154 @@
+"""What a derived release is computed from, and what every kind of one gives back.
+
+A study holds a twin, loads drawn from a released model, and public choices; nothing else. So whatever is
+computed from it has the guarantees of the release it came from, for any function and any number of days.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
+
+from dp_powerflow.corpus.connections import Connections
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.sample import LoadSource
+from dp_powerflow.page.document import Item
+from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.powerflow.sun import Generation
+from dp_powerflow.units import FloatArray, IntArray
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Study:
+    """A network to study with its drawn loads.
+
+    Attributes
+    ----------
+    feeder : the twin; in experiments on public data also a true network.
+    source : blocks of drawn days, the same that the release has solved.
+    make_solver : solver of the feeder with so many threads, None for all cores, as the release solves it:
+        operated where its controls act (columns are loads), else of the fixed frame.
+    generation : public generation of every day; None without any.
+    released : indices in `feeder.nodes` of the released nodes, in the order of `nodes.parquet`.
+    node_ids : name of every released node, as in `nodes.parquet`.
+    connections : buses and what joins them under their public names, as in the release; None where the
+        release publishes none.
+    customers : (load of the feeder,) public number of customers, 0 for a load without any.
+    irradiance : (day, step) public share of peak irradiance of new PV, day d modulo its days.
+    mends : whether snapshots without solution are mended as in the release.
+    file_names : whether settings may call buses and lines as the feeder's file does. Settings are published,
+        so where these names are the owner's only public names are understood.
+    """
+
+    feeder: Feeder
+    source: LoadSource
+    make_solver: Callable[[int | None], Solver]
+    released: IntArray
+    node_ids: tuple[str, ...]
+    generation: Generation | None = None
+    connections: Connections | None = None
+    customers: IntArray | None = None
+    irradiance: FloatArray | None = None
+    mends: bool = True
+    file_names: bool = True
+
+    @property
+    def days(self) -> int:
+        """Drawn days."""
+        return self.source.n_days
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return self.source.law.steps
+
+    def __repr__(self) -> str:
+        return f"Study({len(self.feeder.nodes)} nodes, {self.days} days of {self.steps} steps)"
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What a kind of study found. All of it is published.
+
+    Attributes
+    ----------
+    tables : file name → table; large ones in parts (`dispatch/part-00000.parquet`).
+    figures : plain values for manifest, page and `--json`; rounded, without timings.
+    sentences : what a reader must know: what was left out, how many snapshots violate a limit.
+    items : figures and tables of the page.
+    files : file name → content of what is no table.
+    """
+
+    tables: Mapping[str, pa.Table]
+    figures: Mapping[str, Any]
+    sentences: Sequence[str] = ()
+    items: Sequence[Item] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Kind(Protocol):
+    """One kind of derived release: a frozen object of public settings.
+
+    A module of this package has a pydantic model of its settings (strict, every key with a default, units in
+    the names), which is the kind itself, and functions of arrays that know nothing of files.
+    """
+
+    @property
+    def name(self) -> str:
+        """As in `dp-powerflow derive NAME`."""
+
+    def check(self, study: Study) -> None:
+        """Refuse, in one sentence that says what to do, a study that this kind cannot be computed from."""
+
+    def find(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Findings:
+        """Compute; the same bits for any number of workers."""
+
+
+KINDS: dict[str, str] = {
+    "opf": "dp_powerflow.studies.dispatch:OptimalDispatch",
+    "hosting-capacity": "dp_powerflow.studies.hosting:HostingCapacity",
+    "reliability": "dp_powerflow.studies.reliability:Reliability",
+}
+"""Name of a kind → module and class of its settings."""
+
+
+def kind_of(name: str, settings: Mapping[str, Any]) -> Kind:
+    """The kind of a name with public settings; what is not set has its default.
+
+    Raises
+    ------
+    ConfigError : there is no such kind, or a setting is unknown or cannot be used; it is named.
+    """
+    if name not in KINDS:
+        raise ConfigError(f"there is no derived release '{name}'; choose one of {', '.join(KINDS)}")
+    module, _, settings_class = KINDS[name].partition(":")
+    model: type[BaseModel] = getattr(importlib.import_module(module), settings_class)
+    try:
+        # As JSON: a list of a file is a tuple of the settings, and nothing else is converted.
+        found = model.model_validate_json(json.dumps(dict(settings), allow_nan=False))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "all of them together"
+        known = ", ".join(model.model_fields) or "none"
+        hint = f" (settings: {known})" if first["type"] == "extra_forbidden" else ""
+        raise ConfigError(f"setting {where} of '{name}' cannot be used: {first['msg']}{hint}") from None
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"the settings of '{name}' must be numbers, texts, lists and tables; write dates as texts"
+        ) from None
+    return cast("Kind", found)
+
+
+def settings_of(kind: Kind) -> dict[str, Any]:
+    """All settings of a kind as plain values, those with their default too."""
+    found: dict[str, Any] = cast("BaseModel", kind).model_dump(mode="json")
+    return found

@@ -1,0 +1,303 @@
+"""Hosting capacities against plain power flow, a closed form, and each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from pydantic import ValidationError
+
+from dp_powerflow import open_feeder
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load, PVSystem, Tap
+from dp_powerflow.model.sample import SolvedDays, solve_days
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
+from dp_powerflow.studies.hosting import HostingCapacity
+from dp_powerflow.studies.study import Study
+from support.studies import SOLVED_TO, GivenDays, GivenLaw, random_days, study_of
+
+STEPS = 24
+Z = complex(0.03, 0.05)
+V0 = 1.01
+
+
+def base_days(study: Study) -> SolvedDays:
+    """All days of a study without new PV, as one block."""
+    source = study.source
+    assert isinstance(source, GivenDays)
+    return solve_days(study.make_solver(1), replace(source, block_days=source.n_days), nodes="all")
+
+
+def power_pu(study: Study, kw: np.ndarray, row: int) -> np.ndarray:
+    sun = study.irradiance
+    assert sun is not None
+    return np.asarray(kw * sun[row // STEPS, row % STEPS] / (1000.0 * study.feeder.base_mva))
+
+
+def within(v: np.ndarray, base: np.ndarray, v_min: float, v_max: float, worse: float) -> np.ndarray:
+    """The rule in other words: (solution,) whether all is well, given the voltages of the step without PV."""
+    size, before = np.abs(v), np.abs(base)
+    if before.min() >= v_min and before.max() <= v_max:
+        good = (size >= v_min) & (size <= v_max)
+    else:
+        good = (size >= np.minimum(v_min, before - worse)) & (size <= np.maximum(v_max, before + worse))
+    return np.asarray(good.all(axis=1))
+
+
+def two_nodes(z: complex = Z, v0: float = V0) -> Feeder:
+    """A source, one line, one load."""
+    y = np.array([[1.0, -1.0], [-1.0, 1.0]]) / z
+    line = Line("only", (1, 0), y[::-1, ::-1].astype(np.complex128), 100.0, False)
+    return Feeder(
+        name="two",
+        nodes=("b.1", "emf(a).1"),
+        base_kv=np.array([2.4, 2.4]),
+        base_mva=1.0,
+        y=sp.csc_array(y.astype(np.complex128)),
+        slack=np.array([1]),
+        v_slack=np.array([v0 + 0j]),
+        nominal_angle_deg=np.zeros(2),
+        loads=(Load("l", ((0, GROUND),), 100.0, 0.0, "wye"),),
+        pv=(),
+        lines=(line,),
+    )
+
+
+def constant(feeder: Feeder, kw: float, days: int = 1) -> GivenDays:
+    load = np.full((len(feeder.retained), days, STEPS), kw)
+    return GivenDays(GivenLaw(STEPS, feeder.base_mva), load, 0.0 * load)
+
+
+def square_of_voltage(net: float, z: complex = Z, v0: float = V0) -> float:
+    """|v|² of the two-node feeder with so much power injected [p.u.]."""
+    b = v0**2 + 2 * z.real * net
+    return float((b + np.sqrt(b * b - 4 * abs(z) ** 2 * net * net)) / 2)
+
+
+@pytest.mark.parametrize("v_max", [1.08, 1.05])
+def test_capacities_of_the_fixed_frame_are_those_of_a_scan(v_max: float) -> None:
+    feeder = open_feeder("ieee13")
+    study = study_of(feeder, random_days(feeder, 2, STEPS, 0.6, operated=False), "fixed")
+    kind = HostingCapacity(v_max_pu=v_max, v_min_pu=0.9, grid_kw=10.0, most_kw=800.0, worsening_pu=0.01)
+    found = kind.capacities(study, workers=1)
+    base, grid = base_days(study), np.arange(81)
+    assert (v_max == 1.05) == bool(found.broken_days)
+    solver = BatchSolver(feeder, tolerance=SOLVED_TO)
+    for place, node in enumerate(study.released[found.places].tolist()):
+        column = int(np.searchsorted(feeder.retained, node))
+        for day in range(2):
+            good = np.ones(len(grid), dtype=bool)
+            for row in range(day * STEPS, (day + 1) * STEPS):
+                injected = np.zeros((len(grid), len(feeder.retained)), dtype=complex)
+                injected[:, column] = power_pu(study, 10.0 * grid, row)
+                load = np.repeat(base.load[row : row + 1], len(grid), axis=0)
+                v = solver.solve(load, injected, nodes="all").v
+                good &= within(v, base.solution.v[row], 0.9, v_max, 0.01)
+            assert good[0]
+            first_bad = len(grid) if good.all() else int(np.argmin(good))
+            assert found.steps[day, place] == first_bad - 1
+
+
+@pytest.mark.slow
+def test_capacities_with_taps_as_drawn_are_those_of_a_scan_with_fixed_taps() -> None:
+    feeder = open_feeder("ieee13")
+    study = study_of(feeder, random_days(feeder, 2, STEPS, 0.5))
+    kind = HostingCapacity(grid_kw=25.0, most_kw=2000.0)
+    found = kind.capacities(study, workers=1)
+    base, grid = base_days(study), np.arange(81)
+    assert isinstance(base.solution, OperatedSolution)
+    nodes = study.released[found.places].tolist()
+    good = np.ones((2, len(nodes), len(grid)), dtype=bool)
+    new = tuple(PVSystem(f"x{k}", ((k, GROUND),), 1e4, 1e4) for k in nodes)
+    for row in range(2 * STEPS):
+        if not power_pu(study, np.ones(1), row)[0]:
+            continue
+        taps = tuple(
+            Tap(each.transformer, each.winding, 1.0 + int(tap) * each.step)
+            for each, tap in zip(feeder.as_operated.regulators, base.solution.taps[row], strict=True)
+        )
+        solver = OperatedSolver(
+            replace(feeder, taps=taps, pv=new), controls="frozen", tolerance=SOLVED_TO, threads=1
+        )
+        for place in range(len(nodes)):
+            injected = np.zeros((len(grid), len(nodes)), dtype=complex)
+            injected[:, place] = power_pu(study, 25.0 * grid, row)
+            load = np.repeat(base.load[row : row + 1], len(grid), axis=0)
+            v = solver.solve(load, injected, nodes="all").v
+            good[row // STEPS, place] &= within(v, base.solution.v[row], 0.95, 1.05, 0.001)
+    first_bad = np.where(good.all(axis=2), len(grid), good.argmin(axis=2))
+    np.testing.assert_array_equal(found.steps, first_bad - 1)
+
+
+@pytest.mark.slow
+def test_with_acting_controls_a_capacity_is_feasible_and_the_next_one_is_not() -> None:
+    feeder = open_feeder("ieee13")
+    study = study_of(feeder, random_days(feeder, 2, STEPS, 0.5))
+    kind = HostingCapacity(grid_kw=20.0, most_kw=2000.0, regulators="acting")
+    found = kind.capacities(study, workers=1)
+    assert found.acting
+    base = base_days(study)
+    largest = 0
+    for place, node in list(enumerate(study.released[found.places].tolist()))[::3]:
+        wider = replace(feeder, pv=(PVSystem("x", ((node, GROUND),), 1e4, 1e4),))
+        solver = OperatedSolver(wider, controls="day", steps=STEPS, tolerance=SOLVED_TO, threads=1)
+        for day in range(2):
+            rows = np.arange(day * STEPS, (day + 1) * STEPS)
+            feasible = []
+            for step in range(101):
+                kw = np.array([20.0 * step])
+                injected = np.stack([power_pu(study, kw, row) for row in rows.tolist()]).astype(complex)
+                v = solver.solve(base.load[rows], injected, nodes="all").v
+                feasible.append(bool(((np.abs(v) <= 1.05) & (np.abs(v) >= 0.95)).all()))
+            at = int(found.steps[day, place])
+            assert feasible[at]
+            assert at == 100 or not feasible[at + 1]
+            largest += at == max(np.flatnonzero(feasible))
+    assert largest >= 7  # of 14; the rest are boundaries below a larger feasible capacity
+
+
+def test_capacity_of_a_two_node_feeder_is_the_closed_form() -> None:
+    feeder = two_nodes()
+    study = study_of(feeder, constant(feeder, 30.0), "fixed", np.full((1, STEPS), 0.8))
+    found = HostingCapacity(v_max_pu=1.03).capacities(study, workers=1)
+    u = 1.03**2
+    r, z2 = Z.real, abs(Z) ** 2
+    net = (r * u - np.sqrt(r * r * u * u - z2 * (u * u - V0**2 * u))) / z2
+    expected = (1000.0 * net + 30.0) / 0.8
+    assert square_of_voltage(net) == pytest.approx(u, abs=1e-12)
+    assert found.kw(found.steps).item() == pytest.approx(np.floor(expected * 10) / 10, abs=1e-9)
+    assert found.binds.item() == 1
+
+
+@pytest.mark.parametrize("declared", [{"ampacity_a": 60.0}, {"ampacities_a": {"A-B": 60.0}}])
+def test_a_declared_ampacity_binds(declared: dict[str, object]) -> None:
+    feeder = two_nodes()
+    study = study_of(feeder, constant(feeder, 30.0), "fixed", np.full((1, STEPS), 1.0))
+    kind = HostingCapacity.model_validate({"v_max_pu": 1.2, "v_min_pu": 0.8, **declared})
+    found = kind.capacities(study, workers=1)
+    assert found.binds.item() == 3
+    kw = found.kw(found.steps).item()
+    amperes = [
+        1000.0 / 2.4 * (each - 30.0) / 1000.0 / np.sqrt(square_of_voltage((each - 30.0) / 1000.0))
+        for each in (kw, kw + 0.1)
+    ]
+    assert amperes[0] <= 60.0 < amperes[1]
+
+
+def test_a_step_broken_without_pv_may_get_worse_by_the_tolerance_only() -> None:
+    feeder = two_nodes(v0=1.06)
+    study = study_of(feeder, constant(feeder, 10.0), "fixed", np.full((1, STEPS), 1.0))
+    findings = HostingCapacity(worsening_pu=0.002, per_day=True).find(study, workers=1)
+    kw = findings.tables["days/part-00000.parquet"].column("capacity_kw").to_pylist()[0]
+    before = np.sqrt(square_of_voltage(-0.01, v0=1.06))
+    after, beyond = (np.sqrt(square_of_voltage((each - 10.0) / 1000.0, v0=1.06)) for each in (kw, kw + 0.1))
+    assert before > 1.05
+    assert after <= before + 0.002 < beyond
+    assert findings.figures["days_broken_before"] == 1
+    assert findings.tables["hosting.parquet"].column("broken_before_percent").to_pylist() == [100.0]
+    assert any("without new PV" in sentence for sentence in findings.sentences)
+
+
+def test_a_day_without_sun_is_cut_at_the_largest_capacity() -> None:
+    feeder = two_nodes()
+    study = study_of(feeder, constant(feeder, 30.0), "fixed", np.zeros((1, STEPS)))
+    findings = HostingCapacity(most_kw=100.0, per_day=True).find(study, workers=1)
+    days = findings.tables["days/part-00000.parquet"]
+    assert days.column("capacity_kw").to_pylist() == [100.0]
+    assert days.column("limit").to_pylist() == ["most_kw"]
+    assert days.column("minute").to_pylist() == [None]
+
+
+def test_reactive_power_absorbed_hosts_more_and_injected_less() -> None:
+    feeder = two_nodes()
+    study = study_of(feeder, constant(feeder, 30.0), "fixed")
+    kinds = (
+        HostingCapacity(v_max_pu=1.03, power_factor=0.95, reactive="injected"),
+        HostingCapacity(v_max_pu=1.03),
+        HostingCapacity(v_max_pu=1.03, power_factor=0.95, reactive="absorbed"),
+    )
+    kw = [kind.capacities(study).steps.item() for kind in kinds]
+    assert kw[0] < kw[1] < kw[2]
+
+
+@pytest.mark.parametrize("regulators", ["as-drawn", "acting"])
+def test_any_number_of_workers_and_any_blocks_give_the_same_findings(regulators: str) -> None:
+    feeder = open_feeder("ieee13")
+    source = random_days(feeder, 4, STEPS, 0.5)
+    kind = HostingCapacity.model_validate({"regulators": regulators, "per_day": True})
+    told: list[tuple[int, int]] = []
+    one = kind.find(study_of(feeder, source), workers=1, progress=lambda done, of: told.append((done, of)))
+    two = kind.find(study_of(feeder, source), workers=2)
+    whole = kind.find(study_of(feeder, replace(source, block_days=3)), workers=1)
+    assert told == [(1, 2), (2, 2)]
+    for other in two, whole:
+        assert other.figures == one.figures
+        assert other.sentences == one.sentences
+        assert {name: table.to_pydict() for name, table in other.tables.items()} == {
+            name: table.to_pydict() for name, table in one.tables.items()
+        }
+
+
+def test_tables_agree_with_each_other() -> None:
+    feeder = open_feeder("ieee13")
+    study = study_of(feeder, random_days(feeder, 3, STEPS, 0.5))
+    findings = HostingCapacity(per_day=True).find(study, workers=1)
+    nodes, binding = (findings.tables[name].to_pydict() for name in ("hosting.parquet", "binding.parquet"))
+    days = findings.tables["days/part-00000.parquet"].to_pydict()
+    assert len(days["day"]) == 3 * len(nodes["node_id"]) == 3 * findings.figures["nodes"]
+    for k, name in enumerate(nodes["node_id"]):
+        own = sorted(
+            kw for kw, other in zip(days["capacity_kw"], days["node_id"], strict=True) if other == name
+        )
+        assert [nodes[f"q{level:03d}_kw"][k] for level in (0, 50, 100)] == own
+        counted = sum(
+            n for n, other in zip(binding["days"], binding["node_id"], strict=True) if other == name
+        )
+        assert counted == 3
+        assert 1 <= nodes["phase"][k] <= 3
+    assert all(round(kw * 10) == pytest.approx(kw * 10, abs=1e-6) for kw in days["capacity_kw"])
+    assert [item.kind for item in findings.items] == ["figure", "figure"]
+
+
+def test_all_released_nodes_can_be_asked_for() -> None:
+    feeder = open_feeder("ieee13")
+    for operated in True, False:
+        source = random_days(feeder, 1, STEPS, 0.5, operated=operated)
+        study = study_of(feeder, source, "day" if operated else "fixed")
+        some = HostingCapacity().capacities(study, workers=1)
+        all_ = HostingCapacity(nodes="released").capacities(study, workers=1)
+        assert len(all_.places) == len(study.released) > len(some.places)
+        np.testing.assert_array_equal(all_.steps[:, some.places], some.steps)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"v_min_pu": 1.06}, "below v_max_pu"),
+        ({"grid_kw": 0.3}, "whole multiple"),
+        ({"grid_kw": 10.0, "most_kw": 5.0}, "larger than most_kw"),
+        ({"power_factor": 0.0}, "greater than 0"),
+        ({"ampacity_a": -1.0}, "greater than 0"),
+        ({"most_kw": "5"}, "valid number"),
+        ({"regulator": "acting"}, "not permitted"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        HostingCapacity.model_validate(settings)
+
+
+def test_studies_that_cannot_be_looked_at_are_refused() -> None:
+    feeder = two_nodes()
+    study = study_of(feeder, constant(feeder, 30.0), "fixed")
+    with pytest.raises(ConfigError, match="irradiance"):
+        HostingCapacity().check(replace(study, irradiance=None))
+    with pytest.raises(ConfigError, match="24 steps"):
+        HostingCapacity().check(replace(study, irradiance=np.ones((1, 96))))
+    with pytest.raises(ConfigError, match="no line of the network"):
+        HostingCapacity(ampacities_a={"b001-b002": 10.0}).check(study)
+    with pytest.raises(ConfigError, match="no released node"):
+        HostingCapacity().check(replace(study, feeder=replace(feeder, loads=())))

@@ -1,0 +1,351 @@
+"""Attacks on derived releases that once worked: names and order of the file, changed configs, settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dp_powerflow as dpf
+from dp_powerflow.config import Config
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.buses import BusGraph
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
+from dp_powerflow.pipeline.connections import released_connections
+from dp_powerflow.pipeline.deriving.manifest import parse
+from dp_powerflow.pipeline.deriving.pages import card_bytes
+from dp_powerflow.pipeline.deriving.verify import open_files
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
+from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow
+from dp_powerflow.studies.hosting import HostingCapacity
+from dp_powerflow.studies.reliability import Reliability
+from dp_powerflow.studies.reliability.feeder import public_buses
+from dp_powerflow.studies.study import Kind, Study
+from support.small import small_config
+from support.studies import random_days, study_of
+
+TWIN: dict[str, Any] = {
+    "mode": "twin-network",
+    "id": "t1",
+    "epsilon": 1.0,
+    "change": 0.05,
+    "controls": "frozen",
+    "publish": "network and loads",
+    "graph_days": 2,
+    "released": "all",
+}
+BARE = TWIN | {"also_publish": [], "publish": "voltages"}
+BARE.pop("graph_days")
+WIDE = {"v_min_pu": 0.85, "v_max_pu": 1.15, "days": 1, "every": 8}
+
+STREET = """
+Clear
+New Circuit.street basekv=4.16 bus1=s pu=1.0
+New Line.l1 bus1=s bus2=a r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=1 units=km
+New Line.w1 bus1=a bus2=b switch=y
+New Line.l2 bus1=b bus2=c r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=2 units=km
+New Line.w2 bus1=c bus2=d switch=y
+New Line.l3 bus1=d bus2=e r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=4 units=km
+New Line.tap bus1=a.1 bus2=f.1 phases=1 r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=3 units=km
+New Load.a bus1=a phases=3 kv=4.16 kw=30 kvar=5
+New Load.c bus1=c phases=3 kv=4.16 kw=60 kvar=5
+New Load.e bus1=e phases=3 kv=4.16 kw=50 kvar=5
+New Load.f bus1=f.1 phases=1 kv=2.4 kw=10 kvar=2
+Set VoltageBases=[4.16]
+CalcVoltageBases
+"""
+
+
+def config_of(folder: Path, network: dict[str, Any], days: int = 2) -> Config:
+    return small_config(folder, network=network, release={"days": days})
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release that publishes all of its twin."""
+    folder = tmp_path_factory.mktemp("published")
+    run_release(config_of(folder, TWIN), workers=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of voltages alone: no connections, no coordinates."""
+    folder = tmp_path_factory.mktemp("bare")
+    run_release(config_of(folder, BARE), workers=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def street(tmp_path_factory: pytest.TempPathFactory) -> Feeder:
+    """Three sections in a row behind two switches, and a lateral of one phase."""
+    file = tmp_path_factory.mktemp("street") / "street.dss"
+    file.write_text(STREET)
+    return dpf.open_feeder(file)
+
+
+# --- what the release does not publish ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "days"),
+    [
+        ({"also_publish": ["connections"]}, 2),
+        ({"also_publish": ["connections"], "coordinates": "public"}, 2),
+        ({"publish": "network"}, 2),
+        ({}, 1),
+        ({}, 3),
+    ],
+)
+def test_a_config_that_publishes_more_than_the_release_did_is_refused(
+    bare: Path, tmp_path: Path, changed: dict[str, Any], days: int
+) -> None:
+    """Coordinates that are declared public afterwards would be in a folder whose guarantee denies them."""
+    with pytest.raises(ReleaseError, match="restore"):
+        dpf.derive("reliability", config_of(bare, BARE | changed, days), tmp_path / "a", workers=1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("which", ["loads", "network"])
+def test_a_guarantee_that_was_made_smaller_is_not_copied(
+    bare: Path, tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who may write to the folder of the release, not to the private state."""
+    place = bare / "out" / "manifest.json"
+    content = place.read_bytes()
+    raw = json.loads(content)
+    raw["guarantee"][which]["epsilon"] /= 100.0
+    try:
+        place.write_bytes(canonical_json(raw))
+        with pytest.raises(ReleaseError, match="was changed"):
+            dpf.derive("reliability", config_of(bare, BARE), tmp_path / "a", workers=1)
+        place.write_bytes(canonical_json(raw | {DIGEST: digest_of(raw)}))
+        with pytest.raises(ReleaseError, match="restore both"):
+            dpf.derive("reliability", config_of(bare, BARE), tmp_path / "a", workers=1)
+    finally:
+        place.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("opf", {"units": [{"bus": "671", "kw": 10.0}]}),
+        ("opf", {"ampacities_a": {"632671": 300.0}}),
+        ("hosting-capacity", {"ampacities_a": {"632671": 300.0}}),
+        ("hosting-capacity", {"ampacities_a": {"632-671": 300.0}}),
+        ("reliability", {"devices": [["632", "671"]]}),
+    ],
+)
+def test_settings_which_are_published_name_nothing_of_the_file(
+    bare: Path, published: Path, tmp_path: Path, kind: str, settings: dict[str, Any]
+) -> None:
+    for folder, network in ((bare, BARE), (published, TWIN)):
+        with pytest.raises(ConfigError, match=r"buses\.parquet"):
+            dpf.derive(kind, config_of(folder, network), tmp_path / "a", settings=settings, workers=1)
+
+
+def test_public_names_place_units_and_limits(published: Path, tmp_path: Path) -> None:
+    config = config_of(published, TWIN)
+    known = open_corpus(published / "out").connections
+    assert known is not None
+    ends = known.pairs[known.kinds.index("line")].tolist()
+    first = {"from_bus": known.bus_ids[ends[0]], "to_bus": known.bus_ids[ends[1]]}
+    pair = f"{first['from_bus']}-{first['to_bus']}"
+    units = [{"bus": first["to_bus"], "kw": 10.0}]
+    found = dpf.derive(
+        "opf",
+        config,
+        tmp_path / "b",
+        settings=WIDE | {"units": units, "ampacities_a": {pair: 5e3}},
+        workers=1,
+    )
+    limited = [row for row in found.table("branches").to_pylist() if row["ampacity_a"] is not None]
+    assert {row["ampacity_a"] for row in limited} == {5e3}
+    assert {row["from_bus"] for row in limited} | {row["to_bus"] for row in limited} == set(first.values())
+    assert len(found.table("units").to_pylist()[0]["nodes"]) >= 1
+    dpf.derive("hosting-capacity", config, tmp_path / "c", settings={"ampacities_a": {pair: 5e3}}, workers=1)
+
+
+# --- nothing of the order of the file -----------------------------------------------------------------------
+
+
+def turned_round(study: Study) -> Study:
+    """The same study of a file that lists its lines and loads the other way round."""
+    feeder = study.feeder
+    source: Any = study.source
+    return replace(
+        study,
+        feeder=replace(feeder, lines=feeder.lines[::-1], loads=feeder.loads[::-1]),
+        source=replace(source, load_kw=source.load_kw[::-1], load_kvar=source.load_kvar[::-1]),
+        customers=None if study.customers is None else study.customers[::-1],
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Reliability(years=300),
+        OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, every=6, corrections=0),
+        HostingCapacity(grid_kw=10.0),
+    ],
+    ids=lambda kind: kind.name,
+)
+def test_the_order_of_the_feeders_file_leaves_no_trace(kind: Kind) -> None:
+    feeder = dpf.open_feeder("ieee13")
+    study = study_of(feeder, random_days(feeder, 1, 12, 0.4))
+    order = np.random.default_rng(3).permutation(len(study.released))  # as the secret order of a release
+    key = StreamKey.from_insecure_seed(3)
+    released = study.released[order]
+    study = replace(study, released=released, connections=released_connections(feeder, released, key))
+
+    def make(feeder: Feeder) -> Any:
+        def solver(threads: int | None) -> Any:
+            found: Any = study.make_solver(threads)
+            return found.on(feeder)
+
+        return solver
+
+    other = turned_round(study)
+    other = replace(other, make_solver=make(other.feeder))
+    one, two = kind.find(study, workers=1), kind.find(other, workers=1)
+    assert list(one.tables) == list(two.tables)
+    for name in (
+        "elements.parquet",
+        "branches.parquet",
+        "units.parquet",
+        "distribution.parquet",
+        "hosting.parquet",
+    ):
+        if name in one.tables:
+            assert one.tables[name].equals(two.tables[name]), name
+
+
+def test_branches_follow_the_public_names(published: Path, tmp_path: Path) -> None:
+    found = dpf.derive("opf", config_of(published, TWIN), tmp_path / "a", settings=WIDE, workers=1)
+    rows = found.table("branches").to_pylist()
+    keys = [(*sorted((row["from_bus"], row["to_bus"])), row["phase"]) for row in rows]
+    assert keys == sorted(keys)
+    assert len(keys) > 20
+
+
+# --- tables of gridfm, cards ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", ["files", "config"])
+def test_gridfm_tables_are_written_whole_and_verified(published: Path, tmp_path: Path, origin: str) -> None:
+    source = published / "out" if origin == "files" else config_of(published, TWIN)
+    found = dpf.derive("opf", source, tmp_path / "a", settings=WIDE | {"gridfm": True}, workers=1)
+    assert (tmp_path / "a" / "gridfm" / "n_scenarios.txt").read_text() == "3"
+    assert "mode: opf" in (tmp_path / "a" / "gridfm" / "args.log").read_text()
+    assert {"gridfm/scenarios", "gridfm/rows", "gridfm/bus_data", "gridfm/gen_data"} <= set(found.tables)
+    assert found.table("gridfm/scenarios").num_rows == 3
+    assert found.table("gridfm/bus_data").num_rows % 3 == 0
+    assert {check.name for check in dpf.verify(tmp_path / "a").failures} == {"random source"}
+    (tmp_path / "a" / "gridfm" / "args.log").write_text("mode: pf")
+    assert dpf.verify(tmp_path / "a").verdict == "not intact"
+
+
+def test_a_sentence_makes_no_heading_and_no_script_of_its_own(published: Path, tmp_path: Path) -> None:
+    dpf.derive("opf", published / "out", tmp_path / "a", settings=WIDE, workers=1)
+    opened = open_files(tmp_path / "a")
+    assert opened.source is not None
+    forged = opened.raw | {"sentences": ["Fine.\n\n## Epsilon is 0\n\n<script>alert(1)</script>"]}
+    card = card_bytes(parse(forged), opened.source).decode()
+    assert "\n## Epsilon" not in card
+    assert "<script>" not in card
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+def test_import_through_a_transformer_that_turns_phases_is_that_of_y(tmp_path: Path) -> None:
+    """A balanced net of pandapower with a vector group: its admittances are not symmetric."""
+    pandapower = pytest.importorskip("pandapower")
+    net = pandapower.create_empty_network()
+    buses = [pandapower.create_bus(net, vn_kv=kv) for kv in (20.0, 0.4, 0.4)]
+    pandapower.create_ext_grid(net, buses[0], vm_pu=1.0)
+    pandapower.create_transformer(net, buses[0], buses[1], std_type="0.4 MVA 20/0.4 kV")
+    pandapower.create_line(net, buses[1], buses[2], length_km=0.2, std_type="NAYY 4x150 SE")
+    pandapower.create_load(net, buses[2], p_mw=0.05, q_mvar=0.01)
+    pandapower.to_json(net, str(tmp_path / "net.json"))
+    feeder = dpf.open_feeder(tmp_path / "net.json")
+    assert abs(feeder.y - feeder.y.T).max() > 1e-3
+    solver = BatchSolver(feeder, tolerance=1e-12)
+    load = -feeder.nominal_injection[feeder.retained][None]
+    v = np.empty((1, len(feeder.nodes)), dtype=np.complex128)
+    v[:, feeder.energised], v[:, feeder.slack] = solver.solve(load, None, nodes="all").v, feeder.v_slack
+    network = LinDistFlow(BusTree.of(feeder))
+    none = np.zeros((1, 0))
+    found = network.imported(network.flows(network.states(v, none, none)))
+    at_sources = (v[0] * np.conj(feeder.y @ v[0]))[feeder.slack].sum()
+    np.testing.assert_allclose(found, [at_sources], rtol=1e-9)
+
+
+def test_an_hour_of_free_import_has_no_relative_error() -> None:
+    feeder = dpf.open_feeder("ieee13")
+    study = study_of(feeder, random_days(feeder, 1, 4, 0.4))
+    kind = OptimalDispatch(price_per_kwh=(0.0,), unit_cost_per_kwh=0.0, unit_cost_per_kw2h=0.0, **LIMITS)
+    figures = kind.find(study, workers=1).figures
+    json.dumps(figures, allow_nan=False)
+    assert figures["mean_cost_per_h"] == 0.0
+
+
+LIMITS: dict[str, Any] = {"v_min_pu": 0.85, "v_max_pu": 1.15, "corrections": 0}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"unit_size": 1e308}, {"price_per_kwh": (1e308,)}, {"ampacity_a": 1e300}, {"v_max_pu": 1e300}],
+)
+def test_settings_beyond_all_reason_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="less than or equal"):
+        OptimalDispatch(**settings)
+
+
+def test_phases_of_a_node_are_refused() -> None:
+    with pytest.raises(ValueError, match="one phase"):
+        DeclaredUnit(node="n00", kw=1.0, phases=(2,))
+
+
+def test_cables_that_no_code_tells_are_refused() -> None:
+    """On a twin whose R and X are protected every cable was taken for an overhead line, in silence."""
+    feeder = dpf.open_feeder("ieee13")
+    coded = study_of(feeder, random_days(feeder, 1, 2, 0.4))
+    kind = Reliability(underground_codes=("mtx606",), years=100)
+    kind.check(coded)
+    lines = tuple(replace(line, code=None) for line in feeder.lines)
+    with pytest.raises(ConfigError, match="underground_codes"):
+        kind.check(replace(coded, feeder=replace(feeder, lines=lines)))
+
+
+def test_indices_with_a_fuse_and_a_tie_are_those_of_a_hand_computation(street: Feeder) -> None:
+    """Customers: 6 at a, 12 at c, 10 at e, 2 at f. The tie joins a and e."""
+    study = study_of(street, random_days(street, 1, 4, 0.5))
+    graph = BusGraph.of(street)
+    name = {graph.names[bus]: public for bus, public in public_buses(study, graph).items()}
+    rates: dict[str, Any] = {
+        "switch_per_year": 0.0,
+        "overhead_per_km_year": 0.1,
+        "overhead_repair_hours": 5.0,
+    }
+    for ties, waits_at_e in (((), 5.0), (((name["a"], name["e"]),), 1.0)):
+        kind = Reliability(repair_law="fixed", more_ties=ties, years=100, **rates)
+        system = kind.compute(study).expected.system
+        # l1 takes all until it is repaired; l2: a and f wait for switches, c for the repair, e for the tie or
+        # the repair; l3: all but e wait for switches; the lateral takes f alone.
+        saifi = (0.1 * 30 + 0.2 * 30 + 0.4 * 30 + 0.3 * 2) / 30
+        hours = (
+            0.1 * 30 * 5 + 0.2 * (8 * 1 + 12 * 5 + 10 * waits_at_e) + 0.4 * (20 * 1 + 10 * 5) + 0.3 * 2 * 5
+        )
+        assert system.customers == 30
+        assert system.saifi == pytest.approx(saifi, rel=1e-12)
+        assert system.saidi_hours == pytest.approx(hours / 30, rel=1e-12)
