@@ -21,15 +21,13 @@ from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
 from dp_powerflow.fleet.manifest import (
-    FLEET_DIGEST,
     FORMAT,
-    fleet_digest,
     open_fleet,
 )
 from dp_powerflow.fleet.names import is_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.manifest.model import Check, ReleaseError, canonical_json
+from dp_powerflow.manifest.model import DIGEST, Check, ReleaseError, canonical_json, digest_of
 from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -59,7 +57,7 @@ def failed(path: Path) -> set[str]:
 
 def seal(path: Path, manifest: dict[str, Any]) -> None:
     """Write a changed fleet.json with a digest that fits."""
-    manifest = manifest | {FLEET_DIGEST: fleet_digest(manifest)}
+    manifest = manifest | {DIGEST: digest_of(manifest)}
     (path / "fleet.json").write_bytes(canonical_json(manifest))
 
 
@@ -85,7 +83,7 @@ def test_the_feeders_of_a_fleet_have_connections_of_their_own(copied: Path) -> N
 def test_every_entry_of_the_fleet_manifest_is_checked(copied: Path) -> None:
     manifest = json.loads((copied / "fleet.json").read_text())
     assert failed(copied) == set()
-    paths = [path for path in leaves(manifest) if path[0] != FLEET_DIGEST]
+    paths = [path for path in leaves(manifest) if path[0] != DIGEST]
     assert len(paths) > 50
     for path in paths:
         seal(copied, with_leaf(manifest, path))
@@ -96,7 +94,7 @@ def test_every_entry_of_the_fleet_manifest_is_checked(copied: Path) -> None:
 @pytest.mark.parametrize("value", [None, 0, -1.0, "x", [], {}, True])
 def test_values_of_any_kind_in_the_fleet_manifest_raise_nothing(copied: Path, value: Any) -> None:
     manifest = json.loads((copied / "fleet.json").read_text())
-    for name in manifest.keys() - {FLEET_DIGEST}:
+    for name in manifest.keys() - {DIGEST}:
         seal(copied, manifest | {name: value})
         assert failed(copied)
     (copied / "fleet.json").write_text("{" * 3)
@@ -130,7 +128,7 @@ def praise_the_fleet(out: Path) -> None:
         (out / "fleet.html").read_bytes().replace(b"feeders", b"perfect feeders")
     )
     manifest = json.loads((out / "fleet.json").read_text())
-    manifest["page"]["sha256"] = hashlib.sha256((out / "fleet.html").read_bytes()).hexdigest()
+    manifest["page_sha256"] = hashlib.sha256((out / "fleet.html").read_bytes()).hexdigest()
     seal(out, manifest)
 
 

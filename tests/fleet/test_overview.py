@@ -145,7 +145,7 @@ def test_epsilons_are_a_figure_only_where_they_differ() -> None:
 
 
 def test_a_warning_says_how_many_feeders_it_is_about() -> None:
-    entries = [entry(1, warnings=("All.", "Some.")), entry(2, warnings=("All.",))]
+    entries = [entry(1, warnings=("insecure-seed", "simulated-loads")), entry(2, warnings=("insecure-seed",))]
     text = fleet_page("north", entries, {}).to_html().decode()
     assert "<p>All.</p>" in text
     assert "<p>1 of 2 feeders: Some.</p>" in text

@@ -25,7 +25,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import Lines, PrivacyError, printable
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.names import first_id_of, release_id_of
-from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.model import registered
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, network_account
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -19,7 +19,7 @@ from dp_powerflow.errors import Lines, PrivacyError, printable
 from dp_powerflow.fleet.attempts import last_attempt, release_ids
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import Registered, Registers
-from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.model import registered
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState

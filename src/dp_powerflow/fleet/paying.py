@@ -12,7 +12,7 @@ from dp_powerflow.fleet.attempts import Again, changed_words, next_attempt
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.worker import Refused
 from dp_powerflow.loads.history import MeterFacts
-from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.model import registered
 from dp_powerflow.pipeline.charging import keep_begun, network_charge, network_data, refuse_unpayable
 from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined, Paid
 from dp_powerflow.pipeline.inputs import read_network

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Se
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from dp_powerflow._names import LAST_READER
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.corpus.schema import NODES_FILE
 from dp_powerflow.corpus.storage import Location
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from dp_powerflow.manifest.build import Facts
 
 FORMAT: Literal["dp-powerflow manifest, version 1"] = "dp-powerflow manifest, version 1"
-LAST_READER = "0.5.0"
-"""Last version of this program that reads manifests of earlier formats."""
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.json"
 CERTIFICATE_FILE = "certificate.html"
@@ -680,7 +679,8 @@ def refuse_other_format(content: Mapping[str, Any], kind: str, file: str) -> Non
     if content.get("format") != FORMAT or content.get("kind") != kind:
         raise ReleaseError(
             f"{file} has another format than '{FORMAT}' of a {kind}; dp-powerflow {LAST_READER} is the last "
-            "version that reads earlier formats"
+            "version that reads earlier formats",
+            code="old-format",
         )
 
 

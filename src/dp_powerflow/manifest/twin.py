@@ -322,7 +322,7 @@ class TwinPolicy(NetworkPolicy):
         """The tables are there, and in order, if and only if they are published."""
         tables, name = facts.tables, "twin tables"
         if tables is not None:
-            from dp_powerflow.corpus.gridfm.check import check_tables  # few releases have tables
+            from dp_powerflow.corpus.gridfm.reader import check_tables  # few releases have tables
 
             count, style = tables.scenarios, GridfmStyle(tables.frame == TURNED, tables.switches_merged)
             good = (

@@ -439,10 +439,22 @@ def _check_corpus(opened: Opened) -> Check:
             yield "The names of the nodes say more than their position."
 
     span = report.vm_range_pu
-    magnitudes = "" if span is None else f", magnitudes from {span[0]:.4f} to {span[1]:.4f} p.u."
-    return check(
-        "voltages", problems(), f"All {report.n_phasors:,} phasors lie on the public grid{magnitudes}"
-    )
+    found = [f"All {report.n_phasors:,} phasors lie on the public grid"]
+    if span is not None:
+        found[0] += f", magnitudes from {span[0]:.4f} to {span[1]:.4f} p.u"
+    if report.extras.layout.holds:
+        holds = ", ".join(report.extras.layout.holds)
+        powers = f"{report.extras.n_powers:,} powers, all on the public grid"
+        found.append(f"Beside them there are {holds}: {powers}")
+    if report.connections is not None:
+        places = "with" if report.connections.coordinates is not None else "without"
+        found.append(
+            f"All {report.connections.n_buses:,} buses are connected to a source by "
+            f"{report.connections.n_pairs:,} joined pairs, {places} coordinates"
+        )
+    if report.days is not None:
+        found.append(f"The days follow one another from {report.days.calendar.first_day} on")
+    return check("voltages", problems(), ". ".join(found) + ".")
 
 
 def costs_of(manifest: Manifest[Any]) -> tuple[QueryCost, ...]:

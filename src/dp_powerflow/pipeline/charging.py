@@ -16,7 +16,7 @@ from typing import Any
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ChangedRequestError, PrivacyError
-from dp_powerflow.manifest.policy import kinds_of_shared_accounts
+from dp_powerflow.manifest.model import kinds_of_shared_accounts
 from dp_powerflow.pipeline.inputs import ReleaseInputs
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode
 from dp_powerflow.pipeline.plan import Plan, planned, preview_network, refuse_unpaid_model, with_charge

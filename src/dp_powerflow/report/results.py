@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dp_powerflow.fleet.manifest import CUSTOMERS
+from dp_powerflow.fleet.manifest import fleet_words
 from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
 from dp_powerflow.fleet.refusals import refusals
 from dp_powerflow.fleet.run import FleetResult
@@ -213,7 +213,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
         f"unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
         "",
-        CUSTOMERS[fleet.models],
+        *fleet_words(fleet.models)["customers"],
         "",
         *_estimator_lines(cost),
         *(f"- warning: {warning}" for warning in cost.warnings),

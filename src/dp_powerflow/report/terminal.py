@@ -27,8 +27,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.checked import FleetReport
 from dp_powerflow.fleet.names import partition
 from dp_powerflow.fleet.witness import Testimony
-from dp_powerflow.manifest.model import Check
-from dp_powerflow.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS
+from dp_powerflow.manifest.model import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, Check
 from dp_powerflow.manifest.verify import SEED, VerifyReport
 from dp_powerflow.pipeline.deriving.make import Derived
 from dp_powerflow.pipeline.deriving.pages import flat, named_tables

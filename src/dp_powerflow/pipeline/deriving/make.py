@@ -30,8 +30,9 @@ from dp_powerflow.manifest.model import (
     ReleaseError,
     digest_of,
     json_object,
+    sha256_of,
 )
-from dp_powerflow.manifest.verify import manifest_content, sha256_of
+from dp_powerflow.manifest.verify import manifest_content
 from dp_powerflow.pipeline.deriving.manifest import (
     FROM_STATE,
     PAGE_FILE,
@@ -120,7 +121,7 @@ def files_of(
     files |= dict(found.files) | {
         SOURCE_FILE: basis.content,
         PAGE_FILE: derived_html(statement, basis.source, found.items),
-        CERTIFICATE_FILE: certificate_html(statement),
+        CERTIFICATE_FILE: certificate_html(statement, basis.source),
         CARD_FILE: card_bytes(statement, basis.source),
     }
     hashes = {name: sha256_of(content) for name, content in files.items()}

@@ -31,14 +31,15 @@ from dp_powerflow.manifest.model import (
     ReleaseError,
     ReleaseId,
     Section,
-    Sentence,
     Sha256,
     Version,
+    all_policies,
     canonical_json,
     digest_of,
     json_object,
+    registered,
 )
-from dp_powerflow.manifest.policy import all_policies, registered
+from dp_powerflow.manifest.render import Words
 
 FORMAT: Literal["dp-powerflow derived manifest, version 1"] = "dp-powerflow derived manifest, version 1"
 """Fixes form and wording: any change of either is another version."""
@@ -67,6 +68,7 @@ FOLLOWS = {
     ),
 }
 
+Sentence = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*$")]
 
@@ -204,7 +206,7 @@ def assemble(facts: DerivedFacts) -> DerivedStatement[Any]:
             "software": "dp-powerflow",
             "insecure_seed": release.insecure_seed,
             "simulated_loads": release.simulated_loads,
-            "warnings": list(release.warnings),
+            "warnings": Words.of(facts.source)["warnings"],
         },
         "source": {
             "id": release.id,
@@ -270,7 +272,7 @@ def parse(content: Mapping[str, Any]) -> DerivedManifest[Any]:
     except (LookupError, TypeError):
         raise ReleaseError("the manifest has no entry guarantee.network.mode") from None
     try:
-        model = _of_mode(DerivedManifest, registered(mode).section)
+        model = _of_mode(DerivedManifest, registered(mode))
         return cast("DerivedManifest[Any]", model.model_validate(content))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -292,7 +294,7 @@ def described(name: str, content: bytes) -> TableSection:
 
 def derived_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` of a derived release, in every mode that one is derived from."""
-    models = [_of_mode(DerivedManifest, policy.section) for policy in all_policies() if policy.derivable]
+    models = [_of_mode(DerivedManifest, policy) for policy in all_policies() if policy.derivable]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

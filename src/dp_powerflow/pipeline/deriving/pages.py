@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 from jinja2 import Environment
 
-from dp_powerflow.manifest.model import NOT_STATED, Manifest, at_most, in_digits
+from dp_powerflow.manifest.model import Manifest, at_most, in_digits
 from dp_powerflow.manifest.release import promise_of
-from dp_powerflow.manifest.render import license_of, literally
+from dp_powerflow.manifest.render import NOT_STATED, Words, cited_as, license_of, literally
 from dp_powerflow.page import Callout, Item, Page, Section, Table
 from dp_powerflow.page.document import environment
 from dp_powerflow.pipeline.deriving.manifest import Column, DerivedStatement, TableSection
@@ -84,9 +84,9 @@ def title_of(statement: DerivedStatement[Any]) -> str:
     return f"{statement.derived.kind} of release {statement.source.id}"
 
 
-def certificate_html(statement: DerivedStatement[Any]) -> bytes:
+def certificate_html(statement: DerivedStatement[Any], source: Manifest[Any]) -> bytes:
     """The page that a privacy officer reads; hashes do not enter."""
-    return _environment(html=True).get_template("certificate.html").render(_shown(statement)).encode()
+    return _environment(html=True).get_template("certificate.html").render(_shown(statement, source)).encode()
 
 
 def card_bytes(statement: DerivedStatement[Any], source: Manifest[Any]) -> bytes:
@@ -94,19 +94,19 @@ def card_bytes(statement: DerivedStatement[Any], source: Manifest[Any]) -> bytes
     tables = named_tables(statement.tables)
     head = {
         "pretty_name": title_of(statement),
-        **license_of(source),
+        **license_of(source.publication),
         "tags": ["distribution-grid", "energy", "synthetic", "differential-privacy", "dp-powerflow"],
         "configs": [
             {"config_name": table.name.replace("/", "-"), "data_files": table.files} for table in tables
         ],
     }
     shown = {
-        **_shown(statement),
+        **_shown(statement, source),
         "title": title_of(statement),
         "tables": tables,
         "publication": source.publication,
         "not_stated": NOT_STATED,
-        "citation": source.publication.cited_as(source.release.id).splitlines(),
+        "citation": cited_as(source.publication, source.release.id).splitlines(),
     }
     front: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=110)
     return f"---\n{front}---\n\n{_environment(html=False).get_template('card.md').render(shown)}".encode()
@@ -166,13 +166,14 @@ def flat(values: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]
             yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _shown(statement: DerivedStatement[Any]) -> dict[str, Any]:
+def _shown(statement: DerivedStatement[Any], source: Manifest[Any]) -> dict[str, Any]:
     return {
         "derived": statement.derived,
         "source": statement.source,
         "cost": statement.cost,
         "loads": statement.guarantee.loads,
-        "words": statement.guarantee.network.in_words(),
+        "promised": promise_of(source).network,
+        "unit": Words.of(source).text("unit"),
         "study": statement.study,
         "settings": list(flat(statement.settings)),
         "figures": list(flat(statement.figures)),

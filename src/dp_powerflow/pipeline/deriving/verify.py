@@ -30,8 +30,10 @@ from dp_powerflow.manifest.model import (
     differences,
     digest_of,
     json_object,
+    parse_manifest,
+    sha256_of,
 )
-from dp_powerflow.manifest.policy import parse_manifest, registered
+from dp_powerflow.manifest.render import Words
 from dp_powerflow.manifest.verify import (
     SEED,
     VerifyReport,
@@ -39,7 +41,6 @@ from dp_powerflow.manifest.verify import (
     manifest_content,
     no_manifest,
     query_problems,
-    sha256_of,
     verify_release,
 )
 from dp_powerflow.pipeline.deriving.make import Watch, files_of, software_versions
@@ -286,7 +287,7 @@ def check_derived(opened: OpenedDerived) -> VerifyReport:
         sha256_of(opened.content),
         tuple(checks),
         () if manifest is None else (NOT_COMPUTED, OF_THE_RELEASE, BY_WHAT, manifest.cost.settings),
-        () if opened.source is None else tuple(opened.source.release.warnings),
+        () if opened.source is None else tuple(Words.of(opened.source)["warnings"]),
     )
 
 
@@ -341,12 +342,11 @@ def _check_source(opened: OpenedDerived) -> Check:
         if source.release.id != manifest.source.id:
             yield f"{SOURCE_FILE} is of another release than the manifest says."
         yield from query_problems(source, raw["load_queries"])
-        policy = registered(source.guarantee.network.mode)
+        policy = source.guarantee.network
         if not policy.derivable:
             yield "Its network is not a twin, and nothing may be derived from it."
             return
-        figures, stated = policy.read(source).figures(), source.guarantee.network.model_dump()
-        for where in differences({key: stated[key] for key in figures}, figures):
+        for where in differences(policy.model_dump(), policy.recomputed().model_dump()):
             yield f"The stated {where} of the network does not follow from its constants."
 
     good = (
@@ -424,7 +424,7 @@ def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> 
 
 def _check_pages(opened: OpenedDerived) -> Check:
     manifest, source, _ = _manifests(opened)
-    made = {CERTIFICATE_FILE: certificate_html(manifest), CARD_FILE: card_bytes(manifest, source)}
+    made = {CERTIFICATE_FILE: certificate_html(manifest, source), CARD_FILE: card_bytes(manifest, source)}
     wrong = [name for name, content in made.items() if opened.small.get(name) != content]
     good = f"{' and '.join(made)} say what the manifest says."
     return check("pages", (f"{name} does not say what the manifest says." for name in wrong), good)
