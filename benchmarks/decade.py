@@ -40,14 +40,21 @@ from dp_powerflow.almanac.calendar import Calendar  # noqa: E402
 from dp_powerflow.grid.feeder import Feeder  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history  # noqa: E402
-from dp_powerflow.model.customers import CustomerLaw, CustomerSampler  # noqa: E402
 from dp_powerflow.model.fit import fit  # noqa: E402
 from dp_powerflow.model.gaussian import LoadModel  # noqa: E402
 from dp_powerflow.model.history.plan import History  # noqa: E402
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path  # noqa: E402  # noqa: E402
 from dp_powerflow.model.law import LoadNodes  # noqa: E402
 from dp_powerflow.model.options import FitOptions  # noqa: E402
-from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource, PlacedLaw, solve_days  # noqa: E402
+from dp_powerflow.model.sample import (  # noqa: E402
+    CustomerLaw,
+    CustomerSampler,
+    LoadBlock,
+    LoadSampler,
+    LoadSource,
+    PlacedLaw,
+    solve_days,
+)
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver  # noqa: E402
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit  # noqa: E402
 from dp_powerflow.privacy.random import StreamKey  # noqa: E402

@@ -5,7 +5,7 @@
 Voltages (and loads, where they are published) are those of a release; without `--release` one of 66 days is
 made: IEEE 123 as operated, persistent customers, all nodes. Times are processor time of one thread, the best
 of `--repeat`. MB are those of float32 values, 8 bytes per phasor; sizes are bytes of the file per phasor with
-day, node and footer. This writer starts from complex float64 and rounds; pyarrow gets rounded float32.
+day, node and footer. "rounded numbers" are float32 already; the others start from complex float64.
 """
 
 from __future__ import annotations
@@ -17,19 +17,29 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 import dp_powerflow as dpf
 from dp_powerflow._files import write_whole
 from dp_powerflow.corpus import parquet
-from dp_powerflow.corpus.extras import LOADS, file_schema
-from dp_powerflow.corpus.grid import NodeColumns, Pages, fill_powers, fill_voltages, on_grid
-from dp_powerflow.corpus.schema import Phasors, part_schema, round_to_grid, va_counts, vm_counts
+from dp_powerflow.corpus.grid import (
+    NodeColumns,
+    Phasors,
+    on_grid,
+    round_to_grid,
+    rounded_powers,
+    rounded_voltages,
+    va_counts,
+    vm_counts,
+)
+from dp_powerflow.corpus.schema import DATA, LOADS, NOTHING, part_schema
 
 CONFIG = """
 [feeder]
@@ -63,7 +73,7 @@ insecure_seed = 1
 """
 LIST = ".list.element"
 FLOPS = {"voltages": 51, "loads": 10}
-"""Of one phasor in `grid.fill_voltages`, and of one pair of powers in `grid.fill_powers`, counted by hand."""
+"""Of a phasor in `grid.rounded_voltages` and a pair of powers in `grid.rounded_powers`, counted by hand."""
 
 
 @contextmanager
@@ -85,32 +95,30 @@ class Series:
         layout = corpus.layout
         self.kind, self.layout, self.days = kind, layout, [*map(layout.days_of, range(parts))]
         self.groups = [layout.groups_of(part) for part in range(parts)]
-        if kind == "voltages":
-            given = [corpus.voltages(days) for days in self.days]
-            self.schema = part_schema(layout, corpus.release_id, 0)
-        else:
-            given = [corpus.loads(days) for days in self.days]
-            self.schema = file_schema(LOADS, corpus.extras, layout, corpus.release_id, 0)
+        voltages = kind == "voltages"
+        given = [(corpus.voltages if voltages else corpus.loads)(days) for days in self.days]
+        extras = NOTHING if voltages else corpus.extras
+        self.schema = part_schema(DATA if voltages else LOADS, layout, extras, corpus.release_id, 0)
         if len(self.schema) != 4:
             raise SystemExit("give a release without generation: this script looks at one pair of columns")
         self.given = [NodeColumns.of(values) for values in given]
         self.phasors = sum(values.size for values in given)
-        self.fill = fill_voltages if kind == "voltages" else fill_powers
+        self.rounded = rounded_voltages if voltages else rounded_powers
+
+    def rows(self, part: int, groups: list[range]) -> Iterator[list[NDArray[Any]]]:
+        """Columns of the row groups of a part."""
+        first, nodes = self.days[part].start, self.layout.nodes
+        for days in groups:
+            day, node = np.repeat(np.array(days), nodes), np.tile(np.arange(nodes), len(days))
+            within = range(days.start - first, days.stop - first)
+            yield [day, node, *self.rounded(self.given[part], within)]
 
     def encode(self, groups: list[list[range]] | None = None) -> list[memoryview]:
         """Files as the package writes them."""
-        return [self.encode_part(part, of_part) for part, of_part in enumerate(groups or self.groups)]
-
-    def encode_part(self, part: int, groups: list[range]) -> memoryview:
-        """One of them."""
-        fill = self._filler(self.days[part], self.given[part])
-        return parquet.encode_series(self.schema, self.layout.nodes, groups, fill)
-
-    def _filler(self, days: range, values: NodeColumns) -> parquet.Fill:
-        def fill(group: range, pages: list[Pages]) -> None:
-            self.fill(values, range(group.start - days.start, group.stop - days.start), pages[0])
-
-        return fill
+        return [
+            parquet.encode_groups(self.schema, self.rows(part, of_part))
+            for part, of_part in enumerate(groups or self.groups)
+        ]
 
     def tables(self, files: list[memoryview]) -> list[list[pa.Table]]:
         """Row groups as pyarrow reads them."""
@@ -119,17 +127,12 @@ class Series:
 
 
 def by_pyarrow(tables: list[list[pa.Table]], **options: Any) -> list[memoryview]:
-    """Files as pyarrow writes them."""
+    """Files of rounded numbers, with other options."""
     found = []
     for groups in tables:
         sink, schema = pa.BufferOutputStream(), groups[0].schema
-        split = {f"{name}{LIST}": "BYTE_STREAM_SPLIT" for name in schema.names[2:]}
-        packed = dict.fromkeys(schema.names[:2], "DELTA_BINARY_PACKED")
-        chosen = {"compression": "zstd", "compression_level": 3, "use_dictionary": False} | options
-        chosen = {"write_statistics": ["day", "node"], "data_page_size": 1 << 20} | chosen
-        if not chosen["use_dictionary"]:
-            chosen.setdefault("column_encoding", packed | split)
-        with pq.ParquetWriter(sink, schema, write_page_checksum=True, **chosen) as writer:
+        chosen = {**parquet.PARQUET, "write_statistics": ["day", "node"]} | options
+        with pq.ParquetWriter(sink, schema, **chosen) as writer:
             for table in groups:
                 writer.write_table(table, row_group_size=len(table))
         found.append(memoryview(sink.getvalue()))
@@ -173,6 +176,7 @@ def choices(series: Series, repeat: int) -> None:
     """A line per choice of encoding."""
     n = series.phasors
     tables = series.tables(series.encode())
+    names = series.schema.names[2:]
     plain = {"column_encoding": dict.fromkeys(("day", "node"), "DELTA_BINARY_PACKED")}
     print(f"\n{series.kind}: {n / 1e6:.2f} million pairs, {len(series.days)} parts")
     print(f"{'':44s} bytes/phasor   encode    decode MB/s")
@@ -183,39 +187,40 @@ def choices(series: Series, repeat: int) -> None:
         size = sum(map(len, files)) / n
         print(f"{name:44s} {size:10.3f} {8e-6 * n / took:11.0f} {8e-6 * n / read:9.0f}", flush=True)
 
-    used = parquet.ZSTD_LEVEL, parquet.PAGE_VALUES
+    used = parquet.PARQUET
     for level in (-5, -1, 1, 2, 3, 4, 6):
-        parquet.ZSTD_LEVEL = level
-        show(f"this writer, zstd {level}" + " (in use)" * (level == used[0]), series.encode)
-    parquet.ZSTD_LEVEL = used[0]
-    for values in (1 << 13, 1 << 15, 1 << 16, 1 << 17):
-        parquet.PAGE_VALUES = values
-        show(f"  pages of at most {values} values", series.encode)
-    parquet.PAGE_VALUES = used[1]
+        parquet.PARQUET = {**used, "compression_level": level}
+        show(f"zstd {level}" + " (in use)" * (level == used["compression_level"]), series.encode)
+    for size in (1 << 15, 1 << 17, 1 << 18, 1 << 19):
+        parquet.PARQUET = {**used, "data_page_size": size}
+        show(f"  pages of {size >> 10} KiB", series.encode)
+    parquet.PARQUET = used
     whole = [[days] for days in series.days]
     show("  one row group per part", lambda: series.encode(whole))
     days = [[days[k : k + 1] for k in range(len(days))] for days in series.days]
     show("  one row group per day", lambda: series.encode(days))
-    show("pyarrow, as it was before (zstd 3)", lambda: by_pyarrow(tables))
-    show("pyarrow, with statistics of values", lambda: by_pyarrow(tables, write_statistics=True))
-    show("pyarrow, not split", lambda: by_pyarrow(tables, **plain))
-    show("pyarrow, dictionary", lambda: by_pyarrow(tables, use_dictionary=True, column_encoding=None))
-    show("pyarrow, lz4", lambda: by_pyarrow(tables, compression="lz4", compression_level=None))
-    show("pyarrow, not compressed", lambda: by_pyarrow(tables, compression="none", compression_level=None))
+    split = {
+        "column_encoding": {**plain["column_encoding"], **{f"{n}{LIST}": "BYTE_STREAM_SPLIT" for n in names}}
+    }
+    show("rounded numbers", lambda: by_pyarrow(tables, **split))
+    show("rounded numbers, statistics of values", lambda: by_pyarrow(tables, **split, write_statistics=True))
+    show("rounded numbers, not split", lambda: by_pyarrow(tables, **plain))
+    show("rounded numbers, dictionary", lambda: by_pyarrow(tables, use_dictionary=True))
+    for other in ("lz4", "none"):
+        packed = {**split, "compression": other, "compression_level": None}
+        show(f"rounded numbers, {other}", partial(by_pyarrow, tables, **packed))
     if series.kind == "voltages":
         counts = as_counts(tables)
         packed = {"column_encoding": {f"{name}{LIST}": "DELTA_BINARY_PACKED" for name in ("vm_pu", "va_deg")}}
-        show("pyarrow, int32 counts, delta", lambda: by_pyarrow(counts, **packed))
+        show("int32 counts, delta", lambda: by_pyarrow(counts, **packed))
 
 
 def stages(series: Series, repeat: int) -> None:
     """A line per stage of writing and of checking one part, with what it moves and computes."""
     days, values, n = series.days[0], series.given[0], series.given[0].values.size
-    pages = parquet.GroupPages(len(days) * series.layout.nodes, series.layout.steps, 2)
-    codec = pa.Codec("zstd", compression_level=parquet.ZSTD_LEVEL)
-    raw = [pa.py_buffer(page) for column in range(2) for _, page in pages.pages(column)]
     whole = range(len(days))
-    series.fill(values, whole, pages.pairs[0])
+    codec = pa.Codec("zstd", compression_level=parquet.PARQUET["compression_level"])
+    raw = [column.view(np.uint8).reshape(-1, 4).T.tobytes() for column in series.rounded(values, whole)]
     packed = [codec.compress(page, asbytes=True) for page in raw]
     file = series.encode()[0]
     size = len(file) / n
@@ -230,12 +235,12 @@ def stages(series: Series, repeat: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "part"
         rounding = FLOPS[series.kind]
-        show("round, order, split", lambda: series.fill(values, whole, pages.pairs[0]), (16, 8), rounding)
+        show("round and order", lambda: series.rounded(values, whole), (16, 8), rounding)
         show("compress (plain zstd)", lambda: [codec.compress(page) for page in raw], (8, size))
         show("checksum of pages", lambda: [zlib.crc32(page) for page in packed], (size, 0))
         show("hash (SHA-256)", lambda: hashlib.sha256(file).digest(), (size, 0))
         show("write and sync", lambda: write_whole(place, file), (size, size))
-        show("all of encoding", lambda: series.encode_part(0, series.groups[0]), (16, size), rounding)
+        show("all of encoding", lambda: series.encode([series.groups[0]]), (16, size), rounding)
     show("read back with checksums", lambda: decode([file]), (size, 8))
     if series.kind == "voltages":
         stored = round_to_grid(values.values)

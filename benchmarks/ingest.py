@@ -39,10 +39,10 @@ from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.loads.timegrid import build_time_grid
 from dp_powerflow.model.estimators import Estimator
-from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.structured import Structured
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray

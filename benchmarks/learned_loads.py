@@ -20,20 +20,21 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.estimators.structured import Structured
+from dp_powerflow.model.structured import Structured
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.learned.accounting import SampledGaussian
-from dp_powerflow_paper.learned.federated import Federation, train_federated
 from dp_powerflow_paper.learned.forecaster import (
     Clients,
+    Federation,
     Local,
     LocalTraining,
+    LogMargins,
     clients_of,
     mean_absolute_error,
     start_weights,
+    train_federated,
     trained_alone,
 )
-from dp_powerflow_paper.learned.margins import LogMargins
 from dp_powerflow_paper.learned.parts import FederatedSettings, forecast_loads, wgan_loads
 from dp_powerflow_paper.mechanisms import Target
 from dp_powerflow_paper.recovery.training import one_thread

@@ -44,8 +44,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from machine import Machine, measured, zstd_speed  # noqa: E402
 
 from dp_powerflow.corpus import schema  # noqa: E402
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout, PartExtras, encode_extras  # noqa: E402
-from dp_powerflow.corpus.schema import CorpusLayout, encode_part  # noqa: E402
+from dp_powerflow.corpus.parts import (  # noqa: E402
+    PartExtras,
+    encode_extras,
+    encode_part,
+)
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
 from dp_powerflow.model import gaussian as gaussian_days  # noqa: E402

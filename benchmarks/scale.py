@@ -209,8 +209,7 @@ def operated_job(solver: Any, folder: Path) -> Job:
     from decade import history
     from limits import Workload, part_extras
 
-    from dp_powerflow.corpus.extras import ExtrasLayout
-    from dp_powerflow.corpus.schema import CorpusLayout
+    from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
     from dp_powerflow.corpus.writer import CorpusWriter
     from dp_powerflow.model.sample import days_per_block
 
@@ -236,7 +235,7 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
     """
     from decade import Timed
 
-    from dp_powerflow.model.together import BlockSolver, blocks_at_once
+    from dp_powerflow.model.sample import BlockSolver, blocks_at_once
     from dp_powerflow.pipeline.parts import runs_of
     from dp_powerflow.powerflow.operated import OperatedSolver, days_at_once
 
@@ -272,9 +271,9 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
 def load_model():  # type: ignore[no-untyped-def]
     """A load model fitted on simulated customers, relative to the nominal load of a node."""
     from dp_powerflow.loads.simulate import simulate_load_history
-    from dp_powerflow.model.estimators.structured import Structured
     from dp_powerflow.model.fit import fit
     from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
+    from dp_powerflow.model.structured import Structured
     from dp_powerflow.privacy.budget import Budget, PrivacyUnit
     from dp_powerflow.privacy.random import StreamKey
 

@@ -24,7 +24,8 @@ import numpy as np
 from decade import STEPS, TOLERANCE, history
 
 import dp_powerflow as dpf
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.sample import solve_days

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from dp_powerflow.config import FEWEST_DAYS, LONGEST_STEP_MINUTES, Config, parse_config, read_config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.model.history import plan
-from dp_powerflow.pipeline.setup.write import example as example_text
+from dp_powerflow.setup import example as example_text
 
 EXAMPLE = example_text()
 TRUE_EXAMPLE = example_text("true-network")
@@ -84,14 +84,11 @@ def test_the_sections_of_the_modes_do_not_mix() -> None:
 @pytest.mark.parametrize(
     ("sections", "says"),
     [
-        ({"twin": {"id": "t", "change": 0.05}}, r"move its keys into \[network\] of mode 'twin-network'"),
-        ({"nodes": {"released": "loaded"}}, "nodes.released is now network.released"),
-        ({"network": {**TWIN, "length": 0.1}}, "network.length was a spread of version 0.2"),
         ({"network": {**TWIN, "bound": "paper"}}, "network.bound belongs to mode 'true-network'; remove it"),
         ({"network": {**TWIN, "radius": 1e-9}}, "network.radius belongs to mode 'true-network'; remove it"),
     ],
 )
-def test_keys_of_earlier_versions_say_where_they_went(sections: dict[str, Any], says: str) -> None:
+def test_keys_of_the_other_mode_say_where_they_belong(sections: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         parse_config({**twin_example(), **sections})
     assert "\n" not in str(caught.value)

@@ -208,8 +208,7 @@ def verify(
 
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
     from dp_powerflow.corpus.reader import refuse_unfinished
-    from dp_powerflow.corpus.snapshot import one_reading
-    from dp_powerflow.corpus.storage import RemotePath, location
+    from dp_powerflow.corpus.storage import RemotePath, location, one_reading
     from dp_powerflow.fleet.names import is_fleet
 
     place = location(release)

@@ -249,8 +249,8 @@ def init(
     Example: `dp-powerflow init --feeder my/master.dss --meters meters.csv --time-zone Europe/Berlin
     --first-day 2024-01-01 --last-day 2024-12-31`
     """
-    from dp_powerflow.pipeline.setup.meters import DeclaredFormat, Named
-    from dp_powerflow.pipeline.setup.write import DEFAULT_MODE, SetupRequest, set_up, write_example
+    from dp_powerflow.setup import DEFAULT_MODE, SetupRequest, set_up, write_example
+    from dp_powerflow.setup.facts import DeclaredFormat, Named
 
     if feeder is None and meters is None:
         own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)

@@ -14,10 +14,12 @@ from typing import get_args
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow import BatchSolver, Config, Feeder, LoadHistory, Protected, open_feeder
+from dp_powerflow import BatchSolver, Config, Feeder, LoadHistory, MeterFormat, Protected, open_feeder
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, PrivacyError
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import network_parameters
+from dp_powerflow.loads.declared import IngestRules
+from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_opendss_shapes, read_simbench
 from dp_powerflow.lowlevel import (
     ClassLaw,
@@ -39,7 +41,28 @@ from dp_powerflow.powerflow.devices import CATEGORY_B
 from dp_powerflow.powerflow.operated import ActingSolver, ControlMode
 from dp_powerflow.powerflow.sun import read_irradiance
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
-from dp_powerflow_paper.swiss import swiss_history
+
+FILE = "kwh_15min.parquet"
+HOME_KW = 8.0
+"""Public scale of a home [kW]: a load of the feeder draws at its nominal power when its home draws this."""
+LOWEST_KW, HIGHEST_KW = 0.02, 40.0
+"""Public range of a home's load [kW]; readings are cut to it."""
+_FORMAT = MeterFormat(unit="kWh per interval", interval_label="start", time_zone="UTC")
+
+
+def swiss_history(folder: Path) -> LoadHistory:
+    """Loads of the homes [kW], cut to their public range, with their public scale."""
+    path = folder / FILE
+    if not path.is_file():
+        raise LoadDataError(f"{folder} is not the folder of the Swiss meters; it must hold {FILE}")
+    rules = IngestRules(floor_kw=LOWEST_KW, on_export="floor")
+    history = read_wide(path, _FORMAT, rules=rules).history
+    return replace(
+        history,
+        load_kw=np.clip(history.load_kw, LOWEST_KW, HIGHEST_KW),
+        scale_kw=np.full(history.n_load_points, HOME_KW),
+    )
+
 
 FIRST_DAY = dt.date(2019, 1, 1)
 VARIANCE_FLOOR = 1e-4

@@ -18,8 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow import Config, Feeder, LoadHistory
+from dp_powerflow.config import TrueNetwork
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.lowlevel import Network, PrivacyUnit, TrueNetwork
+from dp_powerflow.lowlevel import Network, PrivacyUnit
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.pipeline.fitting import estimator_of_days, fit_options_of
 from dp_powerflow.pipeline.inputs import Solar, class_names, feeder_of, history_of, solar_of

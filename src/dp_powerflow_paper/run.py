@@ -21,9 +21,7 @@ from typing import Any
 
 from dp_powerflow import PrivateState
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.lowlevel import write_private
-from dp_powerflow.pipeline.modes.base import INTERNAL
-from dp_powerflow.report.figures import marked_figures
+from dp_powerflow.lowlevel import INTERNAL, marked_figures, write_private
 from dp_powerflow_paper.datasets import ExperimentOptions
 
 EXPERIMENTS: Mapping[str, str] = MappingProxyType(

@@ -1,21 +1,27 @@
 """Twins of public feeders: what noise costs in accuracy, beside what no mechanism can do better.
 
 Every figure comes from real twins: `draw_twin`, rebuilt by the engine of the feeder, taps as declared.
+Feeders, loads and sun are public ones, or those of a config.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dp_powerflow import Protected, StreamKey, TwinDesign
+from dp_powerflow import BatchSolver, Config, Feeder, Protected, StreamKey, TwinDesign, open_feeder
+from dp_powerflow._bits.elementary import modulus
+from dp_powerflow.config import TwinNetwork
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import ParameterKey
+from dp_powerflow.grid.feeder import TAPS_DECLARED, ParameterKey
+from dp_powerflow.grid.ieee import BUILT_IN
+from dp_powerflow.grid.sources import TapTable
 from dp_powerflow.lowlevel import (
     GAUSSIAN_DELTA,
     LOG_GRID,
@@ -23,20 +29,226 @@ from dp_powerflow.lowlevel import (
     Levels,
     Processes,
     Quantity,
+    Rebuilder,
+    VoltVar,
     cores,
     draw_twin,
+    figure_bytes,
     gdp_epsilon,
+    new_figure,
     parameters_of,
+    surrogate_load,
     twin_guarantee,
     voltage_distance,
 )
+from dp_powerflow.pipeline.inputs import feeder_of, require_declared_taps
 from dp_powerflow.twin.choosing import LARGE_CHANGE, SCALES, Figures
 from dp_powerflow.twin.design import CHANGE, Noise, chain_of, shift_of
-from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
-from dp_powerflow_paper.twin_settings import Setting, settings_of, surrogate
-from dp_powerflow_paper.twin_tables import DesignRow, draw_figure, to_csv, to_markdown
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
+from dp_powerflow_paper.run import Store, Written, csv_text, fingerprint_of, write_results
+
+SIMBENCH = "simbench:1-MV-rural--0-no_sw"
+SURROGATE_FEEDERS = ("ieee13", SIMBENCH)
+SPREAD_DAYS, THINNED = 28, 16
+"""Days over the year, of whose snapshots every 16th is solved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A feeder under loads and generation.
+
+    Attributes
+    ----------
+    feeder : name of a public feeder; of the release whose `config` has it otherwise.
+    load, generation : complex (snapshot, retained) [p.u.]; None without PV.
+    voltvar : control of the PV systems, the same on every twin.
+    compared : positions among the retained nodes of those whose voltages are compared; None for all.
+    """
+
+    feeder: str
+    words: str
+    load: ComplexArray
+    generation: ComplexArray | None = None
+    voltvar: VoltVar | None = None
+    compared: IntArray | None = None
+    config: Config | None = None
+    network: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Hash of what is solved; a public network goes by its name, another by `network`."""
+        words = (self.feeder, self.network, self.voltvar and self.voltvar.curves, self.own_design)
+        digest = hashlib.sha256(repr(words).encode())
+        for array in (self.load, self.generation, self.compared):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    @property
+    def own_design(self) -> TwinDesign | None:
+        """That of the config, if it is about a twin."""
+        network = None if self.config is None else self.config.network
+        return network.design if isinstance(network, TwinNetwork) else None
+
+    def open(self) -> Feeder:
+        """Its feeder, with declared taps."""
+        return public_feeder(self.feeder) if self.config is None else feeder_of(self.config)
+
+    def rebuilder(self, feeder: Feeder, protected: Protected) -> Rebuilder:
+        """The feeder's source, for twins of it."""
+        islands = self.config is not None and self.config.feeder.drop_islanded
+        return Rebuilder(feeder, protected, drop_islanded=islands)
+
+    def magnitudes(self, feeder: Feeder) -> FloatArray:
+        """|v| (snapshot, compared node) [p.u.] on any network; refuses snapshots without a solution."""
+        solution = BatchSolver(feeder, voltvar=self.voltvar).solve(self.load, self.generation)
+        solution.raise_if_failed()
+        return modulus(solution.v if self.compared is None else solution.v[:, self.compared])
+
+
+def settings_of(options: ExperimentOptions) -> list[Setting]:
+    """IEEE 123 under the chosen profiles and two feeders under a public day; or the feeder of a config."""
+    data = open_dataset(options)
+    days = data.spread_days(min(SPREAD_DAYS, data.n_days))
+    load = np.zeros((len(days) * data.n_steps, data.network.n), dtype=np.complex128)
+    load[:, data.loaded] = data.true_load(days).reshape(len(load), -1)
+    sun = None if data.generation is None else data.generation.of(days)[::THINNED]
+    own = Setting(data.feeder.name, data.words, load[::THINNED], sun, data.voltvar, data.loaded)
+    if options.config is None:
+        return [own, *(surrogate(name) for name in SURROGATE_FEEDERS)]
+    require_declared_taps(options.config, data.feeder)
+    return [replace(own, feeder=data.name, config=options.config, network=data.identity)]
+
+
+def public_feeder(name: str) -> Feeder:
+    """A public feeder; the taps of its regulators are declared, so that all twins have the same."""
+    feeder = open_feeder(name)
+    if name not in BUILT_IN:  # a SimBench code is public with its taps
+        return feeder
+    return open_feeder(name, taps=TapTable(feeder.taps, f"{TAPS_DECLARED}the public test feeder"))
+
+
+def surrogate(name: str) -> Setting:
+    """A public feeder under a scattered day of public loads."""
+    return Setting(name, f"{name} under a public day of loads", surrogate_load(public_feeder(name)))
+
+
+FLOOR_EPSILONS = (1.0, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class DesignRow:
+    """One design on one feeder: what it promises for 5 % and 50 %, and W1 over its draws [p.u.].
+
+    Attributes
+    ----------
+    draws, failed : twins drawn, and how many of them had a snapshot without power flow.
+    pooled, worst_node : mean over draws, each with its standard error.
+    """
+
+    kind: str
+    epsilon: float
+    large_epsilon: float
+    delta: float
+    advantage: float
+    large_advantage: float
+    draws: int
+    failed: int
+    pooled: tuple[float, float]
+    worst_node: tuple[float, float]
+
+
+_Tables = dict[Setting, list[DesignRow]]
+_Floors = dict[Setting, list[Chain]]
+
+
+def to_markdown(tables: _Tables, chains: _Floors, tried: int | None) -> str:
+    """The tables of docs/explanation/twin.md."""
+    few = f"A quick run: {tried} elements were tried for the floor, which can be far too low."
+    lines = [
+        *([few, ""] if tried is not None else []),
+        "W1 of voltage magnitudes [p.u.], mean ± standard error over twins. ε and advantage (total variation",
+        "of the best test) for one element changed by 5 % / 50 %. Taps as declared, the same on every twin.",
+        "",
+    ]
+    for setting, rows in tables.items():
+        lines += [
+            f"**{setting.words}** ({len(setting.load)} snapshots, {rows[0].draws} twins each)",
+            "",
+            "| noise | ε | δ | advantage | W1 pooled | W1 of the worst node | without power flow |",
+            "|---|---|---|---|---|---|---|",
+            *(_row(row) for row in rows),
+            "",
+            "The floor: no mechanism with this ε for 5 % does better on all networks of the chain.",
+            "",
+            "| chain | ε | δ | pooled | worst node |",
+            "|---|---|---|---|---|",
+            *(_floor_row(chain, epsilon) for chain in chains[setting] for epsilon in FLOOR_EPSILONS),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _row(row: DesignRow) -> str:
+    pooled, worst = (f"{mean:.5f} ± {error:.5f}" for mean, error in (row.pooled, row.worst_node))
+    return (
+        f"| {row.kind} | {row.epsilon:.3g} / {row.large_epsilon:.3g} | {row.delta:g} | "
+        f"{row.advantage:.3f} / {row.large_advantage:.3f} | {pooled} | {worst} | {row.failed} |"
+    )
+
+
+def _floor_row(chain: Chain, epsilon: float) -> str:
+    floor = chain.floor(epsilon, GAUSSIAN_DELTA)
+    return f"| {floor.words} | {epsilon:g} | {floor.delta:g} | {floor.pooled:.5f} | {floor.worst_node:.5f} |"
+
+
+def to_csv(tables: _Tables) -> str:
+    """One row per feeder and design."""
+    header = ["feeder", "noise", "epsilon 5 %", "epsilon 50 %", "delta", "advantage 5 %", "advantage 50 %"]
+    header += [
+        "draws",
+        "without power flow",
+        "W1 pooled",
+        "standard error",
+        "W1 worst node",
+        "standard error",
+    ]
+    return csv_text(
+        header,
+        (
+            [
+                *(setting.feeder, row.kind, row.epsilon, row.large_epsilon, row.delta),
+                *(row.advantage, row.large_advantage, row.draws, row.failed, *row.pooled, *row.worst_node),
+            ]
+            for setting, rows in tables.items()
+            for row in rows
+        ),
+    )
+
+
+def draw_figure(tables: _Tables, chains: _Floors, form: str) -> bytes:
+    """W1 against ε, one panel per feeder, as the bytes of an SVG or PNG file."""
+    figure = new_figure((11.0, 4.2))
+    panels: Any = figure.subplots(1, len(tables), squeeze=False)[0]
+    for axes, (setting, rows) in zip(panels, tables.items(), strict=True):
+        for number, kind in enumerate(dict.fromkeys(row.kind for row in rows)):
+            own = [row for row in rows if row.kind == kind]
+            for which, style in (("pooled", "o-"), ("worst_node", "s--")):
+                means, errors = zip(*(getattr(row, which) for row in own), strict=True)
+                label = kind if which == "pooled" else None
+                at = [row.epsilon for row in own]
+                axes.errorbar(at, means, errors, fmt=style, color=f"C{number}", label=label, markersize=4)
+        epsilons = np.linspace(0.9, 2.2, 7)
+        floors = [chains[setting][0].floor(float(epsilon), GAUSSIAN_DELTA) for epsilon in epsilons]
+        axes.plot(epsilons, [floor.pooled for floor in floors], "k-", linewidth=0.8, label="floor, one line")
+        axes.plot(epsilons, [floor.worst_node for floor in floors], "k--", linewidth=0.8)
+        axes.set_yscale("log")
+        axes.set_xlabel("ε for one element changed by 5 %")
+        axes.set_title(setting.feeder, fontsize=9)
+        axes.grid(True, color="0.92")
+    panels[0].set_ylabel("W1 [p.u.]: pooled (solid), worst node (dashed)")
+    panels[0].legend(fontsize=7, frameon=False)
+    return figure_bytes(figure, form)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ import pytest
 from dp_powerflow import _files
 from dp_powerflow._files import remove_temporaries, remove_unlocked
 from dp_powerflow._parallel import Local
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.fleet import run as fleet_run

@@ -19,13 +19,14 @@ import numpy as np
 import pytest
 
 from dp_powerflow.config import Config, parse_config
-from dp_powerflow.corpus.extras import ExtrasLayout
+from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.manifest.verify import verify_release
-from dp_powerflow.model import sample, together
+from dp_powerflow.model import sample
+from dp_powerflow.model import sample as together
 from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.customers import CustomerPlan, customer_plan
 from dp_powerflow.pipeline.inputs import read_inputs

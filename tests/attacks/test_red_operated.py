@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.config import PVSection
-from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Protected, Quantity
 from dp_powerflow.manifest.model import Generation

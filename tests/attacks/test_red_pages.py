@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow.corpus.schema import encode_nodes
+from dp_powerflow.corpus.tables import encode_nodes
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import FeederEntry
 from dp_powerflow.fleet.overview import fleet_page

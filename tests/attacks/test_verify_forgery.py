@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.corpus.extras import ExtrasLayout
+from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest import verify

@@ -10,10 +10,10 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.model.plain import Plain
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey, canonical_bytes
 

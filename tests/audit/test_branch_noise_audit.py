@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow_paper.fioretto2019.cases import TrueCase
-from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, obfuscate_lengths
-from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, obfuscate
-from dp_powerflow_paper.fioretto2019.public import (
+from dp_powerflow_paper.fioretto2019.acopf import (
     Admittances,
     Branches,
     Generators,
@@ -23,6 +20,9 @@ from dp_powerflow_paper.fioretto2019.public import (
     NoisyLengths,
     PublicGrid,
 )
+from dp_powerflow_paper.fioretto2019.cases import TrueCase
+from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, obfuscate_lengths
+from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, obfuscate
 from support.auditing import epsilon_lower_bound
 
 RUNS = 40_000

@@ -15,9 +15,8 @@ from dp_powerflow.privacy.budget import gdp_epsilon
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, read_feeder15
 from dp_powerflow_paper.dvorkin2020.leaks import Normal, epsilon_between, gaussian_epsilon, neighbours
-from dp_powerflow_paper.dvorkin2020.policy import Policy
+from dp_powerflow_paper.dvorkin2020.policy import Expected, Policy, TotalVariance, Variant
 from dp_powerflow_paper.dvorkin2020.program import Program
-from dp_powerflow_paper.dvorkin2020.variants import Expected, TotalVariance, Variant
 from support.auditing import epsilon_lower_bound
 
 pytest.importorskip("cvxpy", reason="needs the extra opf")

@@ -9,11 +9,11 @@ import pytest
 
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.estimators import Records, from_coefficients
-from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import RADIUS, Centroids, PrivateClasses, initial_centroids
+from dp_powerflow.model.plain import Plain
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, rho_to_epsilon
 from dp_powerflow.privacy.queries import QuerySession

@@ -18,15 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.corpus import writer as writing
-from dp_powerflow.corpus.extras import (
-    NOTHING,
-    POWER_MAX_KW,
-    ExtrasLayout,
-    PartExtras,
-    power_on_grid,
-    round_power,
-)
+from dp_powerflow.corpus.grid import POWER_MAX_KW, power_on_grid, round_power
+from dp_powerflow.corpus.parts import PartExtras
 from dp_powerflow.corpus.reader import Corpus, open_corpus
+from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, put
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -402,9 +397,3 @@ def test_a_damaged_first_part_is_one_sentence(release: Path) -> None:
     with pytest.raises(CorpusError, match="cannot be read as part of a corpus"):
         open_corpus(release).loads()
     assert open_corpus(release).voltages([0]).shape == (1, LAYOUT.steps, LAYOUT.nodes)
-
-
-def test_an_old_release_opens_as_voltages_only() -> None:
-    old = Path(__file__).parents[1] / "data" / "old_corpora"
-    for path in (old / "2", old / "4"):
-        assert open_corpus(path).holds == ("voltages",)

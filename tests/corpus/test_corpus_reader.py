@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow import errors as extras
+from dp_powerflow.corpus.grid import Phasors, round_to_grid
 from dp_powerflow.corpus.reader import Corpus, open_corpus
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, Phasors, part_name, round_to_grid
+from dp_powerflow.corpus.schema import CorpusLayout, part_name
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.errors import CorpusError, MissingExtraError
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus
 
@@ -278,9 +280,9 @@ def test_what_is_not_a_release_is_refused(tmp_path: Path) -> None:
 def test_another_version_of_the_format_is_named(tmp_path: Path) -> None:
     release = write_corpus(tmp_path / "r")
     table = pq.read_table(release / "nodes.parquet")
-    changed = table.schema.metadata | {b"dp_powerflow.format": b"2"}
+    changed = table.schema.metadata | {b"dp_powerflow.format": b"1"}
     pq.write_table(table.replace_schema_metadata(changed), release / "nodes.parquet")
-    with pytest.raises(CorpusError, match="has format 2 and this program reads format 1"):
+    with pytest.raises(CorpusError, match=r"version 1.*0\.5\.0 is the last"):
         open_corpus(release)
 
 

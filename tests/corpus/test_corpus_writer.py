@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, part_name
+from dp_powerflow.corpus.schema import CorpusLayout, part_name
 from dp_powerflow.corpus.storage import file_hashes
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
@@ -116,10 +117,14 @@ def test_the_file_states_units_grid_and_shape_and_nothing_of_the_run(writer: Cor
     write_one(writer, 1)
     file = pq.ParquetFile(writer.partial / "data" / part_name(1))
     schema = file.schema_arrow
-    assert schema.field("vm_pu").metadata == {b"unit": b"p.u.", b"grid": b"multiples of 1e-6 p.u."}
+    assert schema.field("vm_pu").metadata == {
+        b"means": b"voltage magnitude at every step of the day",
+        b"unit": b"p.u.",
+        b"grid": b"multiples of 1e-6 p.u.",
+    }
     assert schema.field("va_deg").metadata[b"unit"] == b"degree"
     assert schema.metadata == {
-        b"dp_powerflow.format": b"1",
+        b"dp_powerflow.format": b"dp-powerflow corpus, version 1",
         b"dp_powerflow.release_id": RELEASE_ID.encode(),
         b"dp_powerflow.days": b"11",
         b"dp_powerflow.steps": b"24",
@@ -272,8 +277,7 @@ def test_a_release_id_that_cannot_be_in_a_file_name_is_refused(tmp_path: Path, r
         {"ids": ("a", "a")},
         {"ids": ("a", "")},
         {"ids": ("a", "b"), "phase": (1,)},
-        {"ids": ("a",), "base_kv": (float("nan"),)},
-        {"ids": ("a",), "base_kv": (0.0,)},
+        {"ids": ("a",), "bus": ("b0",)},
     ],
 )
 def test_a_node_table_that_names_no_nodes_is_refused(columns: dict[str, Any]) -> None:
@@ -284,8 +288,8 @@ def test_a_node_table_that_names_no_nodes_is_refused(columns: dict[str, Any]) ->
 def test_the_node_table_holds_the_declared_columns_only(writer: CorpusWriter) -> None:
     writer.write_nodes(NodeTable.opaque(7))
     assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id"]
-    writer.write_nodes(replace(NodeTable.opaque(7), base_kv=(2.4,) * 7))
-    assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id", "base_kv"]
+    writer.write_nodes(replace(NodeTable.opaque(7), phase=(1,) * 7, bus=("b0",) * 7))
+    assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id", "phase", "bus"]
     with pytest.raises(CorpusError, match="has 7 nodes and the node table 6"):
         writer.write_nodes(NodeTable.opaque(6))
 

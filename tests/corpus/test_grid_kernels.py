@@ -18,14 +18,13 @@ from dp_powerflow.corpus.grid import (
     VM_PER_PU,
     NodeColumns,
     Phasors,
-    fill_powers,
-    fill_voltages,
     on_grid,
     power_on_grid,
     round_power,
     round_to_grid,
+    rounded_powers,
+    rounded_voltages,
 )
-from dp_powerflow.corpus.parquet import GroupPages
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -141,34 +140,20 @@ def test_any_bits_are_judged_as_by_the_plain_formulas(
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 96])
-@pytest.mark.parametrize("rows_per_page", [3, 1000])
-def test_series_of_chosen_columns_are_split_into_the_bytes_of_their_rows(
-    steps: int, rows_per_page: int
-) -> None:
+def test_series_of_chosen_columns_are_rounded_row_by_row(steps: int) -> None:
     rng = np.random.default_rng(5)
     days, columns = 3, 11
     column_of = np.array([4, -1, 10, 0, 7])
     values = rng.normal(size=(days * steps, columns)) + 1j * rng.normal(size=(days * steps, columns))
     given = NodeColumns(values, column_of, steps, scale=12.5)
-    group = GroupPages(2 * len(column_of), steps, 2, rows_per_page=rows_per_page)
-    fill_powers(given, range(1, 3), group.pairs[0])
     expected = given.array()[1:].transpose(0, 2, 1).reshape(-1, steps)
-    for column, part in enumerate((expected.real, expected.imag)):
-        rows = [series_of(page, count, steps) for count, page in group.pages(column)]
-        assert same_bits(np.concatenate(rows), plain_power(np.ascontiguousarray(part)))
-    fill_voltages(NodeColumns(values, np.array([1, 3, 2, 9, 8]), steps), range(2), group.pairs[0])
-    wanted = plain_phasors(
-        values[: 2 * steps].reshape(2, steps, -1)[:, :, [1, 3, 2, 9, 8]].transpose(0, 2, 1)
-    )
-    for column, stored in enumerate((wanted.vm_pu, wanted.va_deg)):
-        rows = [series_of(page, count, steps) for count, page in group.pages(column)]
-        assert same_bits(np.concatenate(rows), stored.reshape(-1, steps))
-
-
-def series_of(page: NDArray[np.uint8], values: int, steps: int) -> NDArray[np.float32]:
-    """Rows of a page: its last bytes, put together again."""
-    planes = page[len(page) - 4 * values :].reshape(4, values)
-    return np.ascontiguousarray(planes.T).view(np.float32).reshape(-1, steps)
+    for stored, part in zip(rounded_powers(given, range(1, 3)), (expected.real, expected.imag), strict=True):
+        assert same_bits(stored, plain_power(np.ascontiguousarray(part)))
+    column_of = np.array([1, 3, 2, 9, 8])
+    vm, va = rounded_voltages(NodeColumns(values, column_of, steps), range(2))
+    wanted = plain_phasors(values[: 2 * steps].reshape(2, steps, -1)[:, :, column_of].transpose(0, 2, 1))
+    assert same_bits(vm, wanted.vm_pu)
+    assert same_bits(va, wanted.va_deg)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2.0**31])
@@ -176,23 +161,22 @@ def series_of(page: NDArray[np.uint8], values: int, steps: int) -> NDArray[np.fl
 def test_one_bad_value_among_many_is_refused(bad: float, where: int) -> None:
     values = np.ones((8, 3), dtype=np.complex128)
     values.view(np.float64)[5, 2 * 2 + where] = bad
-    group = GroupPages(6, 4, 2)
     given = NodeColumns(values, np.arange(3), 4)
     with pytest.raises(CorpusError, match="a voltage is not a finite number"):
-        fill_voltages(given, range(2), group.pairs[0])
+        rounded_voltages(given, range(2))
     with pytest.raises(CorpusError, match="a power is not a finite number"):
-        fill_powers(given, range(2), group.pairs[0])
-    fill_powers(given, range(1), GroupPages(3, 4, 2).pairs[0])
+        rounded_powers(given, range(2))
+    rounded_powers(given, range(1))
 
 
 def test_what_is_not_released_is_not_looked_at() -> None:
     values = np.full((4, 3), np.nan, dtype=np.complex128)
     values[:, 1] = 1.0
-    fill_voltages(NodeColumns(values, np.array([1]), 4), range(1), GroupPages(1, 4, 2).pairs[0])
+    rounded_voltages(NodeColumns(values, np.array([1]), 4), range(1))
 
 
 def test_a_column_that_is_not_there_is_refused_and_no_other_memory_read() -> None:
-    values, pages = np.ones((4, 3), dtype=np.complex128), GroupPages(2, 4, 2).pairs[0]
+    values = np.ones((4, 3), dtype=np.complex128)
     with pytest.raises(IndexError, match="other memory"):
-        fill_powers(NodeColumns(values, np.array([0, 3]), 4), range(1), pages)
-    fill_powers(NodeColumns(values[:, :0], np.array([-1, -1]), 4), range(1), pages)  # nobody has a value
+        rounded_powers(NodeColumns(values, np.array([0, 3]), 4), range(1))
+    rounded_powers(NodeColumns(values[:, :0], np.array([-1, -1]), 4), range(1))  # nobody has a value

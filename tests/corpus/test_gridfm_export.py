@@ -28,10 +28,11 @@ from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, TABLES
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
+from support.corpora import write_corpus
 from support.small import tree_hash
 
-OLD = Path(__file__).parents[1] / "data" / "old_corpora" / "2"
-"""A release of version 2 on a twin of IEEE 13: phasors, every node a bus, one load scenario per snapshot."""
+OLD = Path(__file__).parents[1] / "data" / "phasor_tables"
+"""Voltages on a twin of IEEE 13 with its tables: phasors, every node a bus, a load scenario per snapshot."""
 NAME = open_corpus(OLD).release_id
 PERTURBED = 30
 
@@ -80,7 +81,7 @@ def test_the_folder_is_that_of_graphkit_with_a_config_that_names_it(
     assert config["data"]["split_by_load_scenario_idx"] is True
 
 
-def test_an_older_release_is_exported_turned_back_merged_and_by_day(
+def test_tables_of_phasors_are_exported_turned_back_merged_and_by_day(
     data: GridfmData, released: GridfmData
 ) -> None:
     count, corpus = len(released.scenarios), open_corpus(OLD)
@@ -163,8 +164,9 @@ def test_the_command_line_exports_and_refuses_in_one_sentence(tmp_path: Path) ->
     shown = json.loads(done.stdout)
     assert shown["networks"][0]["name"] == NAME
     assert shown["networks"][0]["perturbed"] == 3
+    bare = write_corpus(tmp_path / "bare")
     for release, message in (
-        (OLD.parent / "4", "holds no tables of its network"),
+        (bare, "holds no tables of its network"),
         (tmp_path / "nowhere", "nowhere"),
         ("s3://bucket/release", "to one first, then name the folder"),
     ):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dp_powerflow.corpus.schema import (
+from dp_powerflow.corpus.grid import (
     VA_PER_DEG,
     VM_MAX_PU,
     VM_PER_PU,

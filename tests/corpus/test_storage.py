@@ -12,8 +12,9 @@ import pytest
 
 from dp_powerflow.config import StorageUrl
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
+from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.storage import RemotePath, file_hashes, local_copy, location
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, MissingExtraError

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.corpus.grid import Phasors, round_to_grid
 from dp_powerflow.corpus.reader import Corpus, open_corpus
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, Phasors, round_to_grid
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.errors import CorpusError
 from support.corpora import LAYOUT, voltages, write_corpus
 

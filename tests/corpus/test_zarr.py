@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from dp_powerflow.almanac.calendar import Calendar
-from dp_powerflow.corpus.listed import DayTable
+from dp_powerflow.corpus.grid import round_to_grid
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, round_to_grid
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.tables import DayTable, NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError
 from support.corpora import EXTRAS, LAYOUT, voltages, write_corpus, write_parts

@@ -76,7 +76,7 @@ def test_connections_give_nodes_on_their_buses(pyg: Any, release: Path) -> None:
 
 
 def test_perturbed_networks_are_graphs_of_their_own_branches(pyg: Any, release: Path, tmp_path: Path) -> None:
-    twin_graphs: Any = importlib.import_module("dp_powerflow.corpus.pyg").TwinGraphs
+    twin_graphs: Any = importlib.import_module("dp_powerflow.corpus.learning").TwinGraphs
     dpf.export_gridfm(release, tmp_path / "graphs", variety=dpf.GridfmVariety(scenarios=8, seed=1))
     (raw,) = (tmp_path / "graphs").rglob("raw")
     tables = dpf.read_gridfm(raw)

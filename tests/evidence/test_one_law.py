@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import dp_powerflow
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.grid import NodeColumns
+from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import Instance

@@ -15,21 +15,20 @@ import pyarrow.parquet as pq
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow.corpus import listed
+from dp_powerflow.corpus import storage
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.fleet.manifest import FORMAT
 from dp_powerflow.fleet.names import partition
 from support.corpora import EXTRAS
 from support.manifest_releases import make_release, twin_config
 
-OLD = Path(__file__).parents[1] / "data" / "old_corpora"
 DATA = "data/part-00000.parquet"
 
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
-    listed._sound.clear()
-    listed._fetched.clear()
+    storage._sound.clear()
+    storage._fetched.clear()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(len(content))
         return real(content)
 
-    monkeypatch.setattr("dp_powerflow.corpus.listed.hashlib.sha256", counting)
+    monkeypatch.setattr("dp_powerflow.corpus.storage.hashlib.sha256", counting)
     return found
 
 
@@ -167,12 +166,12 @@ def test_processes_that_share_windows_hash_a_part_once(release: Path, hashed: li
     windows = dpf.open_corpus(release).windows(4, cache_mb=1e-6)
     windows[0]
     hashed.clear()
-    listed._sound.clear()  # as in a process that was spawned
+    storage._sound.clear()  # as in a process that was spawned
     spawned = pickle.loads(pickle.dumps(windows))
     spawned[0]
     assert not hashed
     flipped(release / DATA)
-    listed._sound.clear()
+    storage._sound.clear()
     with pytest.raises(CorpusError, match="fetch it again"):
         pickle.loads(pickle.dumps(windows))[0]
 
@@ -192,13 +191,6 @@ def test_a_file_that_the_manifest_does_not_list_is_none_of_the_release(release: 
         dpf.open_corpus(release).voltages()
 
 
-@pytest.mark.parametrize("folder", ["2", "4", "5"])
-def test_releases_of_old_are_read_as_they_are(folder: str) -> None:
-    path = OLD / folder
-    checked, unchecked = dpf.open_corpus(path), dpf.open_corpus(path, check=False)
-    assert np.array_equal(checked.voltages(), unchecked.voltages())
-
-
 def test_a_damaged_object_of_a_store_is_told_and_a_sound_one_is_fetched_once(release: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     store, url = fsspec.filesystem("memory"), "memory://damaged/release"
@@ -208,7 +200,7 @@ def test_a_damaged_object_of_a_store_is_told_and_a_sound_one_is_fetched_once(rel
     whole = dpf.open_corpus(release).voltages()
     corpus = dpf.open_corpus(url)
     assert np.array_equal(corpus.voltages(), whole)
-    assert f"{url}/{DATA}" in listed._fetched
+    assert f"{url}/{DATA}" in storage._fetched
     content = bytearray((release / DATA).read_bytes())
     content[len(content) // 2] ^= 1
     store.pipe_file(f"/damaged/release/{DATA}", bytes(content))

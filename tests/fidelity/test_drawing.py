@@ -19,11 +19,10 @@ from dp_powerflow.fidelity.metrics import traits
 from dp_powerflow.fidelity.splits import compare_customers
 from dp_powerflow.fidelity.verdicts import Verdict
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.options import DayFacts, FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.pipeline.drawing import days_off, draw_customers
 from dp_powerflow.privacy.budget import Budget

@@ -13,8 +13,7 @@ import pytest
 import dp_powerflow as dpf
 from dp_powerflow.cli import main
 from dp_powerflow.config import path_or_url
-from dp_powerflow.corpus.snapshot import Snapshot, one_reading
-from dp_powerflow.corpus.storage import RemotePath, file_hashes
+from dp_powerflow.corpus.storage import RemotePath, Snapshot, file_hashes, one_reading
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.manifest import read_entries, release_paths

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.customers import MOST_DEVIATIONS, CustomerLaw, CustomerSampler
 from dp_powerflow.model.law import ClassLaw, LoadLaw
+from dp_powerflow.model.sample import MOST_DEVIATIONS, CustomerLaw, CustomerSampler
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import IntArray
 

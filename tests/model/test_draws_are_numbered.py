@@ -14,11 +14,10 @@ import pytest
 
 from dp_powerflow._names import DRAWS
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.model.history.process import Process
 from dp_powerflow.model.law import ClassLaw, LoadLaw
-from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSampler
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.random import StreamKey

@@ -10,12 +10,12 @@ import pytest
 from dp_powerflow._bits.elementary import log
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.derive import planned_queries
-from dp_powerflow.model.estimators.structured import Structured
+from dp_powerflow.model.estimators import Customers, Records
 from dp_powerflow.model.fit import MeterSource, fit, history_facts
 from dp_powerflow.model.history import estimate as calibrate
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import FitOptions, FittedReactive
-from dp_powerflow.model.records import Customers, Records
+from dp_powerflow.model.structured import Structured
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from support.histories import history_of
@@ -62,7 +62,7 @@ def test_contributions_come_in_the_order_of_records_whatever_the_parts(
     loads = source(PrivacyUnit.LOAD_POINT).log_load(None, None, BOUNDS)
     whole = loads[:].sum(axis=(1, 2))[:, None]
     for size in (1, 1000, 1 << 19):
-        monkeypatch.setattr("dp_powerflow.model.records._CHUNK_VALUES", size)
+        monkeypatch.setattr("dp_powerflow.model.estimators._CHUNK_VALUES", size)
         parts = list(Records(loads, 40.0).contributions(lambda days: days.sum(axis=(1, 2))[:, None]))
         np.testing.assert_array_equal(np.concatenate(parts), whole)
 
@@ -97,7 +97,7 @@ def test_a_plan_calibrates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fit_holds_no_second_history(
     estimator: History | Structured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dp_powerflow.model.records._CHUNK_VALUES", 1 << 16)
+    monkeypatch.setattr("dp_powerflow.model.estimators._CHUNK_VALUES", 1 << 16)
     some = simulate_load_history(200, n_days=60, step_minutes=60, seed=3, classes=DEMO_CLASSES[:1])
     history = history_of(np.tile(some.load_kw, (25, 1, 1)))
     options = FitOptions((0.01, 20.0), estimator)

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from dp_powerflow.model.estimators import GaussianEstimate, Records, StructuredPlan
-from dp_powerflow.model.estimators.plain import PlainPlan, estimate_plain
-from dp_powerflow.model.estimators.structured import estimate_structured
-from dp_powerflow.model.mixture import fit_mixtures
+from dp_powerflow.model.estimators import GaussianEstimate, Records
 from dp_powerflow.model.options import fit_reactive
-from dp_powerflow.model.partition import assign_classes, private_counts, private_kmeans
+from dp_powerflow.model.partition import assign_classes, fit_mixtures, private_counts, private_kmeans
+from dp_powerflow.model.plain import PlainPlan, estimate_plain
+from dp_powerflow.model.structured import StructuredPlan, estimate_structured
 from support.adversary import WatchedSession, extreme_days
 
 T, LOW, HIGH = 12, -4.0, 4.0

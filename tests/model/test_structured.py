@@ -6,10 +6,8 @@ from scipy.integrate import quad
 from scipy.stats import chi2
 
 from dp_powerflow.model.estimators import (
-    ROUND_1,
     GaussianEstimate,
     Records,
-    StructuredPlan,
     band_edges,
     band_means,
     band_of,
@@ -23,8 +21,8 @@ from dp_powerflow.model.estimators import (
     vector_to_symmetric,
     within_bounds,
 )
-from dp_powerflow.model.estimators.plain import CLIPS, LEVEL_SHARE, SPREAD_SHARE, PlainPlan
-from dp_powerflow.model.estimators.structured import estimate_structured
+from dp_powerflow.model.plain import CLIPS, LEVEL_SHARE, SPREAD_SHARE, PlainPlan
+from dp_powerflow.model.structured import ROUND_1, StructuredPlan, estimate_structured
 from support.adversary import WatchedSession
 
 

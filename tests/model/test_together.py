@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.sample import LoadBlock, SolvedDays, placed_load, solve_days
-from dp_powerflow.model.together import BlockSolver, blocks_at_once, solve_blocks
+from dp_powerflow.model.sample import (
+    BlockSolver,
+    LoadBlock,
+    SolvedDays,
+    blocks_at_once,
+    placed_load,
+    solve_blocks,
+    solve_days,
+)
 from dp_powerflow.pipeline.parts import runs_of
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolver

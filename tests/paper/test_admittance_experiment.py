@@ -12,7 +12,9 @@ from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import run as command
 from dp_powerflow_paper.admittance import (
+    DrivenCircuit,
     Scale,
+    as_reactors,
     draw_noise,
     run_noise,
     sigma_of,
@@ -20,7 +22,6 @@ from dp_powerflow_paper.admittance import (
     to_markdown,
 )
 from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.driven import DrivenCircuit, as_reactors
 from support.small_feeders import one_line
 
 

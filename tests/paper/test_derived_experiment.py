@@ -10,8 +10,7 @@ import pytest
 
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.derived import experiment
-from dp_powerflow_paper.derived.measures import Compared, Measure, figure, reliability
-from dp_powerflow_paper.derived.studies import CASES, TRUE, Bench
+from dp_powerflow_paper.derived.studies import CASES, TRUE, Bench, Compared, Measure, figure, reliability
 from dp_powerflow_paper.derived.tables import row_of
 from dp_powerflow_paper.run import Written
 

@@ -16,13 +16,20 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020 import experiment
-from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, read_feeder15
+from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, case_of, read_feeder15
 from dp_powerflow_paper.dvorkin2020.leaks import joint_epsilon, neighbours, outside_noise
-from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
-from dp_powerflow_paper.dvorkin2020.policy import Dispatch, Policy, loads_from
+from dp_powerflow_paper.dvorkin2020.policy import (
+    Dispatch,
+    Expected,
+    Policy,
+    TailCost,
+    TargetVariance,
+    TotalVariance,
+    Variant,
+    loads_from,
+)
 from dp_powerflow_paper.dvorkin2020.program import Chances, Program, least_cost, published_signs
 from dp_powerflow_paper.dvorkin2020.release import PrivateDispatch
-from dp_powerflow_paper.dvorkin2020.variants import Expected, TailCost, TargetVariance, TotalVariance, Variant
 from dp_powerflow_paper.radial import RadialNetwork
 
 pytest.importorskip("cvxpy", reason="needs the extra opf")

@@ -17,13 +17,11 @@ from dp_powerflow.privacy.random import Stream, StreamKey, discrete_laplace
 from dp_powerflow.units import IntArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.fioretto2019 import experiment, feeder, noise
-from dp_powerflow_paper.fioretto2019.acopf import optimal_power_flow
+from dp_powerflow_paper.fioretto2019.acopf import Admittances, CostBand, NoisyFigures, optimal_power_flow
 from dp_powerflow_paper.fioretto2019.cases import TrueCase, read_case, reference_cost
 from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, NoisyLines, obfuscate_lengths
-from dp_powerflow_paper.fioretto2019.measure import measure_draw
 from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, as_published, obfuscate, paid_cost
-from dp_powerflow_paper.fioretto2019.public import Admittances, CostBand, NoisyFigures
-from dp_powerflow_paper.fioretto2019.release import RestoredCase
+from dp_powerflow_paper.fioretto2019.release import RestoredCase, measure_draw
 from dp_powerflow_paper.fioretto2019.restoration import Restored, bands_of, restore, restore_lengths
 
 pytest.importorskip("casadi", reason="needs the extra nlp")

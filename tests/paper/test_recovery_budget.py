@@ -10,7 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import rho_to_epsilon
-from dp_powerflow_paper.recovery.budget import (
+from dp_powerflow_paper.recovery.methods import (
     SampleBudget,
     calibrate,
     per_sample,

@@ -20,9 +20,10 @@ from dp_powerflow_paper.mechanisms.dp_powerflow import (
     full_support_variant,
     literal_variant,
     paper_variant,
+    smallest_floor,
+    step_formula,
     with_restored_mean,
 )
-from dp_powerflow_paper.mechanisms.step_formula import smallest_floor, step_formula
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from support.laws import draw, gaussian_classes
 

@@ -19,10 +19,9 @@ from dp_powerflow_paper.sources.loads import TrueLoads
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters
 from dp_powerflow_paper.sources.networks import TrueNetwork, Twin
 from dp_powerflow_paper.table1.auditing import audit_row, lower_bound, small_bench, small_data
-from dp_powerflow_paper.table1.bench import Bench
+from dp_powerflow_paper.table1.bench import Bench, release
 from dp_powerflow_paper.table1.measures import daily_peak, lag1, w1_per_node
-from dp_powerflow_paper.table1.probes import epsilon_after, probe_days, probe_network
-from dp_powerflow_paper.table1.releasing import release
+from dp_powerflow_paper.table1.measuring import epsilon_after, probe_days, probe_network
 from dp_powerflow_paper.table1.rows import Kind, Made, Row
 
 

@@ -19,9 +19,9 @@ from dp_powerflow_paper.sources.registry import LOADS, NETWORKS, OTHERS
 from dp_powerflow_paper.table1 import experiment, rows
 from dp_powerflow_paper.table1.auditing import small_data
 from dp_powerflow_paper.table1.bench import Bench, Scale
-from dp_powerflow_paper.table1.consistency import Check
 from dp_powerflow_paper.table1.experiment import open_benches, run, tasks_of
 from dp_powerflow_paper.table1.printed import PRINTED
+from dp_powerflow_paper.table1.results import Check
 from dp_powerflow_paper.table1.rows import Kind, Made, Row, all_rows, printed_row
 
 TINY = Scale(days=2, runs=2, trainings=1, calibration_days=20, audits=4, quick=True)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from dp_powerflow_paper.sources import BY_RADIUS, ONE_CUSTOMER_DAY, SAME_MANIFOLD, Guarantee
-from dp_powerflow_paper.table1 import figures
-from dp_powerflow_paper.table1.explained import EXPLAINED
+from dp_powerflow_paper.table1 import output
 from dp_powerflow_paper.table1.printed import PRINTED, Column, Mark
 from dp_powerflow_paper.table1.results import Claim, Measured, Probe, summary
 from dp_powerflow_paper.table1.rows import Kind, Row
+from dp_powerflow_paper.table1.tables import EXPLAINED
 from dp_powerflow_paper.table1.ticks import MOST_LAG1, MOST_W1, RULES, Tick, tick, together
 
 PROVED = Guarantee(1.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
@@ -141,10 +141,10 @@ def test_marks_of_one_epsilon_stand_in_one_band_that_is_labelled_with_it() -> No
     rows = [Row(str(k), f"row {k}", None, Kind.LOADS) for k in range(5)]
     epsilons = (1.0, 1.0, 96.0, 1.0, 25.0)
     drawn = [
-        figures.Mark(row, epsilon, (0.001 * (1 + k), 0.0), keeps_time=True)
+        output.Mark(row, epsilon, (0.001 * (1 + k), 0.0), keeps_time=True)
         for k, (row, epsilon) in enumerate(zip(rows, epsilons, strict=True))
     ]
-    handles = figures.draw_panel(axes, drawn, {row.key: k for k, row in enumerate(rows)})
+    handles = output.draw_panel(axes, drawn, {row.key: k for k, row in enumerate(rows)})
     assert axes.get_xscale() == "linear"
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "25", "96"]
     borders = [0.0, 3.0, 4.0, 5.0]

@@ -10,7 +10,7 @@ import pytest
 from dp_powerflow_paper import twin
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.run import Written
-from dp_powerflow_paper.twin_settings import surrogate
+from dp_powerflow_paper.twin import surrogate
 
 
 @pytest.fixture(scope="module")

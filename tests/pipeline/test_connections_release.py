@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.config import parse_config
-from dp_powerflow.corpus.connections import Connections, encode_buses, encode_connections
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.schema import NodeTable, encode_nodes
+from dp_powerflow.corpus.tables import Connections, NodeTable, encode_buses, encode_connections
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.grid.buses import BusGraph
@@ -243,9 +242,8 @@ def test_what_is_there_and_the_manifest_does_not_state_is_found(copied: Path) ->
 
 
 def test_base_voltages_beside_the_buses_are_found(copied: Path, made: Made) -> None:
-    corpus = open_corpus(copied)
-    more = replace(corpus.nodes, base_kv=(2.4,) * NODES)
-    (copied / "nodes.parquet").write_bytes(encode_nodes(corpus.layout, corpus.release_id, more))
+    nodes = pq.read_table(copied / "nodes.parquet")
+    pq.write_table(nodes.append_column("base_kv", pa.array([2.4] * NODES)), copied / "nodes.parquet")
     assert "voltages" in sealed(copied)
 
 

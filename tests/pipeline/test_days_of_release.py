@@ -17,8 +17,9 @@ import pytest
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, encode_days
 from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.schema import DAYS_FILE
+from dp_powerflow.corpus.tables import DayTable, encode_days
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PrivacyError
@@ -146,13 +147,11 @@ def test_without_calendar_and_weather_there_are_dates_of_a_public_rule(tmp_path:
     assert verify_release(made.path).verdict == "release"
 
 
-def test_days_of_the_true_network_and_of_older_releases_have_no_dates(tmp_path: Path) -> None:
-    older = Path(__file__).parents[1] / "data" / "old_corpora" / "4"
+def test_days_of_the_true_network_have_no_dates(tmp_path: Path) -> None:
     made = make_release(tmp_path, config(), load_model()).path
-    for path in (made, older):
-        corpus = open_corpus(path)
-        assert (corpus.dates, corpus.times(), corpus.weather, corpus.calendar) == (None, None, None, None)
-        assert "time" not in corpus.to_pandas(days=[0]).columns
+    corpus = open_corpus(made)
+    assert (corpus.dates, corpus.times(), corpus.weather, corpus.calendar) == (None, None, None, None)
+    assert "time" not in corpus.to_pandas(days=[0]).columns
     assert not failed(made)
     assert manifest_of(tmp_path / "release")["data"]["calendar"] is None
 

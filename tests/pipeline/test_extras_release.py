@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.config import parse_config
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.manifest.build import make_statement

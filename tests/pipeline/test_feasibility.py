@@ -16,7 +16,7 @@ from dp_powerflow.cli import app
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
-from dp_powerflow.pipeline.feasibility.look import (
+from dp_powerflow.pipeline.feasibility import (
     LENGTH_KM,
     NO_LOAD,
     NOMINAL,
@@ -270,7 +270,7 @@ def test_without_load_the_network_itself_must_have_a_solution(
         found = look_at(networks, opened, loads)
         return found if found.networks > 1 else replace(found, corners=dark)
 
-    monkeypatch.setattr("dp_powerflow.pipeline.feasibility.look.look_at", look)
+    monkeypatch.setattr("dp_powerflow.pipeline.feasibility.look_at", look)
     with pytest.raises(ConfigError, match="no power-flow solution without load"):
         mode.feasibility(network, structure)
 

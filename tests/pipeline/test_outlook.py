@@ -10,12 +10,12 @@ import pytest
 
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.estimators import Estimator
-from dp_powerflow.model.estimators.plain import Plain
-from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.history.plan import History, PredictedError
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.model.plain import Plain
+from dp_powerflow.model.structured import Structured
 from dp_powerflow.pipeline import outlook
 from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.pipeline.outlook import stand_in_errors

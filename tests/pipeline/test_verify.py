@@ -19,7 +19,7 @@ import pytest
 import dp_powerflow.manifest.release as pipeline_quality
 from dp_powerflow._names import __version__
 from dp_powerflow.corpus.reader import Corpus, open_corpus
-from dp_powerflow.corpus.schema import NodeTable, encode_nodes
+from dp_powerflow.corpus.tables import NodeTable, encode_nodes
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.manifest.build import assemble, read_facts
 from dp_powerflow.manifest.model import LAST_READER, ReleaseError, canonical_json, parse_manifest, seal

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from dp_powerflow.corpus.connections import Connections, opaque_buses
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout, PartExtras
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
+from dp_powerflow.corpus.parts import PartExtras
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import RemotePath
+from dp_powerflow.corpus.tables import Connections, NodeTable, opaque_buses
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.grid.feeder import KINDS
 from dp_powerflow.units import ComplexArray

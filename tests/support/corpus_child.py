@@ -13,8 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from dp_powerflow.corpus.extras import NOTHING
-from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.errors import CorpusError
 from support.corpora import EXTRAS, write_corpus

@@ -14,10 +14,9 @@ from fractions import Fraction
 import numpy as np
 
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
-from dp_powerflow.model.options import FitOptions, HistoryFacts
+from dp_powerflow.model.options import DayFacts, FitOptions, HistoryFacts
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.queries import Answer, Blocks, Query, ReplaySession, Session, quantise
 from dp_powerflow.privacy.random import StreamKey

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.config import Config, TwinNetwork, parse_config
-from dp_powerflow.corpus.connections import Connections
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
-from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest.build import ManifestInputs, make_statement

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from dp_powerflow.corpus.grid import round_to_grid
+from dp_powerflow.corpus.parts import encode_part
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, encode_part, round_to_grid
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.grid.sources import open_feeder

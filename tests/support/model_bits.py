@@ -18,7 +18,6 @@ import numpy as np
 from dp_powerflow._bits import elementary, linear
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.plan import History
@@ -26,6 +25,7 @@ from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, 
 from dp_powerflow.model.law import ClassLaw, LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions, FittedReactive, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.model.plain import Plain
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
 from dp_powerflow.privacy.budget import Budget, gdp_mu
 from dp_powerflow.privacy.random import StreamKey

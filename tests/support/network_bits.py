@@ -18,8 +18,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from dp_powerflow.corpus.grid import round_to_grid
 from dp_powerflow.corpus.gridfm.network import PublishedNetwork, network_of
-from dp_powerflow.corpus.schema import round_to_grid
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver, prepare

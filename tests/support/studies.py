@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.connections import Connections, opaque_buses
+from dp_powerflow.corpus.tables import Connections, opaque_buses
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadBlock

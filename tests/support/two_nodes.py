@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.plain import Plain
 from dp_powerflow_paper.datasets import Dataset
 
 Z = 0.05 + 0.1j

@@ -13,33 +13,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from dp_powerflow._names import refuse_unusable
 from dp_powerflow.config.mistakes import Moved, mistakes_in
 from dp_powerflow.config.mistakes import Section as Section
 from dp_powerflow.config.mistakes import sentence_of as one_message
-from dp_powerflow.config.network import Network as Network
-from dp_powerflow.config.network import NetworkSection as NetworkSection
-from dp_powerflow.config.network import TrueNetwork as TrueNetwork
-from dp_powerflow.config.network import TwinNetwork as TwinNetwork
 from dp_powerflow.config.sections import STATE_RULES as STATE_RULES
 from dp_powerflow.config.sections import CalendarSection as CalendarSection
+from dp_powerflow.config.sections import Count as Count
 from dp_powerflow.config.sections import FeederSection as FeederSection
 from dp_powerflow.config.sections import LoadsSection as LoadsSection
 from dp_powerflow.config.sections import ModelSection as ModelSection
+from dp_powerflow.config.sections import Network as Network
+from dp_powerflow.config.sections import NetworkSection as NetworkSection
 from dp_powerflow.config.sections import NodesSection as NodesSection
+from dp_powerflow.config.sections import Positive as Positive
+from dp_powerflow.config.sections import Probability as Probability
 from dp_powerflow.config.sections import PublicationSection as PublicationSection
 from dp_powerflow.config.sections import PVSection as PVSection
+from dp_powerflow.config.sections import Reason as Reason
 from dp_powerflow.config.sections import ReleaseSection as ReleaseSection
+from dp_powerflow.config.sections import StorageUrl as StorageUrl
+from dp_powerflow.config.sections import TrueNetwork as TrueNetwork
+from dp_powerflow.config.sections import TwinNetwork as TwinNetwork
 from dp_powerflow.config.sections import WeatherSection as WeatherSection
-from dp_powerflow.config.values import Count as Count
-from dp_powerflow.config.values import Positive as Positive
-from dp_powerflow.config.values import Probability as Probability
-from dp_powerflow.config.values import Reason as Reason
-from dp_powerflow.config.values import StorageUrl as StorageUrl
-from dp_powerflow.config.values import named_by as named_by
-from dp_powerflow.config.values import path_or_url as path_or_url
+from dp_powerflow.config.sections import named_by as named_by
+from dp_powerflow.config.sections import path_or_url as path_or_url
 from dp_powerflow.errors import ConfigError
 
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -165,11 +165,6 @@ class Config(Section):
         _histories_are_long_enough,
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_old_keys(cls, raw: Any) -> Any:
-        return refuse_old_keys(raw)
-
     @property
     def first_day(self) -> dt.date | None:
         """Date of the first day of the release; None where days have no dates."""
@@ -185,51 +180,18 @@ class Config(Section):
         return stated or (1 if self.first_day is None else self.first_day.timetuple().tm_yday)
 
 
-_SPREADS = ("length", "resistance", "reactance", "transformer", "capacitor", "pv")
-
-
-def refuse_old_keys(raw: Any) -> Any:
-    """Refuse a config that is not checked yet if keys of it have moved since an earlier version."""
-    for _, sentence in moved_keys(raw):
-        raise ValueError(sentence)
-    return raw
-
-
 def moved_keys(raw: Any) -> Iterator[Moved]:
-    """Keys of earlier versions in a config that is not checked yet, and where they went."""
+    """Keys of a raw config that are gone or of the other mode, and what to do with them."""
     sections = _mapping(raw)
-    nodes, network = (_mapping(sections.get(name)) for name in ("nodes", "network"))
-    if "twin" in sections:
-        yield (
-            ("twin",),
-            "the section [twin] no longer exists; move its keys into [network] of mode 'twin-network', or "
-            "remove it on the true network",
-        )
     for name in ("release", "fleet"):
         if "solver" in _mapping(sections.get(name)):
             yield (
                 (name, "solver"),
                 f"{name}.solver no longer exists: the package itself solves every release; remove the key",
             )
-    if "released" in nodes:
-        yield (
-            ("nodes", "released"),
-            "nodes.released is now network.released of mode 'twin-network'; move it there, or remove it on "
-            "the true network, which releases nodes with a load only: the voltage of a node without a random "
-            "load is an exact linear function of the others, and its coefficients are the network",
-        )
-    if network.get("mode") != "twin-network":
-        return
-    for name in _SPREADS:
-        if isinstance(network.get(name), float):
-            yield (
-                ("network", name),
-                f"network.{name} was a spread of version 0.2; a twin now takes its noise from "
-                "network.epsilon and network.change: set network.lines to 'impedance' or 'length', and "
-                "transformers, capacitors or pv to true where they are to be protected",
-            )
+    network = _mapping(sections.get("network"))
     for name in ("bound", "radius"):
-        if name in network:
+        if name in network and network.get("mode") == "twin-network":
             yield (
                 ("network", name),
                 f"network.{name} belongs to mode 'true-network'; remove it from [network]",

@@ -8,15 +8,18 @@ that it reads are usable, whatever is wrong with the others.
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from dp_powerflow.config.values import usable
+from dp_powerflow._names import refuse_unusable
+from dp_powerflow.almanac.calendar import YEARS
 from dp_powerflow.errors import Lines, printable
 
 Rule = Callable[[Any], str | None]
@@ -27,6 +30,19 @@ Moved = tuple[tuple[str, ...], str]
 BROKEN_RULES = "broken_rules"
 _UNKNOWN, _NO_MODE, _MISSING = "extra_forbidden", "union_tag_not_found", "missing"
 _LIKE = 0.6  # how alike a key must be to be taken for another one
+
+
+def usable(value: Any) -> Any:
+    """The value of any key, unless it has a text that names no file or a day of no calendar."""
+    for part in (
+        (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    ):
+        usable(part)
+    if isinstance(value, dt.date) and value.year not in YEARS:
+        raise ValueError(f"a day lies between the years {YEARS[0]} and {YEARS[-1]}; correct it")
+    if isinstance(value, str | Path):
+        refuse_unusable(value, ValueError)
+    return value
 
 
 class Section(BaseModel):

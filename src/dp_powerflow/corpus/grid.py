@@ -17,7 +17,6 @@ bits are the same on every processor.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,6 @@ from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 Float32Array = NDArray[np.float32]
-ByteArray = NDArray[np.uint8]
 
 VM_PER_PU = 1_000_000
 """Grid counts per p.u."""
@@ -109,22 +107,6 @@ class NodeColumns:
         return np.asarray(found.reshape(self.shape))
 
 
-class Pages(NamedTuple):
-    """Where the rows of a row group go: byte-split pages, one row per (day, node).
-
-    Attributes
-    ----------
-    columns : bytes of two columns, all pages of a column one after the other.
-    first_value : (page,) position of the first value of a page in these bytes.
-    rows_per_page, rows : rows of a full page, and of all pages.
-    """
-
-    columns: tuple[ByteArray, ByteArray]
-    first_value: IntArray
-    rows_per_page: int
-    rows: int
-
-
 def phasor(magnitude: FloatArray | ComplexArray, angle_deg: FloatArray) -> ComplexArray:
     """Complex numbers of magnitudes (or numbers to turn) and angles [degrees]; last bits vary."""
     angle = np.deg2rad(angle_deg)
@@ -179,30 +161,21 @@ def _round_powers(power: FloatArray, scale: float, out: Float32Array) -> int:
 
 
 @kernel
-def _split(series: Float32Array, pages: Pages, column: int, row: int) -> None:
-    """Put a row where it belongs: first bytes of its values, second bytes, third, fourth."""
-    bits = series.view(np.uint32)
-    page = row // pages.rows_per_page
-    in_page = min(pages.rows_per_page, pages.rows - page * pages.rows_per_page)
-    at = pages.first_value[page] + (row - page * pages.rows_per_page) * bits.size
-    for byte in range(4):
-        shift, out = np.uint32(8 * byte), pages.columns[column][at : at + bits.size]
-        for k in range(bits.size):
-            out[k] = np.uint8(bits[k] >> shift)
-        at += in_page * bits.size
-
-
-@kernel
 def _fill(
-    values: FloatArray, of: tuple[IntArray, IntArray], steps: int, scale: float, voltages: bool, pages: Pages
+    values: FloatArray,
+    of: tuple[IntArray, IntArray],
+    steps: int,
+    scale: float,
+    voltages: bool,
+    out: tuple[Float32Array, Float32Array],
 ) -> int:
-    """Round rows of one row group into its pages; how many values were refused.
+    """Round days of nodes, one row per (day, node); how many values were refused.
 
     Columns are taken in the order of the values, so that a line of the cache is fetched once.
     """
     columns, nodes = of
+    first, second = out
     real, imag = np.empty(steps), np.empty(steps)
-    first, second = np.empty(steps, dtype=np.float32), np.empty(steps, dtype=np.float32)
     refused = 0
     for day in range(values.shape[0] // steps):
         for k in range(columns.size):
@@ -212,45 +185,45 @@ def _fill(
                 for step in range(steps):
                     real[step] = values[day * steps + step, 2 * columns[k]]
                     imag[step] = values[day * steps + step, 2 * columns[k] + 1]
-            if voltages:
-                refused += _round_voltages(real, imag, first, second)
-            else:
-                refused += _round_powers(real, scale, first) + _round_powers(imag, scale, second)
             row = day * columns.size + nodes[k]
-            _split(first, pages, 0, row)
-            _split(second, pages, 1, row)
+            if voltages:
+                refused += _round_voltages(real, imag, first[row], second[row])
+            else:
+                refused += _round_powers(real, scale, first[row]) + _round_powers(imag, scale, second[row])
     return refused
 
 
-def fill_voltages(given: NodeColumns, days: range, pages: Pages) -> None:
-    """Round voltages [p.u.] of some days to the grid, magnitudes into one column and angles into the other.
+def rounded_voltages(given: NodeColumns, days: range) -> tuple[Float32Array, Float32Array]:
+    """Magnitudes [p.u.] and angles [degrees] of some days on the grid: rows (day, node), a column per step.
 
     Raises
     ------
     CorpusError : a voltage is not finite or above `VM_MAX_PU`.
     """
-    if _filled(given, days, pages, True):
-        raise _no_voltage()
+    return _rounded(given, days, True)
 
 
-def fill_powers(given: NodeColumns, days: range, pages: Pages) -> None:
-    """Round powers [kW + j kvar] of some days to the grid, active and reactive ones.
+def rounded_powers(given: NodeColumns, days: range) -> tuple[Float32Array, Float32Array]:
+    """Active and reactive powers [kW], [kvar] of some days on the grid, as `rounded_voltages`.
 
     Raises
     ------
     CorpusError : a power is not finite or above `POWER_MAX_KW`.
     """
-    if _filled(given, days, pages, False):
-        raise _no_power()
+    return _rounded(given, days, False)
 
 
-def _filled(given: NodeColumns, days: range, pages: Pages, voltages: bool) -> int:
+def _rounded(given: NodeColumns, days: range, voltages: bool) -> tuple[Float32Array, Float32Array]:
     if given.column_of.max(initial=-1) >= given.values.shape[1]:
         raise IndexError("a node has no column; compiled code would read other memory")
     nodes = np.argsort(given.column_of, kind="stable")
     values = given.values[days.start * given.steps : days.stop * given.steps].view(np.float64)
+    shape = (len(days) * len(nodes), given.steps)
+    out = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
     of = (given.column_of[nodes].astype(np.int64), nodes)
-    return int(_fill(values, of, given.steps, given.scale, voltages, pages))
+    if _fill(values, of, given.steps, given.scale, voltages, out):
+        raise _no_voltage() if voltages else _no_power()
+    return out
 
 
 def round_to_grid(v: ComplexArray) -> Phasors:

@@ -6,55 +6,57 @@ Packages of other containers (pandas, polars, xarray, Zarr, torch) are imported 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import Weather
-from dp_powerflow.corpus.connections import FILES as JOINED
-from dp_powerflow.corpus.connections import ConnectionFiles, Connections, read_connections
-from dp_powerflow.corpus.extras import PAIRS, ExtrasLayout, ExtrasReader, find_extras, room_for
-from dp_powerflow.corpus.grid import turn_days
-from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, Listed, read_days, read_listed
+from dp_powerflow.corpus.grid import Float32Array, Phasors, turn_days
+from dp_powerflow.corpus.parts import PartReader, find_extras, room_for
 from dp_powerflow.corpus.schema import (
+    CONNECTION_FILES,
     DATA,
+    DAYS_FILE,
     MANIFEST_FILE,
     NODES_FILE,
-    PUBLIC_COLUMNS,
+    NOTHING,
     CorpusLayout,
-    Float32Array,
-    NodeTable,
-    Phasors,
-    list_values,
-    nodes_schema,
+    ExtrasLayout,
     part_name,
-    part_schema,
-    read_metadata,
-    rows_in_order,
+    voltage_columns,
 )
 from dp_powerflow.corpus.storage import (
+    Listed,
     Location,
     RemotePath,
     file_hashes,
     loading,
     location,
-    open_parquet,
+    read_listed,
 )
-from dp_powerflow.corpus.zarr_store import ATTRIBUTES, DIMENSIONS, export_zarr
+from dp_powerflow.corpus.tables import (
+    Connections,
+    DayTable,
+    NodeTable,
+    read_connections,
+    read_days,
+    read_nodes,
+)
+from dp_powerflow.corpus.zarr_store import DIMENSIONS, attributes_of, export_zarr
 from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-    from dp_powerflow.corpus.pyg import ConnectionGraphs, TwinGraphs
-    from dp_powerflow.corpus.windows import TorchWindows
+    from dp_powerflow.corpus.learning import ConnectionGraphs, TorchWindows, TwinGraphs
 
 MINUTES_PER_DAY = 1440
 
@@ -177,8 +179,8 @@ class Corpus:
     def connections(self) -> Connections | None:
         """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
         with loading(self.path):
-            files = ConnectionFiles(*(self.source(name) if self.files.has(name) else None for name in JOINED))
-        return read_connections(self.path, self.layout, self.release_id, self.nodes, files)
+            buses, pairs = (self.source(n) if self.files.has(n) else None for n in CONNECTION_FILES)
+        return read_connections(self.path, self.layout, self.release_id, self.nodes, (buses, pairs))
 
     @cached_property
     def _days(self) -> DayTable | None:
@@ -242,9 +244,9 @@ class Corpus:
         """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`."""
         xarray = require("xarray", "xarray")
         numbers, wanted = self._each_once(days, nodes)
-        series = self.node_series(numbers, wanted, with_loads=with_loads)
+        series, said = self.node_series(numbers, wanted, with_loads=with_loads), attributes_of(self.extras)
         return xarray.Dataset(
-            {name: (DIMENSIONS, values, ATTRIBUTES[name]) for name, values in series.items()},
+            {name: (DIMENSIONS, values, said[name]) for name, values in series.items()},
             coords={
                 "day": numbers,
                 "step": np.arange(self.layout.steps),
@@ -277,7 +279,7 @@ class Corpus:
         default holds a decade of 350 nodes at quarter-hours. For more, see `TorchWindows.sampler`.
         """
         require("torch", "ml")
-        from dp_powerflow.corpus.windows import TorchWindows
+        from dp_powerflow.corpus.learning import TorchWindows
 
         return TorchWindows(self, length, stride, days=days, nodes=nodes, cache_mb=cache_mb)
 
@@ -296,7 +298,7 @@ class Corpus:
         CorpusError : the release publishes neither, or not these days.
         """
         require("torch_geometric", "pyg")
-        from dp_powerflow.corpus.pyg import graphs_of
+        from dp_powerflow.corpus.learning import graphs_of
 
         return graphs_of(self, days, hetero)
 
@@ -320,23 +322,25 @@ class Corpus:
 
     def read_group(self, part: int, group: int) -> Phasors:
         """One row group as it is stored: arrays (day, node, step)."""
-        path, days = self.part_path(part), self.layout.groups_of(part)[group]
-        shape = (len(days), self.layout.nodes, self.layout.steps)
-        source = self.source(f"{DATA}/{part_name(part)}")
-        with loading(path), open_parquet(source) as file:
-            if not file.schema_arrow.equals(
-                part_schema(self.layout, self.release_id, part), check_metadata=True
-            ):
-                raise ValueError("not a part of this corpus")
-            table = file.read_row_group(group, use_threads=False)
-            vm, va = (list_values(table, name).reshape(shape) for name in ("vm_pu", "va_deg"))
-            if not rows_in_order(table, days, self.layout.nodes):
-                raise ValueError("rows out of order")
+        names = [column.name for column in voltage_columns(self.layout.steps)]
+        ((_, (vm, va)),) = self.groups(DATA, part, names, [group])
         return Phasors(vm, va)
 
+    def groups(
+        self, folder: str, part: int, names: Iterable[str], chosen: Iterable[int] | None = None
+    ) -> Iterator[tuple[range, list[NDArray[Any]]]]:
+        """Row groups of a part as they are stored (`PartReader.groups`)."""
+        reader = self._voltages if folder == DATA else self._beside
+        return reader.groups(folder, part, names, chosen)
+
     @property
-    def _beside(self) -> ExtrasReader:
-        return ExtrasReader(self.path, self.layout, self.release_id, self.extras, self.files)
+    def _voltages(self) -> PartReader:
+        """They are read whatever lies beside them."""
+        return PartReader(self.path, self.layout, self.release_id, NOTHING, self.files)
+
+    @property
+    def _beside(self) -> PartReader:
+        return replace(self._voltages, extras=self.extras)
 
     def node_series(
         self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False
@@ -345,7 +349,7 @@ class Corpus:
         phasors, wanted = self.phasors(days, nodes), (self.day_numbers(days), self.node_numbers(nodes))
         series = {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
         for name in ("loads", *("generation",) * self.extras.generation) if with_loads else ():
-            series |= zip(PAIRS[name], self._beside.node_power(name, *wanted), strict=True)
+            series |= self._beside.node_power(name, *wanted)
         return series
 
     def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
@@ -454,21 +458,3 @@ def refuse_unfinished(place: RemotePath) -> None:
         raise CorpusError(
             f"{place} has no {MANIFEST_FILE}; give the URL of a finished release", code="release-not-found"
         )
-
-
-def read_nodes(
-    directory: Location, content: Location | pa.BufferReader | None = None
-) -> tuple[CorpusLayout, str, NodeTable]:
-    """Layout, release id and node table from `nodes.parquet`, or from its bytes that were read already."""
-    path = directory / NODES_FILE
-    with loading(path), open_parquet(content or path, page_checksum_verification=True) as file:
-        table = file.read(use_threads=False)
-        layout, release_id = read_metadata(table.schema.metadata)
-        public = [name for name in PUBLIC_COLUMNS if name in table.column_names]
-        if not table.schema.equals(nodes_schema(layout, release_id, public), check_metadata=True):
-            raise ValueError("columns, types or metadata are not those of a corpus")
-        columns = table.to_pydict()
-        if len(table) != layout.nodes or columns["node"] != list(range(layout.nodes)):
-            raise ValueError("not one row per node in order")
-        nodes = NodeTable(tuple(columns["id"]), **{name: tuple(columns[name]) for name in public})
-    return layout, release_id, nodes

@@ -1,60 +1,64 @@
-"""What the files of a corpus look like: shape, Arrow schemas, and where each day is.
+"""What the files of a corpus look like: shape, one table of all their columns, and the Arrow schemas.
 
-Equal input, equal bytes. Which numbers are released of a voltage is for `corpus/grid.py` to say.
+`released_columns` is the table: file, name, type, unit and meaning of every column. Writer, reader and
+validator make their schemas of it, and manifest, dataset card and Zarr store describe a release by it.
 
-**Bytes.** Nothing here asks for the time, the host or the number of threads. Bytes do depend on the version
-of pyarrow, whose name is in the file and which brings the compressor.
+**Files.** `data/part-*.parquet` and `loads/part-*.parquet` have a row per (day, node),
+`feeder/part-*.parquet` a row per day; all three are split into the same parts. `nodes.parquet`,
+`buses.parquet`, `connections.parquet` and `days.parquet` are whole tables. Regulators and capacitors are
+called by their position.
+
+**Bytes.** Equal input, equal bytes: nothing here asks for the time, the host or the number of threads. Bytes
+do depend on the version of pyarrow, whose name is in the file and which brings the compressor.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
-from dp_powerflow.corpus.grid import VA_PER_DEG as VA_PER_DEG
-from dp_powerflow.corpus.grid import VM_MAX_PU as VM_MAX_PU
-from dp_powerflow.corpus.grid import VM_PER_PU as VM_PER_PU
-from dp_powerflow.corpus.grid import Float32Array as Float32Array
-from dp_powerflow.corpus.grid import NodeColumns, Pages, fill_voltages
-from dp_powerflow.corpus.grid import Phasors as Phasors
-from dp_powerflow.corpus.grid import on_grid as on_grid
-from dp_powerflow.corpus.grid import round_to_grid as round_to_grid
-from dp_powerflow.corpus.grid import va_counts as va_counts
-from dp_powerflow.corpus.grid import vm_counts as vm_counts
-from dp_powerflow.corpus.parquet import encode_series, list_numbers, numbers
+from dp_powerflow.almanac.weather import MEANS, UNITS
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.units import ComplexArray, IntArray
+from dp_powerflow.units import IntArray
 
-FORMAT = "1"
-"""Version of the layout on disk."""
-DATA = "data"
-NODES_FILE = "nodes.parquet"
+FORMAT = "dp-powerflow corpus, version 1"
+LAST_READER = "0.5.0"
+"""The last version of the program that reads what came before."""
+
+DATA, LOADS, FEEDER = "data", "loads", "feeder"
+BESIDE = (LOADS, FEEDER)
+"""Folders of parts beside the voltages."""
+FOLDERS = (DATA, *BESIDE)
+NODES_FILE, DAYS_FILE = "nodes.parquet", "days.parquet"
+BUSES_FILE, CONNECTIONS_FILE = "buses.parquet", "connections.parquet"
+CONNECTION_FILES = (BUSES_FILE, CONNECTIONS_FILE)
+NODE_COLUMNS = ("phase", "bus")
+"""Columns of `nodes.parquet` that go with `CONNECTION_FILES`."""
 MANIFEST_FILE = "manifest.json"
 """Written last: at a URL it says that the release is complete."""
 
 GROUP_PHASORS = 1 << 17
 """Phasors per Parquet row group: about 1 MB decoded, so that one day is cheap to fetch."""
+MOST_DAYS, MOST_STEPS = 10_000_000, 86_400
+"""Of a corpus that is read: a file of a stranger may say anything."""
 
 VM_GRID = "multiples of 1e-6 p.u."
 VA_GRID = "multiples of 1e-5 degrees; even multiples from 128 degrees on"
-
-PUBLIC_COLUMNS = {"phase": pa.int32(), "base_kv": pa.float64(), "bus": pa.string()}
-"""What `nodes.parquet` may say of a node when it is declared public."""
+POWER_GRID = "multiples of 2^-10 kW or kvar; from 16,384 on those that a float32 holds"
 
 _PREFIX = "dp_powerflow."
 _INT32_MAX = 2**31 - 1
+_MOST = 10_000
 _PART_NAME = re.compile(r"part-(\d{5,})\.parquet")
 
 
+# --- shape ------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CorpusLayout:
     """Shape of a corpus and how its days are split into files.
@@ -131,81 +135,274 @@ class Block(NamedTuple):
     offsets: IntArray
 
 
-def part_name(part: int) -> str:
-    """File name of a part inside `data/`."""
-    return f"part-{part:05d}.parquet"
+@dataclass(frozen=True)
+class ExtrasLayout:
+    """What a corpus holds beside its voltages; by default nothing.
 
-
-def part_number(name: str) -> int | None:
-    """Number of the part with this file name, None if it is not the name of a part."""
-    match = _PART_NAME.fullmatch(name)
-    if match is None or part_name(int(match[1])) != name:
-        return None
-    return int(match[1])
-
-
-def part_schema(layout: CorpusLayout, release_id: str, part: int) -> pa.Schema:
-    """Schema of `data/part-*.parquet`: one row per (day, node), T values per list."""
-    series = pa.list_(pa.field("element", pa.float32(), nullable=False), layout.steps)
-    fields = [
-        pa.field("day", pa.int32(), nullable=False),
-        pa.field("node", pa.int32(), nullable=False, metadata={"is": f"row of {NODES_FILE}"}),
-        pa.field("vm_pu", series, nullable=False, metadata={"unit": "p.u.", "grid": VM_GRID}),
-        pa.field("va_deg", series, nullable=False, metadata={"unit": "degree", "grid": VA_GRID}),
-    ]
-    return pa.schema(fields, metadata=part_metadata(layout, release_id, part))
-
-
-def nodes_schema(layout: CorpusLayout, release_id: str, columns: list[str]) -> pa.Schema:
-    """Schema of `nodes.parquet`: row k describes node k; `columns` of `PUBLIC_COLUMNS` are there."""
-    fields = [
-        pa.field("node", pa.int32(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        *(pa.field(name, PUBLIC_COLUMNS[name], nullable=False) for name in columns),
-    ]
-    return pa.schema(fields, metadata=metadata_of(layout, release_id))
-
-
-MOST_DAYS, MOST_STEPS = 10_000_000, 86_400
-"""Of a corpus that is read: a file of a stranger may say anything."""
-
-
-def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, str]:
-    """Layout and release id from the metadata of any file of a corpus.
-
-    Raises
-    ------
-    KeyError, ValueError : an entry is missing or not a number.
-    CorpusError : written by another version of the layout.
+    Attributes
+    ----------
+    loads : whether the power drawn at every released node is there.
+    generation : whether the power injected at every released node is; only with `loads`.
+    sources : phases of the sources whose power into the feeder is there, 0 for none.
+    regulators, capacitors : how many of them have their states there. With any of them `locked` is there too.
+    mended : whether it is there how often loads and PV of a snapshot were lowered until it had a solution.
     """
-    entries = {key.decode(): value.decode() for key, value in (metadata or {}).items()}
-    version = entries[f"{_PREFIX}format"]
-    if version != FORMAT:
-        raise CorpusError(
-            f"the corpus has format {version[:20]} and this program reads format {FORMAT}; "
-            "use the version of dp-powerflow that its manifest names",
-            code="format-not-read",
+
+    loads: bool = False
+    generation: bool = False
+    sources: int = 0
+    regulators: int = 0
+    capacitors: int = 0
+    mended: bool = False
+
+    def __post_init__(self) -> None:
+        if not all(0 <= count <= _MOST for count in (self.sources, self.regulators, self.capacitors)):
+            raise CorpusError(f"a corpus describes at most {_MOST} sources, regulators or capacitors")
+        if self.generation and not self.loads:
+            raise CorpusError("a corpus with the generation of its nodes has their loads too")
+
+    @property
+    def states(self) -> bool:
+        """Whether there are taps or states of capacitors."""
+        return self.regulators + self.capacitors > 0
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Names of what is there, as the fields of `parts.PartExtras`."""
+        there = {
+            "loads": self.loads,
+            "generation": self.generation,
+            "head": self.sources > 0,
+            "taps": self.regulators > 0,
+            "capacitors": self.capacitors > 0,
+            "locked": self.states,
+            "mended": self.mended,
+        }
+        return tuple(name for name, is_there in there.items() if is_there)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders of the files that are there, beside `data`."""
+        return (LOADS,) * self.loads + (FEEDER,) * (self.sources > 0 or self.states or self.mended)
+
+    def shape_of(self, name: str, days: int, layout: CorpusLayout) -> tuple[int, ...]:
+        """Shape of an array of `parts.PartExtras` for so many days."""
+        last = {
+            **dict.fromkeys(("loads", "generation"), (layout.nodes,)),
+            **{"head": (self.sources,), "taps": (self.regulators,), "capacitors": (self.capacitors,)},
+        }
+        return (days, layout.steps, *last.get(name, ()))
+
+
+NOTHING = ExtrasLayout()
+"""Of a corpus with voltages only."""
+
+
+# --- columns ----------------------------------------------------------------------------------------------
+_ARROW = {
+    **{"int16": pa.int16(), "int32": pa.int32(), "float32": pa.float32(), "double": pa.float64()},
+    **{"string": pa.string(), "bool": pa.bool_(), "date": pa.date32()},
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a file.
+
+    Attributes
+    ----------
+    file : name of the file, or pattern of the names of parts.
+    value : type of a value, of `type`.
+    means, unit, grid : for its description; the grid is what its values are rounded to.
+    steps : values per row in a list; 0 for one value that is no list.
+    of, index, part : where a column of parts comes from: array of `parts.PartExtras` ("" for voltages), index
+        on its last axis (None for all nodes, or if it has none), and "real" or "imag" of a complex one.
+    """
+
+    file: str
+    name: str
+    value: str
+    means: str
+    unit: str | None = None
+    grid: str | None = None
+    steps: int = 0
+    of: str = ""
+    index: int | None = None
+    part: str = ""
+
+    @property
+    def type(self) -> str:
+        """Type in words, such as ``"list of 96 float32"``."""
+        return f"list of {self.steps} {self.value}" if self.steps else self.value
+
+    @property
+    def field(self) -> pa.Field:
+        """The Arrow field, which says what the column means."""
+        kind = _ARROW[self.value]
+        if self.steps:
+            kind = pa.list_(pa.field("element", kind, nullable=False), self.steps)
+        said = {"means": self.means, "unit": self.unit, "grid": self.grid}
+        return pa.field(self.name, kind, nullable=False, metadata={k: v for k, v in said.items() if v})
+
+
+def parts_of(folder: str) -> str:
+    """Pattern of the names of the parts in a folder."""
+    return f"{folder}/part-*.parquet"
+
+
+def _row_columns(folder: str) -> Iterator[Column]:
+    """Columns that say what a row of a part is about."""
+    yield Column(parts_of(folder), "day", "int32", "number of the day, from 0")
+    if folder != FEEDER:
+        yield Column(parts_of(folder), "node", "int32", f"row of {NODES_FILE}")
+
+
+def voltage_columns(steps: int) -> Iterator[Column]:
+    """Columns of `data/` after day and node."""
+    for name, what, unit, grid in (
+        ("vm_pu", "magnitude", "p.u.", VM_GRID),
+        ("va_deg", "angle", "degree", VA_GRID),
+    ):
+        means = f"voltage {what} at every step of the day"
+        yield Column(parts_of(DATA), name, "float32", means, unit, grid, steps)
+
+
+def _powers(
+    folder: str, of: str, names: tuple[str, str], means: str, steps: int, index: int | None = None
+) -> Iterator[Column]:
+    """Active and reactive power; `means` has a place for the word that tells them apart."""
+    for name, word, unit, part in zip(
+        names, ("active", "reactive"), ("kW", "kvar"), ("real", "imag"), strict=True
+    ):
+        yield Column(
+            parts_of(folder), name, "float32", means.format(word), unit, POWER_GRID, steps, of, index, part
         )
-    shape = {name: int(entries[_PREFIX + name]) for name in ("days", "steps", "nodes", "days_per_part")}
-    if shape["days"] > MOST_DAYS or shape["steps"] > MOST_STEPS:
-        raise CorpusError("the corpus declares more days or steps than any has; fetch it again")
-    return CorpusLayout(**shape), check_release_id(entries[f"{_PREFIX}release_id"])
 
 
-def check_release_id(release_id: str) -> str:
-    """A release id that can be part of a file name, or an error."""
-    if not re.fullmatch(RELEASE_ID, release_id):
-        raise CorpusError(RELEASE_ID_RULE)
-    return release_id
+def load_columns(extras: ExtrasLayout, steps: int) -> Iterator[Column]:
+    """Columns of `loads/` after day and node."""
+    if extras.loads:
+        yield from _powers(LOADS, "loads", ("p_kw", "q_kvar"), "{} power drawn at every step", steps)
+    if extras.generation:
+        yield from _powers(LOADS, "generation", ("g_kw", "g_kvar"), "{} power injected at every step", steps)
 
 
-def part_metadata(layout: CorpusLayout, release_id: str, part: int) -> dict[str, str]:
-    """What every file of a part says of itself: the corpus and the number of the part."""
-    return metadata_of(layout, release_id) | {f"{_PREFIX}part": str(part)}
+def feeder_columns(extras: ExtrasLayout, steps: int) -> Iterator[Column]:
+    """Columns of `feeder/` after day."""
+    file = parts_of(FEEDER)
+    for k, name in enumerate(_numbered("s", extras.sources)):
+        means = f"{{}} power that source phase {k} feeds into the feeder"
+        yield from _powers(FEEDER, "head", (f"{name}_p_kw", f"{name}_q_kvar"), means, steps, k)
+    for k, name in enumerate(_numbered("r", extras.regulators)):
+        means = f"tap of regulator {k}, 0 is neutral"
+        yield Column(file, f"{name}_tap", "int16", means, steps=steps, of="taps", index=k)
+    for k, name in enumerate(_numbered("c", extras.capacitors)):
+        means = f"whether capacitor {k} is closed"
+        yield Column(file, f"{name}_closed", "bool", means, steps=steps, of="capacitors", index=k)
+    if extras.states:
+        means = "whether a control was locked because it hunted"
+        yield Column(file, "locked", "bool", means, steps=steps, of="locked")
+    if extras.mended:
+        means = "how often all loads and PV were multiplied by 0.95, for lack of a power-flow solution"
+        yield Column(file, "mended", "int16", means, steps=steps, of="mended")
 
 
-def metadata_of(layout: CorpusLayout, release_id: str) -> dict[str, str]:
-    """What every file of a corpus says of itself: version of the layout, release and shape."""
+def _numbered(letter: str, count: int) -> list[str]:
+    width = len(str(count - 1))
+    return [f"{letter}{k:0{width}d}" for k in range(count)]
+
+
+def node_columns(connected: bool) -> Iterator[Column]:
+    """Columns of `nodes.parquet`; bus and phase only where connections are published."""
+    yield Column(NODES_FILE, "node", "int32", "number of the node, from 0")
+    yield Column(NODES_FILE, "id", "string", "opaque name of the node")
+    if connected:
+        yield Column(
+            NODES_FILE, "phase", "int32", "phase of the node; 1 for one that stands for three phases"
+        )
+        yield Column(NODES_FILE, "bus", "string", f"opaque name of its bus, a row of {BUSES_FILE}")
+
+
+def bus_columns(coordinates: bool) -> Iterator[Column]:
+    """Columns of `buses.parquet`."""
+    yield Column(BUSES_FILE, "bus", "string", "opaque name of the bus")
+    yield Column(BUSES_FILE, "source", "bool", "whether the feeder is fed there")
+    for name in ("x", "y") if coordinates else ():
+        means = f"coordinate {name}, declared public, in the unit of the feeder's file"
+        yield Column(BUSES_FILE, name, "double", means)
+
+
+def connection_columns() -> Iterator[Column]:
+    """Columns of `connections.parquet`."""
+    file = CONNECTIONS_FILE
+    yield Column(file, "from_bus", "int32", f"row of {BUSES_FILE}, the smaller one of the pair")
+    yield Column(file, "to_bus", "int32", f"row of {BUSES_FILE}, the larger one of the pair")
+    yield Column(file, "kind", "string", "line, switch or transformer, which is whatever is neither")
+
+
+def day_columns(weather: tuple[str, ...]) -> Iterator[Column]:
+    """Columns of `days.parquet`, with these figures of the weather."""
+    yield Column(DAYS_FILE, "day", "int32", "number of the day, from 0")
+    yield Column(DAYS_FILE, "date", "date", "local date of the day")
+    yield Column(DAYS_FILE, "holiday", "bool", "whether it is a declared holiday")
+    yield Column(DAYS_FILE, "off", "bool", "whether it is a Saturday, a Sunday or a holiday")
+    for name in weather:
+        yield Column(DAYS_FILE, name, "double", MEANS[name], UNITS[name])
+
+
+def part_columns(folder: str, extras: ExtrasLayout, steps: int) -> Iterator[Column]:
+    """Columns of the parts in a folder, all of them."""
+    yield from _row_columns(folder)
+    if folder == DATA:
+        yield from voltage_columns(steps)
+    else:
+        yield from (load_columns if folder == LOADS else feeder_columns)(extras, steps)
+
+
+def released_columns(
+    layout: CorpusLayout,
+    extras: ExtrasLayout = NOTHING,
+    *,
+    weather: tuple[str, ...] | None = None,
+    coordinates: bool | None = None,
+) -> Iterator[Column]:
+    """Every column of every file of a corpus.
+
+    Parameters
+    ----------
+    weather : figures of the weather in `days.parquet`; None where days have no dates.
+    coordinates : whether buses have coordinates; None where connections are not published.
+    """
+    yield from part_columns(DATA, extras, layout.steps)
+    yield from node_columns(coordinates is not None)
+    if coordinates is not None:
+        yield from (*bus_columns(coordinates), *connection_columns())
+    for folder in extras.folders:
+        yield from part_columns(folder, extras, layout.steps)
+    if weather is not None:
+        yield from day_columns(weather)
+
+
+# --- schemas ----------------------------------------------------------------------------------------------
+def part_schema(
+    folder: str, layout: CorpusLayout, extras: ExtrasLayout, release_id: str, part: int
+) -> pa.Schema:
+    """Schema of a part in a folder, which says of itself the corpus and the number of the part."""
+    columns = part_columns(folder, extras, layout.steps)
+    return _schema(columns, _metadata(layout, release_id) | {f"{_PREFIX}part": str(part)})
+
+
+def table_schema(columns: Iterable[Column], layout: CorpusLayout, release_id: str) -> pa.Schema:
+    """Schema of a whole table."""
+    return _schema(columns, _metadata(layout, release_id))
+
+
+def _schema(columns: Iterable[Column], metadata: dict[str, str]) -> pa.Schema:
+    return pa.schema([column.field for column in columns], metadata=metadata)
+
+
+def _metadata(layout: CorpusLayout, release_id: str) -> dict[str, str]:
+    """What every file of a corpus says of itself: version of the format, release and shape."""
     entries = {
         "format": FORMAT,
         "release_id": release_id,
@@ -217,96 +414,60 @@ def metadata_of(layout: CorpusLayout, release_id: str) -> dict[str, str]:
     return {_PREFIX + key: value for key, value in entries.items()}
 
 
-PARQUET: Mapping[str, Any] = {
-    "version": "2.6",
-    "data_page_version": "1.0",
-    "data_page_size": 1 << 20,
-    "compression": "zstd",
-    "compression_level": 3,
-    "use_dictionary": False,
-    "write_page_checksum": True,
-    "store_schema": True,
-}
+def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, str]:
+    """Layout and release id from the metadata of any file of a corpus.
 
-
-@dataclass(frozen=True)
-class NodeTable:
-    """The released nodes in released order. The optional columns are written only when declared public.
-
-    Attributes
-    ----------
-    ids : opaque name of each node.
-    phase : phase number of each node.
-    base_kv : line-to-neutral base voltage [kV] of each node.
-    bus : opaque name of the bus of each node, which groups nodes.
+    Raises
+    ------
+    KeyError, ValueError : an entry is missing or not a number.
+    CorpusError : written in another format.
     """
-
-    ids: tuple[str, ...]
-    phase: tuple[int, ...] | None = None
-    base_kv: tuple[float, ...] | None = None
-    bus: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.ids or not all(self.ids) or len(set(self.ids)) != len(self.ids):
-            raise CorpusError("the nodes of a corpus need names that are not empty and all different")
-        for name, values in self.public_columns().items():
-            if len(values) != len(self.ids):
-                raise CorpusError(f"the column {name} of the node table needs one entry per node")
-        if self.base_kv is not None and not all(0 < kv < math.inf for kv in self.base_kv):
-            raise CorpusError("the column base_kv of the node table needs positive base voltages")
-
-    @classmethod
-    def opaque(cls, nodes: int) -> NodeTable:
-        """Names that say nothing but the position: n000, n001, …"""
-        width = len(str(nodes - 1))
-        return cls(tuple(f"n{k:0{width}d}" for k in range(nodes)))
-
-    def public_columns(self) -> dict[str, tuple[int, ...] | tuple[float, ...] | tuple[str, ...]]:
-        """The optional columns that are there."""
-        columns = {"phase": self.phase, "base_kv": self.base_kv, "bus": self.bus}
-        return {name: values for name, values in columns.items() if values is not None}
-
-
-def encode_nodes(layout: CorpusLayout, release_id: str, nodes: NodeTable) -> bytes:
-    """Bytes of `nodes.parquet`."""
-    if len(nodes.ids) != layout.nodes:
-        raise CorpusError(f"the corpus has {layout.nodes} nodes and the node table {len(nodes.ids)}")
-    public = nodes.public_columns()
-    schema = nodes_schema(layout, release_id, list(public))
-    columns = [range(layout.nodes), nodes.ids, *public.values()]
-    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **PARQUET)
-    return bytes(sink.getvalue())
-
-
-def encode_part(
-    layout: CorpusLayout, release_id: str, part: int, voltages: ComplexArray | NodeColumns
-) -> memoryview:
-    """Bytes of one part from complex voltages (day, step, node) [p.u.], rounded group by group."""
-    days = layout.days_of(part)
-    if voltages.shape != (len(days), layout.steps, layout.nodes):
+    entries = {key.decode(): value.decode() for key, value in (metadata or {}).items()}
+    if entries[f"{_PREFIX}format"] != FORMAT:
         raise CorpusError(
-            f"part {part} needs voltages of shape (day, step, node) = "
-            f"({len(days)}, {layout.steps}, {layout.nodes}), not {voltages.shape}"
+            f"the corpus has another format than '{FORMAT}'; dp-powerflow {LAST_READER} is the last version "
+            "that reads older ones",
+            code="format-not-read",
         )
-    given = NodeColumns.of(voltages)
-
-    def fill(group: range, pages: list[Pages]) -> None:
-        fill_voltages(given, range(group.start - days.start, group.stop - days.start), pages[0])
-
-    return encode_series(part_schema(layout, release_id, part), layout.nodes, layout.groups_of(part), fill)
+    shape = {name: int(entries[_PREFIX + name]) for name in ("days", "steps", "nodes", "days_per_part")}
+    if shape["days"] > MOST_DAYS or shape["steps"] > MOST_STEPS:
+        raise CorpusError("the corpus declares more days or steps than any has; fetch it again")
+    return CorpusLayout(**shape), check_release_id(entries[f"{_PREFIX}release_id"])
 
 
-def list_values(table: pa.Table, name: str) -> NDArray[Any]:
-    """All values of a column of lists, one list after the other."""
-    return list_numbers(table.column(name))
+def extras_in(columns: Mapping[str, list[str]]) -> ExtrasLayout:
+    """What there is beside the voltages, from the names of the columns of the files, by folder."""
+    of_nodes, of_days = columns.get(LOADS, []), columns.get(FEEDER, [])
 
+    def count(ending: str) -> int:
+        return sum(name.endswith(ending) for name in of_days)
 
-def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
-    """Whether the rows are every (day, node) exactly once, days first."""
-    day, node = numbers(table.column("day")), numbers(table.column("node"))
-    expected = np.arange(days.start, days.stop)
-    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
-        node, np.tile(np.arange(nodes), len(days))
+    return ExtrasLayout(
+        loads=LOADS in columns,
+        generation="g_kw" in of_nodes,
+        sources=count("_p_kw"),
+        regulators=count("_tap"),
+        capacitors=count("_closed"),
+        mended="mended" in of_days,
     )
+
+
+# --- names ------------------------------------------------------------------------------------------------
+def part_name(part: int) -> str:
+    """File name of a part inside its folder."""
+    return f"part-{part:05d}.parquet"
+
+
+def part_number(name: str) -> int | None:
+    """Number of the part with this file name, None if it is not the name of a part."""
+    match = _PART_NAME.fullmatch(name)
+    if match is None or part_name(int(match[1])) != name:
+        return None
+    return int(match[1])
+
+
+def check_release_id(release_id: str) -> str:
+    """A release id that can be part of a file name, or an error."""
+    if not re.fullmatch(RELEASE_ID, release_id):
+        raise CorpusError(RELEASE_ID_RULE)
+    return release_id

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from threading import Thread
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -28,6 +30,7 @@ import pyarrow.parquet as pq
 from dp_powerflow._files import write_whole
 from dp_powerflow._names import refuse_unusable
 from dp_powerflow._threads import in_order
+from dp_powerflow.corpus.schema import MANIFEST_FILE
 from dp_powerflow.errors import CorpusError, MissingExtraError, require
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -257,7 +260,7 @@ def in_time(ask: Callable[[], object], place: RemotePath) -> None:
         except BaseException as error:  # whatever it is: raised below
             answer.set_exception(error)
 
-    Thread(target=wait, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
     try:
         answer.result(PATIENCE_S)
     except TimeoutError:
@@ -411,3 +414,288 @@ def _os_errors() -> Iterator[None]:
         if type(error).__name__ in _NO_CREDENTIALS:
             raise PermissionError(errno.EACCES, "no credentials") from None
         raise OSError(errno.EIO, "the store does not answer") from None
+
+
+# --- files against the manifest ---------------------------------------------------------------------------
+# The bytes that are hashed are the bytes that are decoded: a file is read once. What was found sound is known
+# to the process until the file changes (size, times and number of a local file, what a store says of an
+# object), so that a second pass over a corpus hashes nothing.
+WHOLE_BYTES = 256 << 20
+"""Files up to this size are hashed and decoded from the same memory; larger ones are hashed in pieces."""
+FETCHED_BYTES = 128 << 20
+"""Of objects of a store that stay in memory, so that the next row group is not fetched again."""
+
+Version = tuple[int, ...] | str
+"""What changes when a file does."""
+
+_sound: dict[str, tuple[Version, str]] = {}
+"""Place → version of a file that was hashed in this process, and its SHA-256."""
+_fetched: OrderedDict[str, tuple[Version, bytes]] = OrderedDict()
+"""Objects of stores that were used last."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The files of a release, as its manifest lists them.
+
+    Attributes
+    ----------
+    root : directory or URL of the release.
+    hashes : SHA-256 by relative path; None checks nothing.
+    """
+
+    root: Location
+    hashes: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def source(self, name: str) -> Location | pa.BufferReader:
+        """What a file is parsed from: its bytes, if they had to be hashed, or its place.
+
+        Raises
+        ------
+        CorpusError : it is not the file that the manifest lists.
+        """
+        place = self.root / name
+        expected = self._expected(name)
+        if expected is None:
+            return place
+        with loading(place):
+            version = version_of(place)
+            if _sound.get(str(place)) == (version, expected):
+                kept = _fetched.get(str(place))
+                return pa.BufferReader(kept[1]) if kept is not None and kept[0] == version else place
+            content = place.read_bytes() if _size(place, version) <= WHOLE_BYTES else None
+            found = file_hash(place) if content is None else hashlib.sha256(content).hexdigest()
+        if found != expected:
+            raise CorpusError(
+                f"{place} is damaged: it is not the file that {MANIFEST_FILE} lists; fetch it again"
+            )
+        _sound[str(place)] = version, found
+        if content is None:
+            return place
+        if isinstance(place, RemotePath):
+            _keep(place, version, content)
+        return pa.BufferReader(content)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file, or should be."""
+        return (self.root / name).exists() if self.hashes is None else name in self.hashes
+
+    def check(self, names: Iterable[str]) -> None:
+        """Make sure of many files before somebody else reads them, on all cores; raises as `source`."""
+        for _ in in_order(self.source, names if self.hashes is not None else (), readers_of(self.root)):
+            pass
+
+    def check_folder(self, folder: str) -> None:
+        """The same of all files below a folder."""
+        self.check(name for name in self.hashes or () if name.startswith(f"{folder}/"))
+
+    def mark(self, name: str) -> int:
+        """A number of a local file as it is now, for processes that tell each other what is sound; or 0."""
+        place = self.root / name
+        if self._expected(name) is None or isinstance(place, RemotePath):
+            return 0
+        with loading(place):
+            words = f"{version_of(place)}".encode()
+        return int.from_bytes(hashlib.sha256(words).digest()[:7], "little") + 1
+
+    def accept(self, name: str) -> None:
+        """Another process found the file sound as it is now."""
+        place, expected = self.root / name, self._expected(name)
+        if expected is not None:
+            _sound[str(place)] = version_of(place), expected
+
+    def _expected(self, name: str) -> str | None:
+        if self.hashes is None:
+            return None
+        if name not in self.hashes:
+            raise CorpusError(
+                f"{self.root / name} is not a file of the release: {MANIFEST_FILE} does not list it"
+            )
+        return self.hashes[name]
+
+
+def read_listed(root: Location, *, sha256: str | None = None) -> Listed:
+    """The list of a release; one without a manifest, or whose manifest lists no files, is not checked.
+
+    Parameters
+    ----------
+    sha256 : of `manifest.json`, where something else states it.
+
+    Raises
+    ------
+    CorpusError : the manifest is damaged.
+    """
+    place = root / MANIFEST_FILE
+    try:
+        content = place.read_bytes()
+    except FileNotFoundError:
+        return Listed(root)
+    except OSError:
+        with loading(place):
+            raise
+    damaged = CorpusError(f"{place} is damaged; fetch it again, then check with: dp-powerflow verify")
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise damaged
+    try:
+        manifest = json.loads(content)
+    except (ValueError, RecursionError):
+        raise damaged from None
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if files is None:
+        return Listed(root)
+    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
+        raise damaged
+    return Listed(root, files)
+
+
+def version_of(place: Location) -> Version:
+    """What changes when the file does; OSError if there is none."""
+    if isinstance(place, RemotePath):
+        return place.version()
+    found = os.stat(place)
+    return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _size(place: Location, version: Version) -> int:
+    """Of a local file; an object of a store is fetched whole."""
+    return 0 if isinstance(version, str) else version[0]
+
+
+def _keep(place: RemotePath, version: Version, content: bytes) -> None:
+    held = sum(len(known) for _, known in _fetched.values()) + len(content)
+    while _fetched and held > FETCHED_BYTES:
+        held -= len(_fetched.popitem(last=False)[1][1])
+    if held <= FETCHED_BYTES:
+        _fetched[str(place)] = version, content
+
+
+# --- one set of bytes -------------------------------------------------------------------------------------
+# Checking a release at a URL reads some files twice. What fits is kept in memory, so that a small release is
+# fetched once; of a large one, pieces are fetched again. Before and after, the store says what is there: an
+# object that was put, changed or removed meanwhile, or could not be read, ends the check without a verdict.
+KEPT_BYTES = 256 << 20
+"""Of all releases together that are looked at at the same time."""
+
+
+class _Memory:
+    """Objects of one release: names and versions as they were listed, contents as far as there is room."""
+
+    def __init__(self, place: RemotePath, room: int) -> None:
+        self.versions = place.below()
+        self.failure: BaseException | None = None
+        self._prefix, self._room = f"{place}/", room
+        self._contents: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def name_of(self, place: RemotePath) -> str:
+        return place.url.removeprefix(self._prefix)
+
+    def kept(self, name: str) -> bytes | None:
+        return self._contents.get(name)
+
+    def has_room(self, size: int) -> bool:
+        return size <= self._room
+
+    def keep(self, name: str, content: bytes) -> None:
+        """What came first stays: files are looked at again in the same order."""
+        with self._lock:
+            if name not in self._contents and self.has_room(len(content)):
+                self._room -= len(content)
+                self._contents[name] = content
+
+    def forget(self) -> None:
+        self._contents.clear()
+
+
+@dataclass(frozen=True)
+class Snapshot(RemotePath):
+    """A place of a release that was listed; whatever it says of names, it says of that listing.
+
+    Attributes
+    ----------
+    memory : what all places of the release share.
+    """
+
+    memory: _Memory = field(kw_only=True, compare=False, repr=False)
+
+    def __truediv__(self, name: str | PurePosixPath) -> Snapshot:
+        return Snapshot(f"{self.url}/{name}", memory=self.memory)
+
+    def exists(self) -> bool:
+        """Whether there is an object of this name."""
+        return self._name in self.memory.versions
+
+    def below(self) -> dict[str, str]:
+        """Relative names of all objects below and their versions."""
+        prefix = f"{self._name}/" if self._name != self.url else ""
+        listed = self.memory.versions.items()
+        return {name.removeprefix(prefix): version for name, version in listed if name.startswith(prefix)}
+
+    def read_bytes(self) -> bytes:
+        """The object."""
+        content = self.memory.kept(self._name)
+        if content is None:
+            with self._watched():
+                content = super().read_bytes()
+            self.memory.keep(self._name, content)
+        return content
+
+    def open(self) -> Any:
+        """The object as a binary file."""
+        content = self.memory.kept(self._name)
+        if content is not None:
+            return pa.BufferReader(content)
+        with self._watched():
+            file = super().open()
+            if not self.memory.has_room(file.size):
+                return file
+            with file:
+                content = file.read()
+        self.memory.keep(self._name, content)
+        return pa.BufferReader(content)
+
+    @property
+    def _name(self) -> str:
+        return self.memory.name_of(self)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """An object that is listed and cannot be read is no damage to the release: remember why."""
+        if not self.exists():
+            raise FileNotFoundError(self.url)
+        try:
+            yield
+        except OSError as error:
+            self.memory.failure = error
+            raise
+
+
+@contextmanager
+def one_reading(place: Location, room: int = KEPT_BYTES) -> Iterator[Location]:
+    """A release to be checked: its directory, or a `Snapshot` of a URL.
+
+    Parameters
+    ----------
+    room : bytes of its objects that may be kept in memory.
+
+    Raises
+    ------
+    CorpusError : the store did not answer, or the release changed; whatever was found meanwhile, it is no
+        verdict on a release.
+    """
+    if isinstance(place, Path):
+        yield place
+        return
+    with loading(place):
+        memory = _Memory(place, room)
+    try:
+        yield Snapshot(place.url, memory=memory)
+        if memory.failure is not None:
+            with loading(place):
+                raise memory.failure
+        with loading(place):
+            unchanged = place.below() == memory.versions
+    finally:
+        memory.forget()
+    if not unchanged:
+        raise CorpusError(f"{place} changed while it was read; wait until nobody writes there, then verify")

@@ -8,32 +8,40 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dp_powerflow._threads import in_order
-from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
-from dp_powerflow.corpus.connections import ConnectionFiles, Connections, read_connections
-from dp_powerflow.corpus.extras import FOLDERS, ExtrasChecker, ExtrasReport
-from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, read_days
-from dp_powerflow.corpus.reader import read_nodes
+from dp_powerflow.corpus.grid import VM_PER_PU, Phasors, on_grid, power_on_grid, vm_counts
+from dp_powerflow.corpus.parquet import list_numbers
+from dp_powerflow.corpus.parts import find_extras, row_groups, rows_in_order
 from dp_powerflow.corpus.schema import (
+    BESIDE,
+    CONNECTION_FILES,
     DATA,
+    DAYS_FILE,
+    FEEDER,
+    FOLDERS,
     NODES_FILE,
-    VM_PER_PU,
+    NOTHING,
     CorpusLayout,
-    NodeTable,
-    Phasors,
-    list_values,
-    on_grid,
+    ExtrasLayout,
     part_name,
     part_number,
     part_schema,
-    rows_in_order,
-    vm_counts,
 )
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
+from dp_powerflow.corpus.tables import (
+    Connections,
+    DayTable,
+    NodeTable,
+    read_connections,
+    read_days,
+    read_nodes,
+)
 from dp_powerflow.errors import CorpusError
 
 RELEASE_FILES = frozenset(
@@ -44,6 +52,24 @@ RELEASE_FILES = frozenset(
 )
 """What a release may hold beside `data/` and the tables below."""
 _TABLES = frozenset({NODES_FILE, DAYS_FILE, *CONNECTION_FILES})
+
+
+@dataclass(frozen=True)
+class ExtrasReport:
+    """What was found beside the voltages.
+
+    Attributes
+    ----------
+    layout : what there is.
+    problems : one sentence each.
+    n_powers : pairs of active and reactive power that were read and checked.
+    n_mended : snapshots whose powers were lowered until there was a solution.
+    """
+
+    layout: ExtrasLayout = NOTHING
+    problems: tuple[str, ...] = ()
+    n_powers: int = 0
+    n_mended: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,10 +129,9 @@ def validate_corpus(
         tables = {name for name in CONNECTION_FILES if (directory / name).exists()}
     except CorpusError as error:
         return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
+    check = partial(_look_at_part, directory, layout, release_id)
     problems += [
-        found
-        for own in in_order(partial(_look_at_part, directory, layout, release_id), parts[DATA])
-        for found in seen.add(own)
+        found for own in in_order(partial(check, DATA, NOTHING), parts[DATA]) for found in seen.add(own)
     ]
     span = (seen.low, seen.high) if seen.low <= seen.high else None
     if vm_range_pu is not None and span is not None:
@@ -116,8 +141,7 @@ def validate_corpus(
                 f"magnitudes span {span[0]:.6f} to {span[1]:.6f} p.u., "
                 f"beyond the declared {low:g} to {high:g} p.u."
             )
-    checker = ExtrasChecker(directory, layout, release_id, partial(seen.source, directory))
-    beside = checker.check(parts, None)
+    beside = _look_beside(directory, layout, release_id, parts, seen)
     problems += beside.problems
     days = connections = None
     try:
@@ -126,9 +150,8 @@ def validate_corpus(
     except (OSError, CorpusError):
         problems.append(f"{DAYS_FILE} is damaged, of another corpus, or contradicts itself.")
     try:
-        there = [seen.source(directory, name) if name in tables else None for name in CONNECTION_FILES]
-        files = ConnectionFiles(*there)
-        connections = read_connections(directory, layout, release_id, nodes, files)
+        buses, pairs = (seen.source(directory, name) if name in tables else None for name in CONNECTION_FILES)
+        connections = read_connections(directory, layout, release_id, nodes, (buses, pairs))
     except (OSError, CorpusError):
         problems.append(
             f"{' and '.join(CONNECTION_FILES)} are not both there and whole, or contradict each other or "
@@ -141,11 +164,13 @@ def validate_corpus(
 
 @dataclass
 class _Seen:
-    """Count, range, hashes and problems of what was read."""
+    """Counts, range, hashes and problems of what was read."""
 
     n: int = 0
     low: float = float("inf")
     high: float = float("-inf")
+    powers: int = 0
+    mended: int = 0
     hashes: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -153,6 +178,8 @@ class _Seen:
         """Add what was read elsewhere; gives its problems."""
         self.n += other.n
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.powers += other.powers
+        self.mended += other.mended
         self.hashes.update(other.hashes)
         return other.problems
 
@@ -184,7 +211,7 @@ def _listing(
 def _part_of(name: str, layout: CorpusLayout) -> tuple[str, int] | None:
     """Folder and number of the part of this relative name, None if it is none of the corpus."""
     folder, _, file = name.rpartition("/")
-    part = part_number(file) if folder in (DATA, *FOLDERS) else None
+    part = part_number(file) if folder in FOLDERS else None
     return None if part is None or part >= layout.n_parts else (folder, part)
 
 
@@ -202,13 +229,13 @@ def _objects(place: RemotePath, layout: CorpusLayout, other_files: frozenset[str
 
 
 def _no_parts() -> Parts:
-    return {folder: [] for folder in (DATA, *FOLDERS)}
+    return {folder: [] for folder in FOLDERS}
 
 
 def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -> tuple[Parts, list[str]]:
     parts, problems = _no_parts(), []
     folders = {parent.as_posix() for name in other_files for parent in Path(name).parents}
-    folders |= {DATA, *(folder for folder in FOLDERS if any((directory / folder).glob("part-*")))}
+    folders |= {DATA, *(folder for folder in BESIDE if any((directory / folder).glob("part-*")))}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         found = _part_of(name, layout)
@@ -221,46 +248,92 @@ def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -
     return parts, problems
 
 
-def _look_at_part(directory: Location, layout: CorpusLayout, release_id: str, part: int) -> _Seen:
-    """Read, hash and check a part."""
-    name, seen = f"{DATA}/{part_name(part)}", _Seen()
+def _look_beside(
+    directory: Location, layout: CorpusLayout, release_id: str, parts: Parts, seen: _Seen
+) -> ExtrasReport:
+    """Check the parts beside the voltages; somebody may have changed any."""
     try:
-        for found in _check_part(directory, layout, release_id, part, seen):
-            seen.problems.append(f"{name}: {found}")
+        begun = [folder for folder in BESIDE if 0 in parts[folder]]
+        extras = find_extras(directory, layout, release_id, begun)
+    except CorpusError as error:
+        return ExtrasReport(problems=(str(error),))
+    problems = []
+    for folder in BESIDE:
+        missing = layout.n_parts - len(parts[folder])
+        if folder in extras.folders and missing:
+            problems.append(f"{missing} of {layout.n_parts} parts are missing in {folder}/.")
+        if parts[folder] and folder not in extras.folders:
+            problems.append(f"{folder}/ does not hold its first part.")
+            continue
+        check = partial(_look_at_part, directory, layout, release_id, folder, extras)
+        problems += [found for own in in_order(check, parts[folder]) for found in seen.add(own)]
+    return ExtrasReport(extras, tuple(problems), seen.powers // 2, seen.mended)
+
+
+def _look_at_part(
+    directory: Location, layout: CorpusLayout, release_id: str, folder: str, extras: ExtrasLayout, part: int
+) -> _Seen:
+    """Read, hash and check a part."""
+    name, seen = f"{folder}/{part_name(part)}", _Seen()
+    try:
+        source = seen.source(directory, name)
+        schema = part_schema(folder, layout, extras, release_id, part)
+        seen.problems += [
+            f"{name}: {found}" for found in _check_part(source, schema, layout, folder, part, seen)
+        ]
     except (OSError, pa.ArrowException, ValueError):
         seen.problems = [f"{name} is damaged or not a Parquet file."]
     return seen
 
 
 def _check_part(
-    directory: Location, layout: CorpusLayout, release_id: str, part: int, seen: _Seen
+    source: pa.BufferReader, schema: pa.Schema, layout: CorpusLayout, folder: str, part: int, seen: _Seen
 ) -> Iterator[str]:
-    groups = layout.groups_of(part)
-    source = seen.source(directory, f"{DATA}/{part_name(part)}")
+    groups, per_day = row_groups(folder, layout, part), 1 if folder == FEEDER else layout.nodes
     with open_parquet(source, page_checksum_verification=True) as file:
-        if not file.schema_arrow.equals(part_schema(layout, release_id, part), check_metadata=True):
+        if not file.schema_arrow.equals(schema, check_metadata=True):
             yield "columns, types or metadata are not those of this part of this corpus."
             return
         rows = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-        if rows != [len(days) * layout.nodes for days in groups]:
+        if rows != [len(days) * per_day for days in groups]:
             yield "rows or row groups are missing or too many."
             return
         for number, days in enumerate(groups):
             table = file.read_row_group(number, use_threads=False)
+            where = f"days {days.start} to {days.stop - 1}"
             if not rows_in_order(table, days, layout.nodes):
-                yield f"days {days.start} to {days.stop - 1} do not hold every node exactly once, in order."
-            yield from _check_values(table, days, seen)
+                what = "are not there" if folder == FEEDER else "do not hold every node"
+                yield f"{where} {what} exactly once, in order."
+            series = {f.name: table.column(f.name) for f in schema if pa.types.is_fixed_size_list(f.type)}
+            values = {name: list_numbers(column) for name, column in series.items()}
+            if any(
+                column.null_count or values[name].size != len(table) * layout.steps
+                for name, column in series.items()
+            ):
+                yield f"{where} lack values."
+                return
+            yield from _check_values(folder, values, where, seen)
 
 
-def _check_values(table: pa.Table, days: range, seen: _Seen) -> Iterator[str]:
-    phasors = Phasors(list_values(table, "vm_pu"), list_values(table, "va_deg"))
-    seen.n += phasors.vm_pu.size
-    valid = on_grid(phasors)
-    if not valid.all():
-        off = np.count_nonzero(~valid)
-        yield f"{off} values of days {days.start} to {days.stop - 1} are not on the public grid."
-    vm_pu = phasors.vm_pu if valid.all() else phasors.vm_pu[valid]
-    if vm_pu.size:
-        # Compared as grid points: the float32 nearest to 1.1 is above 1.1.
-        low, high = vm_counts(np.array([vm_pu.min(), vm_pu.max()])).tolist()
-        seen.low, seen.high = min(seen.low, low / VM_PER_PU), max(seen.high, high / VM_PER_PU)
+def _check_values(folder: str, values: dict[str, NDArray[Any]], where: str, seen: _Seen) -> Iterator[str]:
+    """Count the values of a row group; what is wrong with them."""
+    if folder == DATA:
+        phasors = Phasors(values["vm_pu"], values["va_deg"])
+        seen.n += phasors.vm_pu.size
+        valid = on_grid(phasors)
+        off = int(np.count_nonzero(~valid))
+        vm_pu = phasors.vm_pu[valid] if off else phasors.vm_pu
+        if vm_pu.size:
+            # Compared as grid points: the float32 nearest to 1.1 is above 1.1.
+            low, high = vm_counts(np.array([vm_pu.min(), vm_pu.max()])).tolist()
+            seen.low, seen.high = min(seen.low, low / VM_PER_PU), max(seen.high, high / VM_PER_PU)
+    else:
+        powers = [series for series in values.values() if series.dtype == np.float32]
+        seen.powers += sum(series.size for series in powers)
+        off = sum(int(np.count_nonzero(~power_on_grid(series))) for series in powers)
+        mended = values.get("mended", np.zeros(0, dtype=np.int16))
+        seen.mended += int(np.count_nonzero(mended))
+        if np.any(mended < 0):
+            yield f"{where} hold snapshots that were mended less than 0 times."
+    if off:
+        yield f"{off} values of {where} are not on the public grid."

@@ -21,33 +21,20 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
-from dp_powerflow.corpus.connections import (
+from dp_powerflow.corpus.grid import NodeColumns
+from dp_powerflow.corpus.parts import PartExtras, encode_extras, encode_part, find_extras
+from dp_powerflow.corpus.schema import (
     BUSES_FILE,
     CONNECTIONS_FILE,
-    Connections,
-    encode_buses,
-    encode_connections,
-)
-from dp_powerflow.corpus.extras import (
-    FOLDERS,
-    NOTHING,
-    ExtrasLayout,
-    PartExtras,
-    encode_extras,
-    file_schema,
-    find_extras,
-)
-from dp_powerflow.corpus.grid import NodeColumns
-from dp_powerflow.corpus.listed import DAYS_FILE, DayTable, encode_days
-from dp_powerflow.corpus.schema import (
     DATA,
+    DAYS_FILE,
+    FOLDERS,
     MANIFEST_FILE,
     NODES_FILE,
+    NOTHING,
     CorpusLayout,
-    NodeTable,
+    ExtrasLayout,
     check_release_id,
-    encode_nodes,
-    encode_part,
     part_name,
     part_number,
     part_schema,
@@ -63,6 +50,15 @@ from dp_powerflow.corpus.storage import (
     open_parquet,
     put,
     storing,
+)
+from dp_powerflow.corpus.tables import (
+    Connections,
+    DayTable,
+    NodeTable,
+    encode_buses,
+    encode_connections,
+    encode_days,
+    encode_nodes,
 )
 from dp_powerflow.errors import CorpusError, OutputTakenError
 from dp_powerflow.units import ComplexArray
@@ -342,7 +338,7 @@ class CorpusWriter:
                 (self.partial / folder).mkdir(exist_ok=True)
             remove_temporaries(self.partial)
             free = shutil.disk_usage(self.partial).free
-        there = (path for folder in (DATA, *FOLDERS) for path in (self.partial / folder).glob("*"))
+        there = (path for folder in FOLDERS for path in (self.partial / folder).glob("*"))
         self._refuse_foreign(path.relative_to(self.partial).as_posix() for path in there)
         missing = sum(len(self.layout.days_of(part)) for part in self.missing_parts())
         needed = missing * self.layout.nodes * self.layout.steps * _BYTES_PER_PHASOR
@@ -435,7 +431,7 @@ class CorpusWriter:
         name : path relative to the release, with forward slashes.
         """
         relative = PurePosixPath(name)
-        taken = {"..", DATA, NODES_FILE, BUSES_FILE, CONNECTIONS_FILE, DAYS_FILE, *FOLDERS}
+        taken = {"..", NODES_FILE, BUSES_FILE, CONNECTIONS_FILE, DAYS_FILE, *FOLDERS}
         if relative.is_absolute() or not relative.parts or taken & set(relative.parts):
             raise CorpusError(f"a file added to a release has a relative path outside {DATA}/, not {name!r}")
         if self.remote is not None and name == MANIFEST_FILE:
@@ -518,11 +514,7 @@ class CorpusWriter:
                 schema = file.schema_arrow
         except (OSError, pa.ArrowException):
             return False  # A disk that lost power may keep the name and lose the bytes: write it again.
-        expected = (
-            part_schema(self.layout, self.release_id, part)
-            if folder == DATA
-            else file_schema(folder, self.extras, self.layout, self.release_id, part)
-        )
+        expected = part_schema(folder, self.layout, self.extras, self.release_id, part)
         if not schema.equals(expected, check_metadata=True):
             raise self._foreign()
         if version is not None:
@@ -554,7 +546,7 @@ class CorpusWriter:
     def _refuse_foreign(self, names: Iterable[str]) -> None:
         for name in names:
             folder, _, file = name.rpartition("/")
-            if folder not in (DATA, *FOLDERS):
+            if folder not in FOLDERS:
                 continue
             part = part_number(file)
             known = folder in (DATA, *self.extras.folders)

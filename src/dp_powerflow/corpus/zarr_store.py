@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_powerflow.almanac.weather import MEANS, UNITS
-from dp_powerflow.corpus.extras import PAIRS, POWER_GRID
-from dp_powerflow.corpus.schema import VA_GRID, VM_GRID
+from dp_powerflow.corpus.schema import Column, ExtrasLayout, load_columns, voltage_columns
 from dp_powerflow.corpus.storage import storing
 from dp_powerflow.errors import OutputTakenError, require
 
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus
 
 DIMENSIONS = ("day", "step", "node")
-ATTRIBUTES = {
-    "vm_pu": {"long_name": "voltage magnitude", "units": "p.u.", "grid": VM_GRID},
-    "va_deg": {"long_name": "voltage angle", "units": "degree", "grid": VA_GRID},
-    "p_kw": {"long_name": "active power drawn", "units": "kW", "grid": POWER_GRID},
-    "q_kvar": {"long_name": "reactive power drawn", "units": "kvar", "grid": POWER_GRID},
-    "g_kw": {"long_name": "active power injected", "units": "kW", "grid": POWER_GRID},
-    "g_kvar": {"long_name": "reactive power injected", "units": "kvar", "grid": POWER_GRID},
-}
-"""Of the arrays over (day, step, node)."""
+
+
+def attributes_of(extras: ExtrasLayout) -> dict[str, dict[str, str]]:
+    """What is said of the arrays over (day, step, node), by name."""
+    return {column.name: _said(column) for column in (*voltage_columns(1), *load_columns(extras, 1))}
+
+
+def _said(column: Column) -> dict[str, str]:
+    said = {"long_name": column.means, "units": column.unit, "grid": column.grid}
+    return {key: words for key, words in said.items() if words}
+
 
 _NODES_PER_CHUNK = 32
 _CHUNK_VALUES = 1 << 17
@@ -44,21 +46,29 @@ _BATCH_VALUES = 1 << 24
 
 
 @dataclass(frozen=True)
-class _Array:
-    """An array of the store over (day, step) and what else it has.
+class _Arrays:
+    """Arrays of the store over (day, step) that come from one array of the corpus.
 
     Attributes
     ----------
-    name, dtype, attributes : as in the store.
-    of : what of the corpus it comes from.
-    last : name and length of its third dimension; None without.
+    of : name in `Corpus.holds`.
+    names : in the store, each with what is said of it.
+    last : name and length of a third dimension; None without.
+    dtype : of their values.
     """
 
-    name: str
     of: str
-    dtype: str
-    attributes: dict[str, str]
+    names: dict[str, dict[str, str]]
     last: tuple[str, int] | None
+    dtype: str = "float32"
+
+    def values(self, corpus: Corpus, days: range) -> tuple[NDArray[Any], ...]:
+        """Of some days, one array per name."""
+        if self.of == "voltages":
+            phasors = corpus.phasors(days)
+            return phasors.vm_pu, phasors.va_deg
+        found = getattr(corpus, self.of)(days)
+        return (found.real, found.imag) if np.iscomplexobj(found) else (found,)
 
 
 def export_zarr(corpus: Corpus, directory: Path) -> Path:
@@ -112,60 +122,45 @@ def _chunks(corpus: Corpus) -> tuple[int, int, int]:
 
 
 def _fill(corpus: Corpus, group: Any) -> None:
-    arrays, layout = list(_arrays(corpus)), corpus.layout
+    layout = corpus.layout
     width, steps, nodes = _chunks(corpus)
     stores = {}
-    for array in arrays:
-        names, sizes = ((array.last[0],), (array.last[1],)) if array.last else ((), ())
-        named = {"_ARRAY_DIMENSIONS": [*DIMENSIONS[:2], *names], **array.attributes}
+    for arrays in _arrays(corpus):
+        names, sizes = ((arrays.last[0],), (arrays.last[1],)) if arrays.last else ((), ())
         chunks = (width, steps, *(min(size, nodes) for size in sizes))
-        sized = {"shape": (layout.days, steps, *sizes), "dtype": array.dtype, "chunks": chunks}
-        stores[array.name] = _create(group, array.name, named, sized)
+        sized = {"shape": (layout.days, steps, *sizes), "dtype": arrays.dtype, "chunks": chunks}
+        for name, said in arrays.names.items():
+            named = {"_ARRAY_DIMENSIONS": [*DIMENSIONS[:2], *names], **said}
+            stores[name] = _create(group, name, named, sized)
     for first in range(0, layout.days, width):
         days = range(first, min(first + width, layout.days))
-        for of in dict.fromkeys(array.of for array in arrays):
-            values = _values(corpus, of, days)
-            for array in arrays:
-                if array.of == of:
-                    stores[array.name][days.start : days.stop] = values[array.name]
+        for arrays in _arrays(corpus):
+            for name, values in zip(arrays.names, arrays.values(corpus, days), strict=True):
+                stores[name][days.start : days.stop] = values
 
 
-def _arrays(corpus: Corpus) -> Iterator[_Array]:
+def _arrays(corpus: Corpus) -> Iterator[_Arrays]:
     """What is stored of a corpus."""
-    node, extras = ("node", corpus.layout.nodes), corpus.extras
-    names = {"voltages": ("vm_pu", "va_deg")} | {of: PAIRS[of] for of in PAIRS if of in extras.holds}
-    for of, pair in names.items():
-        for name in pair:
-            yield _Array(name, of, "float32", ATTRIBUTES[name], node)
-    if extras.sources:
-        source = ("source_phase", extras.sources)
-        for name, means, unit in (("head_p_kw", "active", "kW"), ("head_q_kvar", "reactive", "kvar")):
-            attributes = {"long_name": f"{means} power that the sources feed in", "units": unit}
-            yield _Array(name, "head", "float32", attributes, source)
-    for name, of, dtype, means, last in (
-        ("tap", "taps", "int16", "tap steps away from neutral", ("regulator", extras.regulators)),
-        ("closed", "capacitors", "bool", "whether it is closed", ("capacitor", extras.capacitors)),
+    extras = corpus.extras
+    columns = [*voltage_columns(1), *load_columns(extras, 1)]
+    for of, own in groupby(columns, lambda column: column.of):
+        said = {column.name: _said(column) for column in own}
+        yield _Arrays(of or "voltages", said, ("node", corpus.layout.nodes))
+    means = "{} power that the sources feed in"
+    head = {
+        "head_p_kw": {"long_name": means.format("active"), "units": "kW"},
+        "head_q_kvar": {"long_name": means.format("reactive"), "units": "kvar"},
+    }
+    if "head" in extras.holds:
+        yield _Arrays("head", head, ("source_phase", extras.sources))
+    for of, name, dtype, means, last in (
+        ("taps", "tap", "int16", "tap steps away from neutral", ("regulator", extras.regulators)),
+        ("capacitors", "closed", "bool", "whether it is closed", ("capacitor", extras.capacitors)),
         ("locked", "locked", "bool", "whether a control was locked because it hunted", None),
         ("mended", "mended", "int16", "how often all loads and PV were multiplied by 0.95", None),
     ):
         if of in extras.holds:
-            yield _Array(name, of, dtype, {"long_name": means}, last)
-
-
-def _values(corpus: Corpus, of: str, days: range) -> dict[str, NDArray[Any]]:
-    """Values of some days, by name of the array."""
-    if of == "voltages":
-        phasors = corpus.phasors(days)
-        return {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
-    read: dict[str, tuple[str, Callable[[range], NDArray[Any]]]]
-    read = {"taps": ("tap", corpus.taps), "capacitors": ("closed", corpus.capacitors)}
-    read |= {"locked": ("locked", corpus.locked), "mended": ("mended", corpus.mended)}
-    if of in read:
-        name, reader = read[of]
-        return {name: reader(days)}
-    power = corpus.head(days) if of == "head" else getattr(corpus, of)(days)
-    active, reactive = ("head_p_kw", "head_q_kvar") if of == "head" else PAIRS[of]
-    return {active: power.real, reactive: power.imag}
+            yield _Arrays(of, {name: {"long_name": means}}, last, dtype)
 
 
 def _create(group: Any, name: str, attributes: dict[str, Any], sized: dict[str, Any]) -> Any:

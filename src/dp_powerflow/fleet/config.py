@@ -37,7 +37,6 @@ from dp_powerflow.config import (
     named_by,
     path_or_url,
     read_toml,
-    refuse_old_keys,
     sentence_of,
 )
 from dp_powerflow.errors import ConfigError, Lines, printable
@@ -191,11 +190,6 @@ class FleetConfig(Section):
     publication: PublicationSection = PublicationSection()
     network: FleetNetwork
     overrides: dict[str, Override] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_old_keys(cls, raw: Any) -> Any:
-        return refuse_old_keys(raw)
 
     @model_validator(mode="after")
     def _has_one_meter_source(self) -> FleetConfig:

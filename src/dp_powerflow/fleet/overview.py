@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dp_powerflow._threads import in_order
-from dp_powerflow.corpus.schema import VM_MAX_PU
+from dp_powerflow.corpus.grid import VM_MAX_PU
 from dp_powerflow.corpus.storage import Location, readers_of
 from dp_powerflow.fleet.manifest import ONE_MODEL, FeederEntry, fleet_words
 from dp_powerflow.fleet.names import partition

@@ -12,8 +12,7 @@ from typing import Any
 
 from dp_powerflow._parallel import run_on_pool
 from dp_powerflow._threads import cores, in_order
-from dp_powerflow.corpus.snapshot import KEPT_BYTES, one_reading
-from dp_powerflow.corpus.storage import Location, RemotePath, loading, location
+from dp_powerflow.corpus.storage import KEPT_BYTES, Location, RemotePath, loading, location, one_reading
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.manifest import (

@@ -14,10 +14,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dp_powerflow._names import __version__
-from dp_powerflow.corpus.connections import Connections
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
-from dp_powerflow.corpus.listed import DayTable
-from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
+from dp_powerflow.corpus.tables import Connections, DayTable
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.grid.feeder import KINDS, Figure
 from dp_powerflow.manifest.model import (

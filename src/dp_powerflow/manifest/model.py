@@ -680,7 +680,7 @@ def refuse_other_format(content: Mapping[str, Any], kind: str, file: str) -> Non
         raise ReleaseError(
             f"{file} has another format than '{FORMAT}' of a {kind}; dp-powerflow {LAST_READER} is the last "
             "version that reads earlier formats",
-            code="old-format",
+            code="format-not-read",
         )
 
 

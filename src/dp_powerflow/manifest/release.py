@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import Location, loading
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.manifest.build import ManifestInputs, make_statement

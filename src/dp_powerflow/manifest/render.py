@@ -18,23 +18,29 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from jinja2 import Environment, Template
 
 from dp_powerflow._bits.elementary import exp1
-from dp_powerflow.corpus.connections import (
+from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
+from dp_powerflow.corpus.schema import (
     BUSES_FILE,
     CONNECTIONS_FILE,
-    columns_of_buses,
-    columns_of_connections,
-    columns_of_nodes,
+    DATA,
+    DAYS_FILE,
+    FEEDER,
+    LOADS,
+    NODES_FILE,
+    POWER_GRID,
+    VA_GRID,
+    VM_GRID,
+    Column,
+    CorpusLayout,
+    ExtrasLayout,
+    released_columns,
 )
-from dp_powerflow.corpus.extras import FEEDER, LOADS, POWER_GRID, ExtrasLayout, day_columns
-from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
-from dp_powerflow.corpus.listed import DAYS_FILE, columns_of_days
-from dp_powerflow.corpus.schema import DATA, NODES_FILE, VA_GRID, VM_GRID
 from dp_powerflow.manifest.model import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
@@ -253,15 +259,6 @@ VOLTAGES = "voltages"
 """Name of the table with the voltages."""
 
 
-class PublishedColumn(NamedTuple):
-    """A column: name, type in words, unit and meaning."""
-
-    name: str
-    type: str
-    unit: str | None
-    means: str
-
-
 @dataclass(frozen=True)
 class PublishedTable:
     """A table of a release, as dataset hubs see it.
@@ -280,7 +277,7 @@ class PublishedTable:
     files: str
     rows: str
     means: str
-    columns: tuple[PublishedColumn, ...]
+    columns: tuple[Column, ...]
 
     @property
     def in_parts(self) -> bool:
@@ -301,53 +298,17 @@ def _layout_of(extras: Extras | None) -> ExtrasLayout:
     )
 
 
-_DAY = PublishedColumn("day", "int32", None, "number of the day, from 0")
-_NODE = PublishedColumn("node", "int32", None, f"row of {NODES_FILE}")
-
-
 def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
     """All tables that a release holds, voltages first."""
     data = statement.data
-    extras, series = _layout_of(data.extras), f"list of {data.steps_per_day}"
-    floats = f"{series} float32"
-
-    def typed(columns: Any) -> list[PublishedColumn]:
-        kinds = {"date32[day]": "date", "float": "float32"}
-        return [
-            PublishedColumn(c.name, kinds.get(str(c.type), str(c.type)), getattr(c, "unit", None), c.means)
-            for c in columns
-        ]
-
-    found: dict[str, list[PublishedColumn]] = {
-        PARTS: [
-            *(_DAY, _NODE),
-            PublishedColumn("vm_pu", floats, "p.u.", "voltage magnitude at every step of the day"),
-            PublishedColumn("va_deg", floats, "degree", "voltage angle at every step of the day"),
-        ],
-        NODES_FILE: [
-            PublishedColumn("node", "int32", None, "number of the node, from 0"),
-            PublishedColumn("id", "string", None, "opaque name of the node"),
-        ],
-    }
-    if extras.loads:
-        drawn = [("p_kw", "kW", "active power drawn"), ("q_kvar", "kvar", "reactive power drawn")]
-        fed = [("g_kw", "kW", "active power injected"), ("g_kvar", "kvar", "reactive power injected")]
-        found[LOADS_PARTS] = [
-            *(_DAY, _NODE),
-            *(
-                PublishedColumn(name, floats, unit, f"{means} at every step")
-                for name, unit, means in (*drawn, *(fed if extras.generation else ()))
-            ),
-        ]
-    if FEEDER in extras.folders:
-        own = typed(day_columns(extras))
-        found[FEEDER_PARTS] = [_DAY, *(column._replace(type=f"{series} {column.type}") for column in own)]
-    if data.connections is not None:
-        found[NODES_FILE] += typed(columns_of_nodes())
-        found[BUSES_FILE] = typed(columns_of_buses(data.connections.coordinates))
-        found[CONNECTIONS_FILE] = typed(columns_of_connections())
-    if data.calendar is not None:
-        found[DAYS_FILE] = typed(columns_of_days(tuple(data.calendar.weather)))
+    found: dict[str, list[Column]] = {}
+    for column in released_columns(
+        CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part),
+        _layout_of(data.extras),
+        weather=None if data.calendar is None else tuple(data.calendar.weather),
+        coordinates=None if data.connections is None else data.connections.coordinates,
+    ):
+        found.setdefault(column.file, []).append(column)
     known = (
         (VOLTAGES, "parts", PARTS, "One row per day and node.", "voltages"),
         ("nodes", "nodes-file", NODES_FILE, "One row per node.", "the released nodes"),
@@ -374,21 +335,23 @@ def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
 
 
 def _twin_tables(holds: str) -> Iterator[PublishedTable]:
+    rows = f"twin/{ROWS_FILE}"
     numbered = (
-        PublishedColumn("row", "int64", None, f"row of {NODES_FILE}"),
-        PublishedColumn("bus", "int64", None, "bus of the tables in twin/"),
+        Column(rows, "row", "int64", f"row of {NODES_FILE}"),
+        Column(rows, "bus", "int64", "bus of the tables in twin/"),
     )
     means = "the bus of every node in the tables of twin/"
-    yield PublishedTable("twin_rows", "twin-rows", f"twin/{ROWS_FILE}", "One row per node.", means, numbered)
+    yield PublishedTable("twin_rows", "twin-rows", rows, "One row per node.", means, numbered)
     for table in sorted(TABLES):
+        files = f"twin/{table_directory(table)}/*/*.parquet"
         yield PublishedTable(
             f"twin_{table.removesuffix('_data')}",
             f"twin-{table}",
-            f"twin/{table_directory(table)}/*/*.parquet",
+            files,
             "One row per scenario and row of the table.",
             f"{table} of the twin ({holds}), in the layout of gridfm-datakit",
             tuple(
-                PublishedColumn(name, kind, None, f"{name} of {table} in the gridfm-datakit layout")
+                Column(files, name, kind, f"{name} of {table} in the gridfm-datakit layout")
                 for name, kind in TABLES[table].items()
             ),
         )
@@ -559,7 +522,7 @@ def _records(table: PublishedTable) -> dict[str, Any]:
     }
 
 
-def _field(records: str, column: PublishedColumn, source: dict[str, Any]) -> dict[str, Any]:
+def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
     kind = _KINDS.get(column.type.split()[-1], "sc:Float")
     unit = "" if column.unit is None else f" [{column.unit}]"
     field = {

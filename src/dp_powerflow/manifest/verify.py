@@ -24,10 +24,10 @@ from typing import Any, Literal
 import numpy as np
 
 from dp_powerflow._names import __version__
-from dp_powerflow.corpus.connections import NODE_COLUMNS
-from dp_powerflow.corpus.extras import FOLDERS
-from dp_powerflow.corpus.schema import DATA, VM_MAX_PU, NodeTable
+from dp_powerflow.corpus.grid import VM_MAX_PU
+from dp_powerflow.corpus.schema import BESIDE, DATA
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.manifest.build import Facts, assemble, contradictions, read_facts
 from dp_powerflow.manifest.model import (
@@ -121,7 +121,7 @@ class VerifyReport:
 
 
 def verify_release(path: str | os.PathLike[str] | RemotePath) -> VerifyReport:
-    """Check a release in a directory, or at a URL (`corpus.snapshot`); needs nothing private.
+    """Check a release in a directory, or at a URL (`corpus.storage.one_reading`); needs nothing private.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | Non
         other_files={
             name
             for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
-            if name.split("/")[0] not in (DATA, *FOLDERS)
+            if name.split("/")[0] not in (DATA, *BESIDE)
         },
         vm_range_pu=(0.0, VM_MAX_PU),
     )
@@ -432,8 +432,8 @@ def _check_corpus(opened: Opened) -> Check:
             and report.release_id != manifest.release.id
         ):
             yield "The voltages belong to another release than the manifest."
-        declared = NODE_COLUMNS if manifest is not None and manifest.data.connections is not None else ()
-        if report.nodes is not None and not report.nodes.public_columns().keys() <= set(declared):
+        declared = manifest is not None and manifest.data.connections is not None
+        if report.nodes is not None and report.nodes.connected and not declared:
             yield "The node table says more about the nodes than the manifest declares public."
         if report.nodes is not None and report.nodes.ids != NodeTable.opaque(len(report.nodes.ids)).ids:
             yield "The names of the nodes say more than their position."

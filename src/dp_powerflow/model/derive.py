@@ -20,14 +20,19 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import log1
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records, with_floor, within_bounds
+from dp_powerflow.model.estimators import (
+    Chosen,
+    GaussianEstimate,
+    PublicFacts,
+    Records,
+    with_floor,
+    within_bounds,
+)
 from dp_powerflow.model.history.asking import Setting
-from dp_powerflow.model.history.estimate import estimate_histories
+from dp_powerflow.model.history.estimate import estimate_histories, reactive_of
 from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.plan import History, check, errors_of_class
-from dp_powerflow.model.history.reactive import reactive_of
 from dp_powerflow.model.law import ClassModel, GaussianComponent, ReactiveModel
-from dp_powerflow.model.mixture import fit_mixtures
 from dp_powerflow.model.options import (
     Bounds,
     FitOptions,
@@ -36,8 +41,13 @@ from dp_powerflow.model.options import (
     PublicSpread,
     fit_reactive,
 )
-from dp_powerflow.model.partition import PrivateClasses, assign_classes, private_counts, private_kmeans
-from dp_powerflow.model.records import Chosen
+from dp_powerflow.model.partition import (
+    PrivateClasses,
+    assign_classes,
+    fit_mixtures,
+    private_counts,
+    private_kmeans,
+)
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost, epsilon_to_rho
 from dp_powerflow.privacy.queries import Answer, PlanSession, ReplaySession, Session
 from dp_powerflow.units import FloatArray, IntArray

@@ -10,13 +10,12 @@ import numpy as np
 
 from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import derive
+from dp_powerflow.model.estimators import Chosen, LogLoads, Pairs
 from dp_powerflow.model.gaussian import LoadModel, Origin
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import Bounds, FitOptions, FittedReactive, HistoryFacts
+from dp_powerflow.model.options import Bounds, DayFacts, FitOptions, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.records import Chosen, LogLoads, Pairs
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.queries import QuerySession, Session
 from dp_powerflow.privacy.random import StreamKey

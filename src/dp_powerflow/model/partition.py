@@ -6,18 +6,45 @@ prior, so the noise of a centroid is smooth over the day.
 
 The class of a record is then a function of that record and of the released centroids. It is *private*: it
 is used inside the fit only, never attached to a load point or a node.
+
+Mixtures inside a class: private EM by moment perturbation on the lowest frequencies.
+
+A class's released Gaussian is the start. Its q lowest cosine coefficients are whitened by it, y ~ N(0, I_q),
+and a mixture of M Gaussians is fitted to y by a few EM steps whose moments are noisy sums. The higher
+coefficients follow y by the linear regression that the released Gaussian implies, so the mixture changes
+level and broad shape, where customers differ, and adds no noise to the rest.
+
+Every day y is clipped to the radius ρ_y, its responsibilities r come from released parameters only, and a
+record averages over its days:
+
+- r: entries ≥ 0 and sum 1, so ORTHANT with radius 1;
+- (r_m·y)_m: ‖·‖ = ‖r‖₂·‖y‖ ≤ ρ_y, BALL;
+- (r_m·y·yᵀ)_m: positive semidefinite in every block, ‖·‖_F ≤ ρ_y², PSD (tr of blockwise products is ≥ 0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dp_powerflow._bits.linear import within_ball
+from dp_powerflow._bits.elementary import exp, log, log1
+from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, within_ball
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators import Records, prior_mean_std, to_coefficients
+from dp_powerflow.model.estimators import (
+    Contribution,
+    GaussianEstimate,
+    Records,
+    positive_part,
+    symmetric_to_vector,
+    synthesis_matrix,
+    to_coefficients,
+    vector_to_symmetric,
+)
+from dp_powerflow.model.law import GaussianComponent
+from dp_powerflow.model.structured import prior_mean_std
 from dp_powerflow.privacy.queries import MAX_DIMENSION, Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -170,3 +197,173 @@ def _counts(records: Records, centroids: Centroids, n_classes: int) -> Iterator[
 def _sums(records: Records, centroids: Centroids, n_classes: int) -> Iterator[FloatArray]:
     for features in records.contributions(centroids.features):
         yield feature_sums(features, centroids.assign(features), n_classes)
+
+
+LOW_FREQUENCIES = 3
+CLIP = 3.0  # radius of y, whose entries have unit variance
+MIN_WEIGHT = 0.02
+MIN_VARIANCE = 0.05
+_SHARES = {"weights": 0.2, "means": 0.4, "moments": 0.4}
+
+
+@dataclass(frozen=True, eq=False)
+class _Low:
+    """The whitened low frequencies of a class: y = factor⁻¹·(coefficients − centre)."""
+
+    base: GaussianEstimate
+    transform: FloatArray
+    factor: FloatArray
+
+    def whiten(self, days: FloatArray) -> FloatArray:
+        """(record, day, T) → clipped y (record, day, q)."""
+        low = product(days - self.base.mean, self.transform[: len(self.factor)].T)
+        y = solve_lower(self.factor, low.reshape(-1, low.shape[-1]).T).T.reshape(low.shape)
+        # A value that is not finite must not stop the fit: an exception would depend on the data. It travels
+        # on and counts as nothing when the contribution is quantised.
+        return within_ball(y, CLIP)
+
+
+@dataclass(frozen=True, eq=False)
+class _Mixture:
+    """weights (M,), means (M, q), covariances (M, q, q) of y."""
+
+    weights: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+
+    def responsibilities(self, y: FloatArray) -> FloatArray:
+        """(..., q) → (..., M), entries ≥ 0 that sum to 1."""
+        log_density = np.empty((*y.shape[:-1], self.weights.size))
+        for m, (weight, mean, covariance) in enumerate(
+            zip(self.weights, self.means, self.covariances, strict=True)
+        ):
+            factor = cholesky(covariance)
+            flat = (y - mean).reshape(-1, mean.size).T
+            z = solve_lower(factor, flat)
+            quadratic = (z**2).sum(axis=0).reshape(y.shape[:-1])
+            log_density[..., m] = log1(weight) - log(np.diag(factor)).sum() - quadratic / 2
+        log_density -= log_density.max(axis=-1, keepdims=True)
+        density = exp(log_density)
+        shares: FloatArray = density / density.sum(axis=-1, keepdims=True)
+        return shares
+
+
+def fit_mixtures(
+    groups: Sequence[Records],
+    bases: Sequence[GaussianEstimate],
+    n_components: int,
+    rho: float,
+    session: Session,
+) -> list[tuple[GaussianComponent, ...]]:
+    """Components of each class, in lockstep; spends ρ."""
+    lows = [_low(base) for base in bases]
+    mixtures = [_start(n_components, len(low.factor)) for low in lows]
+    for step in range(1, ITERATIONS + 1):
+        mixtures = _em_step(step, groups, lows, mixtures, rho / ITERATIONS, session)
+    return [_components(low, mixture) for low, mixture in zip(lows, mixtures, strict=True)]
+
+
+def _low(base: GaussianEstimate) -> _Low:
+    n_steps = base.mean.size
+    transform = synthesis_matrix(n_steps).T / math.sqrt(n_steps)
+    size = min(LOW_FREQUENCIES, n_steps)
+    low = product(product(transform[:size], base.covariance), transform[:size].T)
+    return _Low(base, transform, cholesky(low))
+
+
+def _start(n_components: int, size: int) -> _Mixture:
+    """Public start: components spread along the level, ±1 standard deviation."""
+    means = np.zeros((n_components, size))
+    means[:, 0] = np.linspace(-1.0, 1.0, n_components)
+    covariances = np.tile(np.eye(size), (n_components, 1, 1))
+    covariances[:, 0, 0] = 0.5
+    return _Mixture(np.full(n_components, 1 / n_components), means, covariances)
+
+
+def moment_contributions(low: _Low, mixture: _Mixture) -> tuple[Contribution, ...]:
+    """Contributions to weights, means and second moments, each (record, dimension)."""
+
+    def weights(days: FloatArray) -> FloatArray:
+        average: FloatArray = mixture.responsibilities(low.whiten(days)).mean(axis=1)
+        return average
+
+    def means(days: FloatArray) -> FloatArray:
+        y = low.whiten(days)
+        first: FloatArray = (mixture.responsibilities(y)[..., :, None] * y[..., None, :]).mean(axis=1)
+        return first.reshape(len(days), -1)
+
+    def moments(days: FloatArray) -> FloatArray:
+        y = low.whiten(days)
+        shares = mixture.responsibilities(y)
+        outer = y[..., :, None] * y[..., None, :]
+        second = (shares[..., :, None, None] * outer[..., None, :, :]).mean(axis=1)
+        return symmetric_to_vector(second).reshape(len(days), -1)
+
+    return weights, means, moments
+
+
+def _em_step(
+    step: int,
+    groups: Sequence[Records],
+    lows: Sequence[_Low],
+    mixtures: Sequence[_Mixture],
+    rho: float,
+    session: Session,
+) -> list[_Mixture]:
+    n_components, size = mixtures[0].means.shape
+    pairs = size * (size + 1) // 2
+    kinds = (
+        ("weights", n_components, 1.0, Region.ORTHANT),
+        ("means", n_components * size, CLIP, Region.BALL),
+        ("moments", n_components * pairs, CLIP * CLIP, Region.PSD),
+    )
+    functions = [moment_contributions(low, mixture) for low, mixture in zip(lows, mixtures, strict=True)]
+    answers: dict[str, list[FloatArray]] = {}
+    for index, (name, dimension, radius, region) in enumerate(kinds):
+        answers[name] = session.ask(
+            Query(f"EM {name}, iteration {step}", dimension, radius, region, rho * _SHARES[name], "whitened"),
+            [group.contributions(of[index]) for group, of in zip(groups, functions, strict=True)],
+        )
+    return [
+        _updated(
+            weights / group.count,
+            means.reshape(n_components, size) / group.count,
+            np.array([vector_to_symmetric(v, size) for v in moments.reshape(n_components, pairs)])
+            / group.count,
+        )
+        for group, weights, means, moments in zip(
+            groups, answers["weights"], answers["means"], answers["moments"], strict=True
+        )
+    ]
+
+
+def _updated(weights: FloatArray, first: FloatArray, second: FloatArray) -> _Mixture:
+    """Parameters from noisy moments; always valid, whatever the noise."""
+    weights = np.maximum(weights, MIN_WEIGHT)
+    means = within_ball(first / weights[:, None], CLIP)
+    covariances = np.array(
+        [
+            positive_part(moment / weight - np.outer(mean, mean), MIN_VARIANCE)
+            for weight, mean, moment in zip(weights, means, second, strict=True)
+        ]
+    )
+    return _Mixture(weights / weights.sum(), means, covariances)
+
+
+def _components(low: _Low, mixture: _Mixture) -> tuple[GaussianComponent, ...]:
+    """Days of the full horizon: y from a component, the rest by the released Gaussian's regression."""
+    size = len(low.factor)
+    full = product(product(low.transform, low.base.covariance), low.transform.T)
+    factor = cholesky(full[:size, :size])
+    regression = solve_upper(factor, solve_lower(factor, full[:size, size:])).T
+    rest = full[size:, size:] - product(regression, full[:size, size:])
+    lift = product(np.vstack([np.eye(size), regression]), low.factor)
+    inverse = low.transform.T
+    components = []
+    for weight, mean, covariance in zip(mixture.weights, mixture.means, mixture.covariances, strict=True):
+        total = product(product(lift, covariance), lift.T)
+        total[size:, size:] += rest
+        day = product(product(inverse, total), inverse.T)
+        centre = low.base.mean + product(inverse, product(lift, mean))
+        components.append(GaussianComponent(float(weight), centre, (day + day.T) / 2))
+    return tuple(components)

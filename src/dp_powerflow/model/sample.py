@@ -5,14 +5,28 @@ any order and a crashed run repeats the same draws. Streams are bound to the mod
 id and the keyed network hash to the key before it comes here, so that the same loads never meet two networks.
 What is released, certified, audited and compared goes through `solve_days`, so it is one mechanism.
 
+**Sums of customers** (`CustomerSampler`) are drawn one customer at a time, bounded, added up. Load k on a
+day: p_k = Σ_i s_i·clip(exp(ξ_i)), ξ_i a day of the law of customer i's class, s_i its public scale, clipped
+step by step to the margins of the class. Its reactive power is Σ_i tanθ_i·p_i and a random part with the
+variance of the sum of the customers' own, at most `MOST_DEVIATIONS` standard deviations of it. A sum of many
+customers is smoother than one customer scaled up, and every load is bounded: by the margins, the public
+scales and the public number of customers.
+
+**Blocks solved together** (`BlockSolver`). The solver of a feeder as operated goes through a day step by step
+and takes several days at a time, one per lane. A block of a large feeder is a day or two. So the days of
+several blocks are drawn and solved together. What becomes of a day depends on that day alone, so the bits are
+those of `solve_days`, block by block.
+
 Nothing here sees meter data: it is all post-processing of the `LoadModel`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +34,8 @@ import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import exp
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.model.gaussian import DayLaw, Days, LoadModel, add_random, day_law, fill_loads
+from dp_powerflow.model.days import Customers, DayLaw, Days, add_customers, add_random, day_law, fill_loads
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.powerflow.batch import Nodes, Solution, Solver
 from dp_powerflow.powerflow.sun import Generation
@@ -128,8 +143,77 @@ class OneDay:
         return LoadBlock(whole.first_day + day, kw, kvar)
 
 
+class DrawnLaw(PlacedLaw, Protocol):
+    """A law that days are drawn from."""
+
+    @property
+    def n(self) -> int:
+        """Number of loads."""
+
+    @property
+    def identity(self) -> str:
+        """Hash of the model the law comes from."""
+
+
+class Sampler(ABC):
+    """Draws days of a law in blocks; a block is a function of (key, law, number).
+
+    Parameters
+    ----------
+    law
+        Whose loads are drawn.
+    key
+        Secret streams.
+    n_days
+        Days to draw.
+    block_days
+        Days of one block; None for what `days_per_block` says.
+    """
+
+    law: DrawnLaw
+    key: StreamKey
+    n_days: int
+    block_days: int | None
+
+    def __post_init__(self) -> None:
+        if self.n_days < 1 or (self.block_days is not None and self.block_days < 1):
+            raise PrivacyError("nothing to sample: name at least one day")
+
+    @property
+    def days_per_block(self) -> int:
+        """Days of one block: a function of the public number of loads alone."""
+        return days_per_block(self.law.n) if self.block_days is None else self.block_days
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.n_days // self.days_per_block)
+
+    def blocks(self) -> Iterator[LoadBlock]:
+        """All blocks in order."""
+        return (self.block(index) for index in range(self.n_blocks))
+
+    def block(self, index: int) -> LoadBlock:
+        """One block; a pure function of the sampler and the number."""
+        if not 0 <= index < self.n_blocks:
+            raise PrivacyError(f"there is no block {index}; blocks are numbered 0 to {self.n_blocks - 1}")
+        first = index * self.days_per_block
+        days = min(self.days_per_block, self.n_days - first)
+        active, reactive = (np.zeros((self.law.n, days, self.law.steps)) for _ in range(2))
+        self._draw(index, first, (active, reactive))
+        return LoadBlock(first, active, reactive)
+
+    @abstractmethod
+    def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
+        """Write p and q of the days from `first` on into zeros (load, day, step) [kW], [kvar]."""
+
+    @cached_property
+    def _key(self) -> StreamKey:
+        return self.key.bind("model", self.law.identity)
+
+
 @dataclass(frozen=True, eq=False)
-class LoadSampler:
+class LoadSampler(Sampler):
     """Draws days from a law.
 
     Parameters
@@ -153,44 +237,21 @@ class LoadSampler:
     day_laws: tuple[LoadLaw, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.n_days < 1 or (self.block_days is not None and self.block_days < 1):
-            raise PrivacyError("nothing to sample: name at least one day")
+        super().__post_init__()
         if self.day_laws is not None and len(self.day_laws) != self.n_days:
             raise PrivacyError("the laws of days with types must be one per day")
 
-    @property
-    def days_per_block(self) -> int:
-        return days_per_block(self.law.n) if self.block_days is None else self.block_days
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.n_days // self.days_per_block)
-
-    def blocks(self) -> Iterator[LoadBlock]:
-        """All blocks in order."""
-        return (self.block(index) for index in range(self.n_blocks))
-
-    def block(self, index: int) -> LoadBlock:
-        """One block; a pure function of the sampler and the number."""
-        if not 0 <= index < self.n_blocks:
-            raise PrivacyError(f"there is no block {index}; blocks are numbered 0 to {self.n_blocks - 1}")
-        first = index * self.days_per_block
-        days = np.arange(first, min(first + self.days_per_block, self.n_days))
-        load, reactive = (np.empty((self.law.n, days.size, self.law.steps)) for _ in range(2))
+    def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
+        days = np.arange(first, first + loads[0].shape[1])
         for law, chosen in self._laws_of(days):
             for ell, part in enumerate(law.classes):
                 nodes = np.flatnonzero(law.class_of == ell)
                 places = (nodes[:, None] * days.size + (chosen - first)).reshape(-1)
                 if law.truncated:
-                    self._fill_truncated(law, part, index, places, (load, reactive))
+                    self._fill_truncated(law, part, block, places, loads)
                 else:
-                    self._fill(law, part, index, places, (load, reactive))
-                self._add_random_part(law, part, index, places, reactive)
-        return LoadBlock(first, load, reactive)
-
-    @cached_property
-    def _key(self) -> StreamKey:
-        return self.key.bind("model", self.law.identity)
+                    self._fill(law, part, block, places, loads)
+                self._add_random_part(law, part, block, places, loads[1])
 
     def _laws_of(self, days: IntArray) -> list[tuple[LoadLaw, IntArray]]:
         """Every law in use, with its days."""
@@ -500,3 +561,238 @@ def placed_load(
         return shared
     out[:] = shared
     return out
+
+
+MOST_DEVIATIONS = 4.0
+"""Where the random part of a reactive load is cut, in standard deviations."""
+
+
+@dataclass(frozen=True, eq=False)
+class CustomerLaw:
+    """Law of loads that are sums of customers.
+
+    Parameters
+    ----------
+    each
+        Law of every customer by itself; margins must be stated.
+    load_of
+        (customer,) number of the load that the customer is part of, ascending, none left out.
+    positions
+        (load,) positions of the loads among those of the feeder.
+    shares
+        Complex (retained node, load of the feeder) nodal power per unit of load power, where power flow is
+        solved node by node; None where it is solved load by load.
+    """
+
+    each: LoadLaw
+    load_of: IntArray
+    positions: IntArray
+    shares: sp.csr_array | None = None
+
+    def __post_init__(self) -> None:
+        numbers = np.unique(self.load_of)
+        ascending = len(self.load_of) == self.each.n and bool(np.all(np.diff(self.load_of) >= 0))
+        if not ascending or not np.array_equal(numbers, np.arange(len(self.positions))):
+            raise PrivacyError("a sum of customers needs the load of every customer, in ascending order")
+        if any(part.margins is None for part in self.each.classes):
+            raise PrivacyError("a sum of customers is bounded by the margins of its classes; state them")
+
+    @property
+    def n(self) -> int:
+        """Number of loads."""
+        return len(self.positions)
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return self.each.steps
+
+    @property
+    def base_mva(self) -> float:
+        """Power base [MVA per node]."""
+        return self.each.base_mva
+
+    @property
+    def identity(self) -> str:
+        """Hash of the model the law comes from."""
+        return self.each.identity
+
+    @cached_property
+    def most_kw(self) -> FloatArray:
+        """(load,) [kW] that no draw passes."""
+        highest = self.each.p_max[self.each.class_of] * self.each.scale_kw
+        return np.asarray(np.bincount(self.load_of, highest, minlength=self.n), dtype=np.float64)
+
+    @cached_property
+    def reactive_kvar(self) -> FloatArray:
+        """(class, load) standard deviation of the random part of q [kvar], 0 at a fixed power factor."""
+        law = self.each
+        if law.q_size is None:
+            return np.zeros((len(law.classes), self.n))
+        variance = (law.scale_kw * law.q_size) ** 2
+        own = [np.where(law.class_of == ell, variance, 0.0) for ell in range(len(law.classes))]
+        return np.sqrt([np.bincount(self.load_of, each, minlength=self.n) for each in own])
+
+
+@dataclass(frozen=True, eq=False)
+class CustomerSampler(Sampler):
+    """Draws days of loads that are sums of customers; a block is a function of (key, law, number).
+
+    Parameters
+    ----------
+    law
+        Law of the sums.
+    key
+        Secret streams.
+    n_days
+        Days to draw.
+    block_days
+        Days of one block; None for what `days_per_block` says. Draws depend on it.
+    """
+
+    law: CustomerLaw
+    key: StreamKey
+    n_days: int
+    block_days: int | None = None
+
+    def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
+        for ell, part in enumerate(self.law.each.classes):
+            self._add_customers(part, np.flatnonzero(self.law.each.class_of == ell), block, *loads)
+            self._add_random_part(part, self.law.reactive_kvar[ell], block, loads[1])
+
+    def _add_customers(
+        self, part: ClassLaw, customers: IntArray, block: int, active: FloatArray, reactive: FloatArray
+    ) -> None:
+        """Add the customers of one class, in ascending order."""
+        law = self.law.each
+        who = Customers(
+            self.law.load_of[customers], law.scale_kw[customers], law.tan_theta[customers], part.p_min_max
+        )
+        purpose, places = (
+            f"customers/{part.name}/{part.day_type}",
+            np.arange(len(customers) * active.shape[1]),
+        )
+        for each, days in gaussian_days(self._key, purpose, block, part, places):
+            add_customers(each, days, who, (active, reactive))
+
+    def _add_random_part(
+        self, part: ClassLaw, size_kvar: FloatArray, block: int, reactive: FloatArray
+    ) -> None:
+        """Add the random part of q of the customers of one class."""
+        loads = np.flatnonzero(size_kvar > 0.0)
+        if part.q_factor is None or part.q_covariance is None or not loads.size:
+            return
+        stream = self._key.stream(f"days/reactive/{part.name}/{part.day_type}", block)
+        places = (loads[:, None] * reactive.shape[1] + np.arange(reactive.shape[1])).reshape(-1)
+        most = MOST_DEVIATIONS * np.sqrt(np.diag(part.q_covariance))
+        add_random(
+            day_law(None, part.q_factor), Days(stream.round_keys, 0, places), size_kvar, most, reactive
+        )
+
+
+MOST_PHASORS = 1 << 24
+"""Voltages that are solved together: 256 MiB."""
+
+
+@dataclass(eq=False)
+class BlockSolver:
+    """Solves runs of blocks, one run after the other in the same memory.
+
+    Memory that is new to a process costs more than what is written into it: at 10,000 nodes a third of the
+    time of drawing and solving. So loads and voltages of a run take the place of those of the run before.
+    For one thread.
+
+    Parameters
+    ----------
+    solver, source, generation, nodes, mend : as of `solve_days`.
+    """
+
+    solver: Solver
+    source: LoadSource
+    generation: Generation | None = None
+    nodes: Nodes = "retained"
+    mend: bool = False
+    _load: ComplexArray = field(default_factory=lambda: _memory(0), init=False)
+    _voltages: ComplexArray = field(default_factory=lambda: _memory(0), init=False)
+
+    def run(self, blocks: Sequence[int]) -> list[SolvedDays]:
+        """Blocks that follow one another, each as `solve_days` gives it, solved together.
+
+        The next call writes over what this one gives.
+        """
+        law, feeder = self.source.law, self.solver.feeder
+        width, ends = columns_of(self.solver, law), [0]
+        wanted = len(feeder.retained if self.nodes == "retained" else feeder.energised)
+        first_day, load = 0, self._load
+        for number in blocks:
+            drawn = self.source.block(number)
+            _, days, steps = drawn.load_kw.shape
+            if ends == [0]:
+                first_day = drawn.first_day
+                most = len(blocks) * days * steps  # the last block may be shorter, no other
+                self._load = _at_least(self._load, most * width)
+                self._voltages = _at_least(self._voltages, most * wanted)
+                load = self._load[: most * width].reshape(most, width)
+            rows = slice(ends[-1] * steps, (ends[-1] + days) * steps)
+            placed_load(law, drawn, width, load[rows])
+            ends.append(ends[-1] + days)
+        rows = slice(0, ends[-1] * law.steps)
+        voltages = self._voltages[: rows.stop * wanted].reshape(rows.stop, wanted)
+        made = solve_placed(
+            self.solver,
+            PlacedDays(law, first_day, load[rows], voltages),
+            generation=self.generation,
+            nodes=self.nodes,
+            mend=self.mend,
+        )
+        return [_days(made, first, last) for first, last in pairwise(ends)]
+
+
+def solve_blocks(
+    solver: Solver,
+    source: LoadSource,
+    blocks: Sequence[int],
+    *,
+    generation: Generation | None = None,
+    nodes: Nodes = "retained",
+    mend: bool = False,
+) -> list[SolvedDays]:
+    """One run of blocks in memory of its own; parameters as of `BlockSolver`."""
+    return BlockSolver(solver, source, generation, nodes, mend).run(blocks)
+
+
+def blocks_at_once(source: LoadSource, nodes: int, days_at_once: int) -> int:
+    """How many blocks to solve together.
+
+    Parameters
+    ----------
+    nodes : whose voltages are wanted.
+    days_at_once : days that cost the solver hardly more than one.
+    """
+    days = -(-source.n_days // source.n_blocks)
+    room = MOST_PHASORS // (days * source.law.steps * nodes)
+    return max(1, min(days_at_once // days, room, source.n_blocks))
+
+
+def _memory(size: int) -> ComplexArray:
+    return np.empty(size, dtype=np.complex128)
+
+
+def _at_least(memory: ComplexArray, size: int) -> ComplexArray:
+    """The same memory, or new where it is too small."""
+    return memory if memory.size >= size else _memory(size)
+
+
+def _days(made: SolvedDays, first: int, last: int) -> SolvedDays:
+    """Some of the days."""
+    rows = slice(first * made.steps, last * made.steps)
+    solution = made.solution
+    parts = {each.name: getattr(solution, each.name)[rows] for each in fields(solution)}
+    return replace(
+        made,
+        first_day=made.first_day + first,
+        load=made.load[rows],
+        generation=None if made.generation is None else made.generation[rows],
+        solution=replace(solution, **parts),
+        mended=made.mended[rows],
+    )

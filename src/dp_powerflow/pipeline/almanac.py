@@ -12,8 +12,8 @@ import numpy as np
 from dp_powerflow.almanac.calendar import Calendar, WeatherFormat, read_holidays
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.listed import DayTable
-from dp_powerflow.model.day_facts import DayFacts
+from dp_powerflow.corpus.tables import DayTable
+from dp_powerflow.model.options import DayFacts
 from dp_powerflow.units import FloatArray
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dp_powerflow.corpus.connections import MOST_PLACE, Connections, opaque_buses
+from dp_powerflow.corpus.tables import MOST_PLACE, Connections, opaque_buses
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow._parallel import Runner
-from dp_powerflow.corpus.extras import MENDED, ExtrasReader
-from dp_powerflow.corpus.listed import Listed
+from dp_powerflow.corpus.parts import PartReader
+from dp_powerflow.corpus.storage import Listed
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -300,9 +300,9 @@ def _mended_before(writer: CorpusWriter) -> int:
     missing = set(writer.missing_parts())
     there = [part for part in range(writer.layout.n_parts) if part not in missing]
     unchecked = Listed(writer.root)
-    reader = ExtrasReader(writer.root, writer.layout, writer.release_id, writer.extras, unchecked)
+    reader = PartReader(writer.root, writer.layout, writer.release_id, writer.extras, unchecked)
     days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
-    return int(np.count_nonzero(reader.day_values(MENDED, days)))
+    return int(np.count_nonzero(reader.day_values("mended", days)))
 
 
 def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:

@@ -19,12 +19,11 @@ from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
-from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.law import ClassModel, LoadNodes
-from dp_powerflow.model.sample import LoadSource, draw_node_classes
+from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource, draw_node_classes
 from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.nodes import classes_by_load, factors_by_load, some_loaded_nodes
 from dp_powerflow.privacy.random import StreamKey

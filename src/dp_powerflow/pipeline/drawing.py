@@ -13,13 +13,12 @@ import numpy as np
 
 from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
-from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, path_of
 from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.model.sample import LoadSource, draw_node_classes
+from dp_powerflow.model.options import DayFacts
+from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource, draw_node_classes
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dp_powerflow._bits.elementary import kernel, modulus, multiply
-from dp_powerflow.corpus.extras import PartExtras
 from dp_powerflow.corpus.grid import NodeColumns
+from dp_powerflow.corpus.parts import PartExtras
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import SolvedDays
 from dp_powerflow.powerflow.batch import Solver

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from dp_powerflow.config import FEWEST_DAYS, LONGEST_STEP_MINUTES, Config, history_obstacle
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.estimators import Estimator
-from dp_powerflow.model.estimators.plain import Plain
-from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import (
+    DayFacts,
     FitOptions,
     FixedPowerFactor,
     PublicSpread,
@@ -21,6 +19,8 @@ from dp_powerflow.model.options import (
     tan_theta_of,
 )
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
+from dp_powerflow.model.plain import Plain
+from dp_powerflow.model.structured import Structured
 from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 

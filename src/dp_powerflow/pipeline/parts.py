@@ -19,8 +19,7 @@ from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block
-from dp_powerflow.model.together import BlockSolver, blocks_at_once
+from dp_powerflow.model.sample import BlockSolver, LoadSource, SolvedDays, blocks_at_once, days_per_block
 from dp_powerflow.pipeline.extras import injected_power, part_extras, part_voltages, with_slack
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver

@@ -16,14 +16,13 @@ from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.build import delta_problem
 from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.plan import PredictedError, predicted_errors
-from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
+from dp_powerflow.model.options import DayFacts, FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.feasibility.look import Feasibility
+from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.fitting import (
     HISTORY,
     ChosenEstimator,

@@ -26,7 +26,7 @@ from dp_powerflow.loads.history import LoadHistory, MeterFacts, steps_per_day
 from dp_powerflow.manifest.verify import release_at
 from dp_powerflow.pipeline.almanac import declared_days
 from dp_powerflow.pipeline.customers import Services
-from dp_powerflow.pipeline.feasibility.look import Feasibility
+from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     ReleaseInputs,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.corpus.connections import Connections
+from dp_powerflow.corpus.grid import VA_PER_DEG, va_counts
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import VA_PER_DEG, va_counts
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.units import BoolArray, IntArray
 
 SECTOR_DEG = 30

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.corpus.extras import POWER_PER_KW
+from dp_powerflow.corpus.grid import POWER_PER_KW, vm_counts
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY
-from dp_powerflow.corpus.schema import vm_counts
 from dp_powerflow.quality.nodes import MOST_PHASES, spread
 from dp_powerflow.quality.result import LEVELS, Controls, Mended, Network, Power
 from dp_powerflow.quality.tally import BIN, TAPS_MOST, Pass, Tally, order_statistics, quantile_bins

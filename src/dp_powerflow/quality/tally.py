@@ -13,25 +13,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_powerflow._bits.elementary import kernel
 from dp_powerflow._parallel import Threads
 from dp_powerflow._threads import cores
-from dp_powerflow.corpus.extras import FEEDER, LOADS, MENDED, POWER_PER_KW, day_columns, file_schema
-from dp_powerflow.corpus.parquet import numbers
+from dp_powerflow.corpus.grid import POWER_PER_KW, VM_PER_PU, Float32Array
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY, Corpus
-from dp_powerflow.corpus.schema import (
-    DATA,
-    VM_PER_PU,
-    Float32Array,
-    list_values,
-    part_name,
-    part_schema,
-    rows_in_order,
-)
-from dp_powerflow.corpus.storage import loading, open_parquet
+from dp_powerflow.corpus.schema import DATA, FEEDER, LOADS, feeder_columns
 from dp_powerflow.quality.nodes import NodeGroups
 from dp_powerflow.quality.result import RANGE_A, RANGE_B
 from dp_powerflow.units import FloatArray, IntArray
@@ -173,18 +162,14 @@ def order_statistics(values: IntArray, levels: tuple[int, ...]) -> IntArray:
     return np.asarray(ranked[[max(0, -(-level * n // 100) - 1) for level in levels]])
 
 
-def magnitudes(corpus: Corpus, part: int) -> Iterator[tuple[range, Float32Array]]:
+def magnitudes(corpus: Corpus, part: int) -> Iterator[tuple[range, list[NDArray[Any]]]]:
     """Row groups of a part: their days, and magnitudes (day, node, step) [p.u.]."""
-    schema = part_schema(corpus.layout, corpus.release_id, part)
-    for days, values in _column(corpus, DATA, part, schema, ("vm_pu",)):
-        yield days, values[0]
+    return corpus.groups(DATA, part, ["vm_pu"])
 
 
-def active_powers(corpus: Corpus, part: int) -> Iterator[tuple[range, tuple[Float32Array, ...]]]:
+def active_powers(corpus: Corpus, part: int) -> Iterator[tuple[range, list[NDArray[Any]]]]:
     """Row groups of a part: their days, and powers (day, node, step) drawn and, if there, injected [kW]."""
-    schema = file_schema(LOADS, corpus.extras, corpus.layout, corpus.release_id, part)
-    names = ("p_kw", *("g_kw",) * corpus.extras.generation)
-    yield from _column(corpus, LOADS, part, schema, names)
+    return corpus.groups(LOADS, part, ["p_kw", *("g_kw",) * corpus.extras.generation])
 
 
 def of_feeder(corpus: Corpus, part: int) -> dict[str, list[NDArray[Any]]]:
@@ -192,41 +177,13 @@ def of_feeder(corpus: Corpus, part: int) -> dict[str, list[NDArray[Any]]]:
 
     One array per source phase (active power [kW]), regulator or capacitor.
     """
-    wanted = [column for column in day_columns(corpus.extras) if column.unit != "kvar"]
+    wanted = [c for c in feeder_columns(corpus.extras, corpus.layout.steps) if c.unit != "kvar"]
     found: dict[str, list[NDArray[Any]]] = {}
-    if not wanted:
-        return found
-    layout, days = corpus.layout, corpus.layout.days_of(part)
-    schema = file_schema(FEEDER, corpus.extras, layout, corpus.release_id, part)
-    path = corpus.path / FEEDER / part_name(part)
-    content = corpus.source(f"{FEEDER}/{part_name(part)}")
-    with loading(path), open_parquet(content) as file:
-        if not file.schema_arrow.equals(schema, check_metadata=True):
-            raise ValueError("not a part of this corpus")
-        names = ["day", *(column.name for column in wanted)]
-        table = file.read_row_group(0, columns=names, use_threads=False)
-        if not np.array_equal(numbers(table.column("day")), np.arange(days.start, days.stop)):
-            raise ValueError("rows out of order")
-        for column in wanted:
-            values = list_values(table, column.name).reshape(len(days), layout.steps)
+    if wanted:
+        ((_, stored),) = corpus.groups(FEEDER, part, [column.name for column in wanted])
+        for column, values in zip(wanted, stored, strict=True):
             found.setdefault(column.of, []).append(values)
     return found
-
-
-def _column(
-    corpus: Corpus, folder: str, part: int, schema: pa.Schema, names: tuple[str, ...]
-) -> Iterator[tuple[range, tuple[Float32Array, ...]]]:
-    layout, path = corpus.layout, corpus.path / folder / part_name(part)
-    content = corpus.source(f"{folder}/{part_name(part)}")
-    with loading(path), open_parquet(content) as file:
-        if not file.schema_arrow.equals(schema, check_metadata=True):
-            raise ValueError("not a part of this corpus")
-        for number, days in enumerate(layout.groups_of(part)):
-            table = file.read_row_group(number, columns=["day", "node", *names], use_threads=False)
-            if not rows_in_order(table, days, layout.nodes):
-                raise ValueError("rows out of order")
-            shape = (len(days), layout.nodes, layout.steps)
-            yield days, tuple(list_values(table, name).reshape(shape) for name in names)
 
 
 MOST_SLOTS = 96
@@ -294,7 +251,7 @@ class Counting:
         return partial(self._count, tally)
 
     def _count(self, tally: Tally, part: int) -> int:
-        for days, vm_pu in magnitudes(self.of.corpus, part):
+        for days, (vm_pu,) in magnitudes(self.of.corpus, part):
             tally.add_voltages(self.of, days, vm_pu)
         tally.add_beside(self.of, part)
         return len(self.of.corpus.layout.days_of(part))
@@ -393,7 +350,7 @@ class Tally:
             self.switchings[k] += np.count_nonzero(closed[:, 1:] != closed[:, :-1])
         for locked in found.get("locked", ()):
             self.locked += int(np.count_nonzero(locked))
-        for times in found.get(MENDED, ()):
+        for times in found.get("mended", ()):
             self.mended += int(np.count_nonzero(times))
             self.mended_most = max(self.mended_most, int(times.max(initial=0)))
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from dp_powerflow.corpus.grid import VM_PER_PU, vm_counts
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import VM_PER_PU, vm_counts
 from dp_powerflow.quality.nodes import NodeGroups, feeder_order, spread
 from dp_powerflow.quality.result import (
     LEVELS,

@@ -14,7 +14,7 @@ from dp_powerflow.fleet.manifest import fleet_words
 from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
 from dp_powerflow.fleet.refusals import refusals
 from dp_powerflow.fleet.run import FleetResult
-from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
+from dp_powerflow.pipeline.feasibility import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
 from dp_powerflow.pipeline.outlook import SPREADS, YearlyCost
 from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words

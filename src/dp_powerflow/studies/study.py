@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
-from dp_powerflow.corpus.connections import Connections
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSource

@@ -16,8 +16,7 @@ import numpy as np
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError
 from dp_powerflow.lowlevel import Processes, Study, cores
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
-from dp_powerflow_paper.derived.measures import Compared, compared
-from dp_powerflow_paper.derived.studies import CASES, OTHER_DAYS, TRUE, Bench, Case
+from dp_powerflow_paper.derived.studies import CASES, OTHER_DAYS, TRUE, Bench, Case, Compared, compared
 from dp_powerflow_paper.derived.tables import Row, Values, draw_figure, row_of, to_csv, to_markdown
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
 

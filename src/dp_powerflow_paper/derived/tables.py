@@ -11,8 +11,7 @@ from scipy.stats import rankdata
 
 from dp_powerflow.lowlevel import figure_bytes, new_figure
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.derived.measures import Compared, Measure
-from dp_powerflow_paper.derived.studies import Case
+from dp_powerflow_paper.derived.studies import Case, Compared, Measure
 from dp_powerflow_paper.run import csv_text
 
 Values = Mapping[str, FloatArray]

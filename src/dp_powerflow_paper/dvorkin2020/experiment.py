@@ -14,18 +14,17 @@ import numpy as np
 
 from dp_powerflow import StreamKey, open_feeder
 from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, read_feeder15
+from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, case_of, read_feeder15
 from dp_powerflow_paper.dvorkin2020.leaks import neighbours
-from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
-from dp_powerflow_paper.dvorkin2020.policy import loads_from
-from dp_powerflow_paper.dvorkin2020.program import Program, least_cost, published_signs
-from dp_powerflow_paper.dvorkin2020.variants import (
+from dp_powerflow_paper.dvorkin2020.policy import (
     Expected,
     TailCost,
     TargetVariance,
     TotalVariance,
     Variant,
+    loads_from,
 )
+from dp_powerflow_paper.dvorkin2020.program import Program, least_cost, published_signs
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
 
 TARGET_LINES = (0, 4, 5, 6, 8, 10, 11, 12)

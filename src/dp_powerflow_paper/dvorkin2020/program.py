@@ -16,8 +16,7 @@ from scipy.stats import norm
 from dp_powerflow.errors import FeederError, PowerFlowError, require
 from dp_powerflow.units import BoolArray, FloatArray
 from dp_powerflow_paper.dvorkin2020.case import Case
-from dp_powerflow_paper.dvorkin2020.policy import APOTHEM, SIDES, Policy
-from dp_powerflow_paper.dvorkin2020.variants import Expected, Terms, Variant
+from dp_powerflow_paper.dvorkin2020.policy import APOTHEM, SIDES, Expected, Policy, Terms, Variant
 
 _ZERO_BELOW = 1e-6
 """Shares of noise that are smaller are the solver's inaccuracy."""

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow_paper.dvorkin2020.case import Case, Privacy
-from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
-from dp_powerflow_paper.dvorkin2020.policy import Policy, loads_from
+from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, case_of
+from dp_powerflow_paper.dvorkin2020.policy import Expected, Policy, TotalVariance, Variant, loads_from
 from dp_powerflow_paper.dvorkin2020.program import Program, least_cost
-from dp_powerflow_paper.dvorkin2020.variants import Expected, TotalVariance, Variant
 from dp_powerflow_paper.mechanisms import key_from
 from dp_powerflow_paper.sources import Guarantee
 from dp_powerflow_paper.sources.entries import Occasion, OtherEntry

@@ -25,8 +25,7 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.dvorkin2023.capacities_restored import ConvexRepair, NoisyCapacities, Repair
-from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
+from dp_powerflow_paper.dvorkin2023.restored import ConvexRepair, DispatchCase, NoisyCapacities, Repair
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, Guarantee
 
 ONE_CAPACITY = "grids in which the capacity of one line differs by at most α"

@@ -9,7 +9,7 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.units import FloatArray, IntArray
-from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase, Records
+from dp_powerflow_paper.dvorkin2023.restored import DispatchCase, Records
 from dp_powerflow_paper.radial import RadialNetwork
 
 _NEGLIGIBLE = 1e-9

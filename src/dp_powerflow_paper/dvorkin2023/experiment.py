@@ -13,7 +13,7 @@ from dp_powerflow import open_feeder
 from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
+from dp_powerflow_paper.dvorkin2020.case import case_of
 from dp_powerflow_paper.dvorkin2023.capacities import (
     AtRandom,
     CapacityMechanism,
@@ -21,17 +21,17 @@ from dp_powerflow_paper.dvorkin2023.capacities import (
     Selection,
     infeasible_share,
 )
-from dp_powerflow_paper.dvorkin2023.capacities_restored import (
+from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
+from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
+from dp_powerflow_paper.dvorkin2023.release import CHANGE, DERS
+from dp_powerflow_paper.dvorkin2023.restored import (
     ConvexRepair,
+    DispatchCase,
     ExactRepair,
     NoisyCapacities,
     repair_objective,
     repaired_unasked,
 )
-from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
-from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
-from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
-from dp_powerflow_paper.dvorkin2023.release import CHANGE, DERS
 from dp_powerflow_paper.radial import RadialNetwork
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
 

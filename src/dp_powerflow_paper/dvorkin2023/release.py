@@ -9,11 +9,11 @@ import numpy as np
 
 from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.dvorkin2020.own_feeder import case_of
+from dp_powerflow_paper.dvorkin2020.case import case_of
 from dp_powerflow_paper.dvorkin2023.capacities import CapacityMechanism, infeasible_share
 from dp_powerflow_paper.dvorkin2023.cases import radial_case
-from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records
+from dp_powerflow_paper.dvorkin2023.restored import DispatchCase
 from dp_powerflow_paper.sources import Guarantee
 from dp_powerflow_paper.sources.entries import Occasion, OtherEntry
 

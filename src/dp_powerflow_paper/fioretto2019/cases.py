@@ -13,7 +13,7 @@ import numpy as np
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.pandapower.engine import require, third_party_warnings
 from dp_powerflow.units import FloatArray, IntArray
-from dp_powerflow_paper.fioretto2019.public import Admittances, Branches, Generators, PublicGrid
+from dp_powerflow_paper.fioretto2019.acopf import Admittances, Branches, Generators, PublicGrid
 
 CASES = ("case14", "case39", "case118")
 _UNLIMITED_MVA = 9000.0

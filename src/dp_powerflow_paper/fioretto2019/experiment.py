@@ -16,8 +16,8 @@ from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.fioretto2019.acopf import optimal_power_flow
 from dp_powerflow_paper.fioretto2019.cases import CASES, read_case, reference_cost
 from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, NoisyLines
-from dp_powerflow_paper.fioretto2019.measure import measure_draw
 from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy
+from dp_powerflow_paper.fioretto2019.release import measure_draw
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
 
 _VERSION = 1

@@ -17,7 +17,7 @@ from dp_powerflow import Feeder, Protected, StreamKey, TwinDesign
 from dp_powerflow.errors import FeederError, PowerFlowError, PrivacyError
 from dp_powerflow.lowlevel import Quantity, Rebuilder, Solver, discrete_laplace, parameters_of
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.fioretto2019.public import NoisyLengths
+from dp_powerflow_paper.fioretto2019.acopf import NoisyLengths
 from dp_powerflow_paper.fioretto2019.restoration import WIDTH, restore_lengths
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, Guarantee, UnusableDrawError

@@ -23,8 +23,8 @@ from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import discrete_laplace
 from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow_paper.fioretto2019.acopf import Admittances, CostBand, NoisyFigures, PublicGrid
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
-from dp_powerflow_paper.fioretto2019.public import Admittances, CostBand, NoisyFigures, PublicGrid
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, Guarantee
 
 GRID = 2**20

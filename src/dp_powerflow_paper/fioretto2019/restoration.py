@@ -12,14 +12,15 @@ import numpy as np
 
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.fioretto2019.acopf import PowerFlowProgram, Solution
-from dp_powerflow_paper.fioretto2019.public import (
+from dp_powerflow_paper.fioretto2019.acopf import (
     Admittances,
     Branches,
     CostBand,
     NoisyFigures,
     NoisyLengths,
+    PowerFlowProgram,
     PublicGrid,
+    Solution,
 )
 
 WIDTH = 10.0

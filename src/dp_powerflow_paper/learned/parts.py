@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError, require
-from dp_powerflow.loads.history import SATURDAY
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.learned.accounting import SampledGaussian, noise_for
-from dp_powerflow_paper.learned.federated import Federation, train_federated
 from dp_powerflow_paper.learned.forecaster import (
+    Federation,
     Local,
     LocalTraining,
+    LogMargins,
     clients_of,
     roll_forward,
     start_weights,
+    train_federated,
 )
-from dp_powerflow_paper.learned.margins import LogMargins
 from dp_powerflow_paper.learned.wgan import DayGenerator, WganSettings, train_wgan
 from dp_powerflow_paper.mechanisms import Target
 from dp_powerflow_paper.recovery.training import one_thread
@@ -40,6 +40,7 @@ from dp_powerflow_paper.sources import (
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.meters import Meters
 
+_SATURDAY = 5
 QUICK_WGAN = WganSettings(steps=200, batch=64)
 SAMPLES = 3000
 """Of a customer that the forecaster is trained on, at the most; every so many steps one is taken."""
@@ -194,7 +195,7 @@ def stride_of(days: int, steps: int) -> int:
 
 
 def _weekend(days: Any) -> Any:
-    return np.array([day.weekday() >= SATURDAY for day in days])
+    return np.array([day.weekday() >= _SATURDAY for day in days])
 
 
 def _quick_forecast(occasion: Occasion) -> ForecastLoads:

@@ -1,4 +1,7 @@
-"""Bilevel obfuscation of loads on transmission cases by AC optimal power flow, and exactly on a feeder."""
+"""Bilevel obfuscation of loads on transmission cases by AC optimal power flow, and exactly on a feeder.
+
+The last table is about what the least cost gives away when it goes into restored loads as it is.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,95 @@ import numpy as np
 from dp_powerflow import StreamKey
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.dvorkin2020.case import Case, read_feeder15
+from dp_powerflow_paper.fioretto2019.acopf import CostBand
 from dp_powerflow_paper.fioretto2019.cases import read_case
-from dp_powerflow_paper.fioretto2019.public import CostBand
-from dp_powerflow_paper.mak2019.cases import feeder15
-from dp_powerflow_paper.mak2019.leaks import at_an_end, load_from_cost
-from dp_powerflow_paper.mak2019.linear import ExactLoads
-from dp_powerflow_paper.mak2019.measure import Draw, kept, measure_draw
 from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate, served_grid, true_loads
-from dp_powerflow_paper.mak2019.restoration import RestoredLoads, restore
+from dp_powerflow_paper.mak2019.release import Draw, kept, measure_draw
+from dp_powerflow_paper.mak2019.restoration import (
+    ExactLoads,
+    LinearGrid,
+    LinearLimits,
+    RestoredLoads,
+    ServedGrid,
+    restore,
+)
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+
+
+@dataclass(frozen=True, eq=False)
+class TrueFeeder:
+    """A feeder with its true loads.
+
+    Attributes
+    ----------
+    served : everything else.
+    active : PRIVATE (load,) active powers [p.u.].
+    """
+
+    served: LinearGrid
+    active: FloatArray
+
+
+def linear_feeder(case: Case, tightened: float = 1.0) -> TrueFeeder:
+    """A case of private dispatch whose loads are restored instead.
+
+    Parameters
+    ----------
+    tightened : share of the lines' ratings that is taken, so that some lines bind.
+    """
+    places = np.flatnonzero(case.load_p > 0.0)
+    generators = case.generators
+    served = LinearGrid(
+        network=case.network,
+        limits=LinearLimits(tightened * case.s_max, case.u_min, case.u_max),
+        generators=generators,
+        price=case.cost[generators],
+        most=case.p_max[generators],
+        places=places,
+        tan_theta=case.load_q[places] / case.load_p[places],
+    )
+    return TrueFeeder(served, case.load_p[places])
+
+
+def feeder15(folder: Path, tightened: float = 1.0) -> TrueFeeder:
+    """The 15-node feeder of the reference cases."""
+    return linear_feeder(read_feeder15(folder), tightened)
+
+
+_STEPS = 10
+_NEAR = 1e-5
+"""Relative distance from an end of the band at which loads count as lying on it."""
+
+
+def load_from_cost(others: FloatArray, position: int, cost: float, served: ServedGrid) -> float:
+    """The one load [p.u.] that an attacker does not know, from the least cost and all other loads.
+
+    Newton's method from the mean of the others, with nodal prices for slopes.
+
+    Parameters
+    ----------
+    others : (load,) active powers [p.u.]; what stands at `position` is not read.
+    cost : O*.
+    """
+    known = np.delete(others, position)
+    guess = np.insert(known, position, known.mean())
+    for _ in range(_STEPS):
+        found = served.dispatch(guess)
+        if not found.feasible:
+            guess[position] *= 0.5
+            continue
+        step = (cost - found.cost) / float(served.slope(found)[position])
+        guess[position] = max(guess[position] + step, 0.0)
+        if abs(step) < _NEAR * known.mean():
+            break
+    return float(guess[position])
+
+
+def at_an_end(found: RestoredLoads, band: CostBand) -> bool:
+    """Whether the least cost of restored loads is at an end of the band: then O* is one of two figures."""
+    return found.solution.feasible and abs(abs(found.gap(band)) - band.share) <= _NEAR
+
 
 TIGHTENED = 0.5
 """Share of the feeder's ratings, so that lines bind and prices differ."""

@@ -19,7 +19,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import discrete_laplace
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
-from dp_powerflow_paper.mak2019.ac import AcGrid
+from dp_powerflow_paper.mak2019.restoration import AcGrid
 from dp_powerflow_paper.sources import Guarantee
 
 GRID = 2**20

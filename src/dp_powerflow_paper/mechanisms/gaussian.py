@@ -16,10 +16,9 @@ from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.mechanisms.noise import STEP, GaussianNoise, NoiseUnit
 from dp_powerflow_paper.sources import BY_RADIUS, Guarantee, LoadMechanism
-from dp_powerflow_paper.sources.composition import Composed, Composition
+from dp_powerflow_paper.sources.composition import Composed, Composition, GaussianOnVoltages
 from dp_powerflow_paper.sources.loads import GaussianLoads, PublicLoads, true_loads
 from dp_powerflow_paper.sources.networks import EntriesOfY, true_network
-from dp_powerflow_paper.sources.voltages import GaussianOnVoltages
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.lowlevel import gdp_mu
-from dp_powerflow.privacy.budget import gdp_delta
+from dp_powerflow.lowlevel import gdp_delta, gdp_mu
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.sources import Guarantee
 

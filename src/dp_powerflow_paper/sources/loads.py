@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.lowlevel import LoadLaw, LoadSampler
-from dp_powerflow.model.sample import placed_load
+from dp_powerflow.lowlevel import LoadLaw, LoadSampler, placed_load
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise

@@ -16,9 +16,8 @@ from functools import partial
 
 import numpy as np
 
-from dp_powerflow import Budget, FitOptions, LoadModel
+from dp_powerflow import Budget, FitOptions, LoadModel, fit
 from dp_powerflow._bits.linear import within_ball
-from dp_powerflow.loads.history import SATURDAY
 from dp_powerflow.lowlevel import (
     ONE_CLASS,
     Estimator,
@@ -31,7 +30,7 @@ from dp_powerflow.lowlevel import (
 )
 from dp_powerflow.model.derive import COUNT_SHARE
 from dp_powerflow.model.estimators import Records, from_coefficients
-from dp_powerflow.model.fit import MeterSource, data_key, fit, history_facts
+from dp_powerflow.model.fit import MeterSource, data_key, history_facts
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.partition import (
@@ -58,6 +57,7 @@ from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.loads import LawLoads
 from dp_powerflow_paper.sources.meters import Meters
 
+_SATURDAY = 5
 HEADROOM = 1.5
 """On the upper margin of drawn loads, as in the earlier experiments."""
 CENTROIDS = 8
@@ -279,7 +279,7 @@ class HistoryLoads:
         dates = [self.first_day + dt.timedelta(days=k) for k in range(days)]
         facts = None if model.origin is None else model.origin.facts.days
         assert facts is not None  # no model of histories is fitted without the facts of its days
-        off = np.array([day.weekday() >= SATURDAY for day in dates])
+        off = np.array([day.weekday() >= _SATURDAY for day in dates])
         weight, factor = path_of(model.histories, facts, dates, off, {}, key.bind("model", model.sha256))
         law = PlacedPopulation(people, 1.0, np.arange(count))
         drawn = HistorySampler(law, key, days, weight, factor, block_days=days).block(0)

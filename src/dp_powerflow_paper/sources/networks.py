@@ -18,8 +18,8 @@ from dp_powerflow.lowlevel import (
     draw_twin,
     parameters_of,
     twin_guarantee,
+    twin_neighbours,
 )
-from dp_powerflow.twin.design import twin_neighbours
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, BY_RADIUS, Guarantee, UnusableDrawError

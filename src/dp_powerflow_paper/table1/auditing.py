@@ -25,16 +25,14 @@ import scipy.sparse as sp
 
 from dp_powerflow import Feeder, LoadHistory, open_feeder
 from dp_powerflow.errors import DpPowerflowError, MissingExtraError
-from dp_powerflow.evidence.lines.networks import with_change
-from dp_powerflow.lowlevel import Network, Plain, Rebuilder, lower_share, scaled, upper_share
+from dp_powerflow.lowlevel import Network, Plain, Rebuilder, lower_share, scaled, upper_share, with_change
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.run import Store
 from dp_powerflow_paper.sources import ONE_CUSTOMER, ONE_CUSTOMER_STEP, Guarantee
 from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.networks import Twin
-from dp_powerflow_paper.table1.bench import LINE_CHANGE, Bench, Scale, with_line
-from dp_powerflow_paper.table1.releasing import release
+from dp_powerflow_paper.table1.bench import LINE_CHANGE, Bench, Scale, release, with_line
 from dp_powerflow_paper.table1.rows import Row
 
 AUDIT_CODE = 1

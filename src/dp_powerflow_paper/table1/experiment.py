@@ -18,10 +18,9 @@ from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
 from dp_powerflow_paper.table1.auditing import AUDIT_CODE, audit_row
 from dp_powerflow_paper.table1.bench import Bench, Scale
-from dp_powerflow_paper.table1.consistency import Check, checks_of, elsewhere
 from dp_powerflow_paper.table1.measuring import Chunk, absent, chunks_of, measure_chunk, put_together
 from dp_powerflow_paper.table1.output import contents_of
-from dp_powerflow_paper.table1.results import Measured
+from dp_powerflow_paper.table1.results import Check, Measured, checks_of, elsewhere
 from dp_powerflow_paper.table1.rows import Row, all_rows
 from dp_powerflow_paper.table1.tables import Table1
 

@@ -12,9 +12,10 @@ from zlib import crc32
 
 import numpy as np
 
-from dp_powerflow import Budget, FitOptions, StreamKey
+from dp_powerflow import Budget, FitOptions, StreamKey, fit
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.evidence.printed import remark_calibration
 from dp_powerflow.lowlevel import (
     ONE_CLASS,
@@ -28,11 +29,9 @@ from dp_powerflow.lowlevel import (
     PublicSpread,
     Solver,
     WeakBudgetWarning,
-    load_box_set,
     monte_carlo,
     network_facts,
 )
-from dp_powerflow.model.fit import fit
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target

@@ -9,7 +9,7 @@ import pytest
 
 from dp_powerflow.model.history import individuals
 from dp_powerflow.model.history.contributions import BASE_SHARE
-from dp_powerflow.model.history.halving import HALVINGS
+from dp_powerflow.model.history.individuals import HALVINGS
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOWEST_SCORE, SCORES
 from dp_powerflow.units import FloatArray
 

@@ -14,7 +14,6 @@ import pytest
 from dp_powerflow._bits.elementary import log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import Derived, NoRecords, derive
 from dp_powerflow.model.estimators import Contribution, Records, vector_to_symmetric
 from dp_powerflow.model.fit import fit
@@ -26,7 +25,7 @@ from dp_powerflow.model.history.law import SCORES, HistoryClass
 from dp_powerflow.model.history.numbers import interpolate
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
-from dp_powerflow.model.options import Bounds, FitOptions, FittedReactive, HistoryFacts
+from dp_powerflow.model.options import Bounds, DayFacts, FitOptions, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.queries import GRID_RADIUS, Blocks, Query, Region, Session, exact_sum

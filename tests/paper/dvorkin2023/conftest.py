@@ -10,8 +10,8 @@ import pytest
 
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
-from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, wind_records
+from dp_powerflow_paper.dvorkin2023.restored import DispatchCase
 from dp_powerflow_paper.radial import RadialNetwork
 
 Capacities = tuple[DispatchCase, FloatArray]

@@ -17,15 +17,15 @@ from dp_powerflow_paper.dvorkin2023.capacities import (
     LargestNoisyScore,
     infeasible_share,
 )
-from dp_powerflow_paper.dvorkin2023.capacities_restored import (
+from dp_powerflow_paper.dvorkin2023.cases import matpower_case
+from dp_powerflow_paper.dvorkin2023.restored import (
     ConvexRepair,
+    DispatchCase,
     ExactRepair,
     NoisyCapacities,
     repair_objective,
     repaired_unasked,
 )
-from dp_powerflow_paper.dvorkin2023.cases import matpower_case
-from dp_powerflow_paper.dvorkin2023.dispatch import DispatchCase
 from support.auditing import epsilon_lower_bound
 
 Capacities = tuple[DispatchCase, FloatArray]

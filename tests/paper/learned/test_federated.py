@@ -14,23 +14,27 @@ from dp_accounting.rdp import RdpAccountant
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow_paper.learned.accounting import SampledGaussian, noise_for
-from dp_powerflow_paper.learned.federated import Federation, aggregate, clipped, draw_clients, train_federated
 from dp_powerflow_paper.learned.forecaster import (
     HIDDEN,
     INPUTS,
     WEIGHTS,
     Clients,
+    Federation,
     Local,
     LocalTraining,
+    LogMargins,
+    aggregate,
     clients_of,
+    clipped,
+    draw_clients,
     losses,
     mean_absolute_error,
     predict,
     roll_forward,
     start_weights,
+    train_federated,
     trained_alone,
 )
-from dp_powerflow_paper.learned.margins import LogMargins
 from dp_powerflow_paper.recovery.training import one_thread
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow_paper.learned.federated import Federation, train_federated
+from dp_powerflow_paper.learned.forecaster import Federation, train_federated
 from dp_powerflow_paper.learned.wgan import Critic, WganSettings, private_gradient
 from dp_powerflow_paper.recovery.training import one_thread
 from support.auditing import epsilon_lower_bound

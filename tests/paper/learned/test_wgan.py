@@ -12,7 +12,7 @@ import pytest
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.learned.accounting import SampledGaussian
-from dp_powerflow_paper.learned.margins import LogMargins
+from dp_powerflow_paper.learned.forecaster import LogMargins
 from dp_powerflow_paper.learned.wgan import SLOPE, Critic, WganSettings, private_gradient, train_wgan
 from dp_powerflow_paper.recovery.training import one_thread
 

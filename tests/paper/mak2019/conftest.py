@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.fioretto2019.public import CostBand
-from dp_powerflow_paper.mak2019.linear import LinearGrid, LinearLimits
+from dp_powerflow_paper.fioretto2019.acopf import CostBand
+from dp_powerflow_paper.mak2019.restoration import LinearGrid, LinearLimits
 from dp_powerflow_paper.radial import RadialNetwork
 
 NODES = 15

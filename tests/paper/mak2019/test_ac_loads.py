@@ -9,10 +9,10 @@ import pytest
 
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow_paper.fioretto2019.acopf import CostBand
 from dp_powerflow_paper.fioretto2019.cases import TrueCase, read_case
-from dp_powerflow_paper.fioretto2019.public import CostBand
-from dp_powerflow_paper.mak2019.measure import Draw, kept, measure_draw
 from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate, served_grid, true_loads
+from dp_powerflow_paper.mak2019.release import Draw, kept, measure_draw
 from dp_powerflow_paper.mak2019.restoration import restore
 
 pytest.importorskip("casadi")

@@ -8,12 +8,17 @@ import pytest
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.fioretto2019.public import CostBand
-from dp_powerflow_paper.mak2019.leaks import at_an_end, load_from_cost
-from dp_powerflow_paper.mak2019.linear import ExactLoads, LinearGrid, LinearLimits
-from dp_powerflow_paper.mak2019.measure import kept
+from dp_powerflow_paper.fioretto2019.acopf import CostBand
+from dp_powerflow_paper.mak2019.experiment import at_an_end, load_from_cost
 from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate
-from dp_powerflow_paper.mak2019.restoration import RestoredLoads, restore
+from dp_powerflow_paper.mak2019.release import kept
+from dp_powerflow_paper.mak2019.restoration import (
+    ExactLoads,
+    LinearGrid,
+    LinearLimits,
+    RestoredLoads,
+    restore,
+)
 from dp_powerflow_paper.radial import RadialNetwork
 from paper.mak2019.conftest import Feeder
 from support.auditing import epsilon_lower_bound

@@ -28,10 +28,10 @@ from dp_powerflow.pipeline.fitting import budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.receipts import open_ledger
-from dp_powerflow.pipeline.setup.meters import DeclaredFormat, Named
-from dp_powerflow.pipeline.setup.write import SetupRequest, set_up
 from dp_powerflow.powerflow.sun import read_irradiance
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.setup import SetupRequest, set_up
+from dp_powerflow.setup.facts import DeclaredFormat, Named
 from support.fleet_small import RAW as FLEET_RAW
 from support.fleet_small import TWIN, circuit
 from support.fuzz.cells import csv_changed

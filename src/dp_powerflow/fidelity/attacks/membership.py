@@ -23,11 +23,10 @@ from dp_powerflow.fidelity.classifier import area_under_curve
 from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.likeness import distances, traits_of
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import ONE_CLASS, MeterSource, WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.options import DayFacts, FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost

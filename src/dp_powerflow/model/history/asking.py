@@ -11,23 +11,30 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp, exp1, kernel
 from dp_powerflow._bits.linear import eigh, product
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators import ask_averages, symmetric_to_vector, vector_to_symmetric
+from dp_powerflow.model.estimators import (
+    Customers,
+    OfCustomers,
+    Records,
+    ask_averages,
+    symmetric_to_vector,
+    vector_to_symmetric,
+)
 from dp_powerflow.model.history import contributions as of_customer
 from dp_powerflow.model.history import one_pass, plan
 from dp_powerflow.model.history.contributions import Frame, Scores
-from dp_powerflow.model.history.factor import Factor, shared_factor
 from dp_powerflow.model.history.numbers import (
+    Factor,
     best_normal,
     fourier,
     harmonic_of,
     ndtri,
     nonnegative_mean,
     normal_shares,
+    shared_factor,
     smoothed,
     unimodal,
 )
 from dp_powerflow.model.history.one_pass import Ladder
-from dp_powerflow.model.records import Customers, OfCustomers, Records
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 

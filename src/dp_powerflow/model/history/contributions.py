@@ -15,10 +15,10 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import log
 from dp_powerflow._bits.linear import norms, product
+from dp_powerflow.model.estimators import Customers
 from dp_powerflow.model.history import one_pass
 from dp_powerflow.model.history.numbers import fourier
 from dp_powerflow.model.history.one_pass import BINS, HIGHEST, LOWEST, Ladder
-from dp_powerflow.model.records import Customers
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BASE_SHARE = 0.1

@@ -3,11 +3,18 @@
 The map of the class is bent for each customer: loads above `TOP` times its mean so that the expected peak of
 a history is the customer's own, loads below `BOTTOM` so that its base is. It never passes the peak. Then it
 is scaled so that the customer's expected load is its level.
+
+How much a map is bent is found by halving an interval. A bisection ends between two neighbours of an even
+grid of 2ⁿ cells: the function is below its target at the lower one and not below at the upper one. Whoever
+knows these two values knows the end of the bisection, if the function rises, from fewer values and with the
+same bits. Computed values rise but for rounding, so both must differ from the target by more than that;
+whoever finds them nearer halves in earnest (`Search.sure`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +22,6 @@ from dp_powerflow._bits.elementary import exp, exp1, kernel, log1
 from dp_powerflow._bits.linear import cholesky, ndtr1, ndtri1, product
 from dp_powerflow._threads import in_slices
 from dp_powerflow.model.history.contributions import BASE_SHARE
-from dp_powerflow.model.history.halving import CELLS, HALVINGS, MOST_LOOKS, begun, looked, sure
 from dp_powerflow.model.history.law import (
     BASE,
     HIGHEST_SCORE,
@@ -28,6 +34,61 @@ from dp_powerflow.model.history.law import (
 )
 from dp_powerflow.model.history.numbers import fourier, interpolate, ndtr
 from dp_powerflow.units import FloatArray
+
+HALVINGS = 28
+CELLS = 1 << HALVINGS
+MOST_LOOKS = 14
+"""After so many values in vain the interval is halved."""
+
+
+class Search(NamedTuple):
+    """Where a search is: places are numbers of grid points, values are above (or below) the target.
+
+    Attributes
+    ----------
+    low, high : the target lies between; 0 and `CELLS` until values were seen.
+    under, over : values there.
+    place, slope : what to look at next; change of the value from one place to the next.
+    """
+
+    low: int
+    high: int
+    under: float
+    over: float
+    place: int
+    slope: float
+
+
+@kernel
+def begun(share: float, slope: float) -> Search:
+    """Look first at a share of the interval; `slope` is a guess."""
+    inside = min(max(1.0, share * CELLS), CELLS - 1.0)  # nan: 1
+    return Search(0, CELLS, -np.inf, np.inf, int(inside), slope)
+
+
+@kernel
+def looked(search: Search, value: float, before: Search, value_before: float) -> Search:
+    """The search after a value was seen at its place; `before` is the search before that, or itself."""
+    low, high, under, over = search.low, search.high, search.under, search.over
+    if value < 0.0:
+        low, under = search.place, value
+    else:
+        high, over = search.place, value
+    apart = search.place - before.place
+    slope = search.slope if apart == 0 else (value - value_before) / apart
+    to = search.place - value / slope
+    if not low < to < high:  # nan too
+        to = (low + high) / 2
+    place = min(max(low + 1, int(to)), high - 1)
+    return Search(low, high, under, over, place, slope)
+
+
+@kernel
+def sure(search: Search, rounding: float) -> bool:
+    """Whether a bisection ends between `low` and `high`, where values are off by so much at most."""
+    below = search.low == 0 or search.under < -rounding
+    return search.high - search.low == 1 and below and (search.high == CELLS or search.over > rounding)
+
 
 TOP, BOTTOM = 1.5, 0.7
 """Loads over mean above and below which the map of the class is bent for a customer."""

@@ -34,12 +34,9 @@ from dp_powerflow._bits.elementary import kernel, log, log1
 from dp_powerflow._bits.linear import product, standard_normal
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.customers import MOST_DEVIATIONS
-from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history import process as own_process
 from dp_powerflow.model.history.estimate import last_map
-from dp_powerflow.model.history.factor import MARGIN, at_steps, path
 from dp_powerflow.model.history.individuals import Individuals
 from dp_powerflow.model.history.law import (
     HIGHEST_SCORE,
@@ -50,10 +47,11 @@ from dp_powerflow.model.history.law import (
     HistoryClass,
     Population,
 )
-from dp_powerflow.model.history.numbers import systematic
+from dp_powerflow.model.history.numbers import MARGIN, at_steps, path, systematic
 from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.model.history.process import TILE, Process, Recipe, ShortArray, Work, draw_day, tile_of
-from dp_powerflow.model.sample import LoadBlock, days_per_block
+from dp_powerflow.model.options import DayFacts
+from dp_powerflow.model.sample import MOST_DEVIATIONS, Sampler
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
@@ -103,7 +101,7 @@ class PlacedPopulation:
 
 
 @dataclass(frozen=True, eq=False)
-class HistorySampler:
+class HistorySampler(Sampler):
     """Draws consecutive days of a population.
 
     Parameters
@@ -130,8 +128,7 @@ class HistorySampler:
     block_days: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n_days < 1 or (self.block_days is not None and self.block_days < 1):
-            raise PrivacyError("nothing to sample: name at least one day")
+        super().__post_init__()
         wanted = (len(self.law.population.classes), self.n_days + 2)
         if self.off.shape != (self.n_days,) or self.factor.shape != wanted:
             raise PrivacyError(
@@ -139,40 +136,12 @@ class HistorySampler:
                 "factor of every day, the one before and the one after"
             )
 
-    @property
-    def days_per_block(self) -> int:
-        """Days of one block."""
-        return days_per_block(self.law.n) if self.block_days is None else self.block_days
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
-        return -(-self.n_days // self.days_per_block)
-
-    def block(self, index: int) -> LoadBlock:
-        """One block; a pure function of the sampler and the number."""
-        if not 0 <= index < self.n_blocks:
-            raise PrivacyError(f"there is no block {index}; blocks are numbered 0 to {self.n_blocks - 1}")
-        first = index * self.days_per_block
-        days = min(self.days_per_block, self.n_days - first)
-        active, reactive = (np.zeros((self.law.n, days, self.law.steps)) for _ in range(2))
+    def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
         for number in range(len(self.law.population.classes)):
             own = self.process_of(number)
-            shapes = self._day_shapes(number, first, days)
-            _add_customers(
-                own.recipe,
-                own.work(),
-                self._customers[number],
-                shapes,
-                self._maps[number],
-                (active, reactive),
-            )
-            self._add_random_part(number, first, reactive)
-        return LoadBlock(first, active, reactive)
-
-    @cached_property
-    def _key(self) -> StreamKey:
-        return self.key.bind("model", self.law.identity)
+            shapes = self._day_shapes(number, first, loads[0].shape[1])
+            _add_customers(own.recipe, own.work(), self._customers[number], shapes, self._maps[number], loads)
+            self._add_random_part(number, first, loads[1])
 
     def process_of(self, number: int) -> Process:
         """The process that is the customers' own, of one class; copy k is its customer k."""

@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 from dp_powerflow import page
 from dp_powerflow._files import sync_directory, write_whole
 from dp_powerflow._names import __version__
-from dp_powerflow.corpus.listed import Listed
-from dp_powerflow.corpus.schema import PARQUET
-from dp_powerflow.corpus.storage import storing
+from dp_powerflow.corpus.parquet import PARQUET
+from dp_powerflow.corpus.storage import Listed, storing
 from dp_powerflow.errors import CorpusError, PrivacyError, require
 from dp_powerflow.manifest.model import (
     CARD_FILE,

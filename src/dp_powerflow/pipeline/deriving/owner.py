@@ -15,8 +15,8 @@ import numpy as np
 
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import RemotePath, location
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.manifest.build import loads_guarantee

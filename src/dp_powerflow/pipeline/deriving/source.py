@@ -18,7 +18,6 @@ import scipy.sparse as sp
 from pydantic import Field, ValidationError
 from scipy.sparse.csgraph import connected_components
 
-from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.gridfm.network import (
     MERGED_ABOVE_MVA,
     PublishedNetwork,
@@ -29,6 +28,7 @@ from dp_powerflow.corpus.gridfm.network import (
 from dp_powerflow.corpus.gridfm.reader import ReleasedTables, states_of
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import GROUND, TRANSFORMER, Feeder, Line, Load
 from dp_powerflow.manifest.model import (

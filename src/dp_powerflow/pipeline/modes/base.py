@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from dp_powerflow.config import Config, NetworkSection
-from dp_powerflow.corpus.connections import Connections
-from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
+from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.storage import Location
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
@@ -30,7 +30,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays
-from dp_powerflow.pipeline.feasibility.look import Feasibility
+from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     Solar,

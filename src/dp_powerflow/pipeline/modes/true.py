@@ -24,7 +24,7 @@ from dp_powerflow.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.pipeline.feasibility.look import (
+from dp_powerflow.pipeline.feasibility import (
     Feasibility,
     Trial,
     corner_loads,

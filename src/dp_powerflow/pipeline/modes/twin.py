@@ -15,12 +15,12 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.corpus.connections import Connections
-from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.storage import Location, location
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
@@ -31,7 +31,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.connections import Places, public_places, released_connections
 from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
-from dp_powerflow.pipeline.feasibility.look import (
+from dp_powerflow.pipeline.feasibility import (
     Feasibility,
     Trial,
     on_twins,

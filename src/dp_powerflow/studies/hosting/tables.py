@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow.corpus.connections import Connections
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.page.charts import Axis, Band, NetworkMap, Quantiles
 from dp_powerflow.page.document import Figure
 from dp_powerflow.studies.hosting.days import BINDS, Binds, Capacities

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow.corpus.connections import Connections
+from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.page import Axis, Bars, Figure, Histogram, Item, NetworkMap, Series, Table
 from dp_powerflow.studies.reliability.feeder import Part, public_buses
 from dp_powerflow.studies.reliability.indices import PERCENT

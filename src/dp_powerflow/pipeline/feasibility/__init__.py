@@ -1,1 +1,0 @@
-"""Whether a release would work, found out with public loads before anything is spent."""

@@ -1,0 +1,533 @@
+"""`init`: a config that fits a feeder and its meters, and tells nothing of what they hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from dp_powerflow.cli import app
+from dp_powerflow.config import TrueNetwork, read_config
+from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
+from dp_powerflow.loads.declared import read_service_map
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.pipeline.inputs import read_inputs
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.setup import SetupRequest, Written, set_up
+from dp_powerflow.setup.facts import (
+    HOUSEHOLD,
+    UNNAMED,
+    DeclaredFormat,
+    MeterFacts,
+    Named,
+    class_of_nodes,
+    declared_unit,
+    kind_of,
+    meter_facts,
+    unit_in,
+)
+from support.meter_files import intervals, stamp, write_long, write_wide
+
+BERLIN = "Europe/Berlin"
+FIRST, LAST = dt.date(2024, 3, 29), dt.date(2024, 4, 2)  # the clock changes on the 31st
+NAMES = [f"house {k}" for k in range(6)]
+CIRCUIT = """Clear
+New Circuit.own basekv=12.47 pu=1.02 R1=0.01 X1=0.05 R0=0.01 X0=0.05
+New Linecode.thin nphases=3 r1=0.30 x1=0.60 r0=0.8 x0=1.9 c1=9 c0=4 units=km
+New Line.l1 bus1=sourcebus bus2=a linecode=thin length={length} units=km
+New Line.l2 bus1=a bus2=b linecode=thin length=1.0 units=km
+New Load.la bus1=a phases=3 kv=12.47 kw=300 kvar=90
+New Load.lb bus1=b.1 phases=1 kv=7.2 kw=80 kvar=20
+{more}
+Set VoltageBases=[12.47]
+CalcVoltageBases
+"""
+ROOF = "New PVSystem.roof bus1=b phases=3 kv=12.47 kva=150 pmpp=120 irradiance=1\n"
+ISLAND = "New Line.far bus1=p bus2=q linecode=thin length=1 units=km\n"
+REGULATOR = (
+    "New Transformer.reg phases=3 windings=2 buses=[b r] conns=[wye wye] kvs=[12.47 12.47] kvas=[900 900]\n"
+    "New RegControl.creg transformer=reg winding=2 vreg=122 band=2 ptratio=60\n"
+    "New Load.lr bus1=r.1 phases=1 kv=7.2 kw=30 kvar=10\n"
+)
+
+
+def circuit(folder: Path, *, length: float = 1.5, more: str = "") -> Path:
+    path = folder / "net.dss"
+    path.write_text(CIRCUIT.format(length=length, more=more))
+    return path
+
+
+def readings(seed: int, steps: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.exp(0.4 * np.random.default_rng(seed).standard_normal((len(NAMES), steps)))
+
+
+def meters(
+    folder: Path, *, seed: int = 0, name: str = "meters.csv", label: str = "start", aware: bool = False
+) -> Path:
+    """A long file of hours in Berlin, through a clock change."""
+    spans = intervals(BERLIN, FIRST, LAST, 60)
+    stamps = [stamp(span, label, BERLIN, aware) for span in spans]
+    return write_long(folder / name, stamps, readings(seed, len(stamps)), NAMES)
+
+
+def written(folder: Path, **asked: object) -> Written:
+    request = {
+        "config": folder / "release.toml",
+        "feeder": str(folder / "net.dss"),
+        "meters": folder / "meters.csv",
+        "declared": DeclaredFormat(time_zone=BERLIN, days=(FIRST, LAST)),
+    }
+    return set_up(SetupRequest(**{**request, **asked}))  # type: ignore[arg-type]
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+# ------------------------------------------------------------------------------------------------ facts
+
+
+def facts_of(path: Path, **declared: Any) -> MeterFacts:
+    known = {"time_zone": BERLIN, "days": (FIRST, LAST), **declared}
+    return meter_facts(path, DeclaredFormat(**known))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("label", ["start", "end"])
+@pytest.mark.parametrize("aware", [True, False], ids=["offset", "wall clock"])
+def test_stamps_tell_the_step_through_a_clock_change(
+    tmp_path: Path, suffix: str, label: str, aware: bool
+) -> None:
+    path = meters(tmp_path, name=f"m.{suffix}", label=label, aware=aware)
+    facts = facts_of(path, interval_label=label)
+    assert (facts.columns.kind, facts.unit, facts.step_minutes) == ("long", "kWh per interval", 60)
+    assert (facts.first_day, facts.last_day) == (FIRST, LAST)
+    assert facts.customers == tuple(sorted(NAMES))
+    assert facts.notes == ()
+
+
+def test_gaps_duplicates_and_stray_stamps_do_not_move_the_step(tmp_path: Path) -> None:
+    path = meters(tmp_path)
+    header, *rows = path.read_text().splitlines()
+    kept = [row for k, row in enumerate(rows) if k % 7 and "2024-03-30" not in row]
+    late = f"{NAMES[0]},2024-04-01 10:07:00,1.0"
+    path.write_text("\n".join([header, *kept, *kept[:50], late]) + "\n")
+    facts = facts_of(path)
+    assert (facts.step_minutes, facts.first_day, facts.last_day) == (60, FIRST, LAST)
+
+
+def test_a_customer_with_many_rows_does_not_decide_the_step(tmp_path: Path) -> None:
+    """Rows were counted, so a customer whose stamps are there often was half of all customers."""
+    path = meters(tmp_path)
+    header, *rows = path.read_text().splitlines()
+    stamps = (
+        f"2024-03-{day} {hour:02}:{minute:02}:00"
+        for day in (29, 30)
+        for hour in range(24)
+        for minute in range(60)
+    )
+    own = [f"{NAMES[0]},{stamp},1.0" for stamp in stamps] * len(NAMES)
+    path.write_text("\n".join([header, *rows, *own]) + "\n")
+    assert facts_of(path).step_minutes == 60
+
+
+def test_a_wide_file_has_a_column_per_customer(tmp_path: Path) -> None:
+    spans = intervals(BERLIN, FIRST, LAST, 60)
+    stamps = [stamp(span, "start", BERLIN, aware=False) for span in spans]
+    path = write_wide(tmp_path / "m.csv", stamps, readings(0, len(stamps)), NAMES)
+    facts = facts_of(path, unit="kW")
+    assert (facts.columns.kind, facts.columns.time, facts.customers) == ("wide", "time", tuple(sorted(NAMES)))
+
+
+def test_stamps_from_the_first_interval_to_midnight_are_pointed_out(tmp_path: Path) -> None:
+    facts = facts_of(meters(tmp_path, label="end"))
+    assert facts.interval_label == "start"
+    assert "--interval-label end" in facts.notes[0]
+
+
+def test_a_column_can_say_that_stamps_name_the_end(tmp_path: Path) -> None:
+    path = meters(tmp_path, label="end")
+    path.write_text(path.read_text().replace("customer,time,kwh", "customer,interval_end,kwh"))
+    facts = facts_of(path)
+    assert (facts.interval_label, facts.first_day, facts.last_day) == ("end", FIRST, LAST)
+
+
+@pytest.mark.parametrize(
+    ("header", "declared", "says"),
+    [
+        ("customer,time,value", {}, "give it with --unit"),
+        ("customer,time,kwh", {"unit": "MWh"}, "--unit 'MWh' is not known"),
+        ("customer,time,kwh", {"days": None}, "--first-day 2024-01-01 --last-day 2024-12-31"),
+        ("customer,time,kwh", {"days": (LAST, FIRST)}, "--last-day is before --first-day"),
+        ("customer,time,kwh", {"time_zone": None}, "give their time zone with --time-zone"),
+        ("customer,time,kwh", {"time_zone": "Berlin"}, "not in the IANA database"),
+        ("customer,time,kwh", {"interval_label": "middle"}, "--interval-label 'middle' is not known"),
+        ("customer,when,kwh", {}, "--time-column"),
+        ("who,time,kwh", {}, "--customer-column"),
+        ("customer,kwh,time", {}, "do not follow ISO 8601"),
+        ("customer;time;kwh", {}, "separate its columns by commas"),
+    ],
+)
+def test_what_no_file_says_is_asked_for_in_one_sentence(
+    tmp_path: Path, header: str, declared: dict[str, Any], says: str
+) -> None:
+    path = meters(tmp_path)
+    path.write_text(path.read_text().replace("customer,time,kwh", header, 1))
+    with pytest.raises(LoadDataError, match=says) as caught:
+        facts_of(path, **declared)
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    path = meters(tmp_path)
+    path.write_text(path.read_text().replace("customer,time,kwh", "who,when,what", 1))
+    declared = DeclaredFormat("kWh", BERLIN, None, Named("who", "when", "what"), (FIRST, LAST))
+    facts = meter_facts(path, declared)
+    assert (facts.columns.customer, facts.columns.active) == ("who", "what")
+    assert facts.unit == "kWh per interval"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("kwh", "kWh per interval"),
+        ("consumption_kwh", "kWh per interval"),
+        ("KWH/hh (per half hour)", "kWh per interval"),
+        ("energyKWh", "kWh per interval"),
+        ("active (Wh)", "Wh per interval"),
+        ("P_kW", "kW"),
+        ("power W", "W"),
+        ("growth", None),
+        ("value", None),
+    ],
+)
+def test_a_unit_is_taken_from_the_name_of_a_column(name: str, unit: str | None) -> None:
+    assert unit_in(name) == unit
+
+
+def test_a_declared_unit_may_leave_out_the_interval() -> None:
+    assert [declared_unit(word) for word in ("kw", "W", "kWh", "Wh per interval")] == [
+        *("kW", "W", "kWh per interval", "Wh per interval")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "kind"),
+    [
+        ("residential", "household"),
+        ("Res-1", "household"),
+        ("small commercial", "business"),
+        ("tariff A", None),
+    ],
+)
+def test_a_class_label_has_public_figures(label: str, kind: str | None) -> None:
+    assert kind_of(label).name == (kind or UNNAMED.name)
+    assert kind_of(None) is UNNAMED
+
+
+def test_nodes_are_households_where_there_are_some() -> None:
+    assert class_of_nodes(["industrial"] * 9 + ["residential"]) == "residential"
+    assert class_of_nodes(["b", "a", "b", "a", "c"]) == "a"
+
+
+# ----------------------------------------------------------------------------------- what is not told
+
+
+def both_files(folder: Path) -> tuple[bytes, bytes]:
+    return (folder / "release.toml").read_bytes(), (folder / "release-services.csv").read_bytes()
+
+
+@pytest.mark.parametrize("mode", ["twin-network", "true-network"])
+def test_other_readings_give_the_same_bytes(tmp_path: Path, mode: str) -> None:
+    found = []
+    for seed in (0, 1):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        circuit(folder)
+        path = meters(folder, seed=seed)
+        if seed:  # other readings of one customer: zeros, a gap in the values, a wild one
+            rows = [
+                row.rsplit(",", 1)[0] + "," + ("", "0", "-5", "1e6")[k % 4]
+                if row.startswith(NAMES[2])
+                else row
+                for k, row in enumerate(path.read_text().splitlines())
+            ]
+            path.write_text("\n".join(rows) + "\n")
+        written(folder, mode=mode)
+        found.append(both_files(folder))
+    assert found[0] == found[1]
+
+
+def test_another_length_of_a_line_gives_the_same_bytes(tmp_path: Path) -> None:
+    found = []
+    for length in (1.5, 0.2):
+        folder = tmp_path / str(length)
+        folder.mkdir()
+        circuit(folder, length=length, more=ROOF + ISLAND + REGULATOR)
+        meters(folder)
+        written(folder, latitude=52.5)
+        found.append(both_files(folder))
+    assert found[0] == found[1]
+
+
+def test_another_length_in_a_pandapower_net_gives_the_same_bytes(tmp_path: Path) -> None:
+    pandapower = pytest.importorskip("pandapower")
+    networks = pytest.importorskip("pandapower.networks")
+    found = []
+    for factor in (1.0, 0.3):
+        folder = tmp_path / str(factor)
+        folder.mkdir()
+        net = networks.create_kerber_dorfnetz()
+        net.line.loc[3, "length_km"] *= factor
+        pandapower.to_json(net, str(folder / "net.json"))
+        meters(folder)
+        written(folder, feeder=str(folder / "net.json"))
+        found.append(both_files(folder))
+    assert found[0] == found[1]
+
+
+# ------------------------------------------------------------------------------------- what is written
+
+
+def test_a_config_reads_back_and_its_inputs_fit(tmp_path: Path) -> None:
+    circuit(tmp_path, more=ROOF + REGULATOR)
+    meters(tmp_path)
+    result = written(tmp_path, latitude=52.5, days=3, release_id="first")
+    config = read_config(result.config)
+    assert config.network.mode == "twin-network"
+    assert (config.network.epsilon, config.network.delta) == (1.0, 0.0)
+    assert (config.release.id, config.release.days) == ("first", 3)
+    assert (config.loads.unit, config.loads.step_minutes) == ("kWh per interval", 60)
+    assert config.pv is not None
+    assert config.feeder.taps is None  # a twin solves its own; none are written from a solution
+    state = PrivateState.open(tmp_path / "state", create=True, insecure_seed=1)
+    inputs = read_inputs(config, state)
+    assert inputs.readings.load_kw.shape == (len(NAMES), 5, 24)
+    assert read_service_map(tmp_path / "release-services.csv").load_points == tuple(sorted(NAMES))
+
+
+OTHER_STAMPS: dict[str, Callable[[str], list[str]]] = {
+    "a day more at the end": lambda row: [row, row.replace("2024-04-02", "2024-04-03")],
+    "a day more at the beginning": lambda row: [row.replace("2024-03-29", "2024-03-28"), row],
+    "a day less": lambda row: [] if "2024-04-02" in row else [row],
+    "years away": lambda row: [row.replace("2024-", "1999-")],
+    "every five minutes": lambda row: [row.replace(":00:00", f":{k:02}:00") for k in range(0, 60, 5)],
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_STAMPS)
+def test_the_stamps_of_one_customer_do_not_change_the_config(tmp_path: Path, kind: str) -> None:
+    """The first and the last stamp of all decided the published days: 14 or 15, by one customer."""
+    texts = []
+    for folder, change in ((tmp_path / "one", lambda row: [row]), (tmp_path / "other", OTHER_STAMPS[kind])):
+        folder.mkdir()
+        circuit(folder)
+        path = meters(folder)
+        header, *rows = path.read_text().splitlines()
+        changed = [new for row in rows for new in (change(row) if row.startswith(NAMES[0]) else [row])]
+        path.write_text("\n".join([header, *changed]) + "\n")
+        made = written(folder)
+        assert made.services is not None
+        texts.append((made.config.read_text(), made.services.read_text()))
+    assert texts[0] == texts[1]
+
+
+def test_every_choice_has_a_comment(tmp_path: Path) -> None:
+    circuit(tmp_path)
+    meters(tmp_path)
+    lines = written(tmp_path).config.read_text().splitlines()
+    bare = [line.split(" =")[0] for line in lines if " = " in line and "#" not in line]
+    assert set(bare) <= {"last_day", "time_column", "customer_column", "active_column"}
+
+
+def test_islands_are_left_out_and_said(tmp_path: Path) -> None:
+    circuit(tmp_path, more=ISLAND)
+    meters(tmp_path)
+    result = written(tmp_path)
+    assert read_config(result.config).feeder.drop_islanded
+    assert any("no source feeds" in note for note in result.notes)
+
+
+def test_pv_without_a_latitude_is_idle_and_said(tmp_path: Path) -> None:
+    circuit(tmp_path, more=ROOF)
+    meters(tmp_path)
+    result = written(tmp_path)
+    assert read_config(result.config).pv is None
+    assert any("idle unless --latitude" in note for note in result.notes)
+
+
+def services(folder: Path, columns: str, rows: Callable[[int, str], str]) -> Path:
+    path = folder / "services.csv"
+    path.write_text("\n".join([columns, *(rows(k, name) for k, name in enumerate(NAMES))]) + "\n")
+    return path
+
+
+def test_declared_classes_have_their_own_public_bounds(tmp_path: Path) -> None:
+    circuit(tmp_path)
+    meters(tmp_path)
+    labels = ["residential", "shop"]
+    path = services(tmp_path, "customer,load_point,class", lambda k, name: f"{name},p{k},{labels[k % 2]}")
+    result = written(tmp_path, services=path)
+    config = read_config(result.config)
+    assert config.nodes.load_class == "residential"
+    assert config.model.bounds == HOUSEHOLD.bounds_kw
+    assert config.model.bounds_of_class == {"shop": kind_of("shop").bounds_kw}
+    assert result.services is None
+    assert not (tmp_path / "release-services.csv").exists()
+
+
+def test_on_the_true_network_customers_have_a_public_scale(tmp_path: Path) -> None:
+    """A node is one customer scaled up: without a scale it would carry the load of one house."""
+    circuit(tmp_path)
+    meters(tmp_path)
+    path = services(tmp_path, "customer,load_point", lambda k, name: f"{name},p{k}")
+    result = written(tmp_path, services=path, mode="true-network")
+    config = read_config(result.config)
+    assert config.model.use_scale
+    scales = read_service_map(config.loads.services or "").scale_kw_of
+    assert set(scales.values()) == {UNNAMED.kw_per_customer}
+    assert config.model.bounds[1] * config.nodes.scale_factor == pytest.approx(1.0, abs=0.02)
+    assert isinstance(config.network, TrueNetwork)
+    assert (config.network.bound, config.network.radius) == ("paper", 1e-4)  # Algorithm 1 as printed
+    assert "NOT differential privacy" in result.config.read_text()
+    assert '# bound = "full-support"' in result.config.read_text()
+    assert any("not differential privacy" in note for note in result.notes)
+
+
+def test_declared_scales_set_the_scale_of_a_node_on_the_true_network(tmp_path: Path) -> None:
+    circuit(tmp_path)
+    meters(tmp_path)
+    path = services(
+        tmp_path, "customer,load_point,scale_kw", lambda k, name: f"{name},p{k},{10 + 2 * (k % 3)}"
+    )
+    config = read_config(written(tmp_path, services=path, mode="true-network").config)
+    assert config.nodes.scale_factor == 2.0  # the upper bound of a node is its nominal load
+    assert config.model.bounds == (0.004167, 0.5)
+
+
+def test_ids_that_are_not_in_both_files_are_counted(tmp_path: Path) -> None:
+    circuit(tmp_path)
+    meters(tmp_path)
+    path = services(tmp_path, "customer,load_point", lambda k, name: f"{name if k else 'nobody'},p{k}")
+    (note,) = [note for note in written(tmp_path, services=path).notes if "not in the meter file" in note]
+    assert note.startswith(
+        "1 customers of the service map are not in the meter file, and 1 of the meter file"
+    )
+
+
+# ------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize("taken", ["release.toml", "release-services.csv"])
+def test_nothing_is_overwritten_and_nothing_else_is_written(tmp_path: Path, taken: str) -> None:
+    circuit(tmp_path)
+    meters(tmp_path)
+    (tmp_path / taken).write_text("mine")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=f"{taken} exists already"):
+        written(tmp_path)
+    assert (tmp_path / taken).read_text() == "mine"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "asked", "says"),
+    [
+        ("New Lnie.b bus1=x bus2=y\n", {}, "OpenDSS rejects"),
+        ("New Fault.f bus1=b.3 phases=1 r=1000\n", {}, "whose figures would stay"),
+        (REGULATOR, {"mode": "true-network"}, "takes as declared public"),
+    ],
+)
+def test_what_is_unsupported_in_the_feeder_is_internal_and_nothing_is_written(
+    tmp_path: Path, more: str, asked: dict[str, object], says: str
+) -> None:
+    circuit(tmp_path, more=more)
+    meters(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(FeederError, match=f"INTERNAL: .*{says}"):
+        written(tmp_path, **asked)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"mode": "twin"}, "--mode is one of twin-network, true-network"),
+        ({"feeder": "gone.dss"}, "check the path of --feeder"),
+        ({"feeder": "ieee14"}, "is not a feeder"),
+        ({"meters": Path("gone.csv")}, "check the path of the meter data"),
+        ({"services": Path("gone.csv")}, "service map gone.csv cannot be read"),
+        ({"taps": Path("gone.csv")}, "tap file gone.csv does not exist"),
+        ({"release_id": "2026.1"}, "'2026-1' would do"),
+        ({"config": Path("no/such/release.toml")}, "does not exist; make it first"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(tmp_path: Path, asked: dict[str, object], says: str) -> None:
+    circuit(tmp_path)
+    meters(tmp_path)
+    with pytest.raises(DpPowerflowError, match=says) as caught:
+        written(tmp_path, **asked)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "release.toml").exists()
+
+
+# --------------------------------------------------------------------------------------- the journey
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "more"), [("twin-network", REGULATOR), ("true-network", "")])
+def test_the_written_config_is_planned_released_and_verified_without_an_edit(
+    tmp_path: Path, mode: str, more: str
+) -> None:
+    """Meters with gaps, zeros, negatives, duplicates and a clock change; regulators, PV and an island."""
+    circuit(tmp_path, more=ROOF + ISLAND + more)
+    simulated = simulate_load_history(120, n_days=12, step_minutes=60, seed=3)
+    homes = [k for k, label in enumerate(simulated.class_label) if label == "residential"][:80]
+    history = simulated.load_kw[homes]
+    begin = dt.datetime(2024, 3, 24, tzinfo=ZoneInfo(BERLIN)).astimezone(dt.UTC)
+    rows = ["meter,timestamp,kwh"]
+    for customer, own in enumerate(history.reshape(len(history), -1)):
+        for hour, load in enumerate(own):
+            local = (begin + dt.timedelta(hours=hour)).astimezone(ZoneInfo(BERLIN))
+            value = 0.0 if hour % 61 == 0 else -0.1 if hour % 83 == 0 else load
+            if (hour + customer) % 53:
+                rows += [f"m{customer},{local:%Y-%m-%d %H:%M},{value:.4f}"] * (1 + (hour % 97 == 0))
+    (tmp_path / "meters.csv").write_text("\n".join(rows) + "\n")
+    file = tmp_path / "release.toml"
+    made = run(
+        *("init", file, "--feeder", tmp_path / "net.dss", "--meters", tmp_path / "meters.csv"),
+        *("--time-zone", BERLIN, "--latitude", "52.5", "--days", "2", "--json", "--mode", mode),
+        *("--first-day", "2024-03-24", "--last-day", "2024-04-04"),
+    )
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["config"] == str(file)
+    assert tomllib.loads(file.read_text())["loads"]["first_day"] == dt.date(2024, 3, 24)
+    for command in ("plan", "release"):
+        result = run(command, file)
+        assert result.exit_code == 0, (result.output, result.exception)
+    verified = run("verify", tmp_path / "release", "--json")
+    assert verified.exit_code == 0
+    assert json.loads(verified.stdout)["verdict"] == "release"
+
+
+def test_a_service_map_that_a_killed_run_left_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    circuit(tmp_path)
+    meters(tmp_path)
+    first = written(tmp_path)
+    assert first.services is not None
+    content = first.config.read_text(), first.services.read_text()
+    first.config.unlink()  # killed before it was written
+    assert written(tmp_path) == first
+    assert (first.config.read_text(), first.services.read_text()) == content
+    first.config.unlink()
+    first.services.write_text("customer,load_point\nsomebody,else\n")
+    with pytest.raises(ConfigError, match="exists already"):
+        written(tmp_path)
