@@ -453,7 +453,8 @@ def _check_corpus(opened: Opened) -> Check:
             f"{report.connections.n_pairs:,} joined pairs, {places} coordinates"
         )
     if report.days is not None:
-        found.append(f"The days follow one another from {report.days.calendar.first_day} on")
+        weather = f", with public weather ({', '.join(report.days.names)})" if report.days.names else ""
+        found.append(f"The days follow one another from {report.days.calendar.first_day} on{weather}")
     return check("voltages", problems(), ". ".join(found) + ".")
 
 
