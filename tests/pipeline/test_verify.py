@@ -202,7 +202,7 @@ def test_a_model_without_its_noisy_answers_is_found(copied: Path) -> None:
     (copied / "model.json").write_bytes(old)
     manifest = manifest_of(copied)
     manifest["files"]["model.json"] = sha256(old).hexdigest()
-    assert remade(copied, manifest) == {"load privacy"}
+    assert "load privacy" in remade(copied, manifest)
 
 
 @pytest.mark.parametrize("with_model", [False, True])
@@ -340,7 +340,7 @@ def test_a_demonstration_is_intact_and_not_a_release(tmp_path: Path) -> None:
 
 def test_a_node_table_that_says_more_than_declared_is_found(copied: Path, made: Made) -> None:
     layout = made.inputs.layout
-    table = NodeTable(NodeTable.opaque(layout.nodes).ids, phase=(1, 2, 3, 1))
+    table = NodeTable(NodeTable.opaque(layout.nodes).ids, phase=(1, 2, 3, 1), bus=("b0", "b0", "b0", "b1"))
     (copied / "nodes.parquet").write_bytes(encode_nodes(layout, "r-1", table))
     assert "voltages" in failed(copied)
 
