@@ -156,10 +156,10 @@ def test_the_command_finds_the_page_of_a_fleet_and_makes_it_again(
 
 
 def test_a_fleet_of_another_format_is_refused_in_one_sentence_that_names_its_reader(copied: Path) -> None:
-    content = (copied / "fleet.json").read_text().replace(FORMAT, FORMAT.replace("3", "2"))
+    content = (copied / "fleet.json").read_text().replace(FORMAT, FORMAT.replace("1", "3"))
     (copied / "fleet.json").write_text(content)
     said = next(check.sentence for check in verify_fleet(copied).checks if check.name == "fleet")
-    assert "dp-powerflow 0.5.0 is the last version that reads versions 1 and 2" in said
+    assert "dp-powerflow 0.5.0 is the last version that reads earlier formats" in said
     with pytest.raises(CorpusError, match=r"dp-powerflow 0\.5\.0 is the last"):
         open_fleet(copied)
 
