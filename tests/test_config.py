@@ -227,7 +227,6 @@ def test_an_unknown_section_names_the_nearest_one() -> None:
         ("release", "id", "a/b", "'release.id' is not usable"),
         ("loads", "kind", "long", "need a path"),
         ("model", "bounds", [1.0], "'model.bounds"),
-        ("nodes", "released", "all", "exact linear function of the others"),
         ("pv", "volt_var", "none", "either a file .irradiance. or a clear sky .latitude."),
         ("pv", "latitude", 91.0, "'pv.latitude' is not usable"),
     ],

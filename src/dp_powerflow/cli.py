@@ -22,11 +22,11 @@ from rich.text import Text
 import dp_powerflow as dpf
 from dp_powerflow._ending import ENDING, NO_MEMORY, run
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
-from dp_powerflow.report import Rendered
-from dp_powerflow.report.terminal import Ingest, Terminal, printable, render_ingest, write_what_can_be
+from dp_powerflow.report import Rendered, Terminal, printable, write_what_can_be
 
 if TYPE_CHECKING:
-    from dp_powerflow.pipeline.run import ReleaseResult
+    from dp_powerflow.loads.report import IngestReport
+    from dp_powerflow.pipeline.release import ReleaseResult
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -347,7 +347,7 @@ def verify(
     opened = None if config is None else dpf.read_config(config)
     with _progress("verifying") as (advance, _):
         report = dpf.verify(release, private=private, config=opened, source=source, on_progress=advance)
-    from dp_powerflow.report.terminal import render_verification
+    from dp_powerflow.report.verification import render_verification
 
     rendered = render_verification(report)
     if private is not None:
@@ -381,7 +381,7 @@ def derive(
 
     Example: `dp-powerflow derive hosting-capacity release.toml --out hosting`
     """
-    from dp_powerflow.report.terminal import read_settings, render_derivation, usual_folder
+    from dp_powerflow.report.results import read_settings, render_derivation, usual_folder
 
     given = {} if settings is None else read_settings(settings)
     opened = dpf.read_config(source) if source.is_file() else source
@@ -395,7 +395,7 @@ def derive(
             on_stage=describe,
             on_progress=advance,
         )
-    for warning in found.manifest.derived.warnings:
+    for warning in found.warnings:
         _say(f"warning: {warning}")
     _show(render_derivation(found), as_json)
     _say(f"derived: {found.path}")
@@ -423,7 +423,7 @@ def fidelity(
     from dp_powerflow.fidelity.of_release import fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
     from dp_powerflow.manifest.model import MANIFEST_FILE
-    from dp_powerflow.report.fidelity import render_fidelity
+    from dp_powerflow.report.results import render_fidelity
 
     opened = dpf.read_config(config)
     with (
@@ -504,19 +504,6 @@ def fleet(
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Say what it would cost (INTERNAL); spend nothing.")
     ] = False,
-    retry: Annotated[
-        list[str] | None,
-        typer.Option(help="Let this feeder (name or key) begin a new attempt after a correction."),
-    ] = None,
-    retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", help="Let all feeders that failed in the last run do the same."),
-    ] = False,
-    withdraw: Annotated[
-        list[str] | None,
-        typer.Option(help="Take a feeder out of the corpus and make nothing; its charges stay."),
-    ] = None,
-    restore: Annotated[list[str] | None, typer.Option(help="Make a withdrawn feeder again.")] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     as_json: AsJson = False,
@@ -527,21 +514,12 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.events import counted
-    from dp_powerflow.fleet.plan import plan_fleet
-    from dp_powerflow.fleet.repair import FAILURES_FILE, Repair
-    from dp_powerflow.fleet.run import Outcome, run_fleet, withdraw_feeders
+    from dp_powerflow.fleet.names import counted
+    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
     from dp_powerflow.report.fleet_progress import FleetProgress, ToldFailures
     from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan, render_fleet_result
 
     fleet_config = read_fleet_config(config)
-    repair = Repair(tuple(retry or ()), retry_failed, tuple(restore or ()))
-    if withdraw:
-        if only_plan or repair != Repair():
-            raise ConfigError("--withdraw makes nothing; give it without --plan, --retry and --restore")
-        names = withdraw_feeders(fleet_config, withdraw)
-        _say(f"INTERNAL: withdrawn from {fleet_config.fleet.output}, not made again: {', '.join(names)}")
-        return
     if only_plan:
         with _progress("feeders") as (advance, _):
             planned = plan_fleet(
@@ -568,7 +546,6 @@ def fleet(
             say=shown.describe,
             on_event=shown.on_event,
             on_outcome=report,
-            repair=repair,
         )
     _show_ingest(result.ingest)
     for warning in result.warnings:
@@ -616,7 +593,7 @@ def ledger(
     """
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
-    from dp_powerflow.report.terminal import render_ledger
+    from dp_powerflow.report.verification import render_ledger
 
     if witness is not bool(releases):
         raise ConfigError("give releases or fleets with --witness, and only with it")
@@ -639,7 +616,7 @@ def ledger(
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
     from dp_powerflow.fleet.witness import hear_witnesses
-    from dp_powerflow.report.terminal import render_testimony
+    from dp_powerflow.report.verification import render_testimony
 
     found = hear_witnesses(state, releases)
     _show(render_testimony(found), as_json)
@@ -672,7 +649,7 @@ def export_gridfm(
 
     Example: `dp-powerflow export gridfm release graphs --perturbed 2000 --seed 1`
     """
-    from dp_powerflow.report.terminal import render_export
+    from dp_powerflow.report.results import render_export
 
     variety = dpf.GridfmVariety(perturbed, seed=seed, per_network=per_network) if perturbed else None
     style = dpf.GridfmStyle(turned=not phasors, merged=not keep_switches)
@@ -824,12 +801,11 @@ def _show(rendered: Rendered, as_json: bool) -> None:
         _print_markdown(rendered.lines)
 
 
-def _show_ingest(found: Ingest | None) -> None:
+def _show_ingest(found: IngestReport | None) -> None:
     """What reading the meters found, on stderr and marked INTERNAL; nothing for simulated loads."""
     if found is not None:
-        marking, *lines = render_ingest(found).lines
-        err.print(marking, style="bold red")
-        for line in lines:
+        err.print(found.marking, style="bold red")
+        for line in found.summary():
             _say(f"meters: {line}")
 
 

@@ -25,12 +25,12 @@ from dp_powerflow.manifest.true import SURROGATE_LINE_PU, TruePolicy, account_ne
 from dp_powerflow.manifest.verify import VerifyReport, manifest_content, open_release, verify_release
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.terminal import render_verification
+from dp_powerflow.report.verification import render_verification
 from support.manifest_releases import config, load_model, make_inputs, said, twin_config, write_release
 from support.small import small_config
 

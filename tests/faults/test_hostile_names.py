@@ -18,7 +18,7 @@ from dp_powerflow._names import UNSEEN
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import MeterFormat, read_service_map
 from dp_powerflow.loads.ingest import read_long
-from dp_powerflow.report.terminal import printable
+from dp_powerflow.report import printable
 from support.manifest_releases import make_release
 
 FMT = MeterFormat("kW", "start", "UTC", step_minutes=60)

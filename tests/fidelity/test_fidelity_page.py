@@ -19,7 +19,7 @@ from dp_powerflow.fidelity.page import most_power, page_of, shown
 from dp_powerflow.fidelity.report import GROUPS, MARKING, Attacks, Facts, FidelityReport
 from dp_powerflow.fidelity.splits import Curves, CustomerComparison
 from dp_powerflow.fidelity.verdicts import Finding, Verdict
-from dp_powerflow.report.fidelity import render_fidelity
+from dp_powerflow.report.results import render_fidelity
 
 CHROMIUM = Path("/usr/bin/chromium")
 VERDICTS = list(Verdict)

@@ -33,7 +33,7 @@ from dp_powerflow.privacy.ledger.accounts import (
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.terminal import render_ledger
+from dp_powerflow.report.verification import render_ledger
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
 DELTA = 1e-6

@@ -64,7 +64,7 @@ class PrivacyUnit(StrEnum):
     LOAD_POINT_DAY = "load-point-day"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Neighbours:
     """The networks that a promise makes hard to tell apart, in words of public constants.
 
@@ -75,23 +75,9 @@ class Neighbours:
     ----------
     words
         What changes by how much, such as ``"one line, admittance scaled by up to 1 %"``.
-    formerly
-        How an earlier version wrote the same: accounts that it opened, which know only words, are found.
     """
 
     words: str
-    formerly: str | None = None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Neighbours):
-            return NotImplemented
-        if self.words == other.words:
-            return True
-        kept, asked = (self, other) if self.formerly is None else (other, self)
-        return kept.formerly is None and kept.words == asked.formerly
-
-    def __hash__(self) -> int:
-        return hash(Neighbours)  # equal ones may have other words
 
     def __post_init__(self) -> None:
         if not self.words.strip():

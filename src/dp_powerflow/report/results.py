@@ -1,19 +1,26 @@
-"""What a command found, for a person and for a machine: `plan`, `fleet --plan`.
+"""What a command found, for a person and for a machine.
 
-The plan of a fleet is INTERNAL, since it names the feeders.
+The plan of a fleet is INTERNAL, since it names the feeders; so are ingest and fidelity.
 """
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from dp_powerflow.config import Config
+from dp_powerflow.corpus.storage import location
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.fidelity.page import SIGNS, shown
+from dp_powerflow.fidelity.report import GROUPS, MARKING, FidelityReport
+from dp_powerflow.fidelity.report import in_words as in_figures
 from dp_powerflow.fleet.manifest import fleet_words
-from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
-from dp_powerflow.fleet.refusals import refusals
-from dp_powerflow.fleet.run import FleetResult
+from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal, refusals
+from dp_powerflow.pipeline.deriving.pages import flat, named_tables
 from dp_powerflow.pipeline.feasibility import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
 from dp_powerflow.pipeline.outlook import SPREADS, YearlyCost
@@ -21,10 +28,15 @@ from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
 from dp_powerflow.privacy.ledger.accounts import Statement
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
-from dp_powerflow.report.refusals import refusal_entries, refusal_lines
+
+if TYPE_CHECKING:
+    from dp_powerflow.corpus.gridfm.export import ExportedNetwork, GridfmExport
+    from dp_powerflow.pipeline.deriving.make import Derived
 
 MOST_FEEDERS = 20
 """Feeders of a plan that are listed though nothing is wrong with them; the JSON has all."""
+MOST_KEYS = 8
+"""Feeders of a kind of refusal that are named; the others are counted."""
 FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
 
@@ -204,8 +216,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
-    failing = [(plan.key, plan.name, plan.problem) for plan in plans if not plan.released]
-    refused = refusals([(key, name, problem) for key, name, problem in failing if problem is not None])
+    refused = refusals([plan for plan in plans if not plan.released])
     lines = [
         f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
@@ -220,7 +231,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         *(f"- note: {note}" for note in cost.notes),
         "",
         *_feeder_rows(plans),
-        *refusal_lines(refused, config.overrides),
+        *_refusal_lines(refused),
     ]
     content = {
         "marking": FLEET_MARKING,
@@ -241,12 +252,15 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
                 "name": plan.name,
                 "released": plan.released,
                 "problem": plan.problem,
+                "code": plan.code,
                 "affordable": None if plan.network is None else plan.network.affordable,
                 "left": None if plan.network is None else plan.network.after.left,
             }
             for plan in plans
         ],
-        **refusal_entries(refused, config.overrides),
+        "refusals": [
+            {"code": refusal.code, "feeders": [key for key, _ in refusal.feeders]} for refusal in refused
+        ],
     }
     return Rendered(lines, json.dumps(content))
 
@@ -258,6 +272,19 @@ def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
     rows = [f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans if plan.name not in left_out]
     more = [] if not left_out else ["", f"And {len(left_out):,} more that can be released; --json lists all."]
     return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
+
+
+def _refusal_lines(refused: Sequence[Refusal]) -> list[str]:
+    """How many feeders are refused for which kind of reason; nothing if none is."""
+    if not refused:
+        return []
+    count = sum(len(refusal.feeders) for refusal in refused)
+    lines = ["", f"**{count} feeder{'s' * (count > 1)} cannot be released**, all else could:", ""]
+    for refusal in refused:
+        keys, more = [key for key, _ in refusal.feeders[:MOST_KEYS]], len(refusal.feeders) - MOST_KEYS
+        listed = ", ".join(keys) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"- `{refusal.code}`: {len(refusal.feeders)} ({_escaped(listed)})")
+    return lines
 
 
 def render_fleet_result(result: FleetResult) -> Rendered:
@@ -292,3 +319,139 @@ def _after(preview: Preview) -> str:
         f"With all earlier charges ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; "
         f"left ε = {left.epsilon:.4g}."
     )
+
+
+def render_export(made: GridfmExport) -> Rendered:
+    """The networks of a folder for gridfm-graphkit, and how to train on it."""
+    lines = [
+        "| network | buses | nodes merged | released scenarios | perturbed | networks | drawn again |",
+        "|---|---|---|---|---|---|---|",
+        *(_row(network) for network in made.networks),
+        "",
+        f"Train on it: `gridfm_graphkit train --config {made.config} --data_path {made.path}`",
+    ]
+    content = {
+        "path": str(made.path),
+        "config": str(made.config),
+        "networks": [asdict(network) for network in made.networks],
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def _row(network: ExportedNetwork) -> str:
+    cells = (
+        network.name,
+        network.buses,
+        network.merged,
+        network.released,
+        network.perturbed,
+        network.networks,
+        network.refused,
+    )
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+MOST_FIGURES = 25
+"""Figures that are shown; the JSON and the page have more."""
+
+
+def render_derivation(found: Derived) -> Rendered:
+    """What was found, where its tables are, and what it costs."""
+    figures = list(flat(found.figures))
+    more = len(figures) - MOST_FIGURES
+    lines = [
+        f"**{found.kind}** of release **{found.release_id}**; it spends nothing.",
+        "",
+        *(["| figure | value |", "|---|---|"] if figures else []),
+        *(f"| {name} | {value} |" for name, value in figures[:MOST_FIGURES]),
+        *([f"| {more} more | see derived.html |"] if more > 0 else []),
+        "",
+        *(f"- {words}" for words in found.sentences),
+        "",
+        *(f"- `{table.files}`: {table.rows:,} rows" for table in named_tables(found.manifest.tables)),
+    ]
+    content = {
+        "derived": str(found.path),
+        "kind": found.kind,
+        "release": found.release_id,
+        "figures": dict(found.figures),
+        "sentences": list(found.sentences),
+        "tables": list(found.tables),
+        "warnings": list(found.warnings),
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file.
+
+    Raises
+    ------
+    ConfigError : there is no such file, or it is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"settings file {path} does not exist; check its path", code="config-not-found"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"settings file {path} is not TOML: {error}") from None
+
+
+def usual_folder(source: Path | Config, kind: str) -> Path:
+    """Where a derived release goes unless somebody says otherwise: beside the release.
+
+    Raises
+    ------
+    ConfigError : the release is at a URL, beside which there is no folder.
+    """
+    place = location(source.release.output) if isinstance(source, Config) else source
+    if not isinstance(place, Path):
+        raise ConfigError("the release is at a URL; name the folder of the derived release with --out")
+    place = place.absolute()
+    return place.with_name(f"{place.name}-{kind}")
+
+
+def render_fidelity(report: FidelityReport) -> Rendered:
+    """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
+    lines = [
+        f"**{MARKING}**",
+        "",
+        "| figure | release | real | floor | ratio | verdict |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
+    for group, title in GROUPS.items():
+        own = [one for one in report.findings if one.group == group]
+        lines += [f"| **{title}** | | | | | |"] if own else []
+        lines += [
+            f"| {one.title}{f' [{one.unit}]' if one.unit else ''} | {shown(one.drawn)} | {shown(one.real)} | "
+            f"{shown(one.floor)} | {shown(one.ratio)} | {SIGNS[one.verdict]} {one.verdict} |"
+            for one in own
+        ]
+    if isinstance(report.network, str):
+        lines += ["", f"Voltages: {report.network}."]
+    lines += ["", *_attack_lines(report), "", f"**{report.summary}**"]
+    return Rendered(lines, report.to_json())
+
+
+def _attack_lines(report: FidelityReport) -> list[str]:
+    attacks, allowed = report.attacks, report.attacks.allowed
+    games = {
+        **{f"planted, {name}": (own, allowed) for name, own in attacks.planted.guesses.items()},
+        "planted, all kinds": (attacks.planted.together, allowed),
+        "membership": (attacks.membership.guesses, attacks.membership.allowed),
+    }
+    rows = [
+        f"| {name} | {own.right} of {own.tried} | {own.interval()[0]:.2f} to {own.interval()[1]:.2f} | "
+        f"{limit.success:.3f} | {in_figures(attacks.found_epsilon(own))} |"
+        for name, (own, limit) in games.items()
+    ]
+    if attacks.line is not None:
+        own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()
+        rows.append(
+            f"| a line of the twin, changed by {attacks.line.change:.0%} | {own.right} of {own.tried} | "
+            f"{low:.2f} to {high:.2f} | {attacks.line.allowed:.3f} | "
+            f"{in_figures(attacks.line.found_epsilon)} |"
+        )
+    return ["| attack | right | 95 % interval | allowed | ε at least |", "|---|--:|--:|--:|--:|", *rows]

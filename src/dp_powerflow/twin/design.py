@@ -332,26 +332,6 @@ def code_mu(epsilon: float) -> float:
     return -2.0 * normal_quantile(1.0 / (1.0 + math.exp(min(epsilon, 700.0))))
 
 
-def largest_change(design: TwinDesign, epsilon: float, *, elements: int = 1) -> float:
-    """The largest x that this twin covers at ε, rounded down; 0 if there is none."""
-
-    def covered(log_change: float) -> bool:
-        losses = element_losses(design, math.expm1(log_change)).values()
-        if design.noise == "laplace":
-            return elements * max(losses) <= Fraction(epsilon)
-        return elements * max(losses) <= gdp_mu(epsilon, design.delta) ** 2
-
-    low, high = 1e-9, 50.0
-    if not covered(low):
-        return 0.0
-    if covered(high):
-        return math.expm1(high)
-    while high - low > 1e-9 * low:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if covered(middle) else (low, middle)
-    return math.expm1(low)
-
-
 def twin_neighbours(protected: Protected, change: float) -> Neighbours:
     """The neighbours, from public constants only; the same words whatever the noise: twins compose."""
     figures = {"impedance": "total resistance and reactance", "length": "length"}[protected.lines]

@@ -15,7 +15,7 @@ from dp_powerflow.fleet.manifest import read_entries
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.page.document import read_summary
-from dp_powerflow.report.terminal import render_verification
+from dp_powerflow.report.verification import render_verification
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
 from support.fuzz.tables import parquet_changed
 from support.fuzz.texts import Mutate, damaged, words_changed
