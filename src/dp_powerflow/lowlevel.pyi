@@ -35,7 +35,6 @@ from dp_powerflow.model.structured import Structured as Structured
 from dp_powerflow.pipeline.modes.base import INTERNAL as INTERNAL
 from dp_powerflow.powerflow.batch import Solver as Solver
 from dp_powerflow.powerflow.devices import VoltVar as VoltVar
-from dp_powerflow.powerflow.reference import ReferenceSolver as ReferenceSolver
 from dp_powerflow.powerflow.sun import Generation as Generation
 from dp_powerflow.powerflow.sun import clear_sky as clear_sky
 from dp_powerflow.privacy.budget import PrivacyUnit as PrivacyUnit

@@ -20,8 +20,7 @@ from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, ParameterKey
-from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import TapTable
+from dp_powerflow.grid.sources import BUILT_IN, TapTable
 from dp_powerflow.lowlevel import (
     GAUSSIAN_DELTA,
     LOG_GRID,
@@ -478,7 +477,7 @@ def _constants(size: _Size, options: ExperimentOptions) -> dict[str, Any]:
         designs = [design_of_scale(noise, figures, scale) for noise, figures in kinds for scale in SCALES]
         found = drawn(Draws(setting, tuple(designs), size.constants, 0), options)
         means = np.nanmean(found, axis=1).reshape(len(kinds), len(SCALES), 2)
-        for (noise, figures), rows in zip(kinds, means.tolist(), strict=True):
+        for (noise, figures), rows in zip(kinds, means.transpose(0, 2, 1).tolist(), strict=True):
             distances[f"{name}, {noise}, {figures}"] = [[float(f"{v:.3g}") for v in row] for row in rows]
         chains[name] = _chains(setting, size.tried)["chains"][0]
     return {"mean distances": distances, "chains": chains, "scales": SCALES, "draws": size.constants}

@@ -20,8 +20,7 @@ from scipy.sparse.csgraph import dijkstra
 from dp_powerflow.config import Config, LoadsSection
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL, TAPS_SOLVED, Feeder
-from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import open_feeder, read_loads, read_taps
+from dp_powerflow.grid.sources import BUILT_IN, open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.ingest import read_long, read_wide
@@ -36,11 +35,10 @@ from dp_powerflow.loads.simulate import (
 )
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
-from dp_powerflow.pipeline.customers import Services, customers_of_loads
+from dp_powerflow.pipeline.customers import Services, classes_of_shapes, customers_of_loads, some_loaded_nodes
 from dp_powerflow.pipeline.fitting import MeterDays, refuse_short_history
 from dp_powerflow.pipeline.fitting import budget_of as budget_of
 from dp_powerflow.pipeline.fitting import fit_options_of as fit_options_of
-from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
 from dp_powerflow.privacy.random import StreamKey
