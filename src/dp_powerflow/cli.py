@@ -690,7 +690,7 @@ def demo(
 
     Example: `dp-powerflow demo --out demo-output`
     """
-    from dp_powerflow.report.demo.page import Demo
+    from dp_powerflow.report.demo import Demo
 
     begun = Demo.begin(output)
     for config in (begun.twin, begun.paper):
