@@ -30,7 +30,7 @@ from typing import Any
 from dp_powerflow.config import read_config
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.inputs import meters_of
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 
 CONFIG = """
 [feeder]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.small import small_config
 
 PROGRAM = """
@@ -26,7 +26,7 @@ NOT_TO_VERIFY = (
     *("pandas", "pyarrow.dataset", "scipy.stats", "scipy.optimize", "scipy.sparse", "scipy.special"),
     *("dp_accounting", "absl", "matplotlib", "dss", "dp_powerflow.config", "dp_powerflow.loads"),
     *("dp_powerflow.powerflow", "dp_powerflow.grid.feeder", "dp_powerflow.model.fit"),
-    *("dp_powerflow.pipeline.modes", "dp_powerflow.pipeline.run", "dp_powerflow.fleet.verify"),
+    *("dp_powerflow.pipeline.modes", "dp_powerflow.pipeline.release", "dp_powerflow.fleet.verify"),
 )
 TWIN = {"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05, "released": "all"}
 

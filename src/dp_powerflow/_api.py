@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dp_powerflow.pipeline.customers import DrawnDays
     from dp_powerflow.pipeline.deriving.make import Derived
     from dp_powerflow.pipeline.plan import PlannedRelease
-    from dp_powerflow.pipeline.run import ReleaseResult
+    from dp_powerflow.pipeline.release import ReleaseResult
     from dp_powerflow.powerflow.batch import Solution
     from dp_powerflow.powerflow.operated import ControlMode, OperatedSolution
     from dp_powerflow.privacy.budget import Budget
@@ -150,7 +150,7 @@ def release(
     'release'
     """
     from dp_powerflow._parallel import engine_of
-    from dp_powerflow.pipeline.run import run_release
+    from dp_powerflow.pipeline.release import run_release
 
     return run_release(
         config,
@@ -590,7 +590,7 @@ def release_fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.events import counted, hear_nothing
+    from dp_powerflow.fleet.names import counted, hear_nothing
     from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(

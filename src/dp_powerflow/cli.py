@@ -26,7 +26,7 @@ from dp_powerflow.report import Rendered, Terminal, printable, write_what_can_be
 
 if TYPE_CHECKING:
     from dp_powerflow.loads.report import IngestReport
-    from dp_powerflow.pipeline.run import ReleaseResult
+    from dp_powerflow.pipeline.release import ReleaseResult
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -504,19 +504,6 @@ def fleet(
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Say what it would cost (INTERNAL); spend nothing.")
     ] = False,
-    retry: Annotated[
-        list[str] | None,
-        typer.Option(help="Let this feeder (name or key) begin a new attempt after a correction."),
-    ] = None,
-    retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", help="Let all feeders that failed in the last run do the same."),
-    ] = False,
-    withdraw: Annotated[
-        list[str] | None,
-        typer.Option(help="Take a feeder out of the corpus and make nothing; its charges stay."),
-    ] = None,
-    restore: Annotated[list[str] | None, typer.Option(help="Make a withdrawn feeder again.")] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     as_json: AsJson = False,
@@ -527,21 +514,12 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.events import counted
-    from dp_powerflow.fleet.plan import plan_fleet
-    from dp_powerflow.fleet.repair import FAILURES_FILE, Repair
-    from dp_powerflow.fleet.run import Outcome, run_fleet, withdraw_feeders
+    from dp_powerflow.fleet.names import counted
+    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
     from dp_powerflow.report.fleet_progress import FleetProgress, ToldFailures
     from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan, render_fleet_result
 
     fleet_config = read_fleet_config(config)
-    repair = Repair(tuple(retry or ()), retry_failed, tuple(restore or ()))
-    if withdraw:
-        if only_plan or repair != Repair():
-            raise ConfigError("--withdraw makes nothing; give it without --plan, --retry and --restore")
-        names = withdraw_feeders(fleet_config, withdraw)
-        _say(f"INTERNAL: withdrawn from {fleet_config.fleet.output}, not made again: {', '.join(names)}")
-        return
     if only_plan:
         with _progress("feeders") as (advance, _):
             planned = plan_fleet(
@@ -568,7 +546,6 @@ def fleet(
             say=shown.describe,
             on_event=shown.on_event,
             on_outcome=report,
-            repair=repair,
         )
     _show_ingest(result.ingest)
     for warning in result.warnings:

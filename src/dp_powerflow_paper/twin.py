@@ -394,7 +394,7 @@ def drawn(job: Draws, options: ExperimentOptions) -> FloatArray:
         found[result[0]].append(result[1:])
         options.progress(done, total)
 
-    Processes(cores()).run(job, range(total), note)
+    Processes(cores()).map(job, range(total), note)
     return np.array([sorted(found[index]) for index in range(len(job.designs))])
 
 

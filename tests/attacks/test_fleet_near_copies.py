@@ -12,9 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.fleet.accounts import feeders_of
-from dp_powerflow.fleet.feeders import write_register
-from dp_powerflow.fleet.plan import plan_fleet
+from dp_powerflow.fleet.feeders import feeders_of, write_register
+from dp_powerflow.fleet.run import plan_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline.inputs import frame_chunks, read_network

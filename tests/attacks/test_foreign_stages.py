@@ -17,13 +17,13 @@ import dp_powerflow as dpf
 from dp_powerflow._parallel import Local
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import RemotePath, file_hashes
-from dp_powerflow.corpus.writer import CorpusWriter, RemoteStage
+from dp_powerflow.corpus.writer import CorpusWriter, RemoteStage, clear
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.publishing import Store
-from dp_powerflow.fleet.run import run_fleet, withdraw_feeders
+from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import fleet_config, write_feeders
@@ -189,7 +189,8 @@ def test_feeders_of_another_state_never_get_into_a_fleet(tmp_path: Path, at_url:
     assert parts_at(place) == theirs
     run_fleet(first, engine=Here())
     assert theirs < parts_at(place / "out")
-    withdraw_feeders(first, ["feeder-0001"])  # one is missing, the others are there
+    gone = place / "out" / "feeder=feeder-0001"  # one is missing, the others are there
+    clear(gone) if isinstance(gone, RemotePath) else shutil.rmtree(gone)
     with pytest.raises(ConfigError, match=r"out/feeder=.* made with another private state"):
         run_fleet(other, engine=Here())
     assert spends(tmp_path / "state-2") == 0

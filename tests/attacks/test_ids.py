@@ -16,7 +16,7 @@ import pytest
 
 from dp_powerflow._names import alike
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.fleet.accounts import read_feeder_map
+from dp_powerflow.fleet.customers import read_feeder_map
 from dp_powerflow.fleet.feeders import find_sources
 from dp_powerflow.loads.declared import MeterFormat, ServiceMap, read_service_map
 from dp_powerflow.loads.history import LoadHistory

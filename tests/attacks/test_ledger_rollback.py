@@ -16,11 +16,9 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.manifest.twin import charged_as
-from dp_powerflow.pipeline.charging import charge_loads, charge_network
-from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.ready import make_ready
 from dp_powerflow.pipeline.receipts import keep_receipt, open_ledger
-from dp_powerflow.pipeline.run import fitted_model
+from dp_powerflow.pipeline.release import charge, fitted_model
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -129,10 +127,9 @@ def test_a_ledger_that_claims_to_be_of_an_earlier_version_is_refused(state: Priv
 def begin(config: Config) -> PrivateState:
     """A release up to where its data have been used."""
     state = PrivateState.open(config.release.state, insecure_seed=7)
-    inputs, mode = read_inputs(config, state), mode_of(config)
-    charged = charge_loads(inputs, mode)
-    fitted_model(config, state, inputs.readings, charged.plan, inputs.key, inputs.almanac)
-    charge_network(charged)
+    ready = make_ready(config, state)
+    inputs, (plan, _) = ready.inputs, charge(ready)
+    fitted_model(config, state, inputs.readings, plan, inputs.key, inputs.almanac)
     return state
 
 

@@ -24,36 +24,16 @@ from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.dispatch import Progressing
 from dp_powerflow.fleet.feeders import FleetFeeder
-from dp_powerflow.pipeline import run as run_module
-from dp_powerflow.pipeline.conversation import Conversation, Maker
+from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.receipts import REQUEST_FILE
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger import store as database
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 
 LAYOUT = CorpusLayout(days=4, steps=24, nodes=3, days_per_part=2)
-
-
-class Refused(Maker):
-    """A release that is refused when it is prepared, or else by the checks."""
-
-    target = "memory://red-faults/shelf"
-
-    @property
-    def inputs(self) -> Any:
-        """A state that has begun nothing."""
-        return SimpleNamespace(state=SimpleNamespace(read_internal=lambda *_: None))
-
-    def _writer(self) -> CorpusWriter:
-        return CorpusWriter(self.target, LAYOUT, "red")  # type: ignore[arg-type]
-
-    def _make(self, writer: CorpusWriter) -> Conversation:
-        raise PrivacyError("refused")
-        yield  # it is a conversation
 
 
 @pytest.fixture
@@ -65,33 +45,39 @@ def store() -> Iterator[Any]:
         memory.rm(path)
 
 
-def refused(**how: bool) -> None:
-    maker = Refused(None, Local(1), lambda _: None, None)  # type: ignore[arg-type]
-    with pytest.raises((CorpusError, PrivacyError)):
-        next(maker.steps(**how))
+def refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release that is refused when its place is looked at, or else later."""
+    writer = CorpusWriter("memory://red-faults/shelf", LAYOUT, "red")  # type: ignore[arg-type]
+    monkeypatch.setattr(run_module, "ready_writer", lambda _: writer)
+    nothing: Any = SimpleNamespace(
+        inputs=SimpleNamespace(state=SimpleNamespace(read_internal=lambda *_: None))
+    )
+    with pytest.raises((CorpusError, PrivacyError)), run_module.place_kept(nothing):
+        raise PrivacyError("refused")
 
 
-@pytest.mark.parametrize("only_looks", [False, True], ids=["release", "look"])
-def test_a_refused_release_removes_nothing_that_others_have_at_its_url(store: Any, only_looks: bool) -> None:
+def test_a_refused_release_removes_nothing_that_others_have_at_its_url(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Releases, a whole fleet or somebody's notes: a URL that is taken is refused, and stays as it is."""
     theirs = ["/red-faults/shelf/notes.txt", "/red-faults/shelf/release-1/manifest.json"]
     for path in theirs:
         store.pipe(path, b"theirs")
-    refused(only_looks=only_looks)
+    refused(monkeypatch)
     assert sorted(store.find("/red-faults")) == theirs
 
 
-def test_a_refused_release_gives_back_the_place_that_it_reserved_and_no_other(store: Any) -> None:
+def test_a_refused_release_gives_back_the_place_that_it_reserved_and_no_other(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     marker = "/red-faults/shelf.partial-red"
-    refused()
+    refused(monkeypatch)
     assert store.find("/red-faults") == []
     store.pipe(marker, b"")  # reserved by a run that was killed then
-    refused(only_looks=True)
-    assert store.find("/red-faults") == [marker]
-    refused()
+    refused(monkeypatch)
     assert store.find("/red-faults") == []
-    CorpusWriter(Refused.target, LAYOUT, "red", stage="0" * 32).prepare()  # type: ignore[arg-type]
-    refused()
+    CorpusWriter("memory://red-faults/shelf", LAYOUT, "red", stage="0" * 32).prepare()  # type: ignore[arg-type]
+    refused(monkeypatch)
     assert store.find("/red-faults") == [marker]
 
 
@@ -216,14 +202,15 @@ def test_a_resumed_run_does_not_say_that_nothing_was_spent(
 def test_a_feeder_that_an_earlier_run_paid_for_does_not_say_that_nothing_was_spent(tmp_path: Path) -> None:
     state = PrivateState.open(tmp_path / "state", insecure_seed=7)
     nothing: Any = None
-    run = fleet_run._Run(
-        nothing, state, nothing, nothing, nothing, lambda _: None, lambda _: None, lambda _: None
-    )
+    owner: Any = SimpleNamespace(state=state)
+    shelf: Any = SimpleNamespace(abandon=lambda *_: None)
+    run = fleet_run._Run(owner, nothing, shelf, lambda _: None, lambda _: None, lambda _: None)
     feeder = FleetFeeder("private", "public", small_config(tmp_path, release={"id": "fleet_public"}))
 
     def said() -> str | None:
-        run._end(Progressing(feeder, 0, problem="the disk is full; nothing was spent"))
-        return run.outcomes["public"].problem
+        way = fleet_run._Way(feeder, "checking")
+        run._fail(way, "the disk is full; nothing was spent", "corpus")
+        return way.problem
 
     assert said() == "the disk is full; nothing was spent on its network"
     state.write_internal("fleet_public", REQUEST_FILE, b"0" * 64)

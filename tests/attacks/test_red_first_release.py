@@ -27,11 +27,11 @@ from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.model import sample
 from dp_powerflow.model import sample as together
-from dp_powerflow.pipeline import run as pipeline
+from dp_powerflow.pipeline import release as pipeline
 from dp_powerflow.pipeline.customers import CustomerPlan, customer_plan
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import certify_config

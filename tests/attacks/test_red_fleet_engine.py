@@ -9,74 +9,65 @@ import os
 import pickle
 import shutil
 import stat
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dp_powerflow._parallel import Answer, Crew, CrewJob, OnTold
-from dp_powerflow._parallel.processes import attempted
+from dp_powerflow._parallel import Job, Kept
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.errors import LoadDataError, PrivacyError
-from dp_powerflow.fleet import dispatch, large, owner, paying, publishing, worker
+from dp_powerflow.fleet import making, publishing
 from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.plan import plan_fleet
-from dp_powerflow.fleet.repair import read_failures
-from dp_powerflow.fleet.run import FleetResult, run_fleet
-from dp_powerflow.fleet.worker import Step
-from dp_powerflow.pipeline.charging import keep_begun
-from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined
+from dp_powerflow.fleet.feeders import feeders_of
+from dp_powerflow.fleet.making import Examined, Task
+from dp_powerflow.fleet.run import plan_fleet, read_failures, run_fleet
 from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.plan import plan
+from dp_powerflow.pipeline.release import CHANGED_MEANWHILE, keep_begun
 from dp_powerflow.privacy.ledger.accounts import PureCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit, fleet_config, on_twins
-from support.here import Here, HereCrew
+from support.here import Here
 from support.small import small_config, tree_hash
 
-Before = Callable[[Step], None]
+Before = Callable[[Task], None]
 FEW = ("alder", "birch", "cedar")
 BAD = circuit(1.0).replace("New Line.second", "New Lnie.second")
 
 
-class LossyCrew(HereCrew):
-    """A new worker for every request, the newest request first: all is held again from its beginning."""
+class LossyKept:
+    """A new worker for every feeder, the newest first."""
 
-    at_once = 2
-
-    def __init__(self, on_told: OnTold, before: Before) -> None:
-        super().__init__(on_told)
+    def __init__(self, before: Before) -> None:
         self._before = before
 
-    def give(self, job: CrewJob) -> None:
-        self._job = job
-
-    def answers(self) -> Iterator[Answer]:
-        while self._waiting:
-            number, request = self._waiting.pop()
-            self._before(request)
-            worker._runs.clear()
-            do = partial(self._job.start(None), request, partial(self._on_told, number))
-            yield attempted(number, f"at {len(self._waiting)}", do, lambda _: traceback.format_exc())
+    def map(
+        self,
+        job: Job[Any, Any],
+        items: Iterable[Any],
+        on_done: Callable[[Any], None],
+        on_lost: Callable[[Any], Any] | None = None,
+    ) -> None:
+        for task in reversed(list(items)):
+            self._before(task)
+            on_done(job.start(None)(task))
 
 
 class Lossy(Here):
-    """An engine of such a crew; `before` is called before every request."""
+    """An engine of such workers; `before` is called before every request."""
 
     def __init__(self, before: Before = lambda _: None) -> None:
         super().__init__()
         self._before = before
 
     @contextmanager
-    def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
-        yield LossyCrew(on_told, self._before)
+    def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+        yield LossyKept(self._before)
 
 
 def write(folder: Path, text: str, key: str = "alder") -> None:
@@ -115,17 +106,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("mode", "answers"), [("true", 1), pytest.param("true", 2, marks=pytest.mark.campaign), ("twin", 1)]
-)
-def test_a_file_that_changes_after_it_was_examined_is_not_released(
-    tmp_path: Path, mode: str, answers: int
-) -> None:
+@pytest.mark.parametrize("mode", ["true", "twin"])
+def test_a_file_that_changes_after_it_was_examined_is_not_released(tmp_path: Path, mode: str) -> None:
     """Else a network would be published that nobody was charged for."""
     write(tmp_path, circuit(1.0))
 
-    def change(step: Step) -> None:
-        if len(step.answers) == answers:
+    def change(task: Task) -> None:
+        if task.paid is not None:
             write(tmp_path, circuit(1.7))
 
     [outcome] = run_fleet(one(tmp_path, mode), engine=Lossy(change)).outcomes
@@ -133,20 +120,20 @@ def test_a_file_that_changes_after_it_was_examined_is_not_released(
     assert out_of(tmp_path) == {}
     network = "network-instance-1" if mode == "true" else "network-twin-1"
     paid = spends(tmp_path)
-    assert paid[network] == ([] if mode == "true" else ["north_feeder-0001"])
+    assert paid[network] == ["north_feeder-0001"]
     [outcome] = run_fleet(one(tmp_path, mode), engine=Here()).outcomes
     assert "was begun with another file" in str(outcome.problem)
     write(tmp_path, circuit(1.0))
     assert not run_fleet(one(tmp_path, mode), engine=Here()).failed
-    assert spends(tmp_path) == paid | {network: ["north_feeder-0001"]}
+    assert spends(tmp_path) == paid
 
 
 def test_other_loads_of_the_same_network_are_not_released_either(tmp_path: Path) -> None:
     """What decides the release is more than what the account of the network is about."""
     write(tmp_path, circuit(1.0))
 
-    def change(step: Step) -> None:
-        if step.answers:
+    def change(task: Task) -> None:
+        if task.paid is not None:
             write(tmp_path, circuit(1.0).replace("kw=200 ", "kw=220 "))
 
     [outcome] = run_fleet(one(tmp_path, "twin"), engine=Lossy(change)).outcomes
@@ -160,12 +147,8 @@ def test_a_price_is_of_the_file_that_was_examined(tmp_path: Path) -> None:
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     ledger = Ledger.open(state)
     [feeder] = feeders_of(config, state, ledger)
-    meters = owner.FleetOwner(
-        config, state, ledger, publishing.shelf_of(config.fleet.output, "north"),
-        meters_of(feeder.config, None).history, [feeder], lambda _: None, lambda _: None,
-    ).meters  # fmt: skip
-    examined = Examined("0" * 64, "1" * 64, "2" * 64, 6, 1, ())
-    _, facts = paying.plan_feeder(feeder, examined, meters, state, ledger)
+    fleet = fleet_run._Fleet(config, state, ledger, meters_of(feeder.config, None).history, (feeder,))
+    _, facts = fleet.plan(feeder, Examined("0" * 64, "1" * 64, "2" * 64, 6, 1, ()))
     with pytest.raises(PrivacyError, match="changed while the release was being made"):
         facts.figures(state.stream_key())
 
@@ -186,7 +169,7 @@ def test_a_run_that_cannot_charge_leaves_nothing_where_the_corpus_will_be(
     def refuse(*_: object) -> None:
         raise PrivacyError("not today")
 
-    monkeypatch.setattr(owner, "charge_customers", refuse)
+    monkeypatch.setattr(fleet_run, "customers_charge", refuse)
     place = "memory://red-fleet-refused/out"
     with pytest.raises(PrivacyError, match="not today"):
         run_fleet(three(tmp_path, output=place), engine=Here())
@@ -231,59 +214,53 @@ def test_feeders_that_fail_first_do_not_keep_the_others_from_being_made(tmp_path
     assert [path.name for path in (tmp_path / "out").glob("feeder=*")] == [f"feeder={last.name}"]
 
 
-def test_a_crew_that_ends_early_leaves_failed_feeders_and_none_that_counts_as_released(
-    tmp_path: Path, made: Path
+class Losing(LossyKept):
+    """Workers that end early, or with the first feeder, in one of the two phases."""
+
+    def __init__(self, paid: bool, *, early: bool) -> None:
+        super().__init__(lambda _: None)
+        self._paid, self._early = paid, early
+
+    def map(
+        self,
+        job: Job[Any, Any],
+        items: Iterable[Any],
+        on_done: Callable[[Any], None],
+        on_lost: Callable[[Any], Any] | None = None,
+    ) -> None:
+        tasks = list(items)
+        if (tasks[0].paid is not None) is self._paid:
+            lost, *tasks = tasks
+            assert on_lost is not None
+            if not self._early:
+                on_done(on_lost(lost))
+        super().map(job, tasks, on_done)
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("paid", [True, False])
+def test_a_feeder_that_is_lost_has_failed_and_keeps_nobody_from_being_made(
+    tmp_path: Path, made: Path, paid: bool, early: bool
 ) -> None:
-    class Tired(LossyCrew):
-        def answers(self) -> Iterator[Answer]:
-            for answer in super().answers():
-                yield answer
-                if self._waiting and self._waiting[0][1].answers:
-                    return
-
-    class TiredEngine(Here):
+    class LosingEngine(Here):
         @contextmanager
-        def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
-            yield Tired(on_told, lambda _: None)
+        def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+            yield Losing(paid, early=early)
 
-    result = run_fleet(three(tmp_path), engine=TiredEngine())
+    result = run_fleet(three(tmp_path), engine=LosingEngine())
+    failed = {outcome.key: outcome.problem for outcome in result.failed}
+    assert fleet_run.LOST in failed.values()
     released = {outcome.name for outcome in result.outcomes if outcome.problem is None}
     assert {f"feeder={name}" for name in released} == {
         path.name for path in (tmp_path / "out").glob("feeder=*")
     }
-    assert len(released) < 2
+    assert released
     run_fleet(three(tmp_path), engine=Here())
-    assert out_of(tmp_path) == out_of(made)
-
-
-class Losing(LossyCrew):
-    """A crew that loses every request of one feeder before it is paid."""
-
-    def answers(self) -> Iterator[Answer]:
-        for answer in super().answers():
-            ended = answer.number == 0 and isinstance(answer.value.said, Examined)
-            yield Answer(0, answer.where, lost=True) if ended else answer
-
-
-def test_a_feeder_that_ends_its_workers_keeps_nobody_behind_it_from_being_charged(
-    tmp_path: Path, made: Path
-) -> None:
-    class LosingEngine(Here):
-        @contextmanager
-        def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
-            yield Losing(on_told, lambda _: None)
-
-    result = run_fleet(three(tmp_path), engine=LosingEngine())
-    failed = {outcome.key: outcome.problem for outcome in result.failed}
-    first = result.outcomes[0].key
-    assert failed[first] == dispatch.LOST or first == "birch"
-    assert out_of(tmp_path)
-    assert not run_fleet(three(tmp_path), engine=Here()).failed[1:]
     assert spends(tmp_path).keys() == spends(made).keys()
-    assert [len(paid) for paid in spends(tmp_path).values()] == [1, 1, 1]
+    assert [len(charges) for charges in spends(tmp_path).values()] == [1, 1, 1]
 
 
-def test_a_private_state_that_cannot_be_written_after_a_charge_is_one_failed_feeder(
+def test_a_private_state_that_cannot_be_written_after_a_charge_ends_the_run_and_the_next_one_resumes(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep, victims = keep_begun, ["north_feeder-0001"]
@@ -293,27 +270,26 @@ def test_a_private_state_that_cannot_be_written_after_a_charge_is_one_failed_fee
             raise PrivacyError("the disk is full")
         keep(state, release_id, *others)
 
-    monkeypatch.setattr(paying, "keep_begun", full)
-    result = run_fleet(three(tmp_path), engine=Lossy())
-    assert "the disk is full" in {outcome.problem for outcome in result.failed}
-    assert len(result.failed) == 2
+    monkeypatch.setattr(fleet_run, "keep_begun", full)
+    with pytest.raises(PrivacyError, match="the disk is full"):
+        run_fleet(three(tmp_path), engine=Lossy())
+    assert out_of(tmp_path) == {}
     victims.clear()
     assert len(run_fleet(three(tmp_path), engine=Here()).failed) == 1
     assert out_of(tmp_path) == out_of(made)
     assert spends(tmp_path) == spends(made)
 
 
-def test_bytes_and_charges_do_not_depend_on_workers_batches_or_the_order_of_answers(
-    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+def test_bytes_and_charges_do_not_depend_on_workers_or_the_order_of_answers(
+    tmp_path: Path, made: Path
 ) -> None:
-    monkeypatch.setattr(dispatch, "BATCH", 1)
     result = run_fleet(three(tmp_path), engine=Lossy())
     assert len(result.failed) == 1
     assert out_of(tmp_path) == out_of(made)
     assert spends(tmp_path) == spends(made)
 
 
-def test_feeders_of_one_account_are_priced_one_after_the_other_also_in_one_batch(tmp_path: Path) -> None:
+def test_feeders_of_one_account_are_priced_one_after_the_other_in_one_run(tmp_path: Path) -> None:
     """A line that another feeder's twin has seen is no added line; else that twin would be forgotten."""
     caps = {"network_epsilon_cap": 40.0, "network_delta_cap": 1e-3}
     write(tmp_path, circuit(1.0))
@@ -339,34 +315,14 @@ def test_feeders_of_one_account_are_priced_one_after_the_other_also_in_one_batch
     assert [cost.scope.replaced for cost in costs if isinstance(cost, PureCost)] == [(), (), ("line third",)]
 
 
-class Splitting(Here):
-    """An engine that has the days of every feeder made by several workers."""
-
-    splits = True
-
-
-def large_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FleetResult:
-    monkeypatch.setattr(dispatch, "LARGE_WORK", 1)
-    monkeypatch.setattr(dispatch._Left, "is_large", lambda *_: True)
-    return run_fleet(three(folder), engine=Splitting())
-
-
-def test_a_large_feeder_has_the_bytes_of_a_small_one(
-    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert len(large_ones(tmp_path, monkeypatch).failed) == 1
-    assert out_of(tmp_path) == out_of(made)
-    assert spends(tmp_path) == spends(made)
-
-
-def test_a_defect_on_a_large_feeder_is_one_failed_feeder_and_no_value_in_its_sentence(
+def test_a_defect_is_one_failed_feeder_and_no_value_in_its_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise KeyError("line 17.25 Ohm")
 
-    monkeypatch.setattr(large, "make_ready", fail)
-    result = large_ones(tmp_path, monkeypatch)
+    monkeypatch.setattr(making, "make", fail)
+    result = run_fleet(three(tmp_path), engine=Here())
     assert len(result.failed) == 3
     assert "17.25" not in repr([outcome.problem for outcome in result.failed])
     assert len(list(result.internal.glob("*-traceback.txt"))) == 2
@@ -377,19 +333,19 @@ class Killed(BaseException):
 
 
 POINTS: dict[str, tuple[Any, str, bool, int]] = {
-    "customers charged, nothing kept": (owner.FleetOwner, "usable", False, 1),
-    "charge of the customers without receipt": (Ledger, "spend", True, 1),
-    "networks charged, nothing kept": (Ledger, "charge_all", True, 1),
-    "one of the networks kept": (paying, "keep_begun", True, 1),
-    "networks paid, no answer": (paying.Payer, "pay", True, 1),
+    "customers and networks charged, nothing kept": (Ledger, "charge_all", True, 1),
+    "receipt of the customers kept": (fleet_run, "keep_begun", True, 1),
+    "one of the networks kept": (fleet_run, "keep_begun", True, 2),
+    "all charged": (fleet_run._Till, "charge", True, 1),
+    "model fitted": (fleet_run, "keep_shared_model", True, 1),
     "one of the drawn files kept": (PrivateState, "write_internal", True, 12),
-    "drawn, kept": (owner.FleetOwner, "keep", True, 4),
+    "drawn, kept": (fleet_run._Run, "_keep", True, 1),
     "published, not in the corpus": (publishing.Folder, "_put_in", False, 1),
     "in the corpus, not in its manifest": (publishing.Folder, "_put_in", True, 1),
 }
 
 
-QUICK = ("networks charged, nothing kept", "one of the drawn files kept")
+QUICK = ("customers and networks charged, nothing kept", "one of the drawn files kept")
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Protected, Quantity
 from dp_powerflow.manifest.model import Generation
-from dp_powerflow.pipeline import conversation as run
+from dp_powerflow.pipeline import release as run
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.privacy.state import PrivateState
 from support.attacks import record_of, twin_of

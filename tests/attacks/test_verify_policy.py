@@ -20,7 +20,7 @@ from dp_powerflow.manifest.true import SURROGATE_LINE_PU, TruePolicy, account_ne
 from dp_powerflow.manifest.verify import VerifyReport, manifest_content, open_release, verify_release
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger

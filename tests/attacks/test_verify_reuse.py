@@ -15,11 +15,9 @@ from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
 from dp_powerflow.pipeline.audit import audit_release
-from dp_powerflow.pipeline.charging import charge_loads
-from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import fitted_model, run_release
+from dp_powerflow.pipeline.ready import make_ready
+from dp_powerflow.pipeline.release import charge, fitted_model, run_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -34,9 +32,9 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder whose state holds the model of release `small`, which the customers paid for."""
     folder = tmp_path_factory.mktemp("paid")
     chosen = small_config(folder, network={"delta": 0.4}, release=CAP)
-    inputs = read_inputs(chosen, PrivateState.open(folder / "state", insecure_seed=7))
-    charged = charge_loads(inputs, mode_of(chosen))
-    fitted_model(chosen, inputs.state, inputs.readings, charged.plan, inputs.key, inputs.almanac)
+    ready = make_ready(chosen, PrivateState.open(folder / "state", insecure_seed=7))
+    inputs, (plan_of, _) = ready.inputs, charge(ready)
+    fitted_model(chosen, inputs.state, inputs.readings, plan_of, inputs.key, inputs.almanac)
     return folder
 
 

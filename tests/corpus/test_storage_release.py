@@ -19,7 +19,7 @@ from dp_powerflow.corpus.storage import RemotePath, file_hashes, local_copy
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError
 from dp_powerflow.manifest.verify import verify_release
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.small import CORNERS, RAW, small_config, tree_hash
 from support.stores import s3_server

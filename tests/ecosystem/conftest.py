@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.small import small_config
 
 PUBLICATION: dict[str, Any] = {

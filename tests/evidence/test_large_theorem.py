@@ -168,7 +168,7 @@ from dp_powerflow.config import parse_config
 from dp_powerflow.grid.sources import open_feeder
 from support.synthetic import write_synthetic
 from dp_powerflow.grid.sources import write_taps
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.report.inspection import inspect_feeder
 
 def main():

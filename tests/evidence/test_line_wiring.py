@@ -11,7 +11,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.modes.true import TrueMode
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.report.evidence import certify_config
 from support.small import small_config, tree_hash
 

@@ -25,7 +25,7 @@ from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, corrected_
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Amplification, Network
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.random_networks import small_law
 from support.small import small_config
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.fleet.run import run_fleet
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.fleet_small import on_twins, write_feeders
 from support.here import Here
 from support.reading import everything

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dp_powerflow._parallel import Local
-from dp_powerflow.pipeline import run as run_module
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline import release as run_module
+from dp_powerflow.pipeline.release import run_release
 from support.small import small_config
 
 TESTS = Path(__file__).parents[1]
@@ -136,7 +136,7 @@ def test_the_library_raises_an_interrupt_and_installs_no_handler(
         seen.extend(signal.getsignal(number) for number in numbers)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, "charge_loads", interrupt)
+    monkeypatch.setattr(run_module, "charge", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run_release(small_config(tmp_path), engine=Local(1))
     assert seen == before
@@ -190,18 +190,14 @@ def started() -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
 
 # The worker holds the lock of its interpreter for ever: no thread of it can notice anything.
 BUSY = """
-import os
-from dp_powerflow._parallel.processes import ProcessCrew
-from support.crew_jobs import HoldingTheLock
-crew = ProcessCrew(1, lambda *told: os.write(1, b"."), 9)
-crew.give(HoldingTheLock())
-crew.submit(0, None)
-list(crew.answers())
+from dp_powerflow._parallel import Pool
+from support.parallel_jobs import HoldingTheLock
+Pool(1).map(HoldingTheLock(1), [0], print)
 """
 STARTING = """
 import os, time
 from dp_powerflow._parallel.processes import WorkerProcess
-worker = WorkerProcess("one", 1)
+worker = WorkerProcess(1)
 os.write(1, b".")
 time.sleep(1000)
 """
@@ -232,7 +228,7 @@ def test_a_worker_whose_parent_is_gone_already_does_not_begin() -> None:
 DASK = """
 import os
 from dp_powerflow._parallel import LocalDask
-with LocalDask(1).crew(lambda *_: None, 1) as crew:
+with LocalDask(1).kept() as kept:
     os.write(1, b".")
     {then}
 """

@@ -11,7 +11,7 @@ import pytest
 
 from dp_powerflow import _files
 from dp_powerflow._files import create_once, is_temporary, remove_temporaries, whole_file, write_private
-from dp_powerflow._parallel import fitness
+from dp_powerflow._parallel import cluster
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 
@@ -172,5 +172,5 @@ def test_a_probe_for_workers_that_was_left_beside_the_output_is_removed_by_the_n
 
 
 def _probed(output: Path, do: Callable[[], object]) -> None:
-    with fitness._probe_beside(output):
+    with cluster._probe_beside(output):
         do()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from dp_powerflow import cli
-from dp_powerflow._parallel.processes import attempted
+from dp_powerflow._parallel.processes import Failure, Sealed
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
@@ -23,9 +25,10 @@ def test_no_memory_in_the_middle_is_a_sentence(
 
 
 def test_no_memory_in_a_worker_is_a_sentence() -> None:
-    def fail() -> None:
-        raise MemoryError
+    class Large:
+        def start(self, threads: int | None) -> Callable[[int], int]:
+            raise MemoryError
 
-    answer = attempted(1, "there", fail, lambda _: "a defect")
-    assert answer.problem is not None
-    assert answer.defect is None
+    found = Sealed(Large()).attempt(0)
+    assert isinstance(found, Failure)
+    assert str(found.error).startswith("there is not enough memory; ")

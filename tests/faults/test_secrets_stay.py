@@ -20,11 +20,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow._parallel import LocalDask, Processes
-from dp_powerflow._parallel.processes import Engine
+from dp_powerflow._parallel import Engine, LocalDask, Processes
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fleet.run import run_fleet
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import on_twins, write_feeders, write_meters
 from support.own_meters import OwnMeters, names

@@ -18,7 +18,7 @@ import pytest
 from dp_powerflow.almanac.calendar import WeatherFormat, read_holidays, read_readings
 from dp_powerflow.config import read_toml
 from dp_powerflow.errors import DpPowerflowError, LoadDataError
-from dp_powerflow.fleet.accounts import read_feeder_map
+from dp_powerflow.fleet.customers import read_feeder_map
 from dp_powerflow.grid.sources import read_loads, read_taps
 from dp_powerflow.loads.declared import MeterFormat, read_service_map
 from dp_powerflow.loads.ingest import read_long

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow._parallel import Local
-from dp_powerflow._parallel.fitness import refuse_unfit_workers
+from dp_powerflow._parallel.cluster import refuse_unfit_workers
 from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.errors import (
     ConfigError,
@@ -25,11 +25,10 @@ from dp_powerflow.errors import (
     PowerFlowError,
     PrivacyError,
 )
-from dp_powerflow.pipeline import conversation
-from dp_powerflow.pipeline import run as run_module
+from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import history_of
 from dp_powerflow.pipeline.plan import refuse_another_model
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import book as entries
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, to_plain
@@ -164,8 +163,8 @@ def test_whatever_ends_a_run_before_its_first_part_leaves_no_folder(
         def fail(*_: object, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr(conversation, "refuse_another_model", real if at_owner else fail)
-        monkeypatch.setattr(run_module, "charge_loads", fail)
+        monkeypatch.setattr(run_module, "refuse_another_model", real if at_owner else fail)
+        monkeypatch.setattr(run_module, "open_ledger", fail)
         with pytest.raises(type(error)):
             run_release(config, engine=Local(1), history=history)
         assert os.listdir(tmp_path) == ["state"], error

@@ -9,24 +9,23 @@ import shutil
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as pd
 import pytest
 
 from dp_powerflow import _parallel
-from dp_powerflow._parallel import Answer, Crew, OnTold
+from dp_powerflow._parallel import Job, Kept
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet import worker
-from dp_powerflow.fleet.accounts import feeders_of
-from dp_powerflow.fleet.events import FeederEvent
-from dp_powerflow.fleet.feeders import read_register
+from dp_powerflow.fleet import making
+from dp_powerflow.fleet.feeders import feeders_of, read_register
 from dp_powerflow.fleet.manifest import open_fleet
-from dp_powerflow.fleet.plan import plan_fleet
-from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
+from dp_powerflow.fleet.names import FeederEvent
+from dp_powerflow.fleet.run import FleetResult, Outcome, plan_fleet, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
@@ -34,7 +33,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import BROKEN, KEYS, circuit, fleet_config, toml_of, write_feeders
-from support.here import Here, HereCrew
+from support.here import Here, HereKept
 from support.small import tree_hash
 
 
@@ -236,7 +235,7 @@ def test_a_defect_of_the_program_on_one_feeder_stops_nothing_and_prints_no_value
     def fail(*_: object, **__: object) -> None:
         raise KeyError("load 17.25 kW of customer 9")
 
-    monkeypatch.setattr(worker, "make_ready", fail)
+    monkeypatch.setattr(making, "make_ready", fail)
     result = run_fleet(fleet_config(tmp_path), engine=Here())
     assert len(result.failed) == 6
     problems = " ".join(str(outcome.problem) for outcome in result.failed)
@@ -264,12 +263,12 @@ def test_a_worker_that_dies_costs_time_and_nothing_else(made: tuple[Path, FleetR
     seen: list[FeederEvent] = []
 
     def kill_once(event: FeederEvent) -> None:
-        if event.done and not any(earlier.done for earlier in seen):
+        if event.state == "solving" and all(earlier.state != "solving" for earlier in seen):
             kill_children()
         seen.append(event)
 
     result = run_fleet(fleet_config(copied), workers=1, on_event=kill_once)
-    assert {event.name for event in seen if event.done} >= set(released[1:3])  # what is done comes through
+    assert {event.name for event in seen if event.state == "solving"} == set(released[1:3])
     assert [outcome.name for outcome in result.failed] == [made[1].failed[0].name]
     assert tree_hash(copied / "out") == tree_hash(made[0] / "out")
 
@@ -281,19 +280,27 @@ def test_a_feeder_that_ends_two_workers_is_one_failed_feeder(
     for name in released[1:3]:
         shutil.rmtree(copied / "out" / f"feeder={name}")
 
-    class Ending(HereCrew):
+    class Ending(HereKept):
         """Loses whoever makes one of the feeders."""
 
-        def answers(self) -> Iterator[Answer]:
-            for answer in super().answers():
-                making = self.requests[answer.number]
-                ends = making.config.release.id.endswith(released[1]) and making.answers
-                yield Answer(answer.number, "gone", lost=True) if ends else answer
+        def map(
+            self,
+            job: Job[Any, Any],
+            items: Iterable[Any],
+            on_done: Callable[[Any], None],
+            on_lost: Callable[[Any], Any] | None = None,
+        ) -> None:
+            tasks = list(items)
+            ends = [task for task in tasks if task.name == released[1] and task.paid is not None]
+            super().map(job, [task for task in tasks if task not in ends], on_done)
+            for task in ends:
+                assert on_lost is not None
+                on_done(on_lost(task))
 
     class Engine(Here):
         @contextmanager
-        def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
-            yield Ending(on_told)
+        def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+            yield Ending()
 
     problems = {item.name: item.problem for item in run_fleet(fleet_config(copied), engine=Engine()).failed}
     assert problems.keys() == {made[1].failed[0].name, released[1]}

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.plan import plan_fleet
-from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.fleet.feeders import feeders_of
+from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger

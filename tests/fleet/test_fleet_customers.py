@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
-from dp_powerflow.fleet.accounts import read_feeder_map
+from dp_powerflow.fleet.customers import read_feeder_map
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.model.gaussian import LoadModel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dp_powerflow.fleet.events import FeederEvent, counted
+from dp_powerflow.fleet.names import FeederEvent, counted
 
 
 def test_a_callback_hears_how_many_feeders_have_ended_and_of_how_many() -> None:

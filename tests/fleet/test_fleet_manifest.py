@@ -17,9 +17,8 @@ from dp_powerflow.cli import app
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
-from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import parse_fleet_config
-from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
+from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, find_sources
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FORMAT,

@@ -9,9 +9,8 @@ import pytest
 
 from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import parse_fleet_config
-from dp_powerflow.fleet.feeders import feeder_config
+from dp_powerflow.fleet.feeders import feeder_config, feeders_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState

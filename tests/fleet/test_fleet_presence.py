@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.plan import plan_fleet
-from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
 from dp_powerflow.manifest.verify import verify_release

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dp_powerflow.fleet.warned import Warned
+from dp_powerflow.fleet.run import Warned
 
 
 def test_sentences_that_differ_in_figures_are_one_and_nothing_is_dropped() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import dp_powerflow as dpf
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.own_meters import CUSTOMERS, OwnMeters
 
 Planted = Callable[[OwnMeters], None]

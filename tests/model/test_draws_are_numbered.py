@@ -19,7 +19,7 @@ from dp_powerflow.model.history.process import Process
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSampler
 from dp_powerflow.pipeline import plan as planning
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.random import StreamKey
 from support.small import small_config
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,9 @@ import pytest
 
 from dp_powerflow._parallel import (
     DaskScheduler,
-    Engine,
     Local,
     LocalDask,
     Needs,
-    OnTold,
     Processes,
     Runner,
     Sealed,
@@ -33,17 +31,14 @@ from dp_powerflow._parallel import (
     refuse_unfit_workers,
     run_on,
 )
-from dp_powerflow._parallel.cluster import wait_for_worker
-from dp_powerflow._parallel.dask_crew import DaskCrew
-from dp_powerflow._parallel.fitness import NOTHING
+from dp_powerflow._parallel.cluster import NOTHING
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from support.crew_jobs import children
-from support.parallel_jobs import CANARY, Failing, Squares
+from support.parallel_jobs import CANARY, Failing, Squares, children
 from support.small import small_config, tree_hash
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
@@ -104,13 +99,8 @@ class Connected:
     def check(self, needs: Needs = NOTHING) -> None:
         refuse_unfit_workers(self.client, needs)
 
-    def run(self, job: Any, tasks: Any, on_result: Any) -> None:
-        run_on(self.client, job, tasks, on_result)
-
-    @contextmanager
-    def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[DaskCrew]:
-        with closing(DaskCrew(self.client, on_told, wait_for_worker)) as crew:
-            yield crew
+    def map(self, job: Any, items: Any, on_done: Any) -> None:
+        run_on(self.client, job, items, on_done)
 
 
 def spends(folder: Path) -> Counter[str]:
@@ -259,7 +249,6 @@ def test_the_search_finds_what_a_careless_client_leaves(cluster: Any) -> None:
 CLIENT = """
 import sys, time
 from distributed import Client
-from support.crew_jobs import children
 from support.parallel_jobs import Failing
 from dp_powerflow._parallel import Sealed
 client = Client(sys.argv[1])
@@ -309,16 +298,16 @@ def test_a_job_travels_to_every_worker_once(cluster: Any, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["pool", "dask"])
 def test_failures_of_a_task_arrive_as_one_sentence(kind: str, cluster: Any) -> None:
-    engine: Engine = Processes(2) if kind == "pool" else DaskScheduler(cluster.scheduler_address)
+    engine: Runner = Processes(2) if kind == "pool" else DaskScheduler(cluster.scheduler_address)
     with pytest.raises(PowerFlowError, match=r"^no solution$"):
-        engine.run(Failing("known"), range(4), lambda _: None)
+        engine.map(Failing("known"), range(4), lambda _: None)
     with pytest.raises(DpPowerflowError, match="pip install"):
-        engine.run(Failing("extra"), range(4), lambda _: None)
+        engine.map(Failing("extra"), range(4), lambda _: None)
 
 
 def test_threads_do_every_task_once_each_with_a_worker_of_its_own(tmp_path: Path) -> None:
     found: list[int] = []
-    Threads(3).run(Squares(tmp_path), range(20), found.append)
+    Threads(3).map(Squares(tmp_path), range(20), found.append)
     assert sorted(found) == [task * task for task in range(20)]
     assert not (tmp_path / "received").exists()  # nothing travels
     assert 1 <= len((tmp_path / "start-1").read_text().splitlines()) <= 3
@@ -326,7 +315,7 @@ def test_threads_do_every_task_once_each_with_a_worker_of_its_own(tmp_path: Path
 
 def test_the_first_failure_of_a_thread_ends_the_run() -> None:
     with pytest.raises(PowerFlowError, match="no solution"):
-        Threads(2).run(Failing("known"), range(3), lambda _: None)
+        Threads(2).map(Failing("known"), range(3), lambda _: None)
 
 
 def test_the_text_of_an_unexpected_error_stays_on_the_worker(cluster: Any) -> None:
@@ -351,7 +340,7 @@ def test_a_task_that_ends_every_worker_ends_the_run() -> None:
 def test_a_scheduler_that_is_not_there_is_found_out_before_anything_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dp_powerflow._parallel.fitness.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("dp_powerflow._parallel.cluster.CONNECT_SECONDS", 0.3)
     for address in ("tcp://127.0.0.1:9", "nonsense"):
         with pytest.raises(ConfigError, match="no Dask scheduler answers"):
             run_release(config_of(tmp_path, "true"), engine=DaskScheduler(address))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow._parallel import Local, LocalDask, Needs, fitness, refuse_unfit_workers
+from dp_powerflow._parallel import Local, LocalDask, Needs, cluster, refuse_unfit_workers
 from dp_powerflow.errors import ConfigError
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
@@ -31,7 +31,7 @@ def client() -> Iterator[Any]:
 def test_workers_of_this_machine_are_fit_and_no_probe_is_left(client: Any, tmp_path: Path) -> None:
     feeder = tmp_path / "feeder.dss"
     feeder.write_text("clear\n")
-    needs = Needs(tmp_path / "new" / "out", [feeder], memory_bytes=1000)
+    needs = Needs(tmp_path / "new" / "out", [feeder])
     refuse_unfit_workers(client, needs)
     refuse_unfit_workers(client, Needs("memory://bucket/out"))
     for engine in (Local(2), LocalDask(2)):
@@ -43,10 +43,7 @@ def test_workers_of_this_machine_are_fit_and_no_probe_is_left(client: Any, tmp_p
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "versions": ({"versions": {"numpy": None}}, r"needs the versions .*numpy \d\S+ \(it has none\)"),
     "kind of processor": ({"machine": "aarch64"}, "processor of kind aarch64"),
-    "processor": ({"lacks": ["avx2", "fma"]}, "a processor without avx2 and fma"),
     "spilling": ({"spills": True}, "--memory-limit 0"),
-    "limit of memory": ({"limit": 2**30}, r"limited to 1\.0 GiB of memory and needs 2\.0 GiB"),
-    "memory of the host": ({"free": 3 * 2**30, "host": "h"}, r"each of its 2 needs 2\.0 GiB"),
     "output": ({"output": "not found"}, r"cannot use the output .*/out \(not found\); choose a directory"),
     "feeders": ({"unseen": ["/f/a.dss"]}, r"does not see 1 of 1 feeder files as they are here, such as /f/a"),
 }
@@ -67,18 +64,17 @@ def test_an_unfit_worker_is_named_with_what_it_lacks(
 def test_all_problems_of_all_workers_come_at_once(
     client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = {name: value for these, _ in UNFIT.values() for name, value in these.items() if name != "limit"}
+    changes = {name: value for these, _ in UNFIT.values() for name, value in these.items()}
     with pytest.raises(ConfigError) as caught:
         refuse_with(changes, client, tmp_path, monkeypatch)
-    # Avx2 is not missed on a processor of another kind.
-    assert str(caught.value).count("\n- workers ") == 6
+    assert str(caught.value).count("\n- workers ") == 5
 
 
 def refuse_with(changes: dict[str, Any], client: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask workers that say something else of themselves."""
     feeder = folder / "feeder.dss"
     feeder.touch()
-    real = fitness._facts_of
+    real = cluster._facts_of
 
     def facts_of(*asked: Any) -> Any:
         facts = real(*asked)
@@ -88,8 +84,8 @@ def refuse_with(changes: dict[str, Any], client: Any, folder: Path, monkeypatch:
 
         return changed
 
-    monkeypatch.setattr(fitness, "_facts_of", facts_of)
-    refuse_unfit_workers(client, Needs(folder / "out", [feeder], memory_bytes=2**31))
+    monkeypatch.setattr(cluster, "_facts_of", facts_of)
+    refuse_unfit_workers(client, Needs(folder / "out", [feeder]))
 
 
 def test_a_process_says_what_it_sees(tmp_path: Path) -> None:
@@ -99,14 +95,12 @@ def test_a_process_says_what_it_sees(tmp_path: Path) -> None:
     sizes = {str(same): 16, str(other): 16, str(gone): 16}
 
     def seen(probe: tuple[str, str] | None, url: str | None = None) -> dict[str, Any]:
-        return fitness._facts_of(["no-such-package"], ["no-such-feature"], probe, url, sizes)()
+        return cluster._facts_of(["no-such-package"], probe, url, sizes)()
 
     facts = seen((str(same), "as on the client"))
     assert facts["unseen"] == [str(other), str(gone)]
     assert facts["output"] == "seen"
     assert facts["versions"]["no-such-package"] is None
-    assert facts["lacks"] == ["no-such-feature"]
-    assert facts["free"] > 0
     assert seen((str(gone), "x"))["output"] == "not found"
     assert seen((str(other), "x"))["output"] == "it may not write there"
     assert seen(None, "no-such-way://x/y")["output"] == "ValueError"

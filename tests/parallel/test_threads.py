@@ -22,7 +22,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadBlock, LoadSource
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.parts import PartJob, SolverMaker, Written
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.batch import Solution, Solver
 from dp_powerflow.units import ComplexArray
 from support.parallel_jobs import Failing, Squares
@@ -55,11 +55,8 @@ class Keeper:
     def check(self, needs: Any = None) -> None:
         """Nothing is needed."""
 
-    def run(self, job: Any, tasks: Any, on_result: Any) -> None:
+    def map(self, job: Any, items: Any, on_done: Any) -> None:
         raise Kept(job)
-
-    def crew(self, on_told: Any, begun_per_worker: int) -> Any:
-        raise AssertionError
 
 
 @pytest.fixture(scope="module", params=["days", "operated", "tables"])
@@ -81,7 +78,7 @@ def hashes(job: PartJob, engine: Engine, folder: Path) -> dict[str, str]:
     writer = replace(job.writer, target=folder / "out")
     writer.prepare()
     found: list[Written] = []
-    engine.run(replace(job, writer=writer), writer.missing_parts(), found.append)
+    engine.map(replace(job, writer=writer), writer.missing_parts(), found.append)
     assert len(found) == PARTS
     assert writer.missing_parts() == ()
     return {name: digest for part in found for name, digest in part.hashes.items()}
@@ -118,7 +115,7 @@ def test_processes_and_threads_of_processes_make_the_same_files(
     monkeypatch.setattr("dp_powerflow._parallel.local.MOST_THREADS", 2)
     monkeypatch.setattr("dp_powerflow._parallel.local.WORTH_PROCESSES", 1)
     monkeypatch.setattr("dp_powerflow._parallel.local._TASKS_PER_THREAD", 1)
-    assert Local(4).shape(PARTS, threadsafe=True) == (2, 2)
+    assert Local(4).shape(PARTS) == (2, 2)
     assert hashes(job, Local(4), next(fresh)) == expected
 
 
@@ -148,7 +145,6 @@ class MeetingMaker:
     maker: SolverMaker
     meeting: threading.Barrier
     shared: list[ComplexArray] | None = None
-    threadsafe: bool = True
     days_at_once: int = 1
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
@@ -195,26 +191,20 @@ def test_a_release_is_the_same_for_any_workers(tmp_path: Path) -> None:
 
 
 def test_threads_are_used_before_processes() -> None:
-    assert Local(2).shape(18, threadsafe=True) == (1, 2)
-    assert Local(8).shape(3, threadsafe=True) == (1, 3)  # each with two threads for its solver
-    assert Local(8).shape(100_000, threadsafe=True) == (1, 8)
-    assert Local(1).shape(18, threadsafe=True) == (1, 1)
-    assert Local(64).shape(200, threadsafe=True) == (1, 64)
-    assert Local(64).shape(64 * 64, threadsafe=True) == (8, 8)
-
-
-def test_what_threads_cannot_share_gets_processes_or_waits_its_turn() -> None:
-    assert Local(4).shape(18, threadsafe=False) == (4, 1)
-    assert Local(4).shape(4, threadsafe=False) == (1, 1)
-    assert Local(1).shape(18, threadsafe=False) == (1, 1)
+    assert Local(2).shape(18) == (1, 2)
+    assert Local(8).shape(3) == (1, 3)  # each with two threads for its solver
+    assert Local(8).shape(100_000) == (1, 8)
+    assert Local(1).shape(18) == (1, 1)
+    assert Local(64).shape(200) == (1, 64)
+    assert Local(64).shape(64 * 64) == (8, 8)
 
 
 def test_few_tasks_share_all_cores(tmp_path: Path) -> None:
     found: list[int] = []
-    Local(7).run(Squares(tmp_path), range(3), found.append)
+    Local(7).map(Squares(tmp_path), range(3), found.append)
     assert sorted(found) == [0, 1, 4]
     assert len((tmp_path / "start-2").read_text().splitlines()) <= 3
-    Local(7).run(Squares(tmp_path), range(1), found.append)
+    Local(7).map(Squares(tmp_path), range(1), found.append)
     assert (tmp_path / "start-None").exists()
     assert not (tmp_path / "received").exists()  # nothing travels
 
@@ -222,11 +212,11 @@ def test_few_tasks_share_all_cores(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", [Local(1), Local(3)])
 def test_a_failure_keeps_its_kind(engine: Engine) -> None:
     with pytest.raises(PowerFlowError, match=r"^no solution$"):
-        engine.run(Failing("known"), range(5), lambda _: None)
+        engine.map(Failing("known"), range(5), lambda _: None)
     with pytest.raises(MissingExtraError, match="pip install"):
-        engine.run(Failing("extra"), range(5), lambda _: None)
+        engine.map(Failing("extra"), range(5), lambda _: None)
     with pytest.raises(ValueError, match="cannot convert"):
-        engine.run(Failing("unexpected"), range(5), lambda _: None)
+        engine.map(Failing("unexpected"), range(5), lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -236,7 +226,6 @@ class Noted:
     go: threading.Event
     begun: list[int] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)
-    threadsafe: bool = True
     days_at_once: int = 1
 
     def start(self, threads: int | None) -> Callable[[int], Rest[int]]:
@@ -270,7 +259,7 @@ def until(happened: Callable[[], bool]) -> None:
 def test_threads_compute_while_others_wait_for_the_disk_but_not_far_ahead() -> None:
     job = Noted(threading.Event())
     taken: list[int] = []
-    run = threading.Thread(target=lambda: Threads(2).run(job, range(50), taken.append))
+    run = threading.Thread(target=lambda: Threads(2).map(job, range(50), taken.append))
     run.start()
     until(lambda: len(job.begun) == 4)  # two wait for the disk, two have no room to wait
     time.sleep(0.05)
@@ -285,7 +274,7 @@ def test_what_fails_while_it_is_written_ends_the_run() -> None:
     job.go.set()
     for engine in (Threads(3), Local(1)):
         with pytest.raises(PowerFlowError, match=r"^no room$"):
-            engine.run(job, range(10_000), forget)
+            engine.map(job, range(10_000), forget)
     assert len(job.begun) < 10_000
 
 
@@ -303,7 +292,7 @@ def test_an_interruption_ends_the_run_after_the_tasks_that_are_being_done() -> N
     try:
         other.start()
         with pytest.raises(KeyboardInterrupt):
-            Threads(2).run(job, range(71, 100_071), forget)  # after the one that fails
+            Threads(2).map(job, range(71, 100_071), forget)  # after the one that fails
         other.join()
     finally:
         signal.signal(signal.SIGINT, before)

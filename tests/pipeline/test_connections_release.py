@@ -31,7 +31,7 @@ from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.connections import public_places, released_connections
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.results import render_plan
 from dp_powerflow.twin.draw import Twin

@@ -28,7 +28,7 @@ from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline.almanac import almanac_of
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.manifest_releases import LAYOUT, config, load_model, make_inputs, make_release, twin_config
 from support.small import small_config
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf

@@ -20,7 +20,7 @@ from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.nodes import node_plan
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 from support.tampering import manifest_of

@@ -35,7 +35,7 @@ from dp_powerflow.pipeline.deriving.manifest import derived_schema
 from dp_powerflow.pipeline.deriving.owner import basis_of_config
 from dp_powerflow.pipeline.deriving.source import StudySettings, basis_of_release
 from dp_powerflow.pipeline.modes.twin import TwinMode
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.studies.study import KINDS, Findings
 from dp_powerflow.twin.draw import Twin
 from support.derived_kind import PLACE, LowestVoltage

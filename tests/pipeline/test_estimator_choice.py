@@ -13,7 +13,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.pipeline.fitting import chosen_estimator, refuse_short_history
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.results import render_plan

@@ -26,7 +26,7 @@ from dp_powerflow.manifest.model import ReleaseError, canonical_json
 from dp_powerflow.manifest.render import certificate_html, croissant_bytes
 from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.corpora import EXTRAS
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
 from support.small import RAW, small_config, tree_hash

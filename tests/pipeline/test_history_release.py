@@ -15,8 +15,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
-from dp_powerflow.fleet.plan import plan_fleet
-from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.loads.simulate import DEMO_CLASSES, Photovoltaics, calendar_of, simulate_load_history
 from dp_powerflow.manifest.build import contradictions
@@ -26,7 +25,7 @@ from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState

@@ -13,10 +13,10 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import MENDING, LoadBlock, LoadSource, solve_days
-from dp_powerflow.pipeline import conversation as pipeline
+from dp_powerflow.pipeline import release as pipeline
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import Scene, mode_of
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.privacy.state import PrivateState
 from support.small import CORNERS, small_config, tree_hash

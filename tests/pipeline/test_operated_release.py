@@ -18,7 +18,7 @@ from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.parts import OperatedMaker
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.twin.draw import Twin
 from pipeline.test_twin_release import longer_line
 from support.small import small_config, tree_hash

@@ -17,7 +17,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.radius import restate_radius
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.small import small_config
 

@@ -13,7 +13,7 @@ from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.errors import FeederError
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.small import small_config
 
 OTHER = """Clear

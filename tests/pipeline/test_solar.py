@@ -15,7 +15,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.devices import CATEGORY_A
 from dp_powerflow.powerflow.sun import Generation, clear_sky, read_irradiance
 from dp_powerflow.privacy.state import PrivateState

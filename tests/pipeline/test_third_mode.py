@@ -32,7 +32,7 @@ from dp_powerflow.pipeline.modes.base import (
     mode_of,
 )
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview, Spend

@@ -22,7 +22,7 @@ from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.results import render_plan

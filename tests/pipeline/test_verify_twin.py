@@ -22,7 +22,7 @@ from dp_powerflow.manifest.model import REQUIRED
 from dp_powerflow.manifest.twin import TwinPolicy
 from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import TWIN, Made, build_manifest, load_model, make_release, twin_config
 from support.small import small_config

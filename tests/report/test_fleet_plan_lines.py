@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dp_powerflow.fleet.plan import FeederPlan
+from dp_powerflow.fleet.run import FeederPlan
 from dp_powerflow.report.results import _feeder_rows
 
 

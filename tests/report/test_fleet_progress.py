@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dp_powerflow.fleet.events import ENDS, STATES, UNDER_WAY, FeederEvent
+from dp_powerflow.fleet.names import ENDS, STATES, UNDER_WAY, FeederEvent
 from dp_powerflow.report import fleet_progress as shown
 from dp_powerflow.report.fleet_progress import FleetCount, FleetProgress, ToldFailures, in_time
 from report.test_progress import Clock

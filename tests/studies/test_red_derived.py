@@ -21,7 +21,7 @@ from dp_powerflow.pipeline.connections import released_connections
 from dp_powerflow.pipeline.deriving.manifest import parse
 from dp_powerflow.pipeline.deriving.pages import card_bytes
 from dp_powerflow.pipeline.deriving.verify import open_files
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch

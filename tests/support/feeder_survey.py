@@ -15,7 +15,7 @@ from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.grid.feeder import TAPS_DECLARED
 from dp_powerflow.grid.sources import feeder_problems, open_feeder, write_taps
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.pandapower_nets import quiet
 
 RAW: dict[str, dict[str, Any]] = {

@@ -1,42 +1,29 @@
-"""An engine whose crew is this very process: quick to start, and within reach of monkeypatches."""
+"""An engine that does everything in this very process: quick to start, and within reach of monkeypatches."""
 
 from __future__ import annotations
 
-import traceback
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-from dp_powerflow._parallel import Answer, Crew, CrewJob, Local, OnTold, Work
-from dp_powerflow._parallel.processes import attempted
+from dp_powerflow._parallel import Job, Kept, Local
+from dp_powerflow._parallel.processes import finished, unwrapped
 
 
-class HereCrew:
-    """One worker, which answers when somebody waits; `requests` has the last one of each number."""
+class HereKept:
+    """One worker, which does an item as soon as it is taken."""
 
-    at_once = 1
-
-    def __init__(self, on_told: OnTold) -> None:
-        self._on_told = on_told
-        self._waiting: deque[tuple[int, Any]] = deque()
-        self._work: Work | None = None
-        self.requests: dict[int, Any] = {}
-
-    def give(self, job: CrewJob) -> None:
-        self._work = job.start(None)
-
-    def submit(self, number: int, request: Any, *, near: str | None = None) -> None:
-        self._waiting.append((number, request))
-        self.requests[number] = request
-
-    def answers(self) -> Iterator[Answer]:
-        while self._waiting:
-            number, request = self._waiting.popleft()
-            assert self._work is not None
-            do = partial(self._work, request, partial(self._on_told, number))
-            yield attempted(number, "here", do, lambda _: traceback.format_exc())
+    def map(
+        self,
+        job: Job[Any, Any],
+        items: Iterable[Any],
+        on_done: Callable[[Any], None],
+        on_lost: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Do every item."""
+        work = job.start(None)
+        for item in items:
+            on_done(unwrapped(finished(work(item))))
 
 
 class Here(Local):
@@ -46,5 +33,6 @@ class Here(Local):
         super().__init__(1)
 
     @contextmanager
-    def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
-        yield HereCrew(on_told)
+    def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+        """This process."""
+        yield HereKept()

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dp_powerflow import cli
-from dp_powerflow.pipeline import conversation
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline import release as release_module
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.fleet_progress import StageLines
 from support.small import RAW, small_config, tree_hash
@@ -57,7 +57,7 @@ def config_text(days: int) -> str:
 def send(case: Case) -> None:
     """Plant the signal where the command tells its progress."""
     now = ""
-    describe, advance, clear_up = StageLines.describe, StageLines.advance, conversation._clear_up
+    describe, advance, clear_up = StageLines.describe, StageLines.advance, release_module._clear_up
 
     def described(self: StageLines, stage: str) -> None:
         nonlocal now
@@ -77,7 +77,7 @@ def send(case: Case) -> None:
 
     StageLines.describe, StageLines.advance = described, advanced  # type: ignore[method-assign]
     if case.twice:
-        conversation._clear_up = again
+        release_module._clear_up = again
 
 
 def forked(folder: Path, prepare: Callable[[], None]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Callable
@@ -14,13 +15,19 @@ from dp_powerflow.errors import MissingExtraError, PowerFlowError
 CANARY = "canary_5d1e"
 
 
+def children() -> list[int]:
+    """Processes that this one has started."""
+    import psutil  # type: ignore[import-untyped]  # comes with Dask
+
+    return [child.pid for child in psutil.Process().children()]
+
+
 @dataclass(frozen=True)
 class Squares:
     """Squares of the tasks; notes in `folder` which process received it and which started it."""
 
     folder: Path
     secret: str = CANARY
-    threadsafe: bool = True
 
     def start(self, threads: int | None) -> Callable[[int], int]:
         self._note(f"start-{threads}")
@@ -41,7 +48,6 @@ class Failing:
 
     how: str
     secret: str = CANARY
-    threadsafe: bool = True
 
     def start(self, threads: int | None) -> Callable[[int], int]:
         return self._work
@@ -56,3 +62,17 @@ class Failing:
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise ValueError(f"cannot convert {self.secret}")
+
+
+@dataclass(frozen=True)
+class HoldingTheLock:
+    """Tells a descriptor that it has begun, then holds the lock of the interpreter as long as it lives."""
+
+    descriptor: int
+
+    def start(self, threads: int | None) -> Callable[[int], int]:
+        def work(item: int) -> int:
+            os.write(self.descriptor, b".")
+            return int(ctypes.PyDLL(None).sleep(1000))
+
+        return work

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from dp_powerflow._parallel import Processes
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support.small import small_config
 
 CALIBRATION_DAYS = 20

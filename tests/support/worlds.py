@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.config import read_config
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from support import fleet_small
 from support.own_config import write_toml
 from support.small import RAW

@@ -1,54 +1,43 @@
-"""Engines: the numbered tasks of one job, and crews of workers that keep what they have begun.
+"""Runners: the items of a job on threads, processes or a Dask cluster.
 
 The only package that makes pools or processes, or imports Dask.
 """
 
 from __future__ import annotations
 
-from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, run_on
-from dp_powerflow._parallel.fitness import NOTHING, Needs, refuse_unfit_workers
-from dp_powerflow._parallel.local import Local, Processes, Threads, WorkerDefectError, run_on_pool
-from dp_powerflow._parallel.processes import (
-    DEFECTS,
-    Answer,
-    Crew,
-    CrewJob,
+from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, refuse_unfit_workers, run_on
+from dp_powerflow._parallel.local import (
+    NOTHING,
     Engine,
-    Job,
-    OnTold,
-    Rest,
-    Result,
+    Kept,
+    Local,
+    Needs,
+    Processes,
     Runner,
-    Sealed,
-    Tell,
-    ThreadedJob,
-    Work,
+    Threads,
+    run_on_pool,
 )
+from dp_powerflow._parallel.processes import Failure, Job, Pool, Rest, Result, Sealed, WorkerDefectError
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import ConfigError
 
 __all__ = [
-    "DEFECTS",
     "NOTHING",
-    "Answer",
-    "Crew",
-    "CrewJob",
     "DaskScheduler",
     "Engine",
+    "Failure",
     "Job",
+    "Kept",
     "Local",
     "LocalDask",
     "Needs",
-    "OnTold",
+    "Pool",
     "Processes",
     "Rest",
     "Result",
     "Runner",
     "Sealed",
-    "Tell",
-    "ThreadedJob",
     "Threads",
-    "Work",
     "WorkerDefectError",
     "engine_of",
     "refuse_unfit_workers",

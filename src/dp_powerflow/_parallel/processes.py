@@ -1,4 +1,4 @@
-"""Worker processes of this machine, and a crew of them.
+"""Worker processes of this machine.
 
 They are started by name, not as copies of the program: a script without a guard for `__main__` works.
 """
@@ -6,6 +6,7 @@ They are started by name, not as copies of the program: a script without a guard
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import pickle
 import signal
@@ -13,122 +14,140 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.spawn import get_executable
 from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from dp_powerflow._ending import NO_MEMORY
-from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import DpPowerflowError
 
-DEFECTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
-"""What a defect of the program, or of a library, raises; a run of many things goes on with the next one."""
-
-Tell = Callable[[object], None]
-Work = Callable[[Any, Tell], Any]
-"""Answers one request, and may tell things meanwhile."""
-OnTold = Callable[[int, Any], None]
-"""Gets what was told, with the number of the request."""
-
-
-class CrewJob(Protocol):
-    """What the requests have in common; PRIVATE. It is pickled to workers."""
-
-    def start(self, threads: int | None) -> Work:
-        """Prepare a worker of so many threads, None for all cores; the function that answers a request.
-
-        One thread at a time calls the function. It may keep things from one request to the next.
-        """
+Item_contra = TypeVar("Item_contra", contravariant=True)
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What became of one request; exactly one of `value`, `problem`, `defect` and `lost` is meant.
+class Rest(Generic[Result_co]):
+    """What is left of an item that has computed, and now waits for a disk or a network.
 
     Attributes
     ----------
-    number : of the request, as given to `submit`.
-    where : the worker that answered, for `near`; says nothing else.
-    value : PRIVATE. What was answered.
-    problem : a sentence for the data owner, instead of a value.
-    defect : PRIVATE. What is known of a defect of the program, instead of a value.
-    lost : the worker ended while it did this, or what it needed was lost; ask again, or give up.
+    finish : does it, in any thread, and gives the result of the item.
     """
 
-    number: int
-    where: str
-    value: Any = None
-    problem: str | None = None
-    defect: str | None = None
-    lost: bool = False
+    finish: Callable[[], Result_co]
+
+
+class Job(Protocol[Item_contra, Result_co]):
+    """What the items have in common; PRIVATE. It is pickled to workers."""
+
+    def start(self, threads: int | None) -> Callable[[Item_contra], Result_co | Rest[Result_co]]:
+        """Prepare a worker of so many threads, None for all cores; the function that does one item."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The result of an item that failed for a reason fit for the user."""
+
+    error: DpPowerflowError
+
+
+class WorkerDefectError(RuntimeError):
+    """PRIVATE. A defect in a worker process; the message is its traceback."""
+
+
+class Sealed:
+    """A job on its way to workers, and there: PRIVATE, and it says nothing but that.
+
+    Parameters
+    ----------
+    threads : of each worker's solver; None for all cores.
+    """
+
+    def __init__(self, job: Job[Any, Any], threads: int | None = 1) -> None:
+        self._job, self._threads = job, threads
+        self._own, self._starting = threading.local(), threading.Lock()
 
     def __repr__(self) -> str:
-        return f"Answer({self.number}, PRIVATE)"
+        return "Sealed(PRIVATE)"
 
+    def __reduce__(self) -> tuple[type[Sealed], tuple[Job[Any, Any], int | None]]:
+        return Sealed, (self._job, self._threads)
 
-class Crew(Protocol):
-    """Workers of one run."""
+    def begin(self, item: Any) -> Any:
+        """Do one item, or all but the `Rest` of it.
 
-    @property
-    def at_once(self) -> int:
-        """Requests worth having under way: what the workers there are can do at once.
-
-        Some more keep workers from waiting for the next request, and leave a choice: a worker without
-        anything else to do takes a request that is near another one.
+        Every thread has a worker of its own. They are prepared one after the other.
         """
+        if not hasattr(self._own, "work"):
+            with self._starting:
+                self._own.work = self._job.start(self._threads)
+        return self._own.work(item)
 
-    def give(self, job: CrewJob) -> None:
-        """Say what the requests have in common; before the first one, and whenever it changes."""
-
-    def submit(self, number: int, request: Any, *, near: str | None = None) -> None:
-        """Ask for one thing.
-
-        Parameters
-        ----------
-        near : the worker that answered about this piece of work before (`Answer.where`). It is preferred, but
-            any worker may get it. None begins a new piece of work.
-        """
-
-    def answers(self) -> Iterator[Answer]:
-        """Answers as they come, until nothing is under way; meanwhile `submit` may be called."""
+    def attempt(self, item: Any) -> Any:
+        """Do one item where what it raises has a way to go: a failure fit for the user is returned."""
+        try:
+            return finished(self.begin(item))
+        except DpPowerflowError as error:
+            return Failure(error)
+        except MemoryError:
+            return Failure(DpPowerflowError(NO_MEMORY))
 
 
-def attempted(number: int, where: str, do: Callable[[], Any], defect: Callable[[Exception], str]) -> Answer:
-    """Answer one request on a worker, where what is raised has a way to go; `defect` describes a defect."""
-    try:
-        return Answer(number, where, do())
-    except (DpPowerflowError, OSError) as error:
-        return Answer(number, where, problem=str(error))
-    except MemoryError:
-        return Answer(number, where, problem=NO_MEMORY)
-    except Exception as error:
-        return Answer(number, where, defect=defect(error))
+def finished(begun: Any) -> Any:
+    """The result of an item that was begun; finishes the rest of it now."""
+    return begun.finish() if isinstance(begun, Rest) else begun
 
 
-READY, TOLD, ANSWER = "ready", "told", "answer"
-JOB, REQUEST = "job", "request"
+def unwrapped(result: Any) -> Any:
+    """A result that has travelled; raises the failure that came in its place."""
+    if isinstance(result, Failure):
+        raise result.error
+    return result
+
+
+# --------------------------------------------------------------------------------------- in the process
+
+READY, RESULT, DEFECT = "ready", "result", "defect"
+JOB, ITEM = "job", "item"
 SIGNALS = {signal.SIGINT, signal.SIGHUP, signal.SIGTERM}
 """What is kept from a worker that starts: it is not ready to answer them well."""
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(connection: Connection, parent: int) -> NoReturn:
-    """Answer requests until the other side is gone, however that ended.
+def serve(connection: Connection, parent: int, ahead: str = "") -> NoReturn:
+    """Do items until the other side is gone, however that ended.
 
     Parameters
     ----------
     parent : id of the process that started this one.
+    ahead : module to be imported before there is anything to do.
     """
     end_with(parent)
     os.set_inheritable(connection.fileno(), False)
     received: SimpleQueue[tuple[str, Any, bytes]] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received.put), daemon=True).start()
-    Worker(connection).serve(received)
+    _send(connection, READY, None)
+    if ahead:
+        importlib.import_module(ahead)
+    sealed: Sealed | None = None
+    while True:
+        kind, fact, content = received.get()
+        try:
+            # From the process that started this one, by a pipe of these two.
+            if kind == JOB:
+                sealed = None  # gives back what the job before it kept
+                sealed = Sealed(pickle.loads(content), fact)  # nosec B301
+                continue
+            assert sealed is not None
+            _send(connection, RESULT, sealed.attempt(pickle.loads(content)))  # nosec B301
+        except Exception:  # also what cannot be pickled
+            _send(connection, DEFECT, traceback.format_exc())
 
 
 def end_with(parent: int) -> None:
@@ -156,54 +175,20 @@ def _receive(connection: Connection, put: Callable[[tuple[str, Any, bytes]], Non
             os._exit(0)
 
 
-class Worker:
-    """PRIVATE. What answers the requests of one process."""
+def _send(connection: Connection, kind: str, value: Any) -> None:
+    content = pickle.dumps((kind, value), pickle.HIGHEST_PROTOCOL)
+    try:
+        connection.send_bytes(content)
+    except OSError:
+        os._exit(0)  # the other side is gone
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._sending = connection, threading.Lock()
-        self._start: Callable[[], Work] | None = None
-        self._work: Work | None = None
 
-    def serve(self, received: SimpleQueue[tuple[str, Any, bytes]]) -> NoReturn:
-        """Answer one request after the other."""
-        self._send((READY, 0, None))
-        while True:
-            kind, fact, content = received.get()
-            if kind == JOB:
-                self._take_job(content, fact)
-            else:
-                self._answer(fact, content)
-
-    def _take_job(self, content: bytes, threads: int | None) -> None:
-        self._work = None  # gives back what the job before it kept
-        # With the first request. From the process that started this one, by a pipe of these two.
-        self._start = lambda: pickle.loads(content).start(threads)  # nosec B301
-
-    def _answer(self, number: int, content: bytes) -> None:
-        def do() -> Any:
-            if self._work is None:
-                assert self._start is not None
-                self._work, self._start = self._start(), None
-            request = pickle.loads(content)  # from there too # nosec B301
-            return self._work(request, lambda told: self._send((TOLD, number, told)))
-
-        answer = attempted(number, "", do, lambda _: traceback.format_exc())
-        try:
-            self._send((ANSWER, number, answer))
-        except Exception:  # it cannot be pickled
-            self._send((ANSWER, number, Answer(number, "", defect=traceback.format_exc())))
-
-    def _send(self, message: tuple[str, int, Any]) -> None:
-        content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        try:
-            with self._sending:
-                self._connection.send_bytes(content)
-        except OSError:
-            os._exit(0)  # the other side is gone
-
+# ------------------------------------------------------------------------------ in the one that starts it
 
 STARTS = 3
 """Worker processes in a row that may end before they take anything."""
+MOST_LOSSES = 2
+"""Workers that one item may end before it counts as lost."""
 _LINEAR_ALGEBRA = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # The path of imports comes first: this package may be found there only.
 _COMMAND = """\
@@ -212,7 +197,7 @@ from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
 from dp_powerflow._parallel.processes import serve
-serve(connection, int(sys.argv[2]))
+serve(connection, int(sys.argv[2]), sys.argv[3])
 """
 
 
@@ -223,14 +208,12 @@ class _Given:
     content: bytes
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Asked:
-    """PRIVATE. A request as it is sent."""
+@dataclass(eq=False, repr=False)
+class Asked:
+    """PRIVATE. An item as it is sent, and how many workers were lost with it."""
 
-    number: int
-    content: bytes
-    near: str | None
-    job: _Given
+    item: Any
+    losses: int = 0
 
 
 @dataclass(eq=False, repr=False)
@@ -239,17 +222,17 @@ class WorkerProcess:
 
     Attributes
     ----------
-    name : what it is called in answers.
     threads : of its solver; None for all cores, and for as many in linear algebra.
+    ahead : module that it imports before there is anything to do.
     asked : what it does, if anything.
-    begun : pieces of work that it began.
+    done : items that it was given.
     ready : whether it has come up.
     """
 
-    name: str
     threads: int | None
-    asked: _Asked | None = None
-    begun: int = 0
+    ahead: str = ""
+    asked: Asked | None = None
+    done: int = 0
     ready: bool = False
     _job: _Given | None = field(default=None, init=False)
 
@@ -261,7 +244,7 @@ class WorkerProcess:
         executable = get_executable()
         command = [
             os.fsdecode(executable) if executable else sys.executable,
-            *("-P", "-c", _COMMAND, str(other.fileno()), str(os.getpid()), "dp-powerflow worker"),
+            *("-P", "-c", _COMMAND, str(other.fileno()), str(os.getpid()), self.ahead, "dp-powerflow worker"),
         ]
         # Signals are for this process; a child that starts is not ready to ignore them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -280,16 +263,17 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, asked: _Asked) -> None:
-        """Send a request, and its job if it has another one."""
-        self.asked = asked
+    def ask(self, asked: Asked, job: _Given) -> None:
+        """Send an item, and its job if it has another one."""
+        self.asked, self.done = asked, self.done + 1
+        content = pickle.dumps(asked.item, pickle.HIGHEST_PROTOCOL)
         with suppress(OSError):  # as above
-            if self._job is not asked.job:
+            if self._job is not job:
                 self.connection.send((JOB, self.threads))
-                self.connection.send_bytes(asked.job.content)
-                self._job = asked.job
-            self.connection.send((REQUEST, asked.number))
-            self.connection.send_bytes(asked.content)
+                self.connection.send_bytes(job.content)
+                self._job = job
+            self.connection.send((ITEM, None))
+            self.connection.send_bytes(content)
 
     def stop(self) -> None:
         """End it, whatever it does."""
@@ -298,248 +282,125 @@ class WorkerProcess:
         self._process.wait()
 
 
-class ProcessCrew:
-    """Worker processes that start when there is work for them, and are replaced when they end.
+class Pool:
+    """Worker processes that are kept from one `map` to the next, and replaced when they end.
 
     Parameters
     ----------
-    workers : processes at most. One has all cores, others share them.
-    begun_per_worker : pieces of work after which a process is replaced by a new one.
+    workers : processes. One has all cores, others share them.
     threads : of the solver of each process instead.
+    ahead : module that they import before there is anything to do: then they start at once.
+    most_items : after which a process is replaced by a new one; None for never.
     """
 
     def __init__(
-        self, workers: int, on_told: OnTold, begun_per_worker: int, *, threads: int | None = None
+        self, workers: int, *, threads: int | None = None, ahead: str = "", most_items: int | None = None
     ) -> None:
-        self._most, self._on_told, self._begun = workers, on_told, begun_per_worker
+        self._most, self._ahead, self._most_items = workers, ahead, most_items
         self._threads = threads or (None if workers == 1 else max(1, cores() // workers))
-        self._job: _Given | None = None
-        self._waiting: list[_Asked] = []
-        self._workers: dict[str, WorkerProcess] = {}
-        self._started = 0
         self._failed_starts = 0
-
-    @property
-    def at_once(self) -> int:
-        return self._most
+        self._workers: list[WorkerProcess] = []
+        if ahead:
+            self._workers += [self._new() for _ in range(workers)]
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Of the processes there are now."""
-        return tuple(worker.pid for worker in self._workers.values())
+        return tuple(worker.pid for worker in self._workers)
 
-    def give(self, job: CrewJob) -> None:
-        self._job = _Given(pickle.dumps(job, pickle.HIGHEST_PROTOCOL))
+    def map(
+        self,
+        job: Job[Any, Result],
+        items: Iterable[Any],
+        on_done: Callable[[Result], None],
+        on_lost: Callable[[Any], Result] | None = None,
+    ) -> None:
+        """Do every item; parameters as of `Runner.map`. An item is taken when a worker is free for it."""
+        given = _Given(pickle.dumps(job, pickle.HIGHEST_PROTOCOL))
+        left, again = map(Asked, items), list[Asked]()
 
-    def submit(self, number: int, request: Any, *, near: str | None = None) -> None:
-        assert self._job is not None, "a crew needs a job before its first request"
-        content = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
-        self._waiting.append(_Asked(number, content, near, self._job))
-        if len(self._workers) < self._most or self._idle():
-            self._hand_out()
+        def following() -> Asked | None:
+            return again.pop() if again else next(left, None)
 
-    def answers(self) -> Iterator[Answer]:
-        while self._waiting or any(worker.asked is not None for worker in self._workers.values()):
-            self._hand_out()
-            by_connection = {worker.connection: worker for worker in self._workers.values()}
+        self._hand_out(following, given)
+        while any(worker.asked is not None for worker in self._workers):
+            by_connection = {worker.connection: worker for worker in self._workers}
             for connection in wait(list(by_connection)):
                 worker = by_connection[connection]  # type: ignore[index]
-                if worker.name in self._workers:  # not ended by a `submit` meanwhile
-                    yield from self._heard(worker)
+                asked = worker.asked
+                for kind, value in self._heard(worker):
+                    if kind == DEFECT:
+                        raise WorkerDefectError(value)
+                    if kind == RESULT:
+                        worker.asked = None
+                        self._hand_out(following, given)  # first: it works while the result is taken
+                        on_done(unwrapped(value))
+                    elif asked is not None:  # lost
+                        result = self._lost(asked, again, on_lost)
+                        self._hand_out(following, given)
+                        for item in result:
+                            on_done(item)
 
     def close(self) -> None:
         """End all processes, whatever they do."""
         while self._workers:
-            self._workers.popitem()[1].stop()
+            self._workers.pop().stop()
 
-    def _heard(self, worker: WorkerProcess) -> Iterator[Answer]:
-        """Take one message of a worker, or its end."""
+    def _new(self) -> WorkerProcess:
+        return WorkerProcess(self._threads, self._ahead)
+
+    def _heard(self, worker: WorkerProcess) -> Iterator[tuple[str, Any]]:
+        """Take one message of a worker, or its end, which is no kind of message."""
         try:
             # By a pipe that only this process and its own worker hold.
-            kind, number, content = pickle.loads(worker.connection.recv_bytes())  # nosec B301
+            kind, value = pickle.loads(worker.connection.recv_bytes())  # nosec B301
         except (EOFError, OSError):
-            yield from self._ended(worker)
+            self._workers.remove(worker)
+            worker.stop()
+            if not worker.ready:
+                self._failed_starts += 1
+                if self._failed_starts == STARTS:
+                    raise DpPowerflowError(
+                        "worker processes end as soon as they start; see what they say above, free memory, "
+                        "or allow more processes, then run the same command again to resume"
+                    ) from None
+                if worker.asked is not None:
+                    worker.asked.losses -= 1  # it has not begun
+            yield "", None
             return
         if kind == READY:
             worker.ready, self._failed_starts = True, 0
-        elif kind == TOLD:
-            self._on_told(number, content)
-        elif kind == ANSWER:
-            worker.asked = None
-            yield replace(content, where=worker.name)
+        else:
+            yield kind, value
 
-    def _ended(self, worker: WorkerProcess) -> Iterator[Answer]:
-        del self._workers[worker.name]
-        worker.stop()
-        if not worker.ready:
-            self._failed_starts += 1
-            if self._failed_starts == STARTS:
-                raise DpPowerflowError(
-                    "worker processes end as soon as they start; see what they say above, free memory, or "
-                    "allow more processes, then run the same command again to resume"
-                )
-            if worker.asked is not None:
-                self._waiting.insert(0, worker.asked)
-        elif worker.asked is not None:
-            yield Answer(worker.asked.number, worker.name, lost=True)
+    def _lost(self, asked: Asked, again: list[Asked], on_lost: Callable[[Any], Any] | None) -> list[Any]:
+        """Do an item again whose worker ended, or give it up."""
+        asked.losses += 1
+        if asked.losses <= 0 or (on_lost is not None and asked.losses < MOST_LOSSES):
+            again.append(asked)
+            return []
+        if on_lost is None:
+            raise DpPowerflowError(
+                "a worker process ended unexpectedly, perhaps for want of memory; run the same command again "
+                "to resume"
+            )
+        return [on_lost(asked.item)]
 
-    def _hand_out(self) -> None:
-        """Give every worker that is idle the request that suits it best; start workers for new work."""
-        for worker in self._idle():
-            self._ask(worker, [asked for asked in self._waiting if asked.near == worker.name])
-        for worker in self._idle():
-            if worker.begun < self._begun:
-                self._ask(worker, self._new_work())
-        while self._new_work() and self._make_room():
-            self._started += 1
-            worker = WorkerProcess(f"process-{self._started}", self._threads)
-            self._workers[worker.name] = worker
-            self._ask(worker, self._new_work())
-        for worker in self._idle():  # what another one has begun; the last, for that one takes the first
-            if worker.begun < self._begun:
-                self._ask(worker, self._waiting[-1:])
-
-    def _idle(self) -> list[WorkerProcess]:
-        return [worker for worker in self._workers.values() if worker.asked is None]
-
-    def _new_work(self) -> list[_Asked]:
-        """Requests for which no worker can have begun anything."""
-        return [asked for asked in self._waiting if asked.near not in self._workers]
-
-    def _make_room(self) -> bool:
-        """Whether one more worker may start; ends an idle one that has begun enough."""
-        if len(self._workers) < self._most:
-            return True
-        wanted = {asked.near for asked in self._waiting}
-        for worker in self._idle():
-            if worker.begun >= self._begun and worker.name not in wanted:
-                self._workers.pop(worker.name).stop()
-                return True
-        return False
-
-    def _ask(self, worker: WorkerProcess, choice: list[_Asked]) -> None:
-        if choice:
-            asked = choice[0]
-            self._waiting.remove(asked)
-            worker.begun += asked.near != worker.name
-            worker.ask(asked)
-
-
-Result = TypeVar("Result")
-Result_co = TypeVar("Result_co", covariant=True)
-
-
-@dataclass(frozen=True)
-class Rest(Generic[Result_co]):
-    """What is left of a task that has computed, and now waits for a disk or a network.
-
-    Attributes
-    ----------
-    finish : does it, in any thread, and gives the result of the task.
-    """
-
-    finish: Callable[[], Result_co]
-
-
-class Job(Protocol[Result_co]):
-    """What the tasks have in common; PRIVATE. It is pickled to workers."""
-
-    def start(self, threads: int | None) -> Callable[[int], Result_co | Rest[Result_co]]:
-        """Prepare a worker of so many threads, None for all cores; the function that does one task."""
-
-
-class ThreadedJob(Job[Result_co], Protocol[Result_co]):
-    """A job that says whether its tasks may share a process."""
-
-    @property
-    def threadsafe(self) -> bool:
-        """Whether threads of one process may do its tasks at once, each with a worker of its own."""
-
-
-class Runner(Protocol):
-    """Where tasks are done."""
-
-    def check(self, needs: Needs = NOTHING) -> None:
-        """Fail now if the work could not be done later; nothing has been spent yet."""
-
-    def run(
-        self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
-    ) -> None:
-        """Do every task, in any order; the first failure ends it. Results are reported as they come."""
-
-
-class Engine(Runner, Protocol):
-    """Where tasks are done, and where pieces of work are.
-
-    Attributes
-    ----------
-    splits : whether a large piece of work is better done as tasks of many workers than by one of a crew,
-        which cannot have more than its own cores.
-    """
-
-    @property
-    def splits(self) -> bool: ...
-
-    def crew(self, on_told: OnTold, begun_per_worker: int) -> AbstractContextManager[Crew]:
-        """Workers that keep what they have begun; they end with the context.
-
-        Parameters
-        ----------
-        on_told : gets what workers tell, while answers are waited for.
-        begun_per_worker : pieces of work after which a process is replaced. Workers of Dask are not.
-        """
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What a task returns that failed for a reason fit for the user; an exception may not survive the way."""
-
-    error: DpPowerflowError
-
-
-class Sealed:
-    """A job on its way to workers, and there: PRIVATE, and it says nothing but that.
-
-    Parameters
-    ----------
-    threads : of each worker's solver; None for all cores.
-    """
-
-    def __init__(self, job: Job[Any], threads: int | None = 1) -> None:
-        self._job, self._threads = job, threads
-        self._own, self._starting = threading.local(), threading.Lock()
-
-    def __repr__(self) -> str:
-        return "Sealed(PRIVATE)"
-
-    def __reduce__(self) -> tuple[type[Sealed], tuple[Job[Any], int | None]]:
-        return Sealed, (self._job, self._threads)
-
-    def begin(self, task: int) -> Any:
-        """Do one task, or all but the `Rest` of it.
-
-        Every thread has a worker of its own. They are prepared one after the other.
-        """
-        if not hasattr(self._own, "work"):
-            with self._starting:
-                self._own.work = self._job.start(self._threads)
-        return self._own.work(task)
-
-    def attempt(self, task: int) -> Any:
-        """Do one task where what it raises has a way to go: a failure fit for the user is returned."""
-        try:
-            return finished(self.begin(task))
-        except DpPowerflowError as error:
-            return Failure(error)
-
-
-def finished(begun: Any) -> Any:
-    """The result of a task that was begun; finishes the rest of it now."""
-    return begun.finish() if isinstance(begun, Rest) else begun
-
-
-def unwrapped(result: Any) -> Any:
-    """A result that has travelled; raises the failure that came in its place."""
-    if isinstance(result, Failure):
-        raise result.error
-    return result
+    def _hand_out(self, following: Callable[[], Asked | None], job: _Given) -> None:
+        """Give every worker that is idle something to do; start one where there is room and something."""
+        while True:
+            free = [worker for worker in self._workers if worker.asked is None]
+            idle = max(free, key=lambda worker: worker.ready, default=None)
+            if idle is None and len(self._workers) >= self._most:
+                return
+            asked = following()
+            if asked is None:
+                return
+            if idle is not None and self._most_items is not None and idle.done >= self._most_items:
+                self._workers.remove(idle)
+                idle.stop()
+                idle = None
+            if idle is None:
+                idle = self._new()
+                self._workers.append(idle)
+            idle.ask(asked, job)

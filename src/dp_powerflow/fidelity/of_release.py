@@ -21,11 +21,11 @@ from dp_powerflow.fidelity.report import FidelityReport
 from dp_powerflow.manifest.model import MODEL_FILE, at_most
 from dp_powerflow.manifest.verify import manifest_content, open_release, read_manifest
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.conversation import draw_key, secret_order
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
 from dp_powerflow.pipeline.metered import Ground, ground_of
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.plan import kept_model
+from dp_powerflow.pipeline.release import draw_key, secret_order
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.design import TwinDesign
 

@@ -4,6 +4,14 @@ A feeder's *key* is how the data owner calls it: the path of its file from the f
 without the ending. Keys are PRIVATE: they stay in the config and in the private state directory. Public names
 are declared, or numbers in the order of a keyed hash of the key, which says nothing. A name once given stays
 with its key, whatever is added to the fleet later.
+
+Every feeder is a secret of its own, with an account of its own. The ledger asks of every new network whether
+it continues an account or is unrelated to all others. Within a fleet the list of feeders answers: they are
+different networks. That is not enough for feeders of the same frame (the same nodes and connections), which
+are most likely versions of one network: the config must name them in `same_frame`. The list says nothing
+about networks that are not in it: those charged outside the fleet, and those of feeders that it used to list,
+whose files may have been exported again under other names. About them only the data owner can answer, in the
+config.
 """
 
 from __future__ import annotations
@@ -11,25 +19,26 @@ from __future__ import annotations
 import glob
 import itertools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from dp_powerflow._names import alike
 from dp_powerflow.config import Config, Section
-from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.errors import ConfigError, Lines, PrivacyError, printable
 from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_named, parse_feeder_config
 from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
+from dp_powerflow.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.privacy.ledger.records import Unrelated
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
 
 REGISTER_FILE = "feeders.json"
-_WITHDRAWN = "withdrawn"
 _WILDCARDS = frozenset("*?[")
 
 
@@ -42,15 +51,11 @@ class FleetFeeder:
     key : PRIVATE, how the data owner calls it.
     name : its public name.
     config : the config of its release, which is written to where `Shelf.output_of` says.
-    attempt : number of the release; twin and load model do not change with it (see `attempts`).
-    account : PRIVATE. Account of the ledger that its network was charged to before this run.
     """
 
     key: str
     name: str
     config: Config
-    attempt: int = 1
-    account: str | None = None
 
     @property
     def release_id(self) -> str:
@@ -147,12 +152,10 @@ class Registered:
     ----------
     name : its public name.
     charged_under : ids its network is charged under.
-    withdrawn : whether the data owner took it out of the fleet; it is not made again until restored.
     """
 
     name: str
     charged_under: tuple[str, ...]
-    withdrawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,26 +195,17 @@ def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
     try:
         return {key: _registered(item) for key, item in json.loads(stored).items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise damaged(REGISTER_FILE, fleet_id) from None
+        raise PrivacyError(
+            f"{REGISTER_FILE} of fleet '{fleet_id}' in the private state is damaged; restore it from a "
+            "backup; nothing was spent"
+        ) from None
 
 
 def _registered(item: dict[str, Any]) -> Registered:
-    name, charged = item["name"], tuple(item["charged under"])
-    withdrawn = item.get(_WITHDRAWN, False)
-    texts = all(isinstance(text, str) for text in (name, *charged)) and isinstance(
-        item["charged under"], list
-    )
-    if not texts or not isinstance(withdrawn, bool):
+    name, charged = item["name"], item["charged under"]
+    if not (isinstance(charged, list) and all(isinstance(text, str) for text in (name, *charged))):
         raise ValueError
-    return Registered(name, charged, withdrawn)
-
-
-def damaged(file: str, fleet_id: str) -> PrivacyError:
-    """A file that is kept of a fleet cannot be read."""
-    return PrivacyError(
-        f"{file} of fleet '{fleet_id}' in the private state is damaged; restore it from a backup; nothing "
-        "was spent"
-    )
+    return Registered(name, tuple(charged))
 
 
 def write_register(state: PrivateState, fleet_id: str, feeders: Iterable[FleetFeeder]) -> None:
@@ -219,18 +213,10 @@ def write_register(state: PrivateState, fleet_id: str, feeders: Iterable[FleetFe
     kept = read_register(state, fleet_id)
     for feeder in feeders:
         entry = kept.get(feeder.key, Registered(feeder.name, ()))
-        charged = tuple(sorted({*entry.charged_under, feeder.charged_under}))
-        kept[feeder.key] = replace(entry, name=feeder.name, charged_under=charged)
-    replace_register(state, fleet_id, kept)
-
-
-def replace_register(state: PrivateState, fleet_id: str, entries: Mapping[str, Registered]) -> None:
-    """Keep these entries, and no others."""
-    content = {
-        key: {"name": item.name, "charged under": item.charged_under}
-        | ({_WITHDRAWN: True} if item.withdrawn else {})
-        for key, item in entries.items()
-    }
+        kept[feeder.key] = Registered(
+            feeder.name, tuple(sorted({*entry.charged_under, feeder.charged_under}))
+        )
+    content = {key: {"name": item.name, "charged under": item.charged_under} for key, item in kept.items()}
     state.write_internal(fleet_id, REGISTER_FILE, json.dumps(content, indent=1, sort_keys=True).encode())
 
 
@@ -300,3 +286,190 @@ def _taps(config: FleetConfig, key: str) -> Path | None:
     folder = config.feeder.taps
     path = None if folder is None else folder / f"{key}.csv"
     return path if path is not None and path.is_file() else None
+
+
+def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tuple[FleetFeeder, ...]:
+    """The feeders of the fleet in the order of their public names. None of them is opened.
+
+    Raises
+    ------
+    ConfigError : a glob matches nothing, or what the config says of a feeder is not usable.
+    PrivacyError : the ledger has networks that the config does not relate to this fleet.
+    """
+    sources = find_sources(config)
+    registers = read_registers(config, state)
+    names = public_names(config, state, sources, registers)
+    accounts = network_accounts(config, ledger)
+    known = known_networks(config, accounts, registers)
+    refuse_unexplained(config, sources, accounts, known)
+    own = frozenset(account.name for account in accounts if account.fleet == config.fleet.id)
+    unrelated = unrelated_of(config, sources, known, own)
+    made, problems = [], []
+    for key, source in sources.items():
+        network = known.continued.get(key) or unrelated(key)
+        try:
+            made.append(FleetFeeder(key, names[key], feeder_config(config, key, source, names[key], network)))
+        except ConfigError as error:
+            problems.append((key, str(error)))
+    if len(problems) == 1:
+        raise ConfigError(Lines(problems[0][1]))
+    if problems:
+        lines = "".join(f"\n  {printable(key)}: {sentence}" for key, sentence in problems)
+        raise ConfigError(Lines(f"{len(problems)} feeders have no usable config:{lines}"))
+    return tuple(sorted(made, key=lambda feeder: feeder.name))
+
+
+# ------------------------------------------------------------------------------------ accounts of networks
+
+
+@dataclass(frozen=True)
+class Known:
+    """PRIVATE. Key of a feeder, listed or not → account of its network.
+
+    Attributes
+    ----------
+    continued : what an earlier fleet charged for it, or what the config says it continues.
+    charged : all of that, and what this fleet charged for it.
+    """
+
+    continued: Mapping[str, str]
+    charged: Mapping[str, str]
+
+    def new(self, keys: Iterable[str]) -> list[str]:
+        """Those feeders that will be made and have no account."""
+        return sorted(key for key in keys if key not in self.charged)
+
+    def of(self, keys: Iterable[str]) -> set[str]:
+        """Accounts of those feeders that have one."""
+        return {self.charged[key] for key in keys if key in self.charged}
+
+
+def network_accounts(config: FleetConfig, ledger: Ledger) -> list[AccountSummary]:
+    kind = registered(config.network.mode).account_kind
+    return [account for account in ledger.summary().accounts if account.kind is kind]
+
+
+def known_networks(config: FleetConfig, accounts: list[AccountSummary], registers: Registers) -> Known:
+    fleet = config.fleet
+    declared = {
+        key: own.continues_network
+        for key, own in config.overrides.items()
+        if own.continues_network is not None
+    }
+    unknown = set(declared.values()) - {account.name for account in accounts}
+    if unknown:
+        raise PrivacyError(
+            f"overrides let a feeder continue the account '{min(unknown)}', and the ledger has "
+            f"{_list_of(accounts)} of that kind; name one of them"
+        )
+    earlier = (
+        {}
+        if fleet.continues is None
+        else _charged_by(fleet.continues, _charged_ids(fleet.continues, registers.earlier), accounts)
+    )
+    continued = earlier | declared
+    # Twins of another fleet may have the same ids; what this fleet pays is in its own accounts or in these.
+    mine = [item for item in accounts if item.fleet == fleet.id or item.name in continued.values()]
+    charged = _charged_by(fleet.id, _charged_ids(fleet.id, registers.own), mine)
+    return Known(continued, charged | continued)
+
+
+def _charged_ids(fleet_id: str, register: Mapping[str, Registered]) -> dict[str, set[str]]:
+    """Key → ids that the network of the feeder may be charged under; the register may lack the last."""
+    return {
+        key: {*entry.charged_under, release_id_of(fleet_id, entry.name)} for key, entry in register.items()
+    }
+
+
+def _charged_by(
+    fleet_id: str, charged_ids: Mapping[str, Collection[str]], accounts: list[AccountSummary]
+) -> dict[str, str]:
+    """Key → account that a fleet charged for the feeder of that key."""
+    ordered = sorted(accounts, key=lambda account: account.fleet == fleet_id)  # its own accounts win
+    account_of = {spend.release_id: account.name for account in ordered for spend in account.spends}
+    return {
+        key: account_of[charged]
+        for key, ids in charged_ids.items()
+        for charged in sorted(ids)
+        if charged in account_of
+    }
+
+
+def refuse_unexplained(
+    config: FleetConfig,
+    keys: Collection[str],
+    accounts: list[AccountSummary],
+    known: Known,
+) -> None:
+    """A re-export of a network that was charged before must not start with a full budget."""
+    fleet = config.fleet
+    new = known.new(keys)
+    if not new:
+        return
+    named = frozenset() if fleet.unrelated is None else fleet.unrelated.accounts
+    unknown = named - {account.name for account in accounts}
+    if unknown:
+        raise PrivacyError(
+            f"fleet.unrelated names {spelled(unknown)}, but the ledger has {_list_of(accounts)} of that "
+            "kind; name existing accounts"
+        )
+    explained = known.of(keys) | named
+    former = {account: key for key, account in known.charged.items() if account not in explained}
+    # An account that this fleet opened and never charged has nothing to be used twice.
+    others = {item.name for item in accounts if item.fleet != fleet.id or item.spends}
+    outside = others - explained - former.keys()
+    wanted = unrelated_line("unrelated", named | former.keys() | outside)
+    if former:
+        account, key = min(former.items())
+        shown = printable(new[0])
+        raise PrivacyError(
+            Lines(
+                f"feeder '{printable(key)}' was charged to account {account} and is no longer listed, while "
+                f"'{shown}' is new; list it again, or say what became of it. If '{shown}' is its new "
+                f"version, paste\n    [overrides.{json.dumps(new[0])}]\n    "
+                f"continues_network = {json.dumps(account)}\n"
+                f"and if no feeder is a version of it, paste under [fleet], with the reason,\n    {wanted}"
+            )
+        )
+    if outside:
+        raise PrivacyError(
+            Lines(
+                f"the ledger has accounts of networks not of fleet '{fleet.id}': {spelled(outside)}; set "
+                "fleet.continues to the earlier fleet whose feeders these are, continues_network under "
+                "overrides of a feeder, or, if no feeder is a version of those networks, paste under "
+                f"[fleet], with the reason,\n    {wanted}"
+            )
+        )
+
+
+def unrelated_of(
+    config: FleetConfig, keys: Collection[str], known: Known, own: frozenset[str]
+) -> Callable[[str], Unrelated]:
+    """What the ledger records when the account of a feeder's network is opened, by key.
+
+    Accounts that this fleet opened need no names. Naming all of them for every feeder would take words and
+    time that grow with the square of the fleet.
+
+    Parameters
+    ----------
+    own : accounts that this fleet opened.
+    """
+    fleet, also, alike = config.fleet, config.fleet.unrelated, config.fleet.same_frame
+    declared = frozenset() if also is None else also.accounts
+    listed = frozenset(known.of(keys))
+    reasons = [f"another feeder of fleet '{fleet.id}'"] + ([] if also is None else [also.reason])
+    outside = listed - own
+    other = Unrelated(outside | declared, "; ".join(reasons), fleet.id, outside - declared)
+    if alike is None:
+        return lambda _: other
+    explained = frozenset(known.of(alike.feeders))
+    named = outside | (listed & explained)
+    unnamed = named - declared - explained
+    reasons.append(f"same frame: {alike.reason}")
+    same = Unrelated(named | declared, "; ".join(reasons), fleet.id, unnamed, same_frame=True)
+    keys_alike = frozenset(alike.feeders)
+    return lambda key: same if key in keys_alike else other
+
+
+def _list_of(accounts: list[AccountSummary]) -> str:
+    return spelled(account.name for account in accounts) or "none"

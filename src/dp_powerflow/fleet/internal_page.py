@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dp_powerflow.fleet.events import STATES, FeederState
+from dp_powerflow.fleet.names import ENDS, STATES, FeederState
 from dp_powerflow.page import Axis, Bars, Callout, Card, Figure, Page, Section, Series, Table
 from dp_powerflow.pipeline.modes.base import INTERNAL
 from dp_powerflow.pipeline.modes.twin import DISTANCE
@@ -21,10 +21,10 @@ INTERNAL_PAGE = "fleet-internal.html"
 MOST_WARNINGS = 20
 _UNKNOWN = "–"
 _HEADER = (
-    *("feeder", "public name", "state", "attempt", "worker", "time [s]", "nodes", "days", "corpus [MB]"),
+    *("feeder", "public name", "state", "time [s]", "nodes", "days", "corpus [MB]"),
     *("account of the network", "ε charged", "ε left", "twin's distance [p.u.]", "worst node [p.u.]"),
 )
-_NUMERIC = frozenset(_HEADER.index(name) for name in (*_HEADER[5:9], *_HEADER[10:], "attempt"))
+_NUMERIC = frozenset(_HEADER.index(name) for name in (*_HEADER[3:7], *_HEADER[8:]))
 _SLOWEST = 12
 
 
@@ -37,14 +37,12 @@ class AccountRecord:
     account : its name.
     epsilon, delta : of the charge; None where it is not known.
     left_epsilon : ε that a further charge could have; None where it is not known.
-    already_charged : whether an earlier run or fleet paid, and this one cost nothing.
     """
 
     account: str
     epsilon: float | None = None
     delta: float | None = None
     left_epsilon: float | None = None
-    already_charged: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +54,8 @@ class FeederRecord:
     key, name : what its owner calls it, and its public name.
     state : where it is, at the time of the page.
     problem : why it failed, a sentence.
-    attempt : how often it was begun, from 1.
     release_id : of its release.
-    seconds, worker : how long its worker took, and which it was.
+    seconds : how long its workers took.
     network : the account of its network.
     nodes, days, corpus_bytes : of its release.
     owner : content of its `owner.json`, which holds the distance of the twin to the true network.
@@ -69,10 +66,8 @@ class FeederRecord:
     name: str
     state: FeederState
     problem: str | None = None
-    attempt: int | None = None
     release_id: str | None = None
     seconds: float | None = None
-    worker: str | None = None
     network: AccountRecord | None = None
     nodes: int | None = None
     days: int | None = None
@@ -128,15 +123,17 @@ _CAPTION = (
 
 def _cards(record: FleetRecord) -> tuple[Card, ...]:
     counts = Counter(each.state for each in record.feeders)
-    others = ", ".join(f"{counts[state]:,} {state}" for state in STATES[:4] if counts[state])
+    others = ", ".join(
+        f"{counts[state]:,} {state}" for state in STATES if counts[state] and state not in ENDS
+    )
     cards = [
         Card("Released", f"{counts['released']:,} of {len(record.feeders):,}", others),
         Card("Failed", f"{counts['failed']:,}", "", "warning" if counts["failed"] else "good"),
     ]
     if record.customers is not None:
         paid = record.customers
-        charged = "charged before" if paid.already_charged else f"ε {_figure(paid.epsilon)} charged"
-        cards.append(Card("Customers", f"ε {_figure(paid.left_epsilon)} left", f"{paid.account}, {charged}"))
+        charged = f"{paid.account}, ε {_figure(paid.epsilon)} charged"
+        cards.append(Card("Customers", f"ε {_figure(paid.left_epsilon)} left", charged))
     left = [each.network.left_epsilon for each in record.feeders if each.network is not None]
     known = [each for each in left if each is not None]
     if known:
@@ -179,9 +176,9 @@ def _row(each: FeederRecord) -> tuple[str, ...]:
     account = charged = left = _UNKNOWN
     if paid is not None:
         account, left = paid.account, _figure(paid.left_epsilon)
-        charged = "before" if paid.already_charged else _figure(paid.epsilon)
+        charged = _figure(paid.epsilon)
     return (
-        *(each.key, each.name, each.state, _count(each.attempt), each.worker or _UNKNOWN),
+        *(each.key, each.name, each.state),
         _UNKNOWN if each.seconds is None else f"{each.seconds:,.1f}",
         *(_count(each.nodes), _count(each.days)),
         _UNKNOWN if each.corpus_bytes is None else f"{each.corpus_bytes / 1e6:,.2f}",

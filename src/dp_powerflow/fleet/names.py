@@ -1,9 +1,14 @@
-"""What the corpus of a fleet is called on disk: its file, the directories of its feeders, their releases."""
+"""What the corpus of a fleet is called on disk, and what a run of it tells.
+
+Events hold public names, so that whoever listens may show them. That a feeder failed is INTERNAL.
+"""
 
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
 
 from dp_powerflow.corpus.storage import RemotePath, loading, location
 
@@ -16,26 +21,9 @@ def partition(name: str) -> str:
     return f"feeder={name}"
 
 
-def release_id_of(fleet_id: str, name: str, attempt: int = 1) -> str:
-    """Id of a feeder's release, or of its twin; neither fleet nor name has an underscore.
-
-    Parameters
-    ----------
-    attempt : from the second on the id ends in its number.
-    """
-    return f"{fleet_id}_{name}" if attempt == 1 else f"{fleet_id}_{name}_{attempt}"
-
-
-def attempt_of(release_id: str, fleet_id: str, name: str) -> int | None:
-    """Which attempt at a feeder of a fleet a release is; None if it is something else."""
-    first = re.escape(release_id_of(fleet_id, name))
-    found = re.fullmatch(rf"{first}(?:_([2-9]|[1-9][0-9]+))?", release_id)
-    return None if found is None else int(found[1] or 1)
-
-
-def first_id_of(release_id: str) -> str:
-    """Id of the first attempt at the feeder that a release, or a twin, is of."""
-    return "_".join(release_id.split("_")[:2])
+def release_id_of(fleet_id: str, name: str) -> str:
+    """Id of a feeder's release, or of its twin; neither fleet nor name has an underscore."""
+    return f"{fleet_id}_{name}"
 
 
 def feeder_of(directory: str) -> str | None:
@@ -45,8 +33,8 @@ def feeder_of(directory: str) -> str | None:
 
 
 def is_release_of(release_id: str, fleet_id: str, name: str) -> bool:
-    """Whether a release is an attempt at this feeder of this fleet."""
-    return attempt_of(release_id, fleet_id, name) is not None
+    """Whether a release is that of this feeder of this fleet."""
+    return release_id == release_id_of(fleet_id, name)
 
 
 def is_fleet(path: str | os.PathLike[str] | RemotePath) -> bool:
@@ -57,3 +45,45 @@ def is_fleet(path: str | os.PathLike[str] | RemotePath) -> bool:
             there = place.children()
         return FLEET_FILE in there or any(feeder_of(item) is not None for item in there)
     return (place / FLEET_FILE).is_file() or (place.is_dir() and any(place.glob(f"{partition('')}*")))
+
+
+FeederState = Literal["waiting", "checking", "checked", "paid", "solving", "released", "failed"]
+"""In the order in which a feeder goes through them; the last two are ends."""
+
+STATES: tuple[FeederState, ...] = get_args(FeederState)
+ENDS: tuple[FeederState, ...] = ("released", "failed")
+UNDER_WAY: tuple[FeederState, ...] = ("checking", "solving")
+
+
+@dataclass(frozen=True)
+class FeederEvent:
+    """The feeder of a public name is in a state now.
+
+    A feeder whose first event says "released" was there before the run, and no rate counts it.
+    """
+
+    name: str
+    state: FeederState
+
+
+class OnEvent(Protocol):
+    """Hears events; one at a time, from the thread that runs the fleet."""
+
+    def __call__(self, event: FeederEvent, /) -> None: ...
+
+
+def hear_nothing(_: FeederEvent) -> None:
+    """For a run that nobody watches."""
+
+
+def counted(on_progress: Callable[[int, int], None]) -> OnEvent:
+    """Hears events, and tells how many feeders are released or failed, and of how many."""
+    ended: dict[str, bool] = {}
+
+    def hear(event: FeederEvent) -> None:
+        before, now = ended.get(event.name, False), event.state in ENDS
+        ended[event.name] = now
+        if now != before:
+            on_progress(sum(ended.values()), len(ended))
+
+    return hear

@@ -1,7 +1,7 @@
 """The corpus of a fleet at its place: a folder, or a URL of an object store.
 
-What is there already, where the release of a feeder is made, how it gets into the corpus and out of it again,
-and `fleet.json` at the end. Nothing private comes here: a shelf knows public names only.
+What is there already, where the release of a feeder is made, how it gets into the corpus, and `fleet.json` at
+the end. Nothing private comes here: a shelf knows public names only.
 
 A feeder of a folder is made in a staging directory beside it that other users cannot read, and moved when it
 is finished. A store has no renaming: there a feeder is made where it will stay, its manifest last, and an
@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from dp_powerflow._files import is_temporary, sync_directory
 from dp_powerflow._threads import in_order
@@ -29,7 +28,7 @@ from dp_powerflow.corpus.storage import (
     readers_of,
     storing,
 )
-from dp_powerflow.corpus.writer import PROBE, RemoteStage, clear
+from dp_powerflow.corpus.writer import PROBE, RemoteStage
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
@@ -39,19 +38,21 @@ from dp_powerflow.manifest.verify import release_at
 
 OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
 """What lies beside the feeders, written last."""
-_REMOVED = ".removed"
 _PARTIAL = ".partial-"
 
 
 class Shelf(ABC):
     """Where the corpus of a fleet is, and which feeders are in it.
 
-    The place is listed once, when something is first asked; `publish` and `remove` keep the list.
+    The place is listed once, when something is first asked; `publish` keeps the list.
 
     Attributes
     ----------
     fleet_id : whose corpus it is.
+    in_place : whether a feeder is made where it will stay.
     """
+
+    in_place: ClassVar[bool] = False
 
     def __init__(self, fleet_id: str) -> None:
         self.fleet_id = fleet_id
@@ -128,19 +129,9 @@ class Shelf(ABC):
         self._put_in(name)
         self._there.add(name)
 
-    def remove(self, name: str) -> None:
-        """Take a feeder out of the corpus; call `write_manifest` afterwards."""
-        if self.has(name):
-            self._take_out(name)
-            self._there.discard(name)
-
     @abstractmethod
     def abandon(self, name: str, release_id: str) -> None:
         """Remove what the release of a feeder that failed has left where others may read."""
-
-    @abstractmethod
-    def forget(self, name: str, release_id: str) -> None:
-        """Remove all that was made of a feeder's release and is not in the corpus: another one follows."""
 
     @abstractmethod
     def discard_staging(self, keep: Collection[str]) -> None:
@@ -177,9 +168,6 @@ class Shelf(ABC):
 
     @abstractmethod
     def _put_in(self, name: str) -> None: ...
-
-    @abstractmethod
-    def _take_out(self, name: str) -> None: ...
 
     @abstractmethod
     def _write_nothing(self) -> None:
@@ -254,20 +242,11 @@ class Folder(Shelf):
     def abandon(self, name: str, release_id: str) -> None:
         """Nothing: parts in the staging directory, which others cannot read, serve the next run."""
 
-    def forget(self, name: str, release_id: str) -> None:
-        """Its directory in the staging directory, finished or not."""
-        with storing(self.staging):
-            for path in self.staging.glob(f"{partition(name)}*"):
-                if path.name.partition(".")[0] == partition(name):
-                    shutil.rmtree(path)
-
     def discard_staging(self, keep: Collection[str]) -> None:
-        """Feeders that were taken out, and the staging directory if it is empty; parts in it stay."""
+        """The staging directory if it is empty; parts in it stay."""
         with storing(self._place):
             if not self.staging.is_dir():
                 return
-            for path in self.staging.glob(f"*{_REMOVED}"):
-                shutil.rmtree(path)
             if not any(self.staging.iterdir()):
                 self.staging.rmdir()
 
@@ -284,15 +263,6 @@ class Folder(Shelf):
             self.output_of(name).rename(target)
             sync_directory(target.parent)
 
-    def _take_out(self, name: str) -> None:
-        self.prepare()
-        aside = self.staging / f"{partition(name)}{_REMOVED}"
-        with storing(aside):
-            shutil.rmtree(aside, ignore_errors=True)
-            (self._place / partition(name)).rename(aside)
-            sync_directory(self._place)
-            shutil.rmtree(aside)
-
     def _write_nothing(self) -> None:
         with storing(self._place):
             for name in OF_THE_WHOLE:
@@ -302,9 +272,11 @@ class Folder(Shelf):
 class Store(Shelf):
     """A prefix of an object store.
 
-    `feeder=<name>.partial-<release id>` lies there while a feeder is made, `feeder=<name>.removed` while it
-    is taken out: what a killed run leaves is told from a release without looking into it.
+    `feeder=<name>.partial-<release id>` lies there while a feeder is made: what a killed run leaves is told
+    from a release without looking into it.
     """
+
+    in_place = True
 
     def __init__(self, place: RemotePath, fleet_id: str) -> None:
         super().__init__(fleet_id)
@@ -347,10 +319,6 @@ class Store(Shelf):
         RemoteStage(self._place / partition(name), release_id).discard()
         self._making.pop(name, None)
 
-    def forget(self, name: str, release_id: str) -> None:
-        """As if it had failed."""
-        self.abandon(name, release_id)
-
     def discard_staging(self, keep: Collection[str]) -> None:
         """What an earlier run began of feeders that the fleet no longer lists."""
         for name, release_id in tuple(self._making.items()):
@@ -368,15 +336,9 @@ class Store(Shelf):
         return _feeders(self._look()) - self._making.keys()
 
     def _look(self) -> dict[str, bool]:
-        """Names at the place and whether they are folders, after removals of killed runs were finished."""
+        """Names at the place and whether they are folders."""
         with loading(self._place):
             there = self._place.children()
-        for item in [item for item in there if item.endswith(_REMOVED)]:
-            name = feeder_of(item.removesuffix(_REMOVED))
-            if name is not None:
-                self._clear(name)
-                there.pop(partition(name), None)
-                del there[item]
         self._making = {}
         for item in [item for item in there if f".probe-{self.fleet_id}_" in item]:  # of a killed run
             with storing(self._place):
@@ -390,19 +352,6 @@ class Store(Shelf):
 
     def _put_in(self, name: str) -> None:
         """It is there already, its manifest was put last."""
-
-    def _take_out(self, name: str) -> None:
-        with storing(self._place):
-            self._removal_of(name).write_bytes(b"")
-        self._clear(name)
-
-    def _removal_of(self, name: str) -> RemotePath:
-        return self._place / f"{partition(name)}{_REMOVED}"
-
-    def _clear(self, name: str) -> None:
-        with storing(self._place):
-            clear(self._place / partition(name))
-            self._removal_of(name).unlink()
 
     def _write_nothing(self) -> None:
         with storing(self._place):

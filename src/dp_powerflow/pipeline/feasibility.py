@@ -694,7 +694,7 @@ def refuse_unsolved_corners(
     raise ConfigError(
         "INTERNAL: with the loads of some phases at their upper bounds, the others at their lower ones and "
         "PV at none or all of its power, the network has no power-flow solution, so that a release could be "
-        f"refused after the customers have paid; {found}, which follows from the network; lower "
+        f"refused after it is paid; {found}, which follows from the network; lower "
         "nodes.scale_factor, model.bounds or PV on public grounds; nothing was spent",
         code="no-power-flow",
     )

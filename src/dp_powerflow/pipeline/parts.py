@@ -214,8 +214,9 @@ def make_part(job: PartJob, solver: Solver, part: int, made: SolvedDays) -> Rest
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:
         raise PowerFlowError(
-            "a snapshot of the release has no power-flow solution, so nothing was released; lower "
-            "nodes.scale_factor under a new release id and take the model already paid for with model.reuse"
+            "a snapshot of the release has no power-flow solution, so nothing was released, and what was "
+            "charged stays spent; lower nodes.scale_factor under a new release id and take the model already "
+            "paid for with model.reuse"
         )
     tables = {} if job.graph is None else _write_graph(job, made)
     files = job.writer.encoded(part, part_voltages(job, made), part_extras(job, solver, made))
@@ -248,7 +249,7 @@ def make_parts(job: PartJob, engine: Runner, progress: Callable[[int, int], None
         if progress is not None:
             progress(total - len(missing) + sum(each.parts for each in done), total)
 
-    engine.run(replace(job, runs=runs), range(len(runs)), made)
+    engine.map(replace(job, runs=runs), range(len(runs)), made)
     rest = {} if job.graph is None else job.graph.finish(job.feeder, job.writer.layout.steps)
     return Written.joined([*done, Written(hashes=rest)])
 

@@ -27,7 +27,6 @@ REPORT_FILE = "report.json"
 COMMITMENT = "internal report"
 """What the manifest commits to, as the commitment names it."""
 _PREFIX, _SUFFIX = RECEIPT, ".json"
-_NETWORK = "account of the network"
 _TWIN_DIGITS = 16
 _TWIN_FILE = re.compile(rf"twin-([0-9a-f]{{{_TWIN_DIGITS}}})\.json")
 _DERIVED_FILE = re.compile(r"model-from-(.+)\.json")
@@ -62,29 +61,15 @@ def committed(state: PrivateState, release_id: str) -> str | None:
     return None if report is None else state.commit(release_id, COMMITMENT, report).sha256
 
 
-def keep_receipt(state: PrivateState, release_id: str, spend: Spend, network: str | None = None) -> None:
-    """Remember, under a release, an entry of the ledger that paid for it.
-
-    Parameters
-    ----------
-    network : account that its network belongs to, whether or not anything is charged to it yet.
-    """
+def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:
+    """Remember, under a release, an entry of the ledger that paid for it."""
     content = {
         "account": spend.account,
         "charged under": spend.release_id,
         "request": spend.request_sha256,
-    } | ({} if network is None else {_NETWORK: network})
+    }
     name = f"{_PREFIX}{spend.entry}{_SUFFIX}"
     state.write_internal(release_id, name, json.dumps(content, sort_keys=True).encode() + b"\n")
-
-
-def network_account(state: PrivateState, release_id: str) -> str | None:
-    """Account that the network of a release belongs to, by its receipts; None if they do not say."""
-    for _, names in state.internal_files(release_id):
-        for fields in (_fields(state, release_id, name) for name in sorted(names) if is_receipt(name)):
-            if _NETWORK in fields:
-                return str(fields[_NETWORK])
-    return None
 
 
 def is_receipt(name: str) -> bool:

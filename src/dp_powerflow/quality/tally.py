@@ -237,8 +237,6 @@ class Counting:
     tallies : of all threads, in no order.
     """
 
-    threadsafe = True
-
     def __init__(self, of: Pass) -> None:
         self.of = of
         self.tallies: list[Tally] = []
@@ -416,7 +414,7 @@ def take(of: Pass, workers: int | None = None, progress: Progress | None = None)
         if progress is not None:
             progress(done, layout.days)
 
-    Threads(workers or cores()).run(counting, range(layout.n_parts), counted)
+    Threads(workers or cores()).map(counting, range(layout.n_parts), counted)
     total, *others = counting.tallies
     for tally in others:
         total.merge(tally)

@@ -21,7 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dp_powerflow.fleet.events import ENDS, UNDER_WAY, FeederEvent, FeederState
+from dp_powerflow.fleet.names import ENDS, UNDER_WAY, FeederEvent, FeederState
 
 Advance = Callable[[int, int], None]
 Describe = Callable[[str], None]
@@ -146,6 +146,7 @@ RAREST_LINES = 60.0
 _IN_WORDS: dict[FeederState, str] = {
     "waiting": "waiting",
     "checking": "being checked",
+    "checked": "checked",
     "paid": "paid",
     "solving": "being solved",
     "released": "released",
@@ -166,7 +167,7 @@ class FleetCount:
         self._clock = clock
         self._states: dict[str, FeederState] = {}
         self._counts: Counter[FeederState] = Counter()
-        self._shares: dict[str, float | None] = {}
+        self._under_way: dict[str, None] = {}
         self._begun: float | None = None
         self._ended = 0
 
@@ -178,10 +179,11 @@ class FleetCount:
         self._states[event.name] = event.state
         self._counts[event.state] += 1
         if event.state not in UNDER_WAY:
-            self._shares.pop(event.name, None)
+            self._under_way.pop(event.name, None)
         else:
-            self._begun = self._clock() if self._begun is None else self._begun
-            self._shares[event.name] = event.done / event.total if event.total else None
+            if self._begun is None and event.state == "solving":
+                self._begun = self._clock()  # checks are no measure of what making takes
+            self._under_way[event.name] = None
         if event.state in ENDS and before not in (None, *ENDS):
             self._ended += 1  # one whose first event is its end was there before
 
@@ -198,7 +200,7 @@ class FleetCount:
     @property
     def is_under_way(self) -> bool:
         """Whether a feeder is being made."""
-        return bool(self._shares)
+        return bool(self._under_way)
 
     @property
     def per_minute(self) -> float | None:
@@ -232,10 +234,9 @@ class FleetCount:
         return "; ".join([", ".join(parts), *failed, *self._names()])
 
     def _names(self) -> list[str]:
-        """The feeders under way, those that are solved first."""
-        order = sorted(self._shares.items(), key=lambda each: self._states[each[0]] != "solving")
-        named = [name if share is None else f"{name} {share:.0%}" for name, share in order[:MOST_NAMES]]
-        more = len(order) - len(named)
+        """The feeders under way."""
+        named = [*self._under_way][:MOST_NAMES]
+        more = len(self._under_way) - len(named)
         return [", ".join(named) + (f" and {more:,} more" if more else "")] if named else []
 
     def line(self, stage: str) -> str:

@@ -19,9 +19,7 @@ from dp_powerflow.fidelity.page import SIGNS, shown
 from dp_powerflow.fidelity.report import GROUPS, MARKING, FidelityReport
 from dp_powerflow.fidelity.report import in_words as in_figures
 from dp_powerflow.fleet.manifest import CUSTOMERS
-from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
-from dp_powerflow.fleet.refusals import refusals
-from dp_powerflow.fleet.run import FleetResult
+from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal, refusals
 from dp_powerflow.pipeline.deriving.pages import flat, named_tables
 from dp_powerflow.pipeline.feasibility import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
@@ -30,7 +28,6 @@ from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
 from dp_powerflow.privacy.ledger.accounts import Statement
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
-from dp_powerflow.report.refusals import refusal_entries, refusal_lines
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.gridfm.export import ExportedNetwork, GridfmExport
@@ -38,6 +35,8 @@ if TYPE_CHECKING:
 
 MOST_FEEDERS = 20
 """Feeders of a plan that are listed though nothing is wrong with them; the JSON has all."""
+MOST_KEYS = 8
+"""Feeders of a kind of refusal that are named; the others are counted."""
 FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
 
@@ -217,8 +216,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
-    failing = [(plan.key, plan.name, plan.problem) for plan in plans if not plan.released]
-    refused = refusals([(key, name, problem) for key, name, problem in failing if problem is not None])
+    refused = refusals([plan for plan in plans if not plan.released])
     lines = [
         f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
@@ -233,7 +231,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         *(f"- note: {note}" for note in cost.notes),
         "",
         *_feeder_rows(plans),
-        *refusal_lines(refused, config.overrides),
+        *_refusal_lines(refused),
     ]
     content = {
         "marking": FLEET_MARKING,
@@ -254,12 +252,15 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
                 "name": plan.name,
                 "released": plan.released,
                 "problem": plan.problem,
+                "code": plan.code,
                 "affordable": None if plan.network is None else plan.network.affordable,
                 "left": None if plan.network is None else plan.network.after.left,
             }
             for plan in plans
         ],
-        **refusal_entries(refused, config.overrides),
+        "refusals": [
+            {"code": refusal.code, "feeders": [key for key, _ in refusal.feeders]} for refusal in refused
+        ],
     }
     return Rendered(lines, json.dumps(content))
 
@@ -271,6 +272,19 @@ def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
     rows = [f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans if plan.name not in left_out]
     more = [] if not left_out else ["", f"And {len(left_out):,} more that can be released; --json lists all."]
     return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
+
+
+def _refusal_lines(refused: Sequence[Refusal]) -> list[str]:
+    """How many feeders are refused for which kind of reason; nothing if none is."""
+    if not refused:
+        return []
+    count = sum(len(refusal.feeders) for refusal in refused)
+    lines = ["", f"**{count} feeder{'s' * (count > 1)} cannot be released**, all else could:", ""]
+    for refusal in refused:
+        keys, more = [key for key, _ in refusal.feeders[:MOST_KEYS]], len(refusal.feeders) - MOST_KEYS
+        listed = ", ".join(keys) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"- `{refusal.code}`: {len(refusal.feeders)} ({_escaped(listed)})")
+    return lines
 
 
 def render_fleet_result(result: FleetResult) -> Rendered:

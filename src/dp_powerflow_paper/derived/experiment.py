@@ -96,7 +96,7 @@ def run(options: ExperimentOptions, workers: int | None = None) -> Written:
 
     if missing:
         job = _Job(replace(options, progress=silent), size, stores)
-        Processes(workers or cores()).run(job, missing, note)
+        Processes(workers or cores()).map(job, missing, note)
     bench = Bench(data, size.days, options.seed)
     found = {task: computed(bench, kinds, stores, task) for own in tasks.values() for task in own}
     rows = rows_of(kinds, found, size)

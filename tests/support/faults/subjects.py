@@ -15,7 +15,7 @@ from dp_powerflow._parallel import Local, LocalDask, Processes, Runner
 from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet.run import run_fleet
-from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.faults.looking import Order
 from support.faults.shim import FILES, Kind, Victim
@@ -173,13 +173,13 @@ def processes() -> list[Subject]:
     everyone = (Victim.SELF, Victim.GROUP)
     pool = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: Processes(2))
     dask = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: LocalDask(2))
-    crew = partial(_fleet, engine=lambda: Processes(2), twins=True)
+    workers = partial(_fleet, engine=lambda: Local(2), twins=True)
     racing: dict[str, Any] = {"order": Order.ANY, "victims": everyone}
     on_dask = partial(_fleet, engine=lambda: LocalDask(2), twins=False)
     return [
         Subject("release on two processes", in_words(pool), victims=everyone),
         Subject("release on a Dask cluster", in_words(dask), victims=everyone),
-        replace(fleets()[0], name="fleet on two processes", run=in_words(crew), **racing),
+        replace(fleets()[0], name="fleet on two processes", run=in_words(workers), **racing),
         replace(fleets()[1], name="fleet on a Dask cluster", run=in_words(on_dask), **racing),
     ]
 

@@ -23,7 +23,6 @@ from dp_powerflow.manifest.build import loads_guarantee
 from dp_powerflow.manifest.model import Manifest, ReleaseError, differences
 from dp_powerflow.manifest.policy import policy_of, registered
 from dp_powerflow.manifest.verify import VerifyReport, manifest_content, no_manifest
-from dp_powerflow.pipeline.conversation import draw_key, part_job
 from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, FROM_STATE
 from dp_powerflow.pipeline.deriving.source import (
@@ -40,6 +39,7 @@ from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
+from dp_powerflow.pipeline.release import draw_key, part_job
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.studies.study import Study
 from dp_powerflow.units import FloatArray, IntArray

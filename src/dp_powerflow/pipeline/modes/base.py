@@ -148,8 +148,6 @@ class NetworkMode(ABC, Generic[Section]):
     Attributes
     ----------
     section_type : section of the config that chooses this mode.
-    charged_first : whether the network is charged before it is solved; otherwise before anything is
-        published.
     kept_for_later : whether later releases can use what the network was charged for, at no cost.
     counts_customers : whether a load is as many draws as it has customers; otherwise one.
     mends : whether the powers of a snapshot without solution are lowered until it has one; otherwise it
@@ -157,7 +155,6 @@ class NetworkMode(ABC, Generic[Section]):
     """
 
     section_type: ClassVar[type[NetworkSection]]
-    charged_first: ClassVar[bool] = False
     kept_for_later: ClassVar[bool] = False
     counts_customers: ClassVar[bool] = False
     mends: ClassVar[bool] = False
@@ -293,7 +290,7 @@ class NetworkMode(ABC, Generic[Section]):
 
     @abstractmethod
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
-        """The network that voltages are solved on; pay first where `charged_first`.
+        """The network that voltages are solved on, which is paid for.
 
         Parameters
         ----------

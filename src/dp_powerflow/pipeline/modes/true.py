@@ -148,7 +148,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if calibration_delta(self.section.calibration_days) * days >= delta:
             raise ConfigError(
                 f"a calibration of {self.section.calibration_days} days leaves more than δ* = {delta:g} over "
-                f"{days} days, so the release would be refused after the customers have paid; raise "
+                f"{days} days, so the release would be refused after it is paid; raise "
                 "network.calibration_days or network.delta, or set network.require_evidence = false (the "
                 "manifest says so)",
                 code="evidence-not-met",
@@ -172,7 +172,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if reason is not None:
             raise ConfigError(
                 f"{reason}, so bound '{section.bound}' has no number and the release would be refused after "
-                "the customers have paid; choose another network.bound, lower network.radius, set "
+                "it is paid; choose another network.bound, lower network.radius, set "
                 "network.require_evidence = false (the manifest says so), or use a twin",
                 code="evidence-not-met",
             )
@@ -208,9 +208,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
         """Refuse a policy without support where evidence is required."""
         if not report.met and self.section.require_evidence:
             raise PrivacyError(
-                "the network evidence does not support the policy, so nothing was released; read "
-                f"{kept}, then lower the radius or the days, or set network.require_evidence = false (the "
-                "manifest says so), under a new release id and with model.reuse = "
+                "the network evidence does not support the policy, so nothing was released, and what was "
+                f"charged stays spent; read {kept}, then lower the radius or the days, or set "
+                "network.require_evidence = false (the manifest says so), under a new release id and with "
+                "model.reuse = "
                 f"'{self.config.model.reuse or self.config.release.id}', whose load model is paid for",
                 code="evidence-not-met",
             )
@@ -301,7 +302,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         ]
 
     def _chance_of_refusal(self) -> str:
-        """What is known, before the fit, of a refusal after the customers have paid."""
+        """What is known, before the fit, of a refusal after the charge."""
         beyond = (
             "days of bound 'full-support' may pass the bounds"
             if self.section.random_reactive
@@ -310,7 +311,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
         mended = (
             "Loads at their declared bounds, phase by phase, with PV at none and all of its power, have a "
             f"power-flow solution on the network; {beyond}. A snapshot without one refuses the release: "
-            "nothing is mended on the true network. The load model stays paid for (model.reuse)."
+            "nothing is mended on the true network. Customers and network stay charged; the load model can "
+            "be used again (model.reuse)."
         )
         if not self.section.require_evidence:
             return (
@@ -321,9 +323,9 @@ class TrueMode(NetworkMode[TrueNetwork]):
         return (
             "Chance of refusal: what public figures tell has been checked. The calibration takes "
             f"{100.0 * used / self.section.delta:.2g} % of δ* whatever it finds. Whether the rest and ε* "
-            "suffice depends on the fitted model, so no figure can be given before the customers pay; "
-            "`release` refuses where the policy is not supported. What the evidence says is INTERNAL: run "
-            f"`dp-powerflow certify` after the fit. {mended}"
+            "suffice depends on the fitted model, so no figure can be given before the charge; "
+            "`release` refuses where the policy is not supported, and customers and network stay charged. "
+            f"What the evidence says is INTERNAL: run `dp-powerflow certify` after the fit. {mended}"
         )
 
     def outcome(self, met: bool) -> str:

@@ -83,7 +83,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
     """Power flow on a twin."""
 
     section_type = TwinNetwork
-    charged_first = True
     kept_for_later = True
     counts_customers = True
     mends = True

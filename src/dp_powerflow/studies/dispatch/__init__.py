@@ -154,7 +154,7 @@ class OptimalDispatch(BaseModel):
             if progress is not None:
                 progress(len(results), count)
 
-        Threads(workers or cores()).run(job, range(count), kept)
+        Threads(workers or cores()).map(job, range(count), kept)
         days = [results[day] for day in range(count)]
         layout = job.layout(tree)
         unnamed = int(np.count_nonzero(tree.parent >= 0)) - len(set(layout.branch_of.tolist()))

@@ -1,13 +1,11 @@
-"""A fleet and the ledger: whom it charges, and what the charge of the customers pays for.
+"""The customers of a fleet: what the charge of them pays for.
 
-**Networks.** Every feeder is a secret of its own, with an account of its own: see `networks`.
-
-**Customers.** One meter source, one charge, and one load model, or one per feeder. One model: the charge pays
-for one fit on all customers, and every feeder's release reuses it. One model per feeder: a public map puts
-every load point on one feeder, so what one load point does changes the records of one fit only. By parallel
-composition all fits together cost one load point what the dearest of them costs. All have the same budget,
-and that is charged, once, to the account of all customers. The charge is bound to the map: moving a load
-point to another feeder under the same fleet id is refused.
+One meter source, one charge, and one load model, or one per feeder. One model: the charge pays for one fit
+on all customers, and every feeder's release reuses it. One model per feeder: a public map puts every load
+point on one feeder, so what one load point does changes the records of one fit only. By parallel composition
+all fits together cost one load point what the dearest of them costs. All have the same budget, and that is
+charged, once, to the account of all customers. The charge is bound to the map: moving a load point to another
+feeder under the same fleet id is refused.
 """
 
 from __future__ import annotations
@@ -20,84 +18,23 @@ from pathlib import Path
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
-from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
-from dp_powerflow.fleet.attempts import at_attempt, last_attempt, opened_account
+from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import (
-    FleetFeeder,
-    feeder_config,
-    find_sources,
-    public_names,
-    read_registers,
-)
-from dp_powerflow.fleet.names import first_id_of, release_id_of
-from dp_powerflow.fleet.networks import (
-    known_networks,
-    network_accounts,
-    refuse_unexplained,
-    unrelated_of,
-)
-from dp_powerflow.fleet.refusals import in_one_message
+from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
+from dp_powerflow.fleet.names import release_id_of
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
-from dp_powerflow.pipeline.charging import refuse_another_request
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
-from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
-from dp_powerflow.pipeline.run import fitted_model
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Account, Spend
+from dp_powerflow.pipeline.release import fitted_model, refuse_another_request
+from dp_powerflow.privacy.ledger.book import Charge, Ledger
+from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {"path", "services", "classes"}
-
-
-def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tuple[FleetFeeder, ...]:
-    """The feeders of the fleet in the order of their public names, without those that were withdrawn.
-
-    Each is as the last attempt at it releases it. None of them is opened.
-
-    Raises
-    ------
-    ConfigError : a glob matches nothing, or what the config says of a feeder is not usable.
-    PrivacyError : the ledger has networks that the config does not relate to this fleet.
-    """
-    sources = find_sources(config)
-    registers = read_registers(config, state)
-    names = public_names(config, state, sources, registers)
-    accounts = network_accounts(config, ledger)
-    known = known_networks(config, state, accounts, registers)
-    refuse_unexplained(config, sources, accounts, known)
-    unrelated = unrelated_of(
-        config, sources, known, frozenset(a.name for a in accounts if a.fleet == config.fleet.id)
-    )
-    by_name = {account.name: account for account in accounts}
-
-    def feeder(key: str) -> FleetFeeder:
-        network, charged = known.continued.get(key) or unrelated(key), known.charged.get(key)
-        first = FleetFeeder(key, names[key], feeder_config(config, key, sources[key], names[key], network))
-        attempt = last_attempt(state, config.fleet.id, names[key])
-        opened = charged or (opened_account(first, state, attempt) if attempt > 1 else None)
-        return at_attempt(first, attempt, by_name.get(opened or ""))
-
-    made, problems = [], []
-    for key in sources:
-        if key in known.withdrawn:
-            continue
-        try:
-            made.append(feeder(key))
-        except ConfigError as error:
-            problems.append((key, names[key], str(error)))
-    if problems:
-        raise ConfigError(in_one_message(problems))
-    if not made:
-        raise ConfigError(
-            f"all feeders that fleet '{config.fleet.id}' lists were withdrawn; make one again with --restore"
-        )
-    return tuple(sorted(made, key=lambda feeder: feeder.name))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,6 +44,7 @@ class Customers:
     Attributes
     ----------
     history : all load points of the meter source.
+    identity : keyed hash of the readings.
     points_of : key of a feeder → its load points; None for one model of all.
     plan : cost of one model and cap of the account.
     request_sha256 : hash of everything that decides the models.
@@ -114,6 +52,7 @@ class Customers:
     """
 
     history: LoadHistory
+    identity: str
     points_of: Mapping[str, tuple[str, ...]] | None
     plan: Plan
     request_sha256: str
@@ -151,18 +90,18 @@ def services_of(
 ) -> dict[str, frozenset[str]] | None:
     """PUBLIC. Feeder → load points whose column `node` names a node of this very feeder.
 
-    A feeder is given by the release id of the first attempt at it (`first_id_of`). None if the loads of the
-    fleet are counted otherwise: no load point has a node, or no mode asks for it.
+    A feeder is given by its public name. None if the loads of the fleet are counted otherwise: no load point
+    has a node, or no mode asks for it.
     """
     path, counted = config.loads.services, any(mode_of(feeder.config).counts_customers for feeder in feeders)
     if path is None or not counted or not any(history.node_of):
         return None
     points_of = read_feeder_map(path)
-    return {first_id_of(feeder.release_id): frozenset(points_of.get(feeder.key, ())) for feeder in feeders}
+    return {feeder.name: frozenset(points_of.get(feeder.key, ())) for feeder in feeders}
 
 
 def plan_customers(
-    config: FleetConfig, any_feeder: Config, state: PrivateState, history: LoadHistory
+    config: FleetConfig, any_feeder: Config, state: PrivateState, history: LoadHistory, identity: str
 ) -> Customers:
     """What the models will cost; looks at public sizes only and records nothing."""
     points_of = None
@@ -189,30 +128,35 @@ def plan_customers(
     }
     request = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     plan = plan_release(_fit_config(config, any_feeder, config.fleet.id), history, inputs, public)
-    return Customers(history, points_of, plan, request, public)
+    return Customers(history, identity, points_of, plan, request, public)
 
 
-def charge_customers(
+def customers_charge(
     config: FleetConfig, state: PrivateState, ledger: Ledger, customers: Customers
-) -> tuple[Account, Spend]:
-    """Charge the customers once for all models of the fleet, or find the earlier charge that covers them."""
-    fleet = config.fleet
-    if config.model.reuse is None:
+) -> Charge | Spend:
+    """What the customers are charged, once for all models of the fleet, or the charge that covers them.
+
+    Raises
+    ------
+    PrivacyError : the customers cannot pay, or were charged for something else; nothing is recorded.
+    """
+    fleet, reused = config.fleet, config.model.reuse
+    if reused is None:
         refuse_another_request(fleet.id, customers.request_sha256, state, ledger)
     account = ledger.account(
-        state.identity("loads", loads_chunks(customers.history)),
+        customers.identity,
         customers.plan.loads_cap,
         continues=fleet.continues_loads,
         unrelated=fleet.unrelated_loads,
     )
-    if config.model.reuse is None:
-        spend = ledger.spend(account, fleet.id, customers.request_sha256, customers.plan.loads_cost)
-        keep_receipt(state, fleet.id, spend)
-        state.write_internal(fleet.id, REQUEST_FILE, customers.request_sha256.encode())
-        return account, spend
-    for earlier in ledger.spends(account, release_id=config.model.reuse):
-        return account, earlier
-    raise never_charged(config.model.reuse)
+    if reused is None:
+        cost = customers.plan.loads_cost
+        asked = Charge(account, fleet.id, customers.request_sha256, cost)
+        found = ledger.preview(account.dataset, account.cap, cost, release_id=fleet.id)
+        return asked if found.affordable else ledger.charge_all([asked])[0]  # which says why not
+    for earlier in ledger.spends(account, release_id=reused):
+        return earlier
+    raise never_charged(reused)
 
 
 def keep_shared_model(
@@ -223,32 +167,40 @@ def keep_shared_model(
         _fit(_fit_config(config, any_feeder, config.fleet.id), state, customers, customers.history)
 
 
+def refuse_without_model(
+    config: FleetConfig, feeder: FleetFeeder, state: PrivateState, customers: Customers
+) -> None:
+    """With models per feeder: refuse one that can have none, before its network is charged."""
+    if config.fleet.models == "one":
+        return
+    if config.model.reuse is not None:
+        if state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE) is None:
+            raise PrivacyError(
+                f"fleet '{config.model.reuse}' has fitted no load model of feeder '{feeder.name}'; set "
+                "fleet.continues to that fleet so that names agree, or fit anew"
+            )
+        return
+    assert customers.points_of is not None
+    if feeder.key not in customers.points_of:
+        raise LoadDataError(
+            f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
+        )
+
+
 def keep_own_model(
     config: FleetConfig, feeder: FleetFeeder, state: PrivateState, customers: Customers
 ) -> None:
     """With models per feeder: put this feeder's model where its release finds it."""
     if config.fleet.models == "one":
         return
+    refuse_without_model(config, feeder, state, customers)
     if config.model.reuse is not None:
         earlier = state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE)
-        if earlier is None:
-            raise PrivacyError(
-                f"fleet '{config.model.reuse}' has fitted no load model of feeder '{feeder.name}'; set "
-                "fleet.continues to that fleet so that names agree, or fit anew"
-            )
-        state.write_internal(feeder.release_id, MODEL_FILE, earlier)
+        state.write_internal(feeder.release_id, MODEL_FILE, earlier or b"")
         return
     assert customers.points_of is not None
-    points = customers.points_of.get(feeder.key)
-    if points is None:
-        raise LoadDataError(
-            f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
-        )
-    first = first_id_of(feeder.release_id)  # fitted once, whatever the attempt
-    _fit(_fit_config(config, feeder.config, first), state, customers, customers.history.select(points))
-    model = state.read_internal(first, MODEL_FILE)
-    if first != feeder.release_id and model is not None:
-        state.write_internal(feeder.release_id, MODEL_FILE, model)
+    own = customers.history.select(customers.points_of[feeder.key])
+    _fit(_fit_config(config, feeder.config, feeder.release_id), state, customers, own)
 
 
 def _fit_config(config: FleetConfig, feeder: Config, release_id: str) -> Config:

@@ -1,0 +1,526 @@
+"""Algorithm 1 as a product, as one path.
+
+    read and check → charge customers and network → fit → network to solve → report → draw and solve → publish
+
+Everything is paid for before anything is drawn from the data: customers and network in one transaction of
+the ledger. From then on nothing but the key is random, so a run that was killed at any moment resumes to the
+same bits and draws nothing twice. A release that its evidence or its power flow refuses afterwards keeps the
+charge: whether it is refused may depend on the network. How the network is treated is the business of the
+mode (`modes/`). `make`, which follows charge and fit, needs the key, the model and what was paid, but neither
+ledger nor meters: in a fleet, workers call it.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow._files import only_process
+from dp_powerflow._parallel import Runner, engine_of
+from dp_powerflow._spending import true_words
+from dp_powerflow.config import Config
+from dp_powerflow.corpus.parts import PartReader
+from dp_powerflow.corpus.storage import Listed, Location, location
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError, PrivacyError
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.report import IngestReport
+from dp_powerflow.manifest.build import ManifestInputs
+from dp_powerflow.manifest.model import MODEL_FILE
+from dp_powerflow.manifest.policy import kinds_of_shared_accounts
+from dp_powerflow.manifest.release import publish
+from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.almanac import Almanac
+from dp_powerflow.pipeline.fitting import MeterDays, budget_of, fit_options_of
+from dp_powerflow.pipeline.inputs import NetworkInputs, ReleaseInputs, class_names
+from dp_powerflow.pipeline.modes.base import (
+    INTERNAL,
+    OWNER_FILE,
+    InternalReport,
+    NetworkFacts,
+    NetworkMode,
+    Progress,
+    Scene,
+)
+from dp_powerflow.pipeline.parts import PartJob, make_parts
+from dp_powerflow.pipeline.plan import (
+    Plan,
+    kept_model,
+    planned,
+    preview_network,
+    refuse_another_model,
+    refuse_unpaid_model,
+    request_of,
+    with_charge,
+)
+from dp_powerflow.pipeline.ready import Ready, Say, is_made, make_ready, open_state, writer_of
+from dp_powerflow.pipeline.receipts import (
+    COMMITMENT,
+    REPORT_FILE,
+    REQUEST_FILE,
+    is_begun,
+    keep_derived_model,
+    keep_receipt,
+    open_ledger,
+)
+from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger, price
+from dp_powerflow.privacy.ledger.records import Account, Balance, Spend
+from dp_powerflow.privacy.random import StreamKey, canonical_bytes
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.units import IntArray
+
+CHANGED_MEANWHILE = (
+    "an input file changed while the release was being made, so nothing was released; restore the file and "
+    "run the same command again, which costs nothing more"
+)
+
+
+@dataclass(frozen=True)
+class ReleaseResult:
+    """Where the release is, and what its owner may want to know (INTERNAL).
+
+    `worst_mismatch` [p.u.] is of the parts written by this run, None if there was nothing left to write.
+    `warnings` are public: why the release protects, or says, less than its owner may expect.
+    `ingest` is what reading the meters found (INTERNAL), None for simulated loads.
+    """
+
+    path: Location
+    model: LoadModel
+    evidence_met: bool
+    worst_mismatch: float | None
+    internal: Path
+    warnings: tuple[str, ...] = ()
+    ingest: IngestReport | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Paid:
+    """PRIVATE. What was paid, and how the accounts stood just after it.
+
+    Attributes
+    ----------
+    dataset, inputs : keyed hashes of the network and of all inputs that were paid for.
+    loads, network : balances.
+    spend : of the network.
+    """
+
+    dataset: str
+    inputs: str
+    loads: Balance
+    network: Balance
+    spend: Spend
+
+
+@dataclass(frozen=True)
+class Made:
+    """A release that is made.
+
+    Attributes
+    ----------
+    met : INTERNAL. Whether the evidence supports the policy.
+    worst_mismatch : [p.u.] of the parts written now, None if there was nothing left to write.
+    mended : snapshots whose powers were lowered.
+    notes : PUBLIC. Remarks on the load model.
+    """
+
+    met: bool
+    worst_mismatch: float | None
+    mended: int
+    notes: tuple[str, ...]
+
+
+def run_release(
+    config: Config,
+    *,
+    workers: int | None = None,
+    engine: Runner | None = None,
+    say: Say = lambda _: None,
+    progress: Progress | None = None,
+    history: LoadHistory | None = None,
+) -> ReleaseResult:
+    """Make the release, or finish one that was interrupted.
+
+    Parameters
+    ----------
+    workers : parts made at once on this machine, None for one per core.
+    engine : where the parts are made instead, such as a Dask cluster.
+    say, progress : told what is being done, and how much of it.
+    history : PRIVATE. The meter data of the config, if somebody has read them already.
+
+    Raises
+    ------
+    DpPowerflowError : the release is refused, in one sentence that says what to do.
+    """
+    engine = engine or engine_of(workers, None)
+    engine.check()  # a cluster that does not answer is found out before anything is spent
+    state = open_state(config)
+    internal = state.internal_directory(config.release.id)
+    with true_words(begun=is_begun(state, config.release.id)), only_process(internal):
+        ready = make_ready(config, state, history=history, say=say)
+        inputs = ready.inputs
+        with place_kept(ready):
+            plan, paid = charge(ready, say)
+            say("fitting the load model")
+            model = fitted_model(config, state, inputs.readings, plan, inputs.key, inputs.almanac)
+            made = make(ready, paid, model, engine, say, progress)
+        told = (*warnings_of(ready.mode, made, inputs.history.n_steps), *ready.feasibility.warnings)
+        return ReleaseResult(
+            location(config.release.output),
+            model,
+            made.met,
+            made.worst_mismatch,
+            internal,
+            told,
+            inputs.ingest,
+        )
+
+
+def warnings_of(mode: NetworkMode[Any], made: Made, steps: int) -> tuple[str, ...]:
+    """PUBLIC. Why a release protects, or says, less than its owner may expect; the manifest says so too."""
+    return (*mode.warnings, *made.notes, *mended_words(made, mode.config.release.days * steps))
+
+
+def mended_words(made: Made, snapshots: int) -> tuple[str, ...]:
+    """PUBLIC. That some of so many snapshots were mended, if any were."""
+    if not made.mended:
+        return ()
+    return (
+        f"{made.mended:,} of {snapshots:,} snapshots had no power-flow solution: their loads and PV were "
+        "multiplied by 0.95 until they had one, and they are marked (corpus.mended()); with a larger "
+        "nodes.kw_per_customer there are fewer",
+    )
+
+
+@contextmanager
+def place_kept(ready: Ready) -> Iterator[None]:
+    """Refuse a place that is taken or cannot be written, and give it back if the release is refused."""
+    writer, state = ready_writer(ready), ready.inputs.state
+    try:
+        if not is_made(writer, state):
+            # What is bound to fail later fails before anything is spent.
+            writer.check(begun=is_begun(state, writer.release_id))
+        yield
+    except BaseException:  # also an interrupt
+        if writer.remote is not None:
+            with suppress(CorpusError):
+                writer.remote.leave()
+        raise
+
+
+def ready_writer(ready: Ready) -> CorpusWriter:
+    """Where the corpus of a release goes; of a twin by its rounded frame, which is what is published."""
+    feeder, inputs = ready.structure, ready.inputs
+    return writer_of(ready.mode, feeder, inputs.solar_on(feeder), inputs.history.n_steps)
+
+
+# ----------------------------------------------------------------------------------------------- charge
+
+
+def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
+    """Charge customers and network in one transaction, or find the charges of an earlier run.
+
+    What cannot be paid, or was begun otherwise, is refused before the ledger records anything.
+
+    Parameters
+    ----------
+    say : told why the load model would be worth little, before anything is spent.
+    """
+    inputs, mode = ready.inputs, ready.mode
+    config, state = inputs.config, inputs.state
+    refuse_another_model(inputs)
+    inputs.keep_ingest()
+    ledger, facts = open_ledger(state), mode.facts(inputs)
+    plan = with_charge(planned(inputs, say), facts, mode, state, ledger)
+    for warning in plan.warnings:
+        say(warning)
+    customers = loads_data(config, plan, inputs.loads_identity)
+    reused = reused_charge(ledger, customers, config.model.reuse)
+    refuse_unpaid_model(config, state, paid=reused is not None)
+    refuse_unpayable(plan, facts, mode, state, ledger)
+    charges = [network_charge(network_data(config, plan, facts), plan)]
+    if reused is None:
+        charges.insert(0, Charge(customers, config.release.id, plan.request_sha256, plan.loads_cost))
+    *own, network = ledger.charge_all(charges)
+    loads = reused or own[0]
+    keep_begun(state, config.release.id, plan.request_sha256, loads, network)
+    balances = balance_after(ledger, loads, plan.loads_cap), balance_after(ledger, network, plan.network.cap)
+    return plan, Paid(facts.dataset, inputs.identity, *balances, network)
+
+
+def loads_data(config: Config, plan: Plan, identity: str) -> Data:
+    """The customers as the ledger is asked about them."""
+    release = config.release
+    return Data(identity, plan.loads_cap, release.continues_loads, release.unrelated_loads)
+
+
+def network_data(config: Config, plan: Plan, facts: NetworkFacts) -> Data:
+    """The network as the ledger is asked about it."""
+    release = config.release
+    return Data(
+        facts.dataset, plan.network.cap, release.continues_network, release.unrelated_network, facts.frame
+    )
+
+
+def network_charge(data: Data, plan: Plan) -> Charge:
+    """What the network is charged."""
+    asked = plan.network
+    return Charge(data, asked.paid_by, asked.request_sha256, asked.cost)
+
+
+def reused_charge(ledger: Ledger, customers: Data, reused: str | None) -> Spend | None:
+    """The charge of an earlier release, or fleet, to these customers; None if there is none."""
+    if reused is None:
+        return None
+    account = ledger.account(
+        customers.dataset, customers.cap, continues=customers.continues, unrelated=customers.unrelated
+    )
+    return next(iter(ledger.spends(account, release_id=reused)), None)
+
+
+def balance_after(ledger: Ledger, spend: Spend, cap: Any) -> Balance:
+    """How an account stood just after a charge."""
+    return ledger.remaining(Account(spend.account, spend.dataset, cap), as_of=spend)
+
+
+def keep_begun(state: PrivateState, release_id: str, request: str, *spends: Spend) -> None:
+    """Remember that a release is begun, of which request, and what paid for it."""
+    state.write_internal(release_id, REQUEST_FILE, request.encode())
+    for spend in spends:
+        keep_receipt(state, release_id, spend)
+
+
+def refuse_unpayable(
+    plan: Plan, facts: NetworkFacts, mode: NetworkMode[Any], state: PrivateState, ledger: Ledger
+) -> None:
+    """Refuse a release that was begun otherwise, and one whose network cannot pay.
+
+    Raises
+    ------
+    PrivacyError : says what to do; nothing was spent.
+    """
+    config = mode.config
+    preview = preview_network(ledger, config, plan.network, facts.dataset)
+    refuse_another_request(config.release.id, plan.request_sha256, state, ledger)
+    _refuse_another_charge(ledger, plan, facts.dataset, preview.account, mode)
+    if not preview.affordable:
+        left, needed = preview.before.available, price(plan.network.cap, plan.network.cost)
+        raise PrivacyError(
+            f"release '{config.release.id}' needs ε = {needed.epsilon:.4g} of the network, which has "
+            f"{left.epsilon:.4g} left; ask for less, or raise the cap with a recorded reason; nothing was "
+            "spent"
+        )
+
+
+def refuse_another_request(release_id: str, request_sha256: str, state: PrivateState, ledger: Ledger) -> None:
+    """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
+    begun = state.read_internal(release_id, REQUEST_FILE)
+    shared = kinds_of_shared_accounts()  # a twin is charged under its own id, which may be that of a release
+    charged = {
+        spend.request_sha256 for spend in ledger.spends(release_id=release_id) if spend.kind not in shared
+    }
+    known = charged | ({begun.decode(errors="replace")} if begun is not None else set())
+    if known - {request_sha256}:
+        raise ChangedRequestError(
+            f"release '{release_id}' was already charged for another request or other data; choose a "
+            "new release id, or restore the configuration and the files to resume that one"
+        )
+
+
+def _refuse_another_charge(
+    ledger: Ledger, plan: Plan, dataset: str, account: str | None, mode: NetworkMode[Any]
+) -> None:
+    """One id, one thing that is paid for: found out before the customers are charged."""
+    asked = plan.network
+    spends = [spend for spend in ledger.spends(release_id=asked.paid_by) if spend.account == account]
+    if any((spend.request_sha256, spend.dataset) != (asked.request_sha256, dataset) for spend in spends):
+        raise PrivacyError(mode.charged_otherwise())
+
+
+# -------------------------------------------------------------------------------------------------- fit
+
+
+def fitted_model(
+    config: Config, state: PrivateState, history: LoadHistory, plan: Plan, key: StreamKey, almanac: Almanac
+) -> LoadModel:
+    """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt.
+
+    Parameters
+    ----------
+    almanac : public holidays and weather of the days of the history.
+    """
+    kept = kept_model(config, state)
+    if kept is not None:
+        keep_derived_model(state, config.release.id, config.model.reuse, kept)
+        return kept
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
+        meters = MeterDays(history.days, almanac)
+        options = fit_options_of(config, class_names(config, history), meters)
+        model = fit(history, budget=budget_of(config), options=options, key=key)
+    if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
+        raise PrivacyError(
+            "the fit spent more than was paid, so nothing is released; this is a bug, report it"
+        )
+    state.write_internal(config.release.id, MODEL_FILE, model.to_json().encode())
+    return model
+
+
+# ------------------------------------------------------------------------------------------------- make
+
+
+def make(
+    ready: Ready,
+    paid: Paid,
+    model: LoadModel,
+    engine: Runner,
+    say: Say = lambda _: None,
+    progress: Progress | None = None,
+) -> Made:
+    """Make a release that is paid for: network, report, parts, documents.
+
+    What is drawn and reported is kept in the private state before anything is published.
+    """
+    inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
+    state, release_id = inputs.state, inputs.config.release.id
+    scene, report = draw(ready, paid, model, say, progress)
+    network = scene.network
+    if is_made(writer, state):
+        return Made(report.met, None, 0, model.notes)
+    say("drawing loads and solving")
+    key = draw_key(inputs, scene)
+    staged = replace(writer, stage=stage_of(inputs, scene, writer, key))
+    try:
+        staged.prepare()
+        mended = _mended_before(staged)
+        job = part_job(mode, scene, key, staged)
+        written = make_parts(job, engine, progress)
+        facts = ManifestInputs(
+            config=inputs.config,
+            model=model,
+            layout=staged.layout,
+            extras=staged.extras,
+            loads=paid.loads,
+            network=paid.network,
+            commitment_sha256=state.commit(release_id, COMMITMENT, report.content).sha256,
+            insecure_seed=state.insecure_seed,
+            sun=inputs.sun,
+            days=inputs.almanac.released,
+            left_out=mode.left_out(network),
+            absent=network.absent,
+            sums_customers=scene.nodes.customers is not None,
+            mended=mended + written.mended,
+            connections=mode.connections(inputs, network, job.released, key),
+        )
+        say("looking at the corpus")
+        publish(staged, facts, written.hashes, progress)
+    except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
+        _clear_up(staged, for_good=isinstance(error, PowerFlowError))
+        raise
+    return Made(report.met, written.mismatch, mended + written.mended, model.notes)
+
+
+def draw(
+    ready: Ready, paid: Paid, model: LoadModel, say: Say = lambda _: None, progress: Progress | None = None
+) -> tuple[Scene, InternalReport]:
+    """The network to solve, with the model on it, and the report; both are kept in the private state.
+
+    Raises
+    ------
+    PrivacyError : an input is no longer the one that was paid for, or the report does not support the policy.
+    """
+    inputs, mode = ready.inputs, ready.mode
+    if (mode.identity(inputs), inputs.identity) != (paid.dataset, paid.inputs):
+        raise PrivacyError(CHANGED_MEANWHILE)  # nobody paid for what the files say now
+    scene = mode.scene(inputs, mode.network_to_solve(inputs, paid.dataset, paid.spend), model)
+    say("network evidence (INTERNAL)")
+    report = internal_report(mode, inputs, scene, progress)
+    mode.accept(report, inputs.state.internal_directory(inputs.config.release.id) / REPORT_FILE)
+    return scene, report
+
+
+def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: StreamKey) -> str:
+    """Keyed digest of everything that decides the bytes of the release; it tells nothing without the key.
+
+    Key and network are in the key of the draws, version and files in the request.
+    """
+    request, shape = (
+        request_of(inputs.config, inputs.identity),
+        canonical_bytes((writer.layout, writer.extras)),
+    )
+    bound = key.bind("purpose", "stage")
+    return bound.keyed_hash([request.encode(), scene.model.to_json().encode(), shape])[:32]
+
+
+def internal_report(
+    mode: NetworkMode[Any], inputs: ReleaseInputs, scene: Scene, progress: Progress | None
+) -> InternalReport:
+    """The internal report that the manifest commits to: the one already made, or a fresh one."""
+    state, release_id = inputs.state, inputs.config.release.id
+    stored = state.read_internal(release_id, REPORT_FILE)
+    if stored is not None:
+        return InternalReport.read(stored)
+    report = mode.report(inputs, scene, progress)
+    known = mode.for_the_owner(inputs, scene)
+    if known:
+        content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
+        state.write_internal(release_id, OWNER_FILE, content.encode())
+    # Last: a run that finds it is done here.
+    state.write_internal(release_id, REPORT_FILE, report.content)
+    return report
+
+
+def _clear_up(writer: CorpusWriter, *, for_good: bool) -> None:
+    """Leave nothing beside the target but parts that a resumed run can use; none if refused for good.
+
+    A URL that is taken is refused before the release begins there: all that it has is of others.
+    """
+    with suppress(CorpusError, OSError):  # what is there is of another release, or the disk fails
+        if writer.remote is not None:
+            writer.refuse_unseen()
+        untouched = len(writer.missing_parts()) == writer.layout.n_parts
+        if untouched or for_good:
+            writer.discard()
+
+
+def _mended_before(writer: CorpusWriter) -> int:
+    """Snapshots that were mended in the parts that an interrupted run has left."""
+    if not writer.extras.mended:
+        return 0
+    missing = set(writer.missing_parts())
+    there = [part for part in range(writer.layout.n_parts) if part not in missing]
+    unchecked = Listed(writer.root)
+    reader = PartReader(writer.root, writer.layout, writer.release_id, writer.extras, unchecked)
+    days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
+    return int(np.count_nonzero(reader.day_values("mended", days)))
+
+
+def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
+    """The key of the draws and of the order of the nodes; the sampler binds the model and the block.
+
+    It is bound to the network that is solved, and to nothing else of the inputs: on a twin the released bytes
+    are a function of key, config, model and twin, whatever the true network and the meters were.
+    """
+    return inputs.key.bind("network", scene.network.identity)
+
+
+def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: CorpusWriter) -> PartJob:
+    """The job of the workers, with a key from `draw_key`."""
+    feeder, source = scene.network.feeder, mode.source(scene, key, writer.layout.days)
+    chosen = mode.released_nodes(feeder)
+    released = chosen[secret_order(key, len(chosen))]
+    graph = mode.tables(writer.root, feeder, released)
+    solver = mode.solver(writer.layout.steps)
+    return PartJob(feeder, source, writer, released, scene.network.solar, graph, solver, mode.mends)
+
+
+def secret_order(key: StreamKey, count: int) -> IntArray:
+    """A uniformly random order of the nodes, from the secret."""
+    return np.asarray(key.stream("order of the nodes").generator.permutation(count), dtype=np.int64)
