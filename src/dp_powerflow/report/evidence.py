@@ -9,10 +9,8 @@ import json
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
@@ -26,6 +24,7 @@ from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report import markdown
 from dp_powerflow.report.figures import draw_epsilon_against_radius, line_figures
 from dp_powerflow.report.inspection import INTERNAL
 
@@ -107,8 +106,9 @@ def _about_lines(found: LineReport | str | None) -> list[str]:
 def evidence_lines(evidence: Evidence) -> list[str]:
     """Markdown, line by line."""
     metres = evidence.lines.median_metres
-    return _rendered(
+    return markdown(
         "evidence.md",
+        {"figure": _figure, "mode": _mode},
         **{field.name: getattr(evidence, field.name) for field in fields(evidence)},
         per_instance=PER_INSTANCE,
         scope=SCOPE,
@@ -126,8 +126,9 @@ def line_lines(report: LineReport) -> list[str]:
     worst = sorted(rows, key=lambda row: row.mean, reverse=True)
     middle = [worst[len(worst) // 2]] if len(worst) > _WORST_SHOWN else []
     sizes = np.array([row.protected or 0.0 for row in rows])
-    return _rendered(
+    return markdown(
         "lines.md",
+        {"share": _share, "middle": _median},
         report=report,
         request=report.request,
         evidence=report.evidence,
@@ -142,22 +143,6 @@ def line_lines(report: LineReport) -> list[str]:
         with_loads=[row.attack_error_with_loads for row in rows if row.attack_error_with_loads is not None],
         median=np.median,
     )
-
-
-def _rendered(name: str, **facts: Any) -> list[str]:
-    made = Environment(
-        loader=PackageLoader("dp_powerflow.report"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,
-    )
-    made.filters |= {"f": _number, "figure": _figure, "mode": _mode, "share": _share, "middle": _median}
-    return made.get_template(name).render(facts).removesuffix("\n").split("\n")
-
-
-def _number(value: float | None, form: str, without: str = "") -> str:
-    return without if value is None else format(value, form)
 
 
 def _figure(value: float) -> str:
