@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 
@@ -22,7 +24,10 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Snapshots, Unit
-from dp_powerflow.studies.dispatch.program import Point, solve_with_cvxpy
+from dp_powerflow.studies.dispatch.program import Point
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from support.peer_dispatch import solve_with_cvxpy
 
 STEPS = 48
 PRICE = 0.1

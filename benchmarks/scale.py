@@ -130,8 +130,7 @@ def measure(size: int, arguments: argparse.Namespace) -> dict[str, float]:
 
 def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
     """Processor seconds of the losses of some lines, both directions, x = 1 %, two days of 24 steps."""
-    from dp_powerflow.evidence.lines.evidence import LineLoss
-    from dp_powerflow.evidence.lines.networks import scaled
+    from dp_powerflow.evidence.lines.evidence import LineLoss, scaled
     from dp_powerflow.model.law import ClassLaw, nominal_law
     from dp_powerflow.privacy.random import StreamKey
 

@@ -23,7 +23,7 @@ print("\\n" + " ".join(sys.modules))
 """
 NOT_FOR_HELP = ("numpy", "scipy", "numba", "pyarrow", "pandas", "pydantic", "jinja2", "yaml", "matplotlib")
 NOT_TO_VERIFY = (
-    *("pandas", "pyarrow.dataset", "scipy.stats", "scipy.optimize", "scipy.sparse", "scipy.special"),
+    *("pandas", "pyarrow.dataset", "scipy.stats"),
     *("dp_accounting", "absl", "matplotlib", "dss", "dp_powerflow.config", "dp_powerflow.loads"),
     *("dp_powerflow.powerflow", "dp_powerflow.grid.feeder", "dp_powerflow.model.fit"),
     *("dp_powerflow.pipeline.modes", "dp_powerflow.pipeline.release", "dp_powerflow.fleet.verify"),

@@ -4,7 +4,7 @@
 |---|---|
 | networks | `BusGraph`, `Levels`, `Network`, `Quantity`, `Rebuilder` |
 | load models | `ClassLaw`, `Estimator`, `GaussianComponent`, `LoadLaw`, `LoadSampler`, `ONE_CLASS`, `Plain`, `PublicSpread`, `Structured`, `WeakBudgetWarning`, `nominal_law`, `placed_load`, `simulate_load_history`, `solve_days`, `truncate` |
-| power flow | `Generation`, `ReferenceSolver`, `Solver`, `VoltVar`, `clear_sky` |
+| power flow | `Generation`, `Solver`, `VoltVar`, `clear_sky` |
 | privacy | `PrivacyUnit`, `discrete_gaussian`, `discrete_laplace`, `epsilon_to_rho`, `gdp_delta`, `gdp_epsilon`, `gdp_mu` |
 | evidence | `DaySolver`, `NetworkFacts`, `OperatingSet`, `lower_share`, `monte_carlo`, `network_facts`, `plain`, `scaled`, `upper_share`, `with_change` |
 | twins | `Chain`, `GAUSSIAN_DELTA`, `LOG_GRID`, `draw_twin`, `parameters_of`, `surrogate_load`, `twin_guarantee`, `twin_neighbours`, `voltage_distance` |
@@ -26,8 +26,7 @@ _NAMES = {
     "dp_powerflow._threads": "cores",
     "dp_powerflow.evidence.calibration": "DaySolver monte_carlo",
     "dp_powerflow.evidence.collect": "network_facts plain",
-    "dp_powerflow.evidence.lines.evidence": "lower_share upper_share",
-    "dp_powerflow.evidence.lines.networks": "scaled with_change",
+    "dp_powerflow.evidence.lines.evidence": "lower_share scaled upper_share with_change",
     "dp_powerflow.evidence.theorem": "NetworkFacts OperatingSet",
     "dp_powerflow.grid.buses": "BusGraph",
     "dp_powerflow.grid.feeder": "Levels Quantity",
@@ -44,7 +43,6 @@ _NAMES = {
     "dp_powerflow.pipeline.modes.base": "INTERNAL",
     "dp_powerflow.powerflow.batch": "Solver",
     "dp_powerflow.powerflow.devices": "VoltVar",
-    "dp_powerflow.powerflow.reference": "ReferenceSolver",
     "dp_powerflow.powerflow.sun": "Generation clear_sky",
     "dp_powerflow.privacy.budget": "PrivacyUnit epsilon_to_rho gdp_delta gdp_epsilon gdp_mu",
     "dp_powerflow.privacy.random": "discrete_gaussian discrete_laplace",

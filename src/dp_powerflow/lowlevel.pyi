@@ -7,9 +7,9 @@ from dp_powerflow.evidence.calibration import monte_carlo as monte_carlo
 from dp_powerflow.evidence.collect import network_facts as network_facts
 from dp_powerflow.evidence.collect import plain as plain
 from dp_powerflow.evidence.lines.evidence import lower_share as lower_share
+from dp_powerflow.evidence.lines.evidence import scaled as scaled
 from dp_powerflow.evidence.lines.evidence import upper_share as upper_share
-from dp_powerflow.evidence.lines.networks import scaled as scaled
-from dp_powerflow.evidence.lines.networks import with_change as with_change
+from dp_powerflow.evidence.lines.evidence import with_change as with_change
 from dp_powerflow.evidence.theorem import NetworkFacts as NetworkFacts
 from dp_powerflow.evidence.theorem import OperatingSet as OperatingSet
 from dp_powerflow.grid.buses import BusGraph as BusGraph
@@ -35,7 +35,6 @@ from dp_powerflow.model.structured import Structured as Structured
 from dp_powerflow.pipeline.modes.base import INTERNAL as INTERNAL
 from dp_powerflow.powerflow.batch import Solver as Solver
 from dp_powerflow.powerflow.devices import VoltVar as VoltVar
-from dp_powerflow.powerflow.reference import ReferenceSolver as ReferenceSolver
 from dp_powerflow.powerflow.sun import Generation as Generation
 from dp_powerflow.powerflow.sun import clear_sky as clear_sky
 from dp_powerflow.privacy.budget import PrivacyUnit as PrivacyUnit

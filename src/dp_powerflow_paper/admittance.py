@@ -39,9 +39,9 @@ from dp_powerflow.grid.opendss.engine import (
     solve,
 )
 from dp_powerflow.grid.opendss.engine import run as command
-from dp_powerflow.lowlevel import ReferenceSolver
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 from dp_powerflow_paper.datasets import ExperimentOptions, oedi_history
+from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.run import Written, write_results
 
@@ -369,7 +369,7 @@ def _fixed_point(
         y = feeder.y.toarray()
         y[np.ix_(circuit.place, circuit.place)] += per_unit * drawn
         try:
-            solver = ReferenceSolver(
+            solver = DenseSolver(
                 replace(feeder, y=sp.csc_array(y), origin=None), max_iterations=_FIXED_POINT_ITERATIONS
             )
         except (FeederError, PowerFlowError):

@@ -16,8 +16,7 @@ import scipy.sparse as sp
 
 from dp_powerflow import BatchSolver, Config, Feeder, LoadHistory, MeterFormat, Protected, open_feeder
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, PrivacyError
-from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import network_parameters
+from dp_powerflow.grid.sources import BUILT_IN, network_parameters
 from dp_powerflow.loads.declared import IngestRules
 from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_opendss_shapes, read_simbench

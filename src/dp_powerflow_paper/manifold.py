@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import beta
 
 from dp_powerflow import BatchSolver, Feeder, StreamKey, open_feeder
-from dp_powerflow.evidence.printed import printed_formula
+from dp_powerflow.evidence.collect import printed_formula
 from dp_powerflow.evidence.symbols import Admittance, Loss, implied_load, manifold_log_density
 from dp_powerflow.evidence.theorem import corrected_bound
 from dp_powerflow.lowlevel import (

@@ -10,8 +10,15 @@ import numpy as np
 
 from dp_powerflow import StreamKey
 from dp_powerflow.evidence.calibration import Progress
-from dp_powerflow.evidence.collect import Evidence, Instance, Policy, Row, collect_evidence
-from dp_powerflow.evidence.printed import PrintedFormula, printed_formula
+from dp_powerflow.evidence.collect import (
+    Evidence,
+    Instance,
+    Policy,
+    PrintedFormula,
+    Row,
+    collect_evidence,
+    printed_formula,
+)
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, PublicSpread, network_facts, plain
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.run import Written, write_results

@@ -20,8 +20,7 @@ from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, ParameterKey
-from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import TapTable
+from dp_powerflow.grid.sources import BUILT_IN, TapTable
 from dp_powerflow.lowlevel import (
     GAUSSIAN_DELTA,
     LOG_GRID,

@@ -24,13 +24,6 @@ def test_days_off_are_weekends_and_holidays() -> None:
     assert str(week.dates[2]) == "2024-12-25"
 
 
-def test_the_share_of_the_year_starts_again_every_year() -> None:
-    calendar = Calendar(
-        (dt.date(2023, 1, 1), dt.date(2023, 12, 31), dt.date(2024, 1, 1), dt.date(2024, 12, 31))
-    )
-    assert calendar.year_phase.tolist() == [0.0, 364 / 365, 0.0, 365 / 366]
-
-
 def test_a_history_may_have_holes_and_no_day_twice() -> None:
     day = dt.date(2024, 2, 28)
     assert Calendar.starting(day, 3).days[2] == dt.date(2024, 3, 1)

@@ -15,7 +15,7 @@ from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.parameters import read_parameters
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.sources import open_feeder, read_taps
-from support.attacks import ENGINE, assert_twins_agree, record_of, twin_of
+from support.attacks import assert_twins_agree, record_of, twin_of
 
 OWN = "r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4"
 CODED = Protected(lines="length", codes=True)
@@ -123,7 +123,7 @@ def test_drawn_codes_need_units() -> None:
     codes = "New Linecode.c1 nphases=3 r1=0.3 x1=0.6 units=km\nNew Linecode.c2 nphases=3 r1=0.2 x1=0.5"
     one = feeder(1.0, f"{codes}\nNew Line.secret bus1=source bus2=a linecode=c1 length=8")
     with pytest.raises(FeederError, match="give every code units="):
-        read_parameters(one.origin, CODED, ENGINE)  # type: ignore[arg-type]
+        read_parameters(one.origin, CODED)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("protected", [Protected(), Protected(lines="length"), Protected(charging=True)])

@@ -20,8 +20,8 @@ from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.pipeline.nodes import declared_classes, declared_factors
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.opendss import OpenDssSolver
 from dp_powerflow.powerflow.sun import read_irradiance
+from support.opendss_solver import OpenDssSolver
 from support.own_config import CIRCUIT, with_keys, write_own
 from support.small import small_config
 

@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
-from dp_powerflow.powerflow.opendss import OpenDssSolver
-from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.units import ComplexArray
+from dp_powerflow_paper.dense import DenseSolver
+from support.opendss_solver import OpenDssSolver
 
 SOLVERS: dict[str, Callable[[Feeder], Solver]] = {
     "batch": BatchSolver,
-    "reference": ReferenceSolver,
+    "reference": DenseSolver,
     "opendss": OpenDssSolver,
 }
 HOURS = 8760

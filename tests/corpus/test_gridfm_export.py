@@ -28,30 +28,48 @@ from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, TABLES
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
-from support.corpora import write_corpus
-from support.small import tree_hash
+from dp_powerflow.pipeline.release import run_release
+from support.small import small_config, tree_hash
 
-OLD = Path(__file__).parents[1] / "data" / "phasor_tables"
-"""Voltages on a twin of IEEE 13 with its tables: phasors, every node a bus, a load scenario per snapshot."""
-NAME = open_corpus(OLD).release_id
+NAME = "small"
 PERTURBED = 30
+TWIN = {
+    "mode": "twin-network",
+    "id": "t1",
+    "epsilon": 1.0,
+    "change": 0.05,
+    "controls": "frozen",
+    "publish": "network and loads",
+    "graph_days": 2,
+    "graph_frame": "phasors",
+    "graph_merges_switches": False,
+    "released": "all",
+}
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release on a twin of IEEE 13: phasors, every node a bus."""
+    folder = tmp_path_factory.mktemp("plain")
+    run_release(small_config(folder, network=TWIN, release={"days": 2}), workers=1)
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def exported(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export") / "graphs"
     variety = dpf.GridfmVariety(scenarios=PERTURBED, seed=5, per_network=4)
-    made = dpf.export_gridfm(OLD, folder, variety=variety)
+    made = dpf.export_gridfm(plain, folder, variety=variety)
     assert made.networks[0].refused == 0
     return folder
 
 
 @pytest.fixture(scope="module")
-def current(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same release with the tables of today."""
+def current(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same release with its tables turned back and merged."""
     folder = tmp_path_factory.mktemp("current")
-    dpf.export_gridfm(OLD, folder / "graphs")
-    shutil.copytree(OLD, folder / "release", ignore=shutil.ignore_patterns("twin", "manifest.json"))
+    dpf.export_gridfm(plain, folder / "graphs")
+    shutil.copytree(plain, folder / "release", ignore=shutil.ignore_patterns("twin", "manifest.json"))
     shutil.copytree(folder / "graphs" / NAME / "raw", folder / "release" / "twin")
     return folder / "release"
 
@@ -62,8 +80,8 @@ def data(exported: Path) -> GridfmData:
 
 
 @pytest.fixture(scope="module")
-def released() -> GridfmData:
-    return read_gridfm(OLD / "twin")
+def released(plain: Path) -> GridfmData:
+    return read_gridfm(plain / "twin")
 
 
 def test_the_folder_is_that_of_graphkit_with_a_config_that_names_it(
@@ -81,14 +99,13 @@ def test_the_folder_is_that_of_graphkit_with_a_config_that_names_it(
     assert config["data"]["split_by_load_scenario_idx"] is True
 
 
-def test_tables_of_phasors_are_exported_turned_back_merged_and_by_day(
-    data: GridfmData, released: GridfmData
+def test_phasors_are_exported_turned_back_merged_and_by_day(
+    plain: Path, data: GridfmData, released: GridfmData
 ) -> None:
-    count, corpus = len(released.scenarios), open_corpus(OLD)
+    count, corpus = len(released.scenarios), open_corpus(plain)
     assert data.mismatch_mw().max() < 1e-7
     assert data.admittance_error() < 1e-10
     assert data.n_buses < released.n_buses
-    assert data.bus_of_row is not None
     rows = data.phasor()[:count, data.bus_of_row]
     assert np.abs(rows - released.phasor()[:, : corpus.layout.nodes]).max() < 1e-5
     assert np.abs(data.column("bus", "Va")[:count]).max() < 15.0
@@ -116,22 +133,22 @@ def test_perturbed_scenarios_are_power_flow_on_other_networks(data: GridfmData, 
     assert set(days[count:]) <= set(days[:count])
 
 
-def test_perturbations_follow_from_the_seed(exported: Path, tmp_path: Path) -> None:
+def test_perturbations_follow_from_the_seed(plain: Path, exported: Path, tmp_path: Path) -> None:
     same, other = (dpf.GridfmVariety(scenarios=PERTURBED, seed=seed, per_network=4) for seed in (5, 6))
-    dpf.export_gridfm(OLD, tmp_path / "same", variety=same)
-    dpf.export_gridfm(OLD, tmp_path / "other", variety=other)
+    dpf.export_gridfm(plain, tmp_path / "same", variety=same)
+    dpf.export_gridfm(plain, tmp_path / "other", variety=other)
     assert tree_hash(tmp_path / "same") == tree_hash(exported)
     assert tree_hash(tmp_path / "other") != tree_hash(exported)
 
 
-def test_tables_of_today_are_copied_as_they_are(current: Path, tmp_path: Path) -> None:
+def test_tables_in_the_frame_asked_for_are_copied_as_they_are(current: Path, tmp_path: Path) -> None:
     dpf.export_gridfm(current, tmp_path / "graphs")
     assert tree_hash(tmp_path / "graphs" / NAME / "raw") == tree_hash(current / "twin")
 
 
-def test_a_frame_can_be_chosen(current: Path, released: GridfmData, tmp_path: Path) -> None:
+def test_a_frame_can_be_chosen(plain: Path, current: Path, released: GridfmData, tmp_path: Path) -> None:
     dpf.export_gridfm(current, tmp_path / "turned-again", style=dpf.GridfmStyle(turned=False))
-    dpf.export_gridfm(OLD, tmp_path / "as-it-was", style=dpf.GridfmStyle(turned=False, merged=False))
+    dpf.export_gridfm(plain, tmp_path / "as-it-was", style=dpf.GridfmStyle(turned=False, merged=False))
     again = read_gridfm(tmp_path / "turned-again" / NAME / "raw")
     assert not again.column("bus", "turn").any()
     assert again.mismatch_mw().max() < 1e-6
@@ -140,9 +157,11 @@ def test_a_frame_can_be_chosen(current: Path, released: GridfmData, tmp_path: Pa
     assert abs(same.admittance() - released.admittance()).max() == 0.0
 
 
-def test_a_release_stays_what_it_was_and_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_release_stays_what_it_was_and_what_is_there_is_not_overwritten(
+    plain: Path, tmp_path: Path
+) -> None:
     release = tmp_path / "release"
-    shutil.copytree(OLD, release)
+    shutil.copytree(plain, release)
     before = tree_hash(release)
     with pytest.raises(CorpusError, match="inside the release"):
         dpf.export_gridfm(release, release / "graphs")
@@ -152,21 +171,21 @@ def test_a_release_stays_what_it_was_and_what_is_there_is_not_overwritten(tmp_pa
     dpf.export_gridfm(release, tmp_path / "graphs")
     assert tree_hash(release) == before
     with pytest.raises(CorpusError, match="two of the releases have one id"):
-        dpf.export_gridfm([release, OLD], tmp_path / "both")
+        dpf.export_gridfm([release, plain], tmp_path / "both")
     assert {path.name for path in tmp_path.iterdir()} == {"release", "there", "graphs"}
 
 
-def test_the_command_line_exports_and_refuses_in_one_sentence(tmp_path: Path) -> None:
+def test_the_command_line_exports_and_refuses_in_one_sentence(plain: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     target = tmp_path / "graphs"
-    done = runner.invoke(app, ["export", "gridfm", str(OLD), str(target), "--perturbed", "3", "--json"])
+    done = runner.invoke(app, ["export", "gridfm", str(plain), str(target), "--perturbed", "3", "--json"])
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
+    shutil.copytree(plain, tmp_path / "bare", ignore=shutil.ignore_patterns("twin"))
     assert shown["networks"][0]["name"] == NAME
     assert shown["networks"][0]["perturbed"] == 3
-    bare = write_corpus(tmp_path / "bare")
     for release, message in (
-        (bare, "holds no tables of its network"),
+        (tmp_path / "bare", "holds no tables of its network"),
         (tmp_path / "nowhere", "nowhere"),
         ("s3://bucket/release", "to one first, then name the folder"),
     ):
@@ -221,16 +240,18 @@ def test_supply_is_lost_without_a_line_of_a_radial_feeder(network: PublishedNetw
     assert min(lost) >= 1
 
 
-def test_tables_in_another_style_than_stated_are_found(current: Path, released: GridfmData) -> None:
+def test_tables_in_another_style_than_stated_are_found(
+    plain: Path, current: Path, released: GridfmData
+) -> None:
     phasors, default = dpf.GridfmStyle(turned=False, merged=False), dpf.GridfmStyle()
     count = len(released.scenarios)
 
     def problems(release: Path, style: dpf.GridfmStyle, close_pu: float) -> str:
         return " ".join(check_tables(release, "twin", count, style, close_pu=close_pu))
 
-    assert problems(OLD, phasors, CLOSE_PU) == ""
+    assert problems(plain, phasors, CLOSE_PU) == ""
     assert problems(current, default, MERGED_CLOSE_PU) == ""
-    assert "are not turned back" in problems(OLD, default, MERGED_CLOSE_PU)
+    assert "are not turned back" in problems(plain, default, MERGED_CLOSE_PU)
     assert "says that they are phasors" in problems(current, phasors, MERGED_CLOSE_PU)
     assert "none are merged" in problems(current, dpf.GridfmStyle(merged=False), MERGED_CLOSE_PU)
     (spoilt,) = (current / "twin").rglob("bus_data.parquet/*/from-000000000.parquet")

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.lines.audit import AuditRequest, audit_lines, fresh_days, regress_line
-from dp_powerflow.evidence.lines.evidence import LineLoss, judge
-from dp_powerflow.evidence.lines.networks import Neighbour, scaled, scaled_both_ways
+from dp_powerflow.evidence.lines.collect import AuditRequest, audit_lines, fresh_days, regress_line
+from dp_powerflow.evidence.lines.evidence import LineLoss, Neighbour, judge, scaled, scaled_both_ways
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw

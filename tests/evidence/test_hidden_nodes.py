@@ -10,9 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence, network_facts
-from dp_powerflow.evidence.hidden import HiddenNodes, hidden_nodes
 from dp_powerflow.evidence.symbols import Admittance, log_density_of_active, log_density_of_reactive
-from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, full_support_bound
+from dp_powerflow.evidence.theorem import (
+    HiddenNodes,
+    NetworkFacts,
+    OperatingSet,
+    full_support_bound,
+    hidden_nodes,
+)
 from dp_powerflow.grid.reduction import Amplification, Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, nominal_law

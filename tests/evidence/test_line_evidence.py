@@ -27,11 +27,11 @@ from dp_powerflow.evidence.lines.evidence import (
     judge,
     least_epsilon,
     lower_share,
+    scaled_both_ways,
     smallest_share,
     upper_mean,
     upper_share,
 )
-from dp_powerflow.evidence.lines.networks import scaled_both_ways
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.evidence import line_lines

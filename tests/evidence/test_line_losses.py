@@ -11,8 +11,9 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines import evidence as lines_module
-from dp_powerflow.evidence.lines.evidence import LineLoss, LineLosses
-from dp_powerflow.evidence.lines.networks import (
+from dp_powerflow.evidence.lines.evidence import (
+    LineLoss,
+    LineLosses,
     Neighbour,
     Side,
     closed,

@@ -12,13 +12,14 @@ from scipy.stats import beta
 
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.beforehand import why_no_number
-from dp_powerflow.evidence.printed import (
+from dp_powerflow.evidence.collect import (
     NOT_A_BOUND,
     ConfirmedPaperBound,
-    exceedance,
+    RemarkCalibration,
+    counted,
     printed_formula,
     remark_calibration,
+    why_no_number,
     with_exact_kappa,
 )
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, corrected_bound, paper_bound
@@ -26,6 +27,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Amplification, Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.pipeline.release import run_release
+from dp_powerflow.units import FloatArray
 from support.random_networks import small_law
 from support.small import small_config
 
@@ -37,6 +39,13 @@ WORST = np.linspace(3.0, 3.5, 1000)[np.random.default_rng(0).permutation(1000)]
 @pytest.fixture
 def law(rng: np.random.Generator) -> LoadLaw:
     return small_law(6, 4, rng, random_q=False).within((0.3, 2.0))
+
+
+def exceedance(
+    worst_mu: FloatArray, mu_0: float, c_star: float, kappa_r: float, confidence: float
+) -> RemarkCalibration:
+    """δ_M of a threshold μ₀ that was chosen beforehand."""
+    return counted(worst_mu, mu_0, mu_0 / (1.0 + mu_0 * c_star * kappa_r), confidence)
 
 
 def test_delta_of_a_threshold_is_counted_on_the_smaller_one() -> None:

@@ -12,7 +12,7 @@ def test_a_callback_hears_how_many_feeders_have_ended_and_of_how_many() -> None:
     for name in ("a", "b"):
         hear(FeederEvent(name, "waiting"))
     for event in (
-        FeederEvent("a", "solving", 1, 2),
+        FeederEvent("a", "solving"),
         FeederEvent("a", "released"),
         FeederEvent("b", "failed"),
         FeederEvent("b", "failed"),

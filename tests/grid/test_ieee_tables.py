@@ -17,8 +17,7 @@ import pytest
 from dss import DSS
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.ieee import BUILT_IN, dss_commands
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.grid.sources import BUILT_IN, built_in_commands, open_feeder
 
 # Published IEEE 13 solution: node → (p.u., degrees), printed to four and two decimals.
 PUBLISHED_IEEE13 = {
@@ -163,12 +162,12 @@ def reference_ieee123_in_standard_configuration() -> Any:
 
 @pytest.fixture(scope="module")
 def solved() -> dict[str, Solved]:
-    return {name: solve(new_engine(dss_commands(name))) for name in BUILT_IN}
+    return {name: solve(new_engine(built_in_commands(name))) for name in BUILT_IN}
 
 
 def test_an_unknown_name_is_refused_and_the_known_ones_are_named() -> None:
     with pytest.raises(FeederError, match=r"'ieee34'.*ieee13, ieee123"):
-        dss_commands("ieee34")
+        built_in_commands("ieee34")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +175,7 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_named() -> None:
     [("ieee13", 41, 15, 3466, 2102, 12), ("ieee123", 278, 91, 3490, 1920, 126)],
 )
 def test_counts_and_totals(name: str, nodes: int, loads: int, kw: float, kvar: float, lines: int) -> None:
-    circuit = new_engine(dss_commands(name)).ActiveCircuit
+    circuit = new_engine(built_in_commands(name)).ActiveCircuit
     assert circuit.NumNodes == nodes
     assert circuit.Loads.Count == loads
     assert circuit.Lines.Count == lines
@@ -186,7 +185,7 @@ def test_counts_and_totals(name: str, nodes: int, loads: int, kw: float, kvar: f
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_load_of_each_phase_is_the_published_total(name: str) -> None:
-    circuit = new_engine(dss_commands(name)).ActiveCircuit
+    circuit = new_engine(built_in_commands(name)).ActiveCircuit
     total = np.zeros((3, 2))
     for load in circuit.Loads:
         nodes = [node for node in circuit.ActiveCktElement.NodeOrder if node > 0]
@@ -208,7 +207,7 @@ def test_pv_of_ieee123_is_named_like_the_oedi_profiles_and_adds_12_nodes(oedi: P
 
 
 def test_loads_of_ieee123_touch_96_nodes() -> None:
-    circuit = new_engine(dss_commands("ieee123")).ActiveCircuit
+    circuit = new_engine(built_in_commands("ieee123")).ActiveCircuit
     nodes = set()
     for _ in circuit.Loads:
         element = circuit.ActiveCktElement
@@ -220,19 +219,19 @@ def test_loads_of_ieee123_touch_96_nodes() -> None:
 def test_loads_of_ieee123_carry_the_names_of_the_oedi_profiles(oedi: Path) -> None:
     profiles = oedi / "profiles" / "load_profiles"
     names = {path.stem.removeprefix("loadshape_").lower() for path in profiles.glob("loadshape_*.csv")}
-    circuit = new_engine(dss_commands("ieee123")).ActiveCircuit
+    circuit = new_engine(built_in_commands("ieee123")).ActiveCircuit
     assert {name.lower() for name in circuit.Loads.AllNames} == names
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_bus_has_coordinates(name: str) -> None:
-    circuit = new_engine(dss_commands(name)).ActiveCircuit
+    circuit = new_engine(built_in_commands(name)).ActiveCircuit
     assert [bus.Name for bus in circuit.ActiveBus if not bus.Coorddefined] == []
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_switches_are_a_millionth_of_an_ohm(name: str) -> None:
-    lines = new_engine(dss_commands(name)).ActiveCircuit.Lines
+    lines = new_engine(built_in_commands(name)).ActiveCircuit.Lines
     switches = [line.Name for line in lines if line.IsSwitch]
     assert len(switches) == {"ieee13": 1, "ieee123": 8}[name.removesuffix("-pv")]
     for switch in switches:
@@ -250,7 +249,7 @@ def test_tie_switches_of_ieee123_are_open(solved: dict[str, Solved]) -> None:
 
 
 def test_transformer_of_ieee123_is_delta_on_both_sides_and_feeds_no_load() -> None:
-    circuit = new_engine(dss_commands("ieee123")).ActiveCircuit
+    circuit = new_engine(built_in_commands("ieee123")).ActiveCircuit
     circuit.Transformers.Name = "xfm1"
     for winding in (1, 2):
         circuit.Transformers.Wdg = winding
@@ -261,7 +260,7 @@ def test_transformer_of_ieee123_is_delta_on_both_sides_and_feeds_no_load() -> No
 
 def ieee13_at_published_taps(edits: Iterable[str] = ()) -> Solved:
     taps = [f"Transformer.{n}.taps=[1 {1 + t * 0.00625}]" for n, t in PUBLISHED_IEEE13_TAPS.items()]
-    return solve(new_engine([*dss_commands("ieee13"), *taps, *edits, "Set ControlMode=off"]))
+    return solve(new_engine([*built_in_commands("ieee13"), *taps, *edits, "Set ControlMode=off"]))
 
 
 def assert_published_voltages(ours: Solved, tolerance_pu: float, tolerance_deg: float) -> None:
@@ -308,9 +307,9 @@ def test_ieee123_agrees_with_the_reference_in_standard_configuration(solved: dic
 
 
 def test_two_feeders_in_one_engine_do_not_disturb_each_other(solved: dict[str, Solved]) -> None:
-    engine = new_engine(dss_commands("ieee123"))
+    engine = new_engine(built_in_commands("ieee123"))
     solve(engine)
-    send(engine, dss_commands("ieee13"))
+    send(engine, built_in_commands("ieee13"))
     again = solve(engine)
     assert again.taps == solved["ieee13"].taps
     assert_same_voltages(again, solved["ieee13"], tolerance_pu=1e-12)

@@ -26,7 +26,6 @@ def test_multipliers_are_scaled_by_the_nominal_power_whatever_the_case_of_names(
         tmp_path,
         first_day=FIRST,
         nominal_kw={"s1a": 40.0, "S2b": 20.0, "unused": 1.0},
-        nominal_kvar={"s1a": 20.0, "s2b": 10.0},
         class_of={"S1a": "residential"},
         step_minutes=60,
     )
@@ -34,10 +33,8 @@ def test_multipliers_are_scaled_by_the_nominal_power_whatever_the_case_of_names(
     assert history.load_points == history.node_of == ("S1a", "s2B")
     assert history.class_label == ("residential", None)
     assert history.days == (FIRST, dt.date(2017, 1, 2))
-    assert history.load_kvar is not None
     assert history.scale_kw is not None
     np.testing.assert_allclose(history.load_kw[0].ravel(), 40 * shape)
-    np.testing.assert_allclose(history.load_kvar[1].ravel(), 10 * shape[::-1])
     np.testing.assert_array_equal(history.scale_kw, [40.0, 20.0])
 
 
@@ -79,10 +76,6 @@ def test_missing_declarations_and_folders_are_refused(tmp_path: Path) -> None:
     write_shapes(tmp_path, a=np.full(24, 0.5))
     with pytest.raises(LoadDataError, match="1 of 1 load shapes have no nominal kW"):
         read_opendss_shapes(tmp_path, first_day=FIRST, nominal_kw={}, step_minutes=60)
-    with pytest.raises(LoadDataError, match="nominal_kvar needs nominal_kw"):
-        read_opendss_shapes(
-            tmp_path, first_day=FIRST, nominal_kw=None, nominal_kvar={"a": 1.0}, step_minutes=60
-        )
     with pytest.raises(LoadDataError, match="does not divide"):
         read_opendss_shapes(tmp_path, first_day=FIRST, nominal_kw=None, step_minutes=7)
 

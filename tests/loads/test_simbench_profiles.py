@@ -29,17 +29,12 @@ def profile_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_profiles_are_scaled_and_labelled_by_family(profile_file: Path) -> None:
+def test_profiles_are_relative_and_labelled_by_family(profile_file: Path) -> None:
     relative = read_simbench(file=profile_file).history
-    scaled = read_simbench(file=profile_file, nominal_kw=30.0).history
     assert relative.load_points == ("H0-A", "G3-H", "mv_rural")
     assert relative.class_label == ("household", "commercial", "medium voltage grid")
     assert relative.load_kvar is not None
-    assert scaled.load_kvar is not None
-    assert scaled.scale_kw is not None
-    np.testing.assert_allclose(scaled.load_kw, 30 * relative.load_kw)
-    np.testing.assert_allclose(scaled.load_kvar, 30 * relative.load_kvar)
-    np.testing.assert_array_equal(scaled.scale_kw, 30.0)
+    np.testing.assert_array_equal(relative.scale_kw, np.ones(3))
     assert relative.load_kvar.max() < 0.395
 
 
@@ -58,8 +53,6 @@ def test_families_can_be_chosen(profile_file: Path) -> None:
         read_simbench(file=profile_file, families=("houses",))
     with pytest.raises(LoadDataError, match="no profile of the families"):
         read_simbench(file=profile_file, families=("heat pump",))
-    with pytest.raises(LoadDataError, match="must be positive"):
-        read_simbench(file=profile_file, nominal_kw=0.0)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,5 +69,3 @@ def test_the_installed_package_has_96_profiles_with_a_median_correlation_of_014(
     assert result.report.columns[0].missing == 0
     assert result.report.columns[0].readings.doubled_hour == 96 * 4
     assert median_pairwise_correlation(result.history) == pytest.approx(0.14, abs=0.01)
-    with pytest.raises(LoadDataError, match="no scenario 7"):
-        read_simbench(scenario=7)

@@ -66,7 +66,7 @@ def test_a_wheel_has_the_package_and_nothing_else(built: Built) -> None:
 def test_a_wheel_has_every_file_of_the_package_and_no_stray_one(built: Built) -> None:
     beside = {path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     known = {str(path.relative_to(PACKAGE)) for path in beside}
-    assert {"py.typed", "__init__.pyi", "page/assets/page.html", "grid/data/ieee123/lines.csv"} <= known
+    assert {"py.typed", "__init__.pyi", "page/assets/page.html", "grid/data/ieee123.dss"} <= known
     assert packaged(content(built.wheel)) == known
 
 

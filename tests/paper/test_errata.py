@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_powerflow.evidence.lines.networks import scaled, with_change
+from dp_powerflow.evidence.lines.evidence import scaled, with_change
 from dp_powerflow.evidence.symbols import Admittance, implied_load, log_density_of_active
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network

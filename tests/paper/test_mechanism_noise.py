@@ -16,7 +16,7 @@ from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.mechanisms.gaussian import (
     AdmittanceNoise,
@@ -174,7 +174,7 @@ def test_proved_sensitivities_cover_real_changes_of_load_and_network() -> None:
     proved = proved_sensitivities(setting, 1.0 / 3.0)
     assert proved.proved
     v = setting.solve(load.astype(np.complex128))[0]
-    other = ReferenceSolver(changed).solve(load[0]).v
+    other = DenseSolver(changed).solve(load[0]).v
     assert np.linalg.norm(other - v, axis=1).max() <= proved.network
     worst = 0.0
     for k in range(NODES):

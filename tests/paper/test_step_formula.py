@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.printed import with_exact_kappa
+from dp_powerflow.evidence.collect import network_facts, with_exact_kappa
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, paper_bound
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network

@@ -240,13 +240,13 @@ def test_a_name_of_the_feeders_file_is_never_published(
         Findings({"x.parquet": pa.table({"bus": ["671"]})}, {}),
         Findings({"x.parquet": pa.table({"nodes": [["671.1"], []]})}, {}),
         Findings({}, {"worst": {"loads": ["634a"]}}),
-        Findings({}, {}, (), (Table(("load",), (("634a",),)),)),
+        Findings({}, {}, (Table(("load",), (("634a",),)),)),
     ):
         monkeypatch.setattr(LowestVoltage, "find", lambda *_, found=found, **__: found)
         with pytest.raises(PrivacyError, match="a name of the feeder's file"):
             dpf.derive(KIND, config, tmp_path / "a", workers=1)
     assert not list(tmp_path.iterdir())
-    number = Findings({}, {"nodes": "671"}, (), (Table(("kW",), (("671.1",),)),))
+    number = Findings({}, {"nodes": "671"}, (Table(("kW",), (("671.1",),)),))
     monkeypatch.setattr(LowestVoltage, "find", lambda *_, **__: number)
     dpf.derive(KIND, config, tmp_path / "a", workers=1)  # a figure may look like a bus
 
@@ -471,7 +471,7 @@ def test_a_changed_entry_of_the_manifest_is_found_though_it_is_sealed_anew(
         assert report.verdict == "not intact", path
         if failed(report) <= {"pages", "random source"}:
             declared.append(path)
-    assert {path[0] for path in declared} <= {"figures", "sentences", "settings", "study"}
+    assert {path[0] for path in declared} <= {"figures", "settings", "study"}
     for path in declared[::5]:
         (tmp_path / "a" / "manifest.json").write_bytes(canonical_json(with_another(content, path)))
         assert "derivation" in failed(dpf.verify(tmp_path / "a", source=published / "out")), path

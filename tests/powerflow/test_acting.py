@@ -12,7 +12,7 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar
 from dp_powerflow.powerflow.operated import ActingSolver
-from dp_powerflow.powerflow.sun import pv_generation
+from support.sunny import pv_generation
 
 
 def test_with_fixed_taps_it_is_the_batch_solver() -> None:

@@ -9,8 +9,9 @@ import scipy.sparse as sp
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
-from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow.powerflow.factor import rounding_floor
 from dp_powerflow.units import ComplexArray
+from dp_powerflow_paper.dense import DenseSolver
 from support.small_feeders import exact_voltage, feeder_of, largest_load, one_line
 
 
@@ -52,7 +53,8 @@ def test_the_power_balance_holds_at_every_node_of_ieee123(ieee123: Feeder, solve
     measured = abs(power_at_all_nodes(ieee123, solution.v) - target).max(axis=1)
     assert solution.converged.all()
     # Rows of 1e-6 Ω switches (6e6 p.u.) cannot be evaluated better than this in double precision.
-    floor = solver.plans.factors.full_floor.max()
+    full, w = solver.plans.factors.full, solver.plans.factors.w
+    floor = rounding_floor(sp.csr_array((full.re + 1j * full.im, full.col, full.ptr)), w).max()
     assert (measured <= 1e-8 + floor).all()
     assert (solution.mismatch <= 1e-8 + floor).all()
     np.testing.assert_allclose(solution.mismatch, measured, rtol=0, atol=floor)
@@ -71,7 +73,7 @@ def test_release_tolerance_is_reached_on_ieee123(ieee123: Feeder) -> None:
     solution = solver.solve(load)
     assert solution.converged.all()
     assert solution.mismatch.max() <= 1e-12
-    tighter = ReferenceSolver(ieee123, tolerance=1e-13).solve(load)
+    tighter = DenseSolver(ieee123, tolerance=1e-13).solve(load)
     np.testing.assert_allclose(solution.v, tighter.v, rtol=0, atol=1e-12)
 
 
@@ -94,7 +96,7 @@ def test_a_snapshot_does_not_depend_on_its_batch_or_the_threads(ieee123: Feeder,
 def test_every_batch_size_is_solved(ieee13: Feeder, n: int) -> None:
     load = random_loads(ieee13, n)
     solution = BatchSolver(ieee13).solve(load)
-    expected = ReferenceSolver(ieee13).solve(load) if n else None
+    expected = DenseSolver(ieee13).solve(load) if n else None
     assert solution.v.shape == load.shape
     if expected is not None:
         np.testing.assert_allclose(solution.v, expected.v, rtol=0, atol=1e-8)
@@ -248,7 +250,7 @@ def test_a_feeder_without_nominal_load_starts_at_no_load() -> None:
     feeder = feeder_of(3, [(0, 1, 0.1j), (1, 2, 0.1j)], [(0, 0j), (1, 0j)])
     load = np.array([[0.3 + 0.1j, 0.2 + 0.1j]])
     np.testing.assert_allclose(
-        BatchSolver(feeder).solve(load).v, ReferenceSolver(feeder).solve(load).v, rtol=0, atol=1e-8
+        BatchSolver(feeder).solve(load).v, DenseSolver(feeder).solve(load).v, rtol=0, atol=1e-8
     )
 
 

@@ -12,7 +12,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver, prepare
 from dp_powerflow.powerflow.factor import Rows, factorise, no_load_voltage
-from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow_paper.dense import DenseSolver
 from support.small_feeders import feeder_of
 
 
@@ -68,7 +68,7 @@ def test_a_zero_on_the_diagonal_is_pivoted_around() -> None:
     assert feeder.y[1, 1] == 0.0
     load = np.array([[0.01 + 0.002j], [0.02j]])
     solution = BatchSolver(feeder).solve(load, nodes="all")
-    reference = ReferenceSolver(feeder).solve(load, nodes="all")
+    reference = DenseSolver(feeder).solve(load, nodes="all")
     assert solution.converged.all()
     np.testing.assert_allclose(solution.v, reference.v, rtol=0, atol=1e-7)
 
@@ -82,7 +82,7 @@ def test_an_unsymmetric_matrix_is_solved(ieee13: Feeder) -> None:
     shifted = dataclasses.replace(ieee13, y=sp.csc_array(y))
     load = -ieee13.nominal_injection[ieee13.retained][None, :] * np.linspace(0.2, 1.0, 20)[:, None]
     solution = BatchSolver(shifted, tolerance=1e-10).solve(load)
-    reference = ReferenceSolver(shifted, tolerance=1e-10).solve(load)
+    reference = DenseSolver(shifted, tolerance=1e-10).solve(load)
     assert reference.converged.all()
     np.testing.assert_allclose(solution.v, reference.v, rtol=0, atol=1e-9)
 

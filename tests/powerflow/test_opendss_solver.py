@@ -15,7 +15,7 @@ from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
-from dp_powerflow.powerflow.opendss import OpenDssSolver
+from support.opendss_solver import OpenDssSolver
 
 AGREEMENT = 1e-7
 """Largest difference of a voltage between the engines [p.u.]."""

@@ -15,9 +15,9 @@ from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
-from dp_powerflow.powerflow.reference import ReferenceSolver
-from dp_powerflow.powerflow.sun import pv_generation
+from dp_powerflow_paper.dense import DenseSolver
 from support.small_feeders import feeder_of
+from support.sunny import pv_generation
 from support.tiny_feeder import two_lines
 
 
@@ -129,7 +129,7 @@ def test_volt_var_agrees_with_the_reference_and_holds_the_voltage_down() -> None
     load = 0.01 * -feeder.nominal_injection[feeder.retained] * np.ones((50, 1))
     generation = pv_generation(feeder, np.linspace(0.0, 1.0, 50))
     solution = BatchSolver(feeder, voltvar=voltvar, tolerance=1e-11).solve(load, generation)
-    reference = ReferenceSolver(feeder, voltvar=voltvar, tolerance=1e-11).solve(load, generation)
+    reference = DenseSolver(feeder, voltvar=voltvar, tolerance=1e-11).solve(load, generation)
     np.testing.assert_allclose(solution.v, reference.v, rtol=0, atol=1e-10)
     plain = BatchSolver(feeder).solve(load, generation)
     assert abs(solution.v[-1]).max() < abs(plain.v[-1]).max() - 1e-3

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar
-from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.units import ComplexArray
+from dp_powerflow_paper.dense import DenseSolver
 
 TOLERANCE = 1e-9
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -128,7 +128,7 @@ def test_whatever_the_plain_fixed_point_solves_is_solved_alike(
     feeder = random_feeder(seed, n, meshed=meshed, switches=False)
     load, generation = random_powers(feeder, seed, 20, scale)
     voltvar = _random_voltvar(feeder, seed) if turned else None
-    reference = ReferenceSolver(feeder, tolerance=1e-11, voltvar=voltvar).solve(load, generation)
+    reference = DenseSolver(feeder, tolerance=1e-11, voltvar=voltvar).solve(load, generation)
     solution = BatchSolver(feeder, tolerance=1e-11, voltvar=voltvar).solve(load, generation)
     solved = reference.converged
     assert solution.converged[solved].all()

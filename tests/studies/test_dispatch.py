@@ -18,9 +18,10 @@ from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Snapshots, Unit
-from dp_powerflow.studies.dispatch.program import Point, solve_with_cvxpy
+from dp_powerflow.studies.dispatch.program import Point
 from dp_powerflow.units import ComplexArray
 from support.pandapower_nets import quiet
+from support.peer_dispatch import solve_with_cvxpy
 
 IMPORT = 0.05
 UNITS_33 = ((17, 600.0, 800.0, 0.030), (24, 500.0, 600.0, 0.035), (32, 700.0, 900.0, 0.025))

@@ -16,7 +16,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.page.charts import chart_data
 from dp_powerflow.page.document import Figure
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
-from dp_powerflow.studies.study import Findings, Study
+from dp_powerflow.studies.study import Findings, Study, sentences_of
 from support.dispatch_studies import study_of
 
 
@@ -82,7 +82,9 @@ def test_voltages_beyond_limits_are_counted_by_size() -> None:
     total = small().days * small().steps
     assert result.figures["by_status"] == {"infeasible": total}
     assert result.figures["snapshots_beyond_voltage"]["0.01"] == total
-    assert any(f"{total} snapshots have no dispatch" in text for text in result.sentences)
+    assert any(
+        f"{total} snapshots have no dispatch" in text for text in sentences_of(kind, result.figures, 2)
+    )
     table = result.tables["snapshots.parquet"]
     assert table.num_rows == total
     assert min(table.column("voltages_beyond").to_pylist()) > 0
@@ -104,7 +106,10 @@ def test_a_dispatch_that_breaks_a_limit_in_ac_power_flow_is_counted() -> None:
     beyond = np.array(table.column("voltages_beyond").to_pylist()) > 0
     assert (solved & beyond).any()
     assert counted == beyond.sum()
-    assert any(f"{counted:,} snapshots have a voltage beyond" in text for text in result.sentences)
+    assert any(
+        f"{counted:,} snapshots have a voltage beyond" in text
+        for text in sentences_of(kind, result.figures, 2)
+    )
 
 
 def test_days_and_steps_can_be_chosen() -> None:

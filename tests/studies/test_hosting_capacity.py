@@ -16,7 +16,7 @@ from dp_powerflow.model.sample import SolvedDays, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
 from dp_powerflow.studies.hosting import HostingCapacity
-from dp_powerflow.studies.study import Study
+from dp_powerflow.studies.study import Study, sentences_of
 from support.studies import SOLVED_TO, GivenDays, GivenLaw, random_days, study_of
 
 STEPS = 24
@@ -190,7 +190,8 @@ def test_a_declared_ampacity_binds(declared: dict[str, object]) -> None:
 def test_a_step_broken_without_pv_may_get_worse_by_the_tolerance_only() -> None:
     feeder = two_nodes(v0=1.06)
     study = study_of(feeder, constant(feeder, 10.0), "fixed", np.full((1, STEPS), 1.0))
-    findings = HostingCapacity(worsening_pu=0.002, per_day=True).find(study, workers=1)
+    kind = HostingCapacity(worsening_pu=0.002, per_day=True)
+    findings = kind.find(study, workers=1)
     kw = findings.tables["days/part-00000.parquet"].column("capacity_kw").to_pylist()[0]
     before = np.sqrt(square_of_voltage(-0.01, v0=1.06))
     after, beyond = (np.sqrt(square_of_voltage((each - 10.0) / 1000.0, v0=1.06)) for each in (kw, kw + 0.1))
@@ -198,7 +199,7 @@ def test_a_step_broken_without_pv_may_get_worse_by_the_tolerance_only() -> None:
     assert after <= before + 0.002 < beyond
     assert findings.figures["days_broken_before"] == 1
     assert findings.tables["hosting.parquet"].column("broken_before_percent").to_pylist() == [100.0]
-    assert any("without new PV" in sentence for sentence in findings.sentences)
+    assert any("without new PV" in sentence for sentence in sentences_of(kind, findings.figures, 1))
 
 
 def test_a_day_without_sun_is_cut_at_the_largest_capacity() -> None:
@@ -235,7 +236,6 @@ def test_any_number_of_workers_and_any_blocks_give_the_same_findings(regulators:
     assert told == [(1, 2), (2, 2)]
     for other in two, whole:
         assert other.figures == one.figures
-        assert other.sentences == one.sentences
         assert {name: table.to_pydict() for name, table in other.tables.items()} == {
             name: table.to_pydict() for name, table in one.tables.items()
         }

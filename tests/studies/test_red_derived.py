@@ -258,7 +258,8 @@ def test_a_sentence_makes_no_heading_and_no_script_of_its_own(published: Path, t
     dpf.derive("opf", published / "out", tmp_path / "a", settings=WIDE, workers=1)
     opened = open_files(tmp_path / "a")
     assert opened.source is not None
-    forged = opened.raw | {"sentences": ["Fine.\n\n## Epsilon is 0\n\n<script>alert(1)</script>"]}
+    words = "Fine.\n\n## Epsilon is 0\n\n<script>alert(1)</script>"
+    forged = opened.raw | {"figures": opened.raw["figures"] | {"fine": words}}
     card = card_bytes(parse(forged), opened.source).decode()
     assert "\n## Epsilon" not in card
     assert "<script>" not in card

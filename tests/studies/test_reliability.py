@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from dp_powerflow.errors import ConfigError, FeederError
 from dp_powerflow.grid.feeder import Feeder, Protected
-from dp_powerflow.grid.ieee import dss_commands
-from dp_powerflow.grid.sources import Rebuilder, open_feeder
+from dp_powerflow.grid.sources import Rebuilder, built_in_commands, open_feeder
 from dp_powerflow.page import Page, Section
 from dp_powerflow.pipeline.connections import released_connections
 from dp_powerflow.privacy.random import StreamKey
@@ -182,7 +181,7 @@ def test_longer_lines_fail_more_often_and_nothing_else_of_the_network_matters(st
 
 
 def test_another_true_network_with_the_same_twin_gives_the_same_findings(tmp_path: Path) -> None:
-    commands = "\n".join(dss_commands("ieee13"))
+    commands = "\n".join(built_in_commands("ieee13"))
     longer = commands.replace("length=2000", "length=3100").replace("length=500 ", "length=420 ")
     sources = []
     for name, text in (("one", commands), ("other", longer)):

@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from dss import DSS
 
 from dp_powerflow.grid.feeder import Feeder, Levels, ParameterKey, Protected
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.parameters import read_parameters, rebuild
 
-ENGINE = DSS.NewContext()
 EVERYTHING = Protected(transformers=True, capacitors=True, pv=True)
 
 
@@ -63,13 +61,13 @@ def twin_of(
     codes: Mapping[str, str] | None = None,
 ) -> Feeder:
     """The twin of a feeder with a given record."""
-    return rebuild(feeder, protected, levels, codes or {}, engine=ENGINE)
+    return rebuild(feeder, protected, levels, codes or {})
 
 
 def record_of(feeder: Feeder, protected: Protected = EVERYTHING) -> dict[ParameterKey, float]:
     """Some record that a twin of this feeder may have: its levels, each changed by some per cent."""
     assert isinstance(feeder.origin, DssOrigin)
-    levels = sorted(read_parameters(feeder.origin, protected, ENGINE).levels.items())
+    levels = sorted(read_parameters(feeder.origin, protected).levels.items())
     return {key: float(level * (1.0 + 0.1 * np.sin(k))) for k, (key, level) in enumerate(levels)}
 
 
@@ -79,7 +77,7 @@ def assert_twins_agree(one: Feeder, other: Feeder, protected: Protected = EVERYT
     record, codes = record_of(one, protected), {}
     if protected.codes:
         assert isinstance(one.origin, DssOrigin)
-        codes = {line.line: line.code for line in read_parameters(one.origin, protected, ENGINE).coded}
+        codes = {line.line: line.code for line in read_parameters(one.origin, protected).coded}
     first, second = (twin_of(feeder, record, protected, codes) for feeder in (one, other))
     assert bits_of(first) == bits_of(second)
     return first

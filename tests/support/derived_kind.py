@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ class LowestVoltage(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    template: ClassVar[str] = "Only {{ settings.days }} days were looked at.\n"
 
     days: Annotated[int, Field(ge=1)] = 2
     limit_pu: float = 0.95
@@ -71,6 +73,5 @@ class LowestVoltage(BaseModel):
         return Findings(
             {"nodes.parquet": table, "days/part-00000.parquet": by_day, "days/part-00001.parquet": by_day},
             figures,
-            (f"Only {self.days} days were looked at.",),
             (Callout("Lowest", (f"{lowest.min():.4f} p.u.",)),),
         )

@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 from dp_powerflow._bits.elementary import kernel
 
 WordArray = NDArray[np.uint64]
-KEY_WORDS = 22
-"""Words of 64 bits of the eleven round keys."""
 _ROUNDS = 10
 _AT_ONCE = 8  # blocks: an instruction takes four cycles, and two begin in each
 _INDEX = ir.IntType(64)

@@ -34,7 +34,7 @@ import llvmlite  # type: ignore[import-untyped]
 import numba
 from numba import njit
 from numba.core import config
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _Cache, _CacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -60,8 +60,8 @@ def compiled(function: _Function, **options: Any) -> _Function:
     return cast(_Function, dispatcher)
 
 
-class KernelCache(_Cache):  # type: ignore[misc]
-    """Numba's cache of one kernel in our folder, which is not looked for before a kernel is called."""
+class KernelCache:
+    """What numba asks of the cache of a kernel, in our folder; that is looked for when a kernel is called."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -69,11 +69,6 @@ class KernelCache(_Cache):  # type: ignore[misc]
     @functools.cached_property
     def _kept(self) -> Any:
         return NullCache() if kernel_folder() is None else _Kept(self._function)
-
-    @property
-    def cache_path(self) -> str:
-        """The folder."""
-        return str(self._kept.cache_path or "")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Compiled code for one signature; None if there is none, or it is damaged."""
@@ -90,18 +85,6 @@ class KernelCache(_Cache):  # type: ignore[misc]
         """Keep what was compiled now, one process after the other: numba numbers files by its index."""
         with suppress(OSError), _alone(kernel_folder()):  # a full disk: compiled again next time
             self._kept.save_overload(sig, data)
-
-    def enable(self) -> None:
-        """Look for compiled code and keep it."""
-        self._kept.enable()
-
-    def disable(self) -> None:
-        """Compile every time."""
-        self._kept.disable()
-
-    def flush(self) -> None:
-        """Forget what is kept of this kernel."""
-        self._kept.flush()
 
 
 class _Place(_CacheLocator):  # type: ignore[misc]

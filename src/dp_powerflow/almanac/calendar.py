@@ -293,11 +293,6 @@ class Calendar:
         """(day,) true on a Saturday, a Sunday or a holiday."""
         return np.array([day.weekday() >= SATURDAY or day in self.holidays for day in self.days])
 
-    @cached_property
-    def year_phase(self) -> FloatArray:
-        """(day,) share of its year that has passed when a day begins: 0 on the first of January, below 1."""
-        return np.array([_passed(day) for day in self.days])
-
     @property
     def is_consecutive(self) -> bool:
         """Whether no day is left out."""
@@ -307,12 +302,6 @@ class Calendar:
     def holidays_within(self) -> tuple[dt.date, ...]:
         """The holidays that are among the days, in order."""
         return tuple(day for day in self.days if day in self.holidays)
-
-
-def _passed(day: dt.date) -> float:
-    first = dt.date(day.year, 1, 1)
-    length = (dt.date(day.year, 12, 31) - first).days + 1
-    return (day - first).days / length
 
 
 def read_holidays(path: Path) -> frozenset[dt.date]:

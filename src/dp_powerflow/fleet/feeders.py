@@ -30,8 +30,7 @@ from dp_powerflow.errors import ConfigError, Lines, PrivacyError, printable
 from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_named, parse_feeder_config
 from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
-from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import SIMBENCH
+from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
 from dp_powerflow.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -193,7 +194,7 @@ class Problems:
     def add(self, *errors: FeederError) -> None:
         for error in errors:
             for reason in error.each:
-                self._found.setdefault(str(reason), reason)
+                self._found.setdefault(str(reason), cast(FeederError, reason))
 
     @contextmanager
     def gather(self) -> Iterator[None]:

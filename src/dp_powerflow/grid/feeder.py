@@ -45,9 +45,6 @@ class Quantity(StrEnum):
     PV = "pv"
 
 
-LINE_QUANTITIES = (Quantity.LENGTH, Quantity.RESISTANCE, Quantity.REACTANCE)
-
-
 @dataclass(frozen=True)
 class Protected:
     """Which figures the noise of a twin covers; all else of a network is its frame: public, and rounded.

@@ -224,7 +224,7 @@ class Amplification:
 
 
 def kron_amplification(network: Network) -> Amplification:
-    """κ_Kron both ways; upper bounds but for the printed one (`grid.norms`)."""
+    """κ_Kron both ways; upper bounds but for the printed one (`norm_bound`)."""
     n_z, n_k = len(network.zero_injection), len(network.kept)
     conj = np.conj
 

@@ -8,13 +8,13 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
 from dp_powerflow._files import write_named
 from dp_powerflow.errors import FeederError, LoadTableError, TapsError
-from dp_powerflow.grid import ieee
 from dp_powerflow.grid.buses import Problems, islanded_nodes, reasons_of, without_islands
 from dp_powerflow.grid.feeder import (
     TAPS_DECLARED,
@@ -36,6 +36,7 @@ from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
 
+BUILT_IN = ("ieee13", "ieee123", "ieee123-pv")
 SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")
 LOAD_COLUMNS = ("name", "kw", "kvar")
@@ -137,8 +138,8 @@ def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva
     lowered = source.lower()
     taps = None if table is None else table.taps
     origin: DssOrigin | None = None
-    if lowered in ieee.BUILT_IN:
-        origin = DssOrigin(tuple(ieee.dss_commands(lowered)), public=True)
+    if lowered in BUILT_IN:
+        origin = DssOrigin(tuple(built_in_commands(lowered)), public=True)
     elif lowered.endswith(".dss"):
         origin = file_origin(Path(source))
     if origin is not None:
@@ -158,10 +159,32 @@ def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva
             feeder = pandapower_reader.with_declared_loads(feeder, loads.powers)
         return feeder
     raise FeederError(
-        f"'{source}' is not a feeder; use one of {', '.join(ieee.BUILT_IN)}, a .dss file, "
+        f"'{source}' is not a feeder; use one of {', '.join(BUILT_IN)}, a .dss file, "
         "a pandapower .json file, or simbench:CODE",
         code="feeder-unknown",
     )
+
+
+def built_in_commands(name: str) -> list[str]:
+    """The OpenDSS commands of a built-in feeder, which need no file and solve nothing.
+
+    They start with `Clear`, and end with voltage bases and coordinates set. Regulators stand at neutral with
+    their controls on.
+
+    Raises
+    ------
+    FeederError : there is no built-in feeder of that name.
+    """
+    if name not in BUILT_IN:
+        raise FeederError(
+            f"there is no built-in feeder '{name}'; choose one of: {', '.join(BUILT_IN)}.",
+            code="feeder-unknown",
+        )
+    feeder, _, with_pv = name.partition("-")
+    # `resources`, not a path: the package may be imported from an archive.
+    text = resources.files(__package__).joinpath("data", f"{feeder}.dss").read_text(encoding="utf-8")
+    left_out = ("!",) if with_pv else ("!", "New PVSystem.")
+    return [line for line in text.splitlines() if line and not line.startswith(left_out)]
 
 
 def check_feeder(feeder: Feeder) -> None:

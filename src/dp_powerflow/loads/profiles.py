@@ -41,7 +41,6 @@ def read_opendss_shapes(
     *,
     first_day: dt.date,
     nominal_kw: Mapping[str, float] | None,
-    nominal_kvar: Mapping[str, float] | None = None,
     class_of: Mapping[str, str] | None = None,
     step_minutes: int = 15,
     rules: IngestRules | None = None,
@@ -57,8 +56,6 @@ def read_opendss_shapes(
     nominal_kw
         Load → nominal power [kW], for every shape; names compare without case, as in OpenDSS. It is kept as
         the public scale. None if the values are actual kW.
-    nominal_kvar
-        Load → nominal reactive power [kvar], if reactive loads are wanted; they follow the same multiplier.
     class_of
         Load → public class; names compare without case.
     step_minutes
@@ -70,19 +67,13 @@ def read_opendss_shapes(
     loads = _shape_files(Path(folder))
     shapes = _read_all(loads, n_steps)
     days = tuple(first_day + dt.timedelta(days=i) for i in range(shapes.shape[1]))
-    kw = None if nominal_kw is None else _for_each(loads, nominal_kw, "nominal kW")
-    kvar = None if nominal_kvar is None else _for_each(loads, nominal_kvar, "nominal kvar")
-    if kvar is not None and kw is None:
-        raise LoadDataError("nominal_kvar needs nominal_kw, because both follow one multiplier; declare both")
+    kw = None if nominal_kw is None else _for_each(loads, nominal_kw)
     no_value, infinite = int(np.isnan(shapes).sum()), int(np.isinf(shapes).sum())
     counts = ReadingCounts(shapes.size - no_value - infinite, no_value, infinite)
     shapes[~np.isfinite(shapes)] = np.nan
-    quantities = []
-    if kvar is not None:
-        quantities.append(Quantity("reactive", shapes * kvar[:, None, None], counts))
     if kw is not None:
         shapes *= kw[:, None, None]
-    quantities.insert(0, Quantity("active", shapes, counts))
+    quantities = (Quantity("active", shapes, counts),)
     names = tuple(loads)
     services = ServiceMap(
         load_point_of={name: name for name in names},
@@ -93,7 +84,7 @@ def read_opendss_shapes(
     no_jump = np.empty(0, dtype=np.int64)
     ids = IdFindings(in_file=len(names), listed=len(names))
     rows = shapes[0].size
-    raw = RawHistory(tuple(quantities), names, services, days, step_minutes, no_jump, rows, ids)
+    raw = RawHistory(quantities, names, services, days, step_minutes, no_jump, rows, ids)
     return check_history(raw, rules or IngestRules())
 
 
@@ -170,12 +161,12 @@ def _read_one(file: Path) -> FloatArray:
     return values
 
 
-def _for_each(loads: dict[str, Path], declared: Mapping[str, float], what: str) -> FloatArray:
+def _for_each(loads: dict[str, Path], declared: Mapping[str, float]) -> FloatArray:
     by_name = {name.casefold(): value for name, value in declared.items()}
     missing = sum(load.casefold() not in by_name for load in loads)
     if missing:
         raise LoadDataError(
-            f"{missing} of {len(loads)} load shapes have no {what}; declare it for every load"
+            f"{missing} of {len(loads)} load shapes have no nominal kW; declare it for every load"
         )
     return np.array([by_name[load.casefold()] for load in loads], dtype=np.float64)
 
@@ -210,32 +201,17 @@ _FORMAT = MeterFormat(
 )
 
 
-def read_simbench(
-    *,
-    scenario: int = 0,
-    families: Collection[str] | None = None,
-    nominal_kw: float = 1.0,
-    rules: IngestRules | None = None,
-    file: str | Path | None = None,
-) -> IngestResult:
-    """Read SimBench load profiles; every profile is a load point with its family as public class.
+def read_simbench(*, families: Collection[str] | None = None, file: str | Path | None = None) -> IngestResult:
+    """Read SimBench load profiles of today; every one is a load point of 1 kW, its family the public class.
 
     Parameters
     ----------
-    scenario
-        0 (today), 1 or 2 (future).
     families
-        Families to keep, such as `CUSTOMER_FAMILIES`; None keeps all 96 profiles of scenario 0.
-    nominal_kw
-        Nominal power of every profile [kW], kept as the public scale.
-    rules
-        Limits of the checks, in kW. By default what the profiles of whole grids feed in is dropped.
+        Families to keep, such as `CUSTOMER_FAMILIES`; None keeps all 96 profiles.
     file
         A `LoadProfile.csv` elsewhere; by default that of the installed package.
     """
-    if not nominal_kw > 0:
-        raise LoadDataError("the nominal power of a profile must be positive; correct nominal_kw")
-    path = _profile_file(scenario) if file is None else Path(file)
+    path = _profile_file() if file is None else Path(file)
     columns = WideColumns(time="time", active_suffix="_pload", reactive_suffix="_qload")
     names = [
         name.removesuffix("_pload") for name in open_table(path, _FORMAT).columns if name.endswith("_pload")
@@ -255,29 +231,20 @@ def read_simbench(
         class_of={name: family[name] for name in kept},
         scale_kw_of=dict.fromkeys(kept, 1.0),
     )
-    rules = rules or IngestRules(on_export="floor")
-    relative = replace(rules, floor_kw=rules.floor_kw / nominal_kw)
-    result = read_wide(path, _FORMAT, columns, services=services, rules=relative)
-    history = result.history
-    kvar = history.load_kvar
-    scaled = replace(
-        history,
-        load_kw=history.load_kw * nominal_kw,
-        load_kvar=None if kvar is None else kvar * (nominal_kw * _NOMINAL_KVAR_PER_KW),
-        scale_kw=np.full(history.n_load_points, nominal_kw),
-    )
-    return replace(result, history=scaled, report=replace(result.report, floor_kw=rules.floor_kw))
+    # What the profiles of whole grids feed in is dropped.
+    result = read_wide(path, _FORMAT, columns, services=services, rules=IngestRules(on_export="floor"))
+    kvar = result.history.load_kvar
+    scaled = None if kvar is None else kvar * _NOMINAL_KVAR_PER_KW
+    return replace(result, history=replace(result.history, load_kvar=scaled))
 
 
-def _profile_file(scenario: int) -> Path:
+def _profile_file() -> Path:
     spec = find_spec("simbench")
     if spec is None or spec.origin is None:
         raise MissingExtraError("simbench", "pandapower")
-    path = (
-        Path(spec.origin).parent / "networks" / f"1-complete_data-mixed-all-{scenario}-sw" / "LoadProfile.csv"
-    )
+    path = Path(spec.origin).parent / "networks" / "1-complete_data-mixed-all-0-sw" / "LoadProfile.csv"
     if not path.exists():
-        raise LoadDataError(f"SimBench has no scenario {scenario} at {path}; use 0, 1 or 2")
+        raise LoadDataError(f"SimBench has no profiles at {path}; install simbench again")
     return path
 
 

@@ -195,12 +195,11 @@ class TruePolicy(NetworkPolicy):
 
 
 def account_neighbours(radius: float, base_mva: float) -> Neighbours:
-    """Whom the ledger's account is about, in words that it keeps; 0.2.0 wrote six digits of r and no base."""
+    """Whom the ledger's account is about, in words that it keeps."""
     short = f"{radius:g}"
     digits = short if float(short) == radius else repr(radius)
     base = "" if base_mva == 1.0 else f" on a base of {all_digits(base_mva)} MVA"
-    words = "changes of existing lines with Frobenius norm of at most r = {} p.u.{}"
-    return Neighbours(words.format(digits, base), formerly=words.format(short, ""))
+    return Neighbours(f"changes of existing lines with Frobenius norm of at most r = {digits} p.u.{base}")
 
 
 def _section(facts: Facts, policy: TruePolicy) -> TrueSection:

@@ -40,7 +40,6 @@ from dp_powerflow._bits.linear import (
     standard_exponential,
     standard_normal,
 )
-from dp_powerflow._bits.roots import normal_quantile
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
@@ -623,7 +622,9 @@ class LoadLaw:
 
     def lowest_load(self, delta: float) -> FloatArray:
         """(node,) [p.u.] below which any load of the day falls with probability at most δ (union bound)."""
-        quantile = -normal_quantile(delta / (self.n * self.steps))
+        from scipy.special import ndtri  # slow to import
+
+        quantile = -float(ndtri(delta / (self.n * self.steps)))
         lowest = np.exp((self.mean - quantile * self.std).min(axis=1))
         return np.asarray(self.scale * lowest[self.class_of])
 

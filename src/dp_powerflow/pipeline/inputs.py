@@ -20,8 +20,7 @@ from scipy.sparse.csgraph import dijkstra
 from dp_powerflow.config import Config, LoadsSection
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL, TAPS_SOLVED, Feeder
-from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import open_feeder, read_loads, read_taps
+from dp_powerflow.grid.sources import BUILT_IN, open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.ingest import read_long, read_wide

@@ -8,10 +8,11 @@ collapse (`docs/explanation/power-flow.md`).
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -54,7 +55,51 @@ Columns = Literal["nodes", "elements"]
 """What the columns of a load are: retained nodes, or the loads of the feeder one by one."""
 
 
-class BatchSolver:
+Nodes = Literal["retained", "all"]
+
+
+class Solver(ABC):
+    """A power-flow engine for many snapshots of one feeder.
+
+    Parameters
+    ----------
+    tolerance : largest power mismatch [p.u.] of a converged snapshot.
+    threads : None for one per core.
+    """
+
+    columns: Columns = "nodes"
+    """What `solve` takes: power per retained node, or per load and PV system."""
+
+    def __init__(self, feeder: Feeder, tolerance: float, threads: int | None = 1) -> None:
+        if not 0.0 < tolerance < 1.0:
+            raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-8")
+        self._feeder, self._tolerance = feeder, float(tolerance)
+        self._threads = checked_threads(threads)
+
+    @property
+    def feeder(self) -> Feeder:
+        """The network that is solved."""
+        return self._feeder
+
+    @abstractmethod
+    def solve(
+        self,
+        load: ComplexArray,
+        generation: ComplexArray | None = None,
+        *,
+        nodes: Nodes = "retained",
+        out: ComplexArray | None = None,
+    ) -> Solution:
+        """Solve every row of `load`, complex (snapshot, column) drawn [p.u.]."""
+
+    def _asked(self, nodes: Nodes) -> IntArray:
+        """Indices of the nodes whose voltages are wanted."""
+        if nodes not in ("retained", "all"):
+            raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
+        return self._feeder.retained if nodes == "retained" else self._feeder.energised
+
+
+class BatchSolver(Solver):
     """Solves batches of snapshots of one feeder on all cores.
 
     Parameters
@@ -66,8 +111,6 @@ class BatchSolver:
     voltvar : curves that turn the generation of some nodes, None for constant generation.
     """
 
-    columns: Columns = "nodes"
-
     def __init__(
         self,
         feeder: Feeder,
@@ -77,21 +120,12 @@ class BatchSolver:
         threads: int | None = None,
         voltvar: VoltVar | None = None,
     ) -> None:
-        if not 0.0 < tolerance < 1.0:
-            raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-8")
+        super().__init__(feeder, tolerance, threads)
         if max_iterations < 1:
             raise PowerFlowError("max_iterations must be at least 1")
-        self._feeder = feeder
-        self._tolerance = float(tolerance)
         self._max_iterations = int(max_iterations)
-        self._threads = checked_threads(threads)
         self._voltvar = voltvar
         self._plans = prepare(feeder, voltvar, self._tolerance)
-
-    @property
-    def feeder(self) -> Feeder:
-        """The network that is solved."""
-        return self._feeder
 
     @property
     def voltvar(self) -> VoltVar | None:
@@ -189,11 +223,9 @@ class BatchSolver:
             yield self.solve(load, generation, nodes=nodes, out=buffer[: len(load)])
 
     def _targets(self, nodes: Nodes) -> tuple[IntArray, Check]:
-        if nodes == "retained":
-            return self._plans.plan.at[self._plans.plan.row_of], self._plans.core_check
-        if nodes == "all":
-            return self._plans.factors.position, self._plans.full_check
-        raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
+        feeder, plans = self._feeder, self._plans
+        at = plans.factors.position[np.searchsorted(feeder.energised, self._asked(nodes))]
+        return at, plans.core_check if nodes == "retained" else plans.full_check
 
     def _share(self, run: Callable[[int, int], None], n: int, task: int = _TASK) -> None:
         """Call run(first, last) for consecutive ranges, on threads if there is more than one."""
@@ -227,9 +259,6 @@ def refuse_curves(voltvar: VoltVar | None) -> None:
             "volt-var curves of nodes would turn every power that is injected there; solve the feeder as "
             'operated (controls = "day"), or leave out the curves'
         )
-
-
-Nodes = Literal["retained", "all"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,30 +296,6 @@ class Solution:
                 "lower the load or the generation, or check the units (per unit of base_mva per phase)",
                 code="no-power-flow",
             )
-
-
-class Solver(Protocol):
-    """A power-flow engine for many snapshots of one feeder."""
-
-    @property
-    def columns(self) -> Columns:
-        """What `solve` takes: power per retained node, or per load and PV system."""
-
-    @property
-    def feeder(self) -> Feeder:
-        """The network that is solved."""
-        ...
-
-    def solve(
-        self,
-        load: ComplexArray,
-        generation: ComplexArray | None = None,
-        *,
-        nodes: Nodes = "retained",
-        out: ComplexArray | None = None,
-    ) -> Solution:
-        """Solve every row of `load`, complex (snapshot, column) drawn [p.u.]."""
-        ...
 
 
 def checked_power(feeder: Feeder, power: ComplexArray, name: str) -> ComplexArray:
@@ -331,6 +336,15 @@ def checked_output(shape: tuple[int, int], out: ComplexArray | None) -> ComplexA
     if not out.flags.writeable:
         raise PowerFlowError("out is read-only; pass an array that may be written")
     return out
+
+
+def refuse_bad_loads(feeder: Feeder, load: ComplexArray, generation: ComplexArray) -> None:
+    """Refuse figures that are no load, for solvers that do not look themselves."""
+    finite = np.isfinite(load).all(axis=1)
+    if len(generation):
+        finite &= np.isfinite(generation).all(axis=1)
+    negative = finite & (load.real[:, wye_only(feeder)] < 0.0).any(axis=1)
+    refuse_bad_power(int(np.count_nonzero(~finite)), int(np.count_nonzero(negative)), len(load))
 
 
 def refuse_bad_power(n_not_finite: int, n_negative: int, n_snapshots: int) -> None:

@@ -415,10 +415,6 @@ class Rows:
             data.imag.copy(),
         )
 
-    @property
-    def nnz(self) -> int:
-        return len(self.col)
-
 
 @dataclass(frozen=True, eq=False)
 class Factors:
@@ -435,7 +431,6 @@ class Factors:
     core, full : rows of Y_core and of the original Y, both in position order.
     blocks : pattern of the core's factors, with the entries of Y_core.
     w : complex (position,) no-load voltage [p.u.].
-    core_floor, full_floor : (row,) smallest power mismatch that complex128 can certify [p.u.].
     """
 
     n_core: int
@@ -446,8 +441,6 @@ class Factors:
     full: Rows
     blocks: BlockPlan
     w: ComplexArray
-    core_floor: FloatArray
-    full_floor: FloatArray
 
 
 def factorise(feeder: Feeder) -> Factors:
@@ -649,8 +642,6 @@ def _assemble(y: sp.csc_array, w: ComplexArray, loaded: BoolArray, core: Core, o
         full=Rows.of(full_matrix),
         blocks=block_plan(core_matrix, place[pivots], np.sort(position[loaded])),
         w=w_ordered,
-        core_floor=rounding_floor(core_matrix, w_ordered[:n_core]),
-        full_floor=rounding_floor(full_matrix, w_ordered),
     )
 
 
@@ -774,7 +765,6 @@ class TerminalFactors:
     blocks : pattern of the factors, with the entries of the core.
     w : complex (position,) no-load voltage at neutral taps [p.u.].
     outflow : complex (phase,) current that leaves an outer node into the network at w [p.u.].
-    core_floor, full_floor : (row,) smallest power mismatch that complex128 can certify [p.u.].
     """
 
     interior: int
@@ -786,8 +776,6 @@ class TerminalFactors:
     blocks: BlockPlan
     w: ComplexArray
     outflow: ComplexArray
-    core_floor: FloatArray
-    full_floor: FloatArray
 
     @property
     def n_core(self) -> int:
@@ -928,8 +916,6 @@ def _assemble_terminals(
         blocks=block_plan(_with_zeros(core_matrix, rows, columns), np.arange(n_core), rows[:0]),
         w=w[node],
         outflow=_outflow(feeder, w, energised, [int(energised[k]) for k in terminals[phases:]]),
-        core_floor=rounding_floor(core_matrix, w[node][:n_core]),
-        full_floor=rounding_floor(full_matrix, w[node]),
     )
 
 

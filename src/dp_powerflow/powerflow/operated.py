@@ -85,9 +85,9 @@ from dp_powerflow.powerflow.batch import (
     Columns,
     Nodes,
     Solution,
+    Solver,
     checked_output,
     checked_pair,
-    checked_threads,
     in_threads,
     refuse_bad_power,
     refuse_curves,
@@ -573,7 +573,7 @@ class OperatedSolution(Solution):
     reversed: BoolArray
 
 
-class OperatedSolver:
+class OperatedSolver(Solver):
     """Solves batches of snapshots, or of days, of one feeder as operated, on all cores.
 
     Parameters
@@ -601,23 +601,16 @@ class OperatedSolver:
         volt_var: VoltVarCurve | None = None,
         file_curves: bool = True,
     ) -> None:
-        if not 0.0 < tolerance < 1.0:
-            raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-8")
+        super().__init__(feeder, tolerance, threads)
         if controls not in ("frozen", "snapshot", "day"):
             raise PowerFlowError(f"controls must be 'frozen', 'snapshot' or 'day', not {controls!r}")
         if steps < 1:
             raise PowerFlowError("a day has at least one step")
-        self._feeder, self._controls, self._steps = feeder, controls, steps
-        self._tolerance, self._threads = float(tolerance), checked_threads(threads)
+        self._controls, self._steps = controls, steps
         self._volt_var, self._file_curves = volt_var, file_curves
         self._arrays = prepare_operated(feeder, volt_var, self._tolerance, file_curves=file_curves)
         self._memory = threading.local()
         self._first = self._frozen_states() if controls == "frozen" else self._table()
-
-    @property
-    def feeder(self) -> Feeder:
-        """The network that is solved."""
-        return self._feeder
 
     @property
     def first_states(self) -> IntArray:
@@ -683,8 +676,7 @@ class OperatedSolver:
         """
         if self._controls != "frozen":
             raise PowerFlowError('controls are held by a solver with controls="frozen" only')
-        wanted = self._feeder.retained if nodes == "retained" else self._feeder.energised
-        v = np.empty((len(load), len(wanted)), dtype=np.complex128)
+        v = np.empty((len(load), len(self._asked(nodes))), dtype=np.complex128)
         new = np.flatnonzero((states[1:] != states[:-1]).any(axis=1)) + 1
         edges = [0, *new.tolist(), len(load)] if len(load) else [0]
         for first, last in pairwise(edges):
@@ -768,9 +760,7 @@ class OperatedSolver:
         load = _checked(load, len(feeder.loads), "load", "load of the feeder")
         n = len(load)
         injected = self._injected(generation, n)
-        if nodes not in ("retained", "all"):
-            raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
-        wanted = feeder.retained if nodes == "retained" else feeder.energised
+        wanted = self._asked(nodes)
         v = checked_output((n, len(wanted)), out)
         regulators = len(feeder.as_operated.regulators)
         count = regulators + len(feeder.as_operated.capacitors)
@@ -908,7 +898,7 @@ def _checked(power: ComplexArray, width: int, name: str, what: str) -> ComplexAr
     return np.ascontiguousarray(array, dtype=np.complex128)
 
 
-class ActingSolver:
+class ActingSolver(Solver):
     """Solves nodal loads of constant power with acting controls.
 
     Parameters
@@ -918,8 +908,6 @@ class ActingSolver:
     tolerance, threads : likewise.
     voltvar : one curve at every node with PV, or None.
     """
-
-    columns: Columns = "nodes"
 
     def __init__(
         self,
@@ -933,8 +921,8 @@ class ActingSolver:
     ) -> None:
         if voltvar is not None and len(voltvar.curves) != 1:
             raise PowerFlowError("acting controls go with one volt-var curve for all nodes with PV")
-        self._feeder, self._voltvar = feeder, voltvar
-        self._settings = (controls, steps, tolerance)
+        super().__init__(feeder, tolerance, threads)
+        self._voltvar, self._settings = voltvar, (controls, steps, tolerance)
         self._fed = np.flatnonzero(np.isin(feeder.retained, feeder.pv_shares.indices))
         self._solver = OperatedSolver(
             _nodal(feeder, self._fed.tolist()),
@@ -944,11 +932,6 @@ class ActingSolver:
             threads=threads,
             volt_var=None if voltvar is None else voltvar.curves[0],
         )
-
-    @property
-    def feeder(self) -> Feeder:
-        """The network that is solved."""
-        return self._feeder
 
     def on(self, feeder: Feeder, *, threads: int | None = None) -> ActingSolver:
         """A solver of another feeder with the same settings; refused with volt-var curves."""

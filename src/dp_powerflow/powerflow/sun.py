@@ -106,17 +106,6 @@ class Generation:
         return self.select(generator.integers(self.n_days, size=count))
 
 
-def pv_generation(feeder: Feeder, irradiance: FloatArray) -> ComplexArray:
-    """Nodal power of all PV systems at unit power factor, complex (snapshot, retained) [p.u.].
-
-    Parameters
-    ----------
-    irradiance : (snapshot,) or (snapshot, PV system), public, 1 at peak.
-    """
-    h = np.asarray(irradiance, dtype=np.float64)
-    return Generation.from_irradiance(feeder, h[None]).of(np.zeros(1, dtype=np.int64))
-
-
 def _pv_power(feeder: Feeder, irradiance: FloatArray) -> FloatArray:
     """(day, step, PV system) [p.u.]: never above the inverter's rating, nothing below its cut-in."""
     h = np.asarray(irradiance, dtype=np.float64)

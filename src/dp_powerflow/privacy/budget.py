@@ -46,7 +46,6 @@ from typing import Any
 
 from dp_powerflow._bits.elementary import exp1, expm11, log1
 from dp_powerflow._bits.linear import log_ndtr1
-from dp_powerflow._bits.roots import least_between, root_between
 from dp_powerflow.errors import PrivacyError
 
 ADJACENCY = "replace-one, public number of load points"
@@ -64,7 +63,7 @@ class PrivacyUnit(StrEnum):
     LOAD_POINT_DAY = "load-point-day"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Neighbours:
     """The networks that a promise makes hard to tell apart, in words of public constants.
 
@@ -75,23 +74,9 @@ class Neighbours:
     ----------
     words
         What changes by how much, such as ``"one line, admittance scaled by up to 1 %"``.
-    formerly
-        How an earlier version wrote the same: accounts that it opened, which know only words, are found.
     """
 
     words: str
-    formerly: str | None = None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Neighbours):
-            return NotImplemented
-        if self.words == other.words:
-            return True
-        kept, asked = (self, other) if self.formerly is None else (other, self)
-        return kept.formerly is None and kept.words == asked.formerly
-
-    def __hash__(self) -> int:
-        return hash(Neighbours)  # equal ones may have other words
 
     def __post_init__(self) -> None:
         if not self.words.strip():
@@ -237,8 +222,10 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
 
     # The classical conversion ρ + 2√(ρ ln 1/δ) has α − 1 = √(ln(1/δ)/ρ); the optimum is close to it.
     near = 0.5 * log1(log1(1 / delta) / rho)
-    found = least_between(epsilon_at, near - 5, near + 5)
-    return max(0.0, min(found.value, epsilon_at(near)))
+    from scipy.optimize import minimize_scalar  # slow to import
+
+    found = minimize_scalar(epsilon_at, bounds=(near - 5, near + 5), method="bounded")
+    return max(0.0, min(float(found.fun), epsilon_at(near)))
 
 
 def _epsilon_at(rho: float, delta: float, log_order_minus_1: float) -> float:
@@ -254,7 +241,9 @@ def epsilon_to_rho(epsilon: float, delta: float) -> float:
     high = 1.0
     while rho_to_epsilon(high, delta) < epsilon:
         high *= 2
-    root = root_between(lambda rho: rho_to_epsilon(rho, delta) - epsilon, 1e-12, high, close=1e-15)
+    from scipy.optimize import brentq  # slow to import
+
+    root = float(brentq(lambda rho: rho_to_epsilon(rho, delta) - epsilon, 1e-12, high, xtol=1e-15))
     rho = root * (1 - 1e-6)  # the root is only known to its tolerance; stay on the safe side
     if rho_to_epsilon(rho, delta) > epsilon:
         raise PrivacyError("epsilon is too small for a zCDP budget at this delta; raise epsilon or delta")
@@ -297,7 +286,9 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     high = 1.0
     while _log_delta(high, mu) > log_delta:
         high *= 2
-    root = root_between(lambda epsilon: _log_delta(epsilon, mu) - log_delta, 0.0, high, close=1e-14)
+    from scipy.optimize import brentq  # slow to import
+
+    root = float(brentq(lambda epsilon: _log_delta(epsilon, mu) - log_delta, 0.0, high, xtol=1e-14))
     return root * (1 + _SLACK)
 
 
@@ -314,7 +305,9 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
     if excess(low) > 0 or excess(high) < 0:
         raise PrivacyError("epsilon is too small or too large for Gaussian DP at this delta; change either")
-    return exp1(root_between(excess, low, high, close=1e-14)) * (1 - _SLACK)
+    from scipy.optimize import brentq  # slow to import
+
+    return exp1(brentq(excess, low, high, xtol=1e-14)) * (1 - _SLACK)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -319,7 +319,7 @@ def render_derivation(found: Derived) -> Rendered:
     figures = list(flat(found.figures))
     more = len(figures) - MOST_FIGURES
     lines = [
-        f"**{found.kind}** of release **{found.release_id}**; it spends {found.manifest.cost.spends}.",
+        f"**{found.kind}** of release **{found.release_id}**; it spends nothing.",
         "",
         *(["| figure | value |", "|---|---|"] if figures else []),
         *(f"| {name} | {value} |" for name, value in figures[:MOST_FIGURES]),
@@ -336,7 +336,7 @@ def render_derivation(found: Derived) -> Rendered:
         "figures": dict(found.figures),
         "sentences": list(found.sentences),
         "tables": list(found.tables),
-        "warnings": list(found.manifest.derived.warnings),
+        "warnings": list(found.warnings),
     }
     return Rendered(lines, json.dumps(content))
 

@@ -25,8 +25,7 @@ from dp_powerflow._files import write_named
 from dp_powerflow._names import RELEASE_RULE
 from dp_powerflow.config import Config, TwinNetwork, parse_config
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, ServiceMapError
-from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import SIMBENCH
+from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
 from dp_powerflow.loads.declared import ServiceMap, one_service_each, read_service_map
 from dp_powerflow.pipeline.customers import Services, count_customers
 from dp_powerflow.pipeline.inputs import require_declared_taps

@@ -10,16 +10,17 @@ import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import pyarrow as pa
+from jinja2 import TemplateError
 from pydantic import BaseModel, ValidationError
 
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSource
-from dp_powerflow.page.document import Item
+from dp_powerflow.page.document import Item, environment
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import FloatArray, IntArray
@@ -82,15 +83,14 @@ class Findings:
     Attributes
     ----------
     tables : file name → table; large ones in parts (`dispatch/part-00000.parquet`).
-    figures : plain values for manifest, page and `--json`; rounded, without timings.
-    sentences : what a reader must know: what was left out, how many snapshots violate a limit.
+    figures : plain values for manifest, page and `--json`; rounded, without timings. With the settings they
+        hold all that the sentences of the kind say.
     items : figures and tables of the page.
     files : file name → content of what is no table.
     """
 
     tables: Mapping[str, pa.Table]
     figures: Mapping[str, Any]
-    sentences: Sequence[str] = ()
     items: Sequence[Item] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -100,7 +100,14 @@ class Kind(Protocol):
 
     A module of this package has a pydantic model of its settings (strict, every key with a default, units in
     the names), which is the kind itself, and functions of arrays that know nothing of files.
+
+    Attributes
+    ----------
+    template : what a reader must know, one sentence a line, from settings, figures and the number of days:
+        the name of a file in `templates/`, or the text of such a template.
     """
+
+    template: ClassVar[str]
 
     @property
     def name(self) -> str:
@@ -152,3 +159,20 @@ def settings_of(kind: Kind) -> dict[str, Any]:
     """All settings of a kind as plain values, those with their default too."""
     found: dict[str, Any] = cast("BaseModel", kind).model_dump(mode="json")
     return found
+
+
+def sentences_of(kind: Kind, figures: Mapping[str, Any], days: int) -> list[str]:
+    """What a reader must know: what was left out, how many snapshots violate a limit.
+
+    Raises
+    ------
+    ConfigError : the figures are not those of this kind.
+    """
+    templates = environment("dp_powerflow.studies", "templates", html=False, filters={})
+    named = "\n" not in kind.template
+    try:
+        template = templates.get_template(kind.template) if named else templates.from_string(kind.template)
+        text = template.render(settings=settings_of(kind), figures=figures, days=days)
+    except (TemplateError, LookupError, TypeError, ValueError, AttributeError):
+        raise ConfigError(f"the figures are not those that '{kind.name}' finds; derive them again") from None
+    return text.splitlines()

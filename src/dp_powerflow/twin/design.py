@@ -37,7 +37,6 @@ import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import exp1, expm11, log1
 from dp_powerflow._bits.linear import log_ndtr1
-from dp_powerflow._bits.roots import normal_quantile
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.grid.feeder import Protected, Quantity
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon, gdp_mu
@@ -329,27 +328,9 @@ def code_mu(epsilon: float) -> float:
     The trade-off of ε-DP is the chords from (0, 1) and (1, 0) to the point where both errors are 1/(1 + e^ε);
     that of μ-GDP is convex through the same three points, hence below.
     """
-    return -2.0 * normal_quantile(1.0 / (1.0 + math.exp(min(epsilon, 700.0))))
+    from scipy.special import ndtri  # slow to import
 
-
-def largest_change(design: TwinDesign, epsilon: float, *, elements: int = 1) -> float:
-    """The largest x that this twin covers at ε, rounded down; 0 if there is none."""
-
-    def covered(log_change: float) -> bool:
-        losses = element_losses(design, math.expm1(log_change)).values()
-        if design.noise == "laplace":
-            return elements * max(losses) <= Fraction(epsilon)
-        return elements * max(losses) <= gdp_mu(epsilon, design.delta) ** 2
-
-    low, high = 1e-9, 50.0
-    if not covered(low):
-        return 0.0
-    if covered(high):
-        return math.expm1(high)
-    while high - low > 1e-9 * low:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if covered(middle) else (low, middle)
-    return math.expm1(low)
+    return -2.0 * float(ndtri(1.0 / (1.0 + math.exp(min(epsilon, 700.0)))))
 
 
 def twin_neighbours(protected: Protected, change: float) -> Neighbours:

@@ -13,13 +13,13 @@ from dp_powerflow.errors import FeederError, PowerFlowError
 from dp_powerflow.lowlevel import (
     LOG_GRID,
     Rebuilder,
-    ReferenceSolver,
     Solver,
     draw_twin,
     parameters_of,
     twin_guarantee,
     twin_neighbours,
 )
+from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, BY_RADIUS, Guarantee, UnusableDrawError
@@ -96,7 +96,7 @@ class EntriesOfY:
     def solver(self, feeder: Feeder, setting: Setting) -> Solver:
         """A fixed point on the dense matrix: factors of sparse ones have no use here."""
         try:
-            return ReferenceSolver(feeder, max_iterations=_MAX_ITERATIONS, voltvar=setting.voltvar)
+            return DenseSolver(feeder, max_iterations=_MAX_ITERATIONS, voltvar=setting.voltvar)
         except (FeederError, PowerFlowError) as error:
             raise UnusableDrawError(str(error)) from None
 

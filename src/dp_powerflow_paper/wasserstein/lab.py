@@ -16,7 +16,7 @@ from dp_powerflow import Budget, FitOptions, StreamKey, fit
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.calibration import load_box_set
-from dp_powerflow.evidence.printed import remark_calibration
+from dp_powerflow.evidence.collect import remark_calibration
 from dp_powerflow.lowlevel import (
     ONE_CLASS,
     ClassLaw,

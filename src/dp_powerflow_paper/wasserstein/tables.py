@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.collect import radius_in_lines
-from dp_powerflow.evidence.printed import with_exact_kappa
+from dp_powerflow.evidence.collect import radius_in_lines, with_exact_kappa
 from dp_powerflow.evidence.theorem import paper_bound
 from dp_powerflow.lowlevel import figure_bytes, gdp_epsilon, gdp_mu, new_figure
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow

@@ -317,9 +317,7 @@ def load_shapes(world: World) -> Door:
     def enter(content: bytes) -> None:
         path.write_bytes(content)
         kw = {"one": 10.0, "two": 20.0}
-        found = read_opendss_shapes(
-            folder, first_day=FIRST, nominal_kw=kw, nominal_kvar=kw, step_minutes=STEP_MINUTES
-        )
+        found = read_opendss_shapes(folder, first_day=FIRST, nominal_kw=kw, step_minutes=STEP_MINUTES)
         _must_be_loads(found.history)
 
     return Door((other.encode(),), csv_changed, enter)

@@ -389,7 +389,7 @@ class _Network:
         network = nodes.merged(self._bus_of) if self._merges else nodes
         self._network: PublishedNetwork = network.turned() if style.turned else network.as_phasors()
         same_frame = np.array_equal(self._network.turn_deg, network.turn_deg)
-        self._as_released = tables.is_current and same_frame and not self._merges
+        self._as_released = same_frame and not self._merges
 
     def write(self, name: str, variety: GridfmVariety | None) -> ExportedNetwork:
         """Everything of the network."""

@@ -12,9 +12,8 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from dp_powerflow.corpus.grid import phasor
-from dp_powerflow.corpus.gridfm.network import SN_MVA, PublishedNetwork, nominal_angles, phases_of
+from dp_powerflow.corpus.gridfm.network import SN_MVA, PublishedNetwork, nominal_angles
 from dp_powerflow.corpus.gridfm.schema import (
-    ADDED,
     COUNT_FILE,
     ROWS_FILE,
     SCENARIOS_PER_PARTITION,
@@ -43,7 +42,7 @@ class GridfmData:
     Attributes
     ----------
     scenarios : scenarios in the tables.
-    bus_of_row : (row,) bus of every row of `data/`; None in tables that do not say it.
+    bus_of_row : (row,) bus of every row of `data/`.
     """
 
     scenarios: range
@@ -51,7 +50,7 @@ class GridfmData:
     gen: pa.Table
     branch: pa.Table
     y_bus: pa.Table
-    bus_of_row: IntArray | None = field(default=None, repr=False)
+    bus_of_row: IntArray = field(repr=False)
 
     @property
     def n_buses(self) -> int:
@@ -74,8 +73,6 @@ class GridfmData:
 
     def turn_deg(self) -> FloatArray:
         """(scenario, bus) angle that a voltage is turned back by [degrees]; 0 in tables of phasors."""
-        if "turn" not in self.bus.column_names:
-            return np.zeros((len(self.scenarios), self.n_buses))
         return self.column("bus", "turn")
 
     def phasor(self) -> ComplexArray:
@@ -166,7 +163,7 @@ def count_scenarios(directory: Location | str) -> int:
 
 
 def read_gridfm(directory: Location | str, partition: int | None = None) -> GridfmData:
-    """Read the tables of a published twin, or any gridfm-datakit directory, and check that they are complete.
+    """Read the tables of a published twin, or of one that was exported, and check that they are complete.
 
     Parameters
     ----------
@@ -221,9 +218,7 @@ def _partitions_at(directory: Location) -> int:
 def _check_buses(data: GridfmData, directory: Location) -> None:
     buses, n = data.bus["bus"].to_numpy(), data.n_buses
     ids = [getattr(data, table)[name].to_numpy() for table, names in _BUS_IDS.items() for name in names]
-    if data.bus_of_row is not None:
-        ids.append(data.bus_of_row)
-    in_range = all(((values >= 0) & (values < n)).all() for values in ids)
+    in_range = all(((values >= 0) & (values < n)).all() for values in (*ids, data.bus_of_row))
     if not in_range or not np.array_equal(buses, np.tile(np.arange(n), len(data.scenarios))):
         raise CorpusError(
             f"the buses of every scenario in {directory} must be numbered from 0 in the order of their rows, "
@@ -231,10 +226,8 @@ def _check_buses(data: GridfmData, directory: Location) -> None:
         )
 
 
-def _bus_of_row(directory: Location) -> IntArray | None:
+def _bus_of_row(directory: Location) -> IntArray:
     path = directory / ROWS_FILE
-    if not path.exists():
-        return None
     with loading(path), open_parquet(path) as file:
         rows = file.read(columns=["row", "bus"])
     if not np.array_equal(rows["row"].to_numpy(), np.arange(rows.num_rows)):
@@ -274,9 +267,6 @@ def _parquet_files(folder: Location) -> Sequence[Location]:
 def _read_file(place: Location, table: str) -> pa.Table:
     with open_parquet(place) as file:
         schema = schema_of(table)
-        lacking = set(ADDED.get(table, ())) - set(file.schema_arrow.names)
-        if lacking:
-            schema = pa.schema([column for column in schema if column.name not in lacking])
         return file.read(columns=schema.names).cast(schema)
 
 
@@ -326,16 +316,10 @@ class ReleasedTables:
         """Day of each scenario."""
         return np.asarray(scenarios // self.corpus.layout.steps)
 
-    @cached_property
+    @property
     def bus_of_row(self) -> IntArray:
-        """(row,) bus of every row of `data/`; older tables begin with them."""
-        own = self._first.bus_of_row
-        return np.arange(self.corpus.layout.nodes) if own is None else own
-
-    @cached_property
-    def is_current(self) -> bool:
-        """Whether they say phase, row and turn of every bus."""
-        return "turn" in self._first.bus.column_names
+        """(row,) bus of every row of `data/`."""
+        return self._first.bus_of_row
 
     @cached_property
     def network(self) -> PublishedNetwork:
@@ -356,7 +340,7 @@ class ReleasedTables:
             v_reference=v[reference],
             loaded=np.setdiff1d(self._loaded, reference),
             angle_deg=angle,
-            phase=data.column("bus", "phase")[0] if self.is_current else phases_of(angle),
+            phase=data.column("bus", "phase")[0],
             row=row,
             vn_kv=data.column("bus", "vn_kv")[0],
             turn_deg=turn,
@@ -440,13 +424,12 @@ def _problems(
 
 def _shared(data: GridfmData) -> bool:
     """Whether two rows of the corpus have one bus."""
-    return data.bus_of_row is not None and len(np.unique(data.bus_of_row)) < len(data.bus_of_row)
+    return len(np.unique(data.bus_of_row)) < len(data.bus_of_row)
 
 
 def _rows(data: GridfmData, corpus: Corpus) -> IntArray:
-    """(row,) bus of every row of the corpus; tables that do not say it begin with those."""
-    own, nodes = data.bus_of_row, corpus.layout.nodes
-    return np.arange(nodes) if own is None else own[np.arange(nodes)]
+    """(row,) bus of every row of the corpus."""
+    return data.bus_of_row[: corpus.layout.nodes]
 
 
 def _voltage_difference(data: GridfmData, corpus: Corpus) -> float:

@@ -84,9 +84,6 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }
 """Table → column → type, in the order in which they are written."""
 
-ADDED = {"bus_data": ("phase", "row", "turn")}
-"""Columns that tables of earlier releases do not have."""
-
 CHANGING = frozenset(
     {"Pd", "Qd", "Pg", "Qg", "Vm", "Va", "Psgen", "Qsgen", "p_mw", "q_mvar", "pf", "qf", "pt", "qt"}
 )

@@ -3,37 +3,305 @@
 The protected x is the inverse question: per line, the largest x that the policy protects. A pilot (losses at
 one x, on draws of their own) guesses a candidate per line; fresh draws then test it. The guess needs no
 proof, the test is a confidence bound, and a line that fails is tested at smaller x again.
+
+**Audit.** An audit from below: what a threshold test on released days proves about ε.
+
+If days on Y and on Y′ are (ε, δ)-indistinguishable then P_Y(A) ≤ e^ε·P_Y′(A) + δ for every event A, so error
+rates of *any* test bound ε from below. The score here is no part of the loss of `lines.evidence`: dense
+networks reduced one by one, a few nodes, no determinant. A poor score only makes the bound weaker. INTERNAL.
+
+Beside it a practical attack that knows less than the guarantee allows for: regression of one line's
+admittance. The attacker has the released voltages, the published load model's mean loads and every line but
+one, whose admittance he believes to be off by a factor 1 + x. Loads implied by the voltages are linear in x
+to first order, so he fits x by weighted least squares against the mean loads: no density, no covariance over
+time, no determinant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.lines.audit import AuditRequest, audit_lines, fresh_days, regress_line
 from dp_powerflow.evidence.lines.evidence import (
     CONFIDENCE,
     HORIZONS,
+    SOLVER_TOLERANCE,
     LineEvidence,
     LineLoss,
     LineLosses,
     LineRow,
+    Neighbour,
     Progress,
     judge,
+    lower_share,
+    scaled_both_ways,
     smallest_share,
     upper_mean,
+    upper_share,
+    with_change,
 )
-from dp_powerflow.evidence.lines.networks import SOLVER_TOLERANCE, scaled_both_ways
-from dp_powerflow.grid.feeder import Line
+from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, LoadSource, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import FloatArray
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+
+Release = Callable[[Feeder, int], ComplexArray]
+"""Voltages of fresh days on a feeder, which has a number: complex (day, step, node)."""
+
+_PILOT_SHARE = 0.3
+_MOST_NODES = 24
+_THRESHOLDS = 41
+_FLOOR_OF_LOAD = 1e-9
+_PROBE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Lower confidence bounds on ε, all true together with the stated confidence.
+
+    Attributes
+    ----------
+    lower : (neighbour, direction), 0 where the test shows nothing.
+    days : under each network; `tested` of them after the thresholds were chosen.
+    """
+
+    lower: FloatArray
+    delta: float
+    days: int
+    tested: int
+    confidence: float
+
+    def by_line(self, neighbours: Sequence[Neighbour]) -> dict[str, float]:
+        """The largest lower bound of every line's changes and directions."""
+        found: dict[str, float] = {}
+        for item, row in zip(neighbours, self.lower, strict=True):
+            found[item.line.name] = max(found.get(item.line.name, 0.0), float(row.max()))
+        return found
+
+
+def fresh_days(law: LoadLaw, key: StreamKey, days: int, generation: ComplexArray | None = None) -> Release:
+    """The mechanism: draw days of a law anew for every network, solve, give away the voltages of its nodes.
+
+    Parameters
+    ----------
+    key : which neither a release nor the losses use.
+    generation : complex (step, retained) [p.u.], the same every day.
+    """
+    daily = None if generation is None else Generation.every_day(generation)
+
+    def release(feeder: Feeder, number: int) -> ComplexArray:
+        sampler = LoadSampler(law, key.bind("network", str(number)), days, block_days=days)
+        solver = BatchSolver(feeder, tolerance=SOLVER_TOLERANCE)
+        made = solve_days(solver, sampler, generation=daily)
+        return np.asarray(made.v[..., made.positions])
+
+    return release
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """Size of an audit: days under each network, δ of the claim, confidence of all bounds together."""
+
+    days: int
+    delta: float
+    confidence: float = CONFIDENCE
+
+
+def audit_lines(
+    engine: LineLoss,
+    neighbours: Sequence[Neighbour],
+    release: Release,
+    request: AuditRequest,
+    progress: Progress | None = None,
+) -> Audit:
+    """Test Y against every neighbour on days drawn anew under both.
+
+    Parameters
+    ----------
+    engine : network, published load law and generation; its losses are not used.
+    release : the mechanism under audit; number 0 is the true network, k + 1 neighbour k.
+    """
+    days, delta, law = request.days, request.delta, engine.law
+    pilot = int(_PILOT_SHARE * days)
+    if pilot < 5:
+        raise PrivacyError("an audit needs at least 20 days under each network")
+    true, on_true = _Rough.of(engine.feeder, engine), release(engine.feeder, 0)
+    each = (1.0 - request.confidence) / (len(neighbours) * 4)
+
+    def score_both(item: tuple[_Rough, ComplexArray]) -> FloatArray:
+        other, on_other = item
+        score = _Score(law, true, other)
+        return np.stack([_bound(*scores, pilot, delta, each) for scores in score.pairs(on_true, on_other)])
+
+    lower = np.empty((len(neighbours), 2))
+    for start in range(0, len(neighbours), engine.threads):
+        batch = []
+        for number in range(start, min(start + engine.threads, len(neighbours))):
+            changed = with_change(engine.feeder, neighbours[number])
+            batch.append((_Rough.of(changed, engine), release(changed, number + 1)))
+        with ThreadPoolExecutor(engine.threads) as pool:
+            lower[start : start + len(batch)] = list(pool.map(score_both, batch))
+        if progress is not None:
+            progress(start + len(batch), len(neighbours))
+    return Audit(lower, delta, days, days - pilot, request.confidence)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rough:
+    """A network as the score sees it: nodes that are not released are constant currents, eliminated.
+
+    Attributes
+    ----------
+    y : complex (released, released) [p.u.].
+    b, generation : complex (step, released) [p.u.].
+    """
+
+    y: ComplexArray
+    b: ComplexArray
+    generation: ComplexArray
+
+    @classmethod
+    def of(cls, feeder: Feeder, engine: LineLoss) -> _Rough:
+        network = Network(feeder)
+        keep, injected = engine.released, engine.generation
+        out = np.setdiff1d(np.arange(network.n), keep)
+        idle = np.linalg.solve(network.y, -network.b)
+        back = np.linalg.solve(network.y[np.ix_(out, out)].T, network.y[np.ix_(keep, out)].T).T
+        current = network.b[out] - np.conj(injected[:, out] / idle[out])
+        return cls(
+            network.y[np.ix_(keep, keep)] - back @ network.y[np.ix_(out, keep)],
+            network.b[keep] - current @ back.T,
+            injected[:, keep],
+        )
+
+
+class _Score:
+    """Likelihood ratio of the implied loads at the nodes that the change moves most."""
+
+    def __init__(self, law: LoadLaw, true: _Rough, other: _Rough) -> None:
+        if law.q_sigma is None or law.q_covariance is None:
+            raise PrivacyError("the audit needs random reactive load (network.bound = 'full-support')")
+        moved = np.linalg.norm(other.y - true.y, axis=1) + np.abs(other.b - true.b).max(axis=0)
+        order: IntArray = np.argsort(moved)[::-1][:_MOST_NODES]
+        self._nodes = order[moved[order] > 1e-3 * moved.max(initial=0.0)]
+        self._law, self._networks = law, (true, other)
+        self._precision = [np.linalg.inv(covariance) for covariance in law.covariance]
+        self._precision_q = np.linalg.inv(law.q_covariance)
+        self._q_sigma = law.q_sigma[self._nodes]
+
+    def pairs(
+        self, on_true: ComplexArray, on_other: ComplexArray
+    ) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
+        """Scores (day,) of days under (own, other) network, high where the own network is likelier."""
+        first, second = self._ratio(on_true), self._ratio(on_other)
+        return (first, second), (-second, -first)
+
+    def _ratio(self, v: ComplexArray) -> FloatArray:
+        true, other = (self._log_density(network, v) for network in self._networks)
+        return np.asarray(true - other)
+
+    def _log_density(self, network: _Rough, v: ComplexArray) -> FloatArray:
+        law, nodes = self._law, self._nodes
+        current = v @ network.y[nodes].T + network.b[:, nodes]
+        load = network.generation[:, nodes] - v[..., nodes] * np.conj(current)
+        p = np.maximum(load.real, _FLOOR_OF_LOAD)
+        xi = np.log(p / law.scale[nodes])
+        total = -xi.sum(axis=(1, 2))
+        for column, node in enumerate(nodes):
+            ell = law.class_of[node]
+            away = xi[:, :, column] - law.mean[ell]
+            total -= 0.5 * ((away @ self._precision[ell]) * away).sum(axis=1)
+            zeta = load.imag[:, :, column] - law.tan_theta[node] * load.real[:, :, column]
+            zeta = zeta / self._q_sigma[column]
+            total -= 0.5 * ((zeta @ self._precision_q) * zeta).sum(axis=1)
+        return np.asarray(total)
+
+
+def _bound(own: FloatArray, other: FloatArray, pilot: int, delta: float, alpha: float) -> float:
+    """log((P_own − δ)/P_other) of the event score > t, t chosen on the pilot, by Clopper–Pearson."""
+    usable = np.concatenate([own[:pilot], other[:pilot]])
+    candidates = np.quantile(usable[np.isfinite(usable)], np.linspace(0.02, 0.98, _THRESHOLDS))
+    guesses = [_ratio(own[:pilot], other[:pilot], t, delta, 0.2) for t in candidates]
+    threshold = float(candidates[int(np.argmax(guesses))])
+    return max(0.0, _ratio(own[pilot:], other[pilot:], threshold, delta, alpha))
+
+
+def _ratio(own: FloatArray, other: FloatArray, threshold: float, delta: float, alpha: float) -> float:
+    hit = lower_share(np.count_nonzero(own > threshold), len(own), alpha)
+    false = upper_share(np.count_nonzero(other > threshold), len(other), alpha)
+    return float(np.log(max(float(hit) - delta, 1e-300) / float(false)))
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """Estimates of x of one line, which is 0 in truth.
+
+    Attributes
+    ----------
+    estimates : (trial,) from `days` released days each.
+    with_loads : the same when the loads behind the voltages are published: (trial,).
+    """
+
+    days: int
+    estimates: FloatArray
+    with_loads: FloatArray
+
+    @property
+    def error(self) -> float:
+        """Root mean square error of x."""
+        return float(np.sqrt(np.mean(self.estimates**2)))
+
+    @property
+    def error_with_loads(self) -> float:
+        """The same when paired loads are published."""
+        return float(np.sqrt(np.mean(self.with_loads**2)))
+
+
+def regress_line(
+    network: Network, law: LoadLaw, line: Line, v: ComplexArray, load: ComplexArray, days: int
+) -> Attack:
+    """Attack one line with voltages, complex (day, step, node), in groups of so many days.
+
+    Parameters
+    ----------
+    load : the loads behind the voltages, used only for the variant where they are published.
+    """
+    if law.q_sigma is None:
+        raise PrivacyError("the attack's weights need random reactive load")
+    trials = len(v) // days
+    if trials < 1:
+        raise PrivacyError("the attack needs at least as many released days as it regresses on")
+    change = network.line_change(line, _PROBE * line.primitive)
+    through = v @ change.right[:, : network.n].T + change.right[:, network.n :] @ network.feeder.v_slack
+    current = through @ (change.left @ change.core).T / _PROBE
+    slope = v * np.conj(current)  # implied load falls by x·slope
+    implied = -v * np.conj(v @ network.y.T + network.b)
+    expected = law.mean_load
+    variance = np.diagonal(law.covariance, axis1=1, axis2=2)
+    weight_p = 1.0 / (expected.real**2 * np.expm1(variance)[law.class_of].T)
+    weight_q = np.broadcast_to(1.0 / law.q_sigma**2, weight_p.shape)
+
+    def fit(target: ComplexArray) -> FloatArray:
+        away = implied - target
+        top = (weight_p * slope.real * away.real + weight_q * slope.imag * away.imag).sum(axis=(1, 2))
+        bottom = (weight_p * slope.real**2 + weight_q * slope.imag**2).sum(axis=(1, 2))
+        groups = trials * days
+        numerator = top[:groups].reshape(trials, days).sum(axis=1)
+        denominator = bottom[:groups].reshape(trials, days).sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(denominator > 0.0, numerator / denominator, np.inf)
+
+    return Attack(days, fit(expected), fit(load))
+
 
 _TYPICAL = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Quantiles of the lines' mean loss that the picture over days shows."""

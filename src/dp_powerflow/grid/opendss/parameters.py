@@ -601,32 +601,24 @@ _known: dict[tuple[DssOrigin, Protected], tuple[Frame, NetworkParameters]] = {}
 """The circuits read last; reading a large one takes longer than building a twin of it."""
 
 
-def read_parameters(
-    origin: DssOrigin, protected: Protected, engine: Engine | None = None
-) -> NetworkParameters:
+def read_parameters(origin: DssOrigin, protected: Protected) -> NetworkParameters:
     """PRIVATE. Every level of the circuit that is protected; refuses what a twin could not have."""
-    return _read(origin, protected, engine)[1]
+    return frame_and_parameters(origin, protected)[1]
 
 
-def frame_of(origin: DssOrigin, protected: Protected, engine: Engine | None = None) -> Frame:
-    """What a twin of the circuit has beside its levels."""
-    return _read(origin, protected, engine)[0]
-
-
-def _read(origin: DssOrigin, protected: Protected, engine: Engine | None) -> tuple[Frame, NetworkParameters]:
+def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame, NetworkParameters]:
+    """What a twin of the circuit has beside its levels, and PRIVATE the levels."""
     key = (origin, protected)
     if key not in _known:
         while len(_known) >= _KEPT:
             _known.pop(next(iter(_known)))
-        _known[key] = read_frame(origin, protected, engine)
+        _known[key] = _read_frame(origin, protected)
     return _known[key]
 
 
-def read_frame(
-    origin: DssOrigin, protected: Protected, engine: Engine | None = None
-) -> tuple[Frame, NetworkParameters]:
+def _read_frame(origin: DssOrigin, protected: Protected) -> tuple[Frame, NetworkParameters]:
     """The frame, and PRIVATE the levels; refuses what neither of them can hold."""
-    engine = build_circuit(origin, engine or engine_of(origin))
+    engine = build_circuit(origin, engine_of(origin))
     run(engine, "makebuslist", origin)
     operated = read_operated(engine)
     controls = settle_controls(engine, origin)
@@ -767,13 +759,7 @@ def _notes(names: list[str], controls: Mapping[str, int], reading: ElementReader
 # ------------------------------------------------------------------------------------------ twins
 
 
-def rebuild(
-    feeder: Feeder,
-    protected: Protected,
-    levels: Levels,
-    codes: Mapping[str, str],
-    engine: Engine | None = None,
-) -> Feeder:
+def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> Feeder:
     """The circuit of the feeder's frame, these levels and these codes.
 
     Taps are the declared ones, or solved on the new circuit; where that fails, they are neutral.
@@ -781,10 +767,10 @@ def rebuild(
     origin = feeder.origin
     if not isinstance(origin, DssOrigin):
         raise FeederError("only a feeder read from OpenDSS can be rebuilt by it")
-    frame = frame_of(origin, protected, engine)
+    frame, _ = frame_and_parameters(origin, protected)
     made = DssOrigin(tuple(_commands(frame, protected, levels, codes)), origin.path)
     taps = _taps(feeder, frame, public=origin.public)
-    new = _read_twin(feeder, made, taps, engine or engine_of(origin))
+    new = _read_twin(feeder, made, taps, engine_of(origin))
     code_of = {
         element.name: codes.get(element.name, element.code)
         for element in frame.elements

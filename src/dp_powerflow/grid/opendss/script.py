@@ -115,15 +115,6 @@ USE_OF_OPTION = {option: _use(option) for option in _OPTIONS}
 """Every option of `Set` and `Solve` → what happens to it, in words."""
 
 
-def table_of_options() -> str:
-    """`USE_OF_OPTION` in Markdown."""
-    of_use: dict[str, list[str]] = {}
-    for option, use in sorted(USE_OF_OPTION.items(), key=lambda item: (item[1], item[0])):
-        of_use.setdefault(use, []).append(f"`{option}`")
-    rows = (f"| {', '.join(options)} | {use} |" for use, options in of_use.items())
-    return "\n".join(["| options | what happens |", "|---|---|", *rows])
-
-
 _OBSERVERS = frozenset({"monitor", "energymeter", "sensor"})
 PROTECTION = frozenset({"fuse", "recloser", "relay", "swtcontrol"})
 """Devices that open a line, or do not: one that the engine rejects has opened none."""

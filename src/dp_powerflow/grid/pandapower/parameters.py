@@ -541,11 +541,8 @@ def _source_of(origin: PandapowerOrigin, protected: Protected) -> _Source:
     return _known[key]
 
 
-def read_parameters(
-    origin: PandapowerOrigin, protected: Protected, engine: object = None
-) -> NetworkParameters:
+def read_parameters(origin: PandapowerOrigin, protected: Protected) -> NetworkParameters:
     """Every level that noise covers; refuses what could not be rebuilt from them."""
-    del engine
     known = _known.get((origin, protected))
     if known is not None and known.parameters is not None:
         return known.parameters
@@ -577,11 +574,8 @@ def _parameters(origin: PandapowerOrigin, source: _Source, protected: Protected)
     return NetworkParameters(positive, tuple(coded), compensating)
 
 
-def rebuild(
-    feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping[str, str], engine: object = None
-) -> Feeder:
+def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> Feeder:
     """A feeder of the source's frame and these levels alone; every parameter must have one."""
-    del engine
     origin = feeder.origin
     if not isinstance(origin, PandapowerOrigin):
         raise FeederError("only a feeder read from pandapower can be rebuilt by it")

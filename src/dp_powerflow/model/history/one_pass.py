@@ -1,7 +1,7 @@
 """PRIVATE. Kernels that go over the log loads of some customers once, one customer after the other.
 
 They hold one customer's values at a time and give the bits that array operations over all of them would:
-sums over days are in the order of days, sums over what lies in a row are NumPy's (`_bits.sums`).
+sums over days are in the order of days, sums over what lies in a row are NumPy's (`_bits.linear`).
 """
 
 from __future__ import annotations

@@ -27,25 +27,30 @@ from dp_powerflow.manifest.model import (
     DIGEST,
     MANIFEST_FILE,
     ReleaseError,
+    canonical_json,
     digest_of,
     json_object,
 )
-from dp_powerflow.manifest.verify import manifest_content, sha256_of
+from dp_powerflow.manifest.verify import manifest_content, parsed_manifest, sha256_of
 from dp_powerflow.pipeline.deriving.manifest import (
     FROM_STATE,
     PAGE_FILE,
     SOURCE_FILE,
-    DerivedFacts,
     DerivedManifest,
-    assemble,
     described,
+    determined,
     is_derived,
     parse,
-    seal,
 )
-from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html, derived_html, table_name
+from dp_powerflow.pipeline.deriving.pages import (
+    card_bytes,
+    certificate_html,
+    derived_html,
+    table_name,
+    words_of,
+)
 from dp_powerflow.pipeline.deriving.source import Basis
-from dp_powerflow.studies.study import Findings, Kind, Progress, settings_of
+from dp_powerflow.studies.study import Findings, Kind, Progress
 
 ROWS_PER_GROUP = 1 << 17
 PACKAGES = (
@@ -103,27 +108,24 @@ def files_of(
     if basis.derived_from == FROM_STATE:
         _refuse_private_names(basis, found)
     files = {name: encode(table) for name, table in sorted(found.tables.items())}
-    facts = DerivedFacts(
-        source=basis.source,
-        source_sha256=sha256_of(basis.content),
-        derived_from=basis.derived_from,
-        kind=kind.name,
-        settings=settings_of(kind),
-        study=basis.described(),
-        figures=found.figures,
-        sentences=tuple(found.sentences),
-        tables=[described(name, content) for name, content in files.items()],
-        software=_versions(kind) if software is None else software,
-    )
-    statement = assemble(facts)
+    tables = [described(name, content) for name, content in files.items()]
+    follows = determined(basis.source, basis.content, basis.derived_from, kind, tables)
+    content = follows | {
+        "study": basis.described(kind.name).model_dump(),
+        "figures": dict(found.figures),
+        "software": software_versions() if software is None else dict(software),
+        "files": {},
+        DIGEST: "0" * 64,
+    }
+    manifest = parse(json_object(canonical_json(content)))  # in the order of the file, as pages have it
     files |= dict(found.files) | {
         SOURCE_FILE: basis.content,
-        PAGE_FILE: derived_html(statement, basis.source, found.items),
-        CERTIFICATE_FILE: certificate_html(statement),
-        CARD_FILE: card_bytes(statement, basis.source),
+        PAGE_FILE: derived_html(manifest, basis.source, found.items),
+        CERTIFICATE_FILE: certificate_html(manifest, basis.source),
+        CARD_FILE: card_bytes(manifest, basis.source),
     }
-    hashes = {name: sha256_of(content) for name, content in files.items()}
-    return files | {MANIFEST_FILE: seal(statement, hashes).to_bytes()}
+    content["files"] = {name: sha256_of(each) for name, each in files.items()}
+    return files | {MANIFEST_FILE: canonical_json(content | {DIGEST: digest_of(content)})}
 
 
 def encode(table: pa.Table) -> bytes:
@@ -170,12 +172,6 @@ def software_versions() -> dict[str, str]:
     """Versions of what computed, drew, wrote or stated anything of a release."""
     found = {name: metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
-
-
-def _versions(kind: Kind) -> dict[str, str]:
-    """Of all that makes a release, and of what this kind needs beside it (its `packages`, if it has any)."""
-    own: tuple[str, ...] = getattr(kind, "packages", ())
-    return software_versions() | {name: metadata.version(name) for name in own}
 
 
 def _refuse_private_names(basis: Basis, found: Findings) -> None:
@@ -249,7 +245,7 @@ class Derived:
     @property
     def kind(self) -> str:
         """What was computed, such as ``"opf"``."""
-        return self.manifest.derived.kind
+        return self.manifest.study.name
 
     @property
     def release_id(self) -> str:
@@ -269,7 +265,16 @@ class Derived:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What a reader must know."""
-        return tuple(self.manifest.sentences)
+        return tuple(words_of(self.manifest))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the release promises less than a reader may expect; worst first."""
+        place = (self.path / SOURCE_FILE).parent
+        content = manifest_content(place)
+        if sha256_of(content) != self.manifest.source.manifest_sha256:
+            raise CorpusError(f"{self.path / SOURCE_FILE} is damaged; fetch it again")
+        return tuple(parsed_manifest(place, content)[0].release.warnings)
 
     @property
     def guarantee(self) -> Mapping[str, Any]:

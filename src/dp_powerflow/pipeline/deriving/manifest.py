@@ -1,15 +1,13 @@
-"""`manifest.json` of a derived release, format 1: what was computed, from which release, and what it keeps.
+"""`manifest.json` of a derived release: what was computed, from which release, and what it keeps.
 
-It is a function of `DerivedFacts` (`assemble`), which `verify` reads back from the files and assembles again.
-The two guarantees are those of the release that it came from, entry by entry. Parsing is strict, as that of
-the manifest of a release. docs/derived.schema.json is generated from the models.
+It holds figures, settings, names and hashes; sentences are in templates. What follows from the release, the
+settings and the tables (`determined`) is made again by `verify`. The two guarantees are those of the release,
+entry by entry. Parsing is strict. docs/derived.schema.json is generated from the models.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Generic, Literal, cast
@@ -18,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
+from dp_powerflow._names import LAST_READER
 from dp_powerflow.corpus.storage import Location, RemotePath
 from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
-    DIGEST,
     MANIFEST_FILE,
     Count,
     Guarantee,
@@ -34,38 +32,24 @@ from dp_powerflow.manifest.model import (
     Sentence,
     Sha256,
     Version,
-    canonical_json,
-    digest_of,
     json_object,
 )
 from dp_powerflow.manifest.policy import all_policies, registered
+from dp_powerflow.manifest.verify import sha256_of
+from dp_powerflow.studies.study import Kind, settings_of
 
-FORMAT: Literal["dp-powerflow derived manifest, version 1"] = "dp-powerflow derived manifest, version 1"
-"""Fixes form and wording: any change of either is another version."""
+FORMAT: Literal["dp-powerflow manifest, version 1"] = "dp-powerflow manifest, version 1"
+KIND: Literal["study"] = "study"
 FAMILY = "dp-powerflow derived manifest, "
+"""Of formats that are no longer read."""
 PAGE_FILE = "derived.html"
 SOURCE_FILE = "source/manifest.json"
 """The manifest of the release that it came from, as it was."""
+REQUIRED = (CERTIFICATE_FILE, CARD_FILE, PAGE_FILE, SOURCE_FILE)
+"""Files beside the manifest and the tables."""
 Origin = Literal["released files", "private state of the data owner"]
 FROM_FILES: Origin = "released files"
 FROM_STATE: Origin = "private state of the data owner"
-
-SPENDS = "nothing"
-BECAUSE = (
-    "Everything here is a function of synthetic loads and a twin network, which the release paid for, and of "
-    "public settings. No function of them, and no number of functions, tells more of a customer or of the "
-    "network than they do: both guarantees hold for the release and everything derived from it together."
-)
-SETTINGS_PUBLIC = (
-    "The settings are public and were not chosen by looking at private data, as the data owner says."
-)
-FOLLOWS = {
-    FROM_FILES: "Whoever has the released files computes every byte again: dp-powerflow verify --release.",
-    FROM_STATE: (
-        "The data owner, or an auditor who has the private state, computes every byte again: dp-powerflow "
-        "verify --private --config."
-    ),
-}
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*$")]
@@ -76,45 +60,26 @@ class Origins(Section):
 
     Attributes
     ----------
-    manifest_sha256 : of its file `manifest.json`, which is in `file`.
+    manifest_sha256 : of its file `manifest.json`, which is `source/manifest.json` here.
     derived_from : what the computation read.
     """
 
     id: ReleaseId
-    file: Literal["source/manifest.json"]
     manifest_sha256: Sha256
     derived_from: Origin
-    can_be_checked: Sentence
-
-
-class Derivation(Section):
-    """What was computed, and why it may not be a release at all."""
-
-    kind: Name
-    software: Literal["dp-powerflow"]
-    insecure_seed: bool
-    simulated_loads: bool
-    warnings: list[Sentence]
-
-
-class Spending(Section):
-    """What it costs, and why."""
-
-    spends: Literal["nothing"]
-    because: Sentence
-    settings: Sentence
 
 
 class Study(Section):
-    """What was studied: sizes, and the public sun of new PV.
+    """What was computed and studied: sizes, and the public sun of new PV.
 
     Attributes
     ----------
+    name : of the kind, as in `dp-powerflow derive NAME`.
     loads : loads of the feeder, or loaded nodes where it was read from released files.
-    customers : public number of customers of all loads; None where none are known.
     irradiance : where the irradiance of new PV comes from.
     """
 
+    name: Name
     days: Count
     steps_per_day: Count
     nodes: Count
@@ -140,122 +105,43 @@ class TableSection(Section):
     columns: Annotated[list[Column], Field(min_length=1)]
 
 
-class DerivedStatement(Section, Generic[Network]):
-    """All that a derived release says but for the hashes of its files."""
+class DerivedManifest(Section, Generic[Network]):
+    """`manifest.json`: all that a derived release states, and the SHA-256 of every file."""
 
-    format: Literal["dp-powerflow derived manifest, version 1"]
-    derived: Derivation
+    format: Literal["dp-powerflow manifest, version 1"]
+    kind: Literal["study"]
     source: Origins
-    cost: Spending
     guarantee: Guarantee[Network]
-    settings: dict[str, JsonValue]
     study: Study
+    settings: dict[str, JsonValue]
     figures: dict[str, JsonValue]
-    sentences: list[Sentence]
     tables: list[TableSection]
     software: dict[str, Version]
-
-
-class DerivedManifest(DerivedStatement[Network], Generic[Network]):
-    """`manifest.json`: the statement, the SHA-256 of every other file, and that of all of this."""
-
     files: dict[FileName, Sha256]
     manifest_sha256: Sha256
 
-    def to_bytes(self) -> bytes:
-        """The file `manifest.json`."""
-        return canonical_json(self.model_dump())
 
-
-@dataclass(frozen=True, eq=False)
-class DerivedFacts:
-    """What a derived release says, without sentences of its own.
-
-    Attributes
-    ----------
-    source, source_sha256 : manifest of the release, and the SHA-256 of its file.
-    derived_from : what the computation read.
-    kind, settings : name and public settings.
-    study : what was studied.
-    figures, sentences : what was found.
-    tables : schemas of the tables.
-    software : versions of the packages that computed it.
-    """
-
-    source: Manifest[Any]
-    source_sha256: str
-    derived_from: Origin
-    kind: str
-    settings: Mapping[str, Any]
-    study: Study
-    figures: Mapping[str, Any]
-    sentences: Sequence[str]
-    tables: Sequence[TableSection]
-    software: Mapping[str, str]
-
-
-def assemble(facts: DerivedFacts) -> DerivedStatement[Any]:
-    """The statement that the facts determine."""
-    release = facts.source.release
-    content = {
-        "format": FORMAT,
-        "derived": {
-            "kind": facts.kind,
-            "software": "dp-powerflow",
-            "insecure_seed": release.insecure_seed,
-            "simulated_loads": release.simulated_loads,
-            "warnings": list(release.warnings),
-        },
-        "source": {
-            "id": release.id,
-            "file": SOURCE_FILE,
-            "manifest_sha256": facts.source_sha256,
-            "derived_from": facts.derived_from,
-            "can_be_checked": FOLLOWS[facts.derived_from],
-        },
-        "cost": {"spends": SPENDS, "because": BECAUSE, "settings": SETTINGS_PUBLIC},
-        "guarantee": facts.source.guarantee.model_dump(),
-        "settings": _sorted(facts.settings),
-        "study": facts.study.model_dump(),
-        "figures": _sorted(facts.figures),
-        "sentences": list(facts.sentences),
-        "tables": [table.model_dump() for table in facts.tables],
-        "software": dict(facts.software),
-    }
-    section: Any = type(facts.source.guarantee.network)
-    model = _of_mode(DerivedStatement, section)
-    return cast("DerivedStatement[Any]", model.model_validate(content))
-
-
-def read_facts(
-    manifest: DerivedManifest[Any], source: Manifest[Any], sha256: str, tables: Sequence[TableSection]
-) -> DerivedFacts:
-    """The facts of a derived release: tables from its files, the rest from the two manifests.
+def determined(
+    source: Manifest[Any], content: bytes, derived_from: Origin, kind: Kind, tables: Sequence[TableSection]
+) -> dict[str, Any]:
+    """The entries that follow from the release, the settings and the tables.
 
     Parameters
     ----------
-    source, sha256 : manifest of the release that it came from, and the SHA-256 of its file.
+    source, content : manifest of the release, and its file.
     """
-    return DerivedFacts(
-        source=source,
-        source_sha256=sha256,
-        derived_from=manifest.source.derived_from,
-        kind=manifest.derived.kind,
-        settings=manifest.settings,
-        study=manifest.study,
-        figures=manifest.figures,
-        sentences=manifest.sentences,
-        tables=tables,
-        software=manifest.software,
-    )
-
-
-def seal(statement: DerivedStatement[Any], hashes: Mapping[str, str]) -> DerivedManifest[Any]:
-    """The manifest, given the SHA-256 of every other file."""
-    content = statement.model_dump() | {"files": dict(sorted(hashes.items()))}
-    section: Any = type(statement.guarantee.network)
-    model = _of_mode(DerivedManifest, section)
-    return cast("DerivedManifest[Any]", model.model_validate(content | {DIGEST: digest_of(content)}))
+    return {
+        "format": FORMAT,
+        "kind": KIND,
+        "source": {
+            "id": source.release.id,
+            "manifest_sha256": sha256_of(content),
+            "derived_from": derived_from,
+        },
+        "guarantee": source.guarantee.model_dump(),
+        "settings": settings_of(kind),
+        "tables": [table.model_dump() for table in tables],
+    }
 
 
 def parse(content: Mapping[str, Any]) -> DerivedManifest[Any]:
@@ -263,15 +149,19 @@ def parse(content: Mapping[str, Any]) -> DerivedManifest[Any]:
 
     Raises
     ------
-    ReleaseError : an entry is missing, unknown, of another type or out of range.
+    ReleaseError : it has another format, or an entry is missing, unknown, of another type or out of range.
     """
+    if content.get("format") != FORMAT or content.get("kind") != KIND:
+        raise ReleaseError(
+            f"{MANIFEST_FILE} has another format than '{FORMAT}' of a {KIND}; dp-powerflow {LAST_READER} is "
+            "the last version that reads earlier formats"
+        )
     try:
         mode = content["guarantee"]["network"]["mode"]
     except (LookupError, TypeError):
         raise ReleaseError("the manifest has no entry guarantee.network.mode") from None
     try:
-        model = _of_mode(DerivedManifest, registered(mode).section)
-        return cast("DerivedManifest[Any]", model.model_validate(content))
+        return cast("DerivedManifest[Any]", _of_mode(registered(mode).section).model_validate(content))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -292,7 +182,7 @@ def described(name: str, content: bytes) -> TableSection:
 
 def derived_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` of a derived release, in every mode that one is derived from."""
-    models = [_of_mode(DerivedManifest, policy.section) for policy in all_policies() if policy.derivable]
+    models = [_of_mode(policy.section) for policy in all_policies() if policy.derivable]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -300,19 +190,9 @@ def derived_schema() -> dict[str, Any]:
     } | schema
 
 
-def _sorted(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values with their keys in order, as the file has them: pages are made from either."""
-    found: dict[str, Any] = json.loads(json.dumps(dict(values), sort_keys=True, allow_nan=False))
-    return found
-
-
 @cache
-def _of_mode(model: Any, section: Any) -> Any:
-    return model.__class_getitem__(section)
-
-
-REQUIRED = (CERTIFICATE_FILE, CARD_FILE, PAGE_FILE, SOURCE_FILE)
-"""Files beside the manifest and the tables."""
+def _of_mode(section: Any) -> Any:
+    return DerivedManifest.__class_getitem__(section)
 
 
 def is_derived(place: Location) -> bool:
@@ -320,7 +200,7 @@ def is_derived(place: Location) -> bool:
     if isinstance(place, RemotePath):
         return False
     try:
-        found = json_object((place / MANIFEST_FILE).read_bytes()).get("format")
+        found = json_object((place / MANIFEST_FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(found, str) and found.startswith(FAMILY)
+    return found.get("kind") == KIND or str(found.get("format")).startswith(FAMILY)

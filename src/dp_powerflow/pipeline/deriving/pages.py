@@ -1,4 +1,4 @@
-"""The pages of a derived release: certificate and card follow from the manifests.
+"""The pages of a derived release: certificate and card follow from its manifest and that of the release.
 
 `derived.html` shows the findings. All are self-contained and name both guarantees, which are
 those of the release.
@@ -21,8 +21,30 @@ from dp_powerflow.manifest.release import promise_of
 from dp_powerflow.manifest.render import license_of, literally
 from dp_powerflow.page import Callout, Item, Page, Section, Table
 from dp_powerflow.page.document import environment
-from dp_powerflow.pipeline.deriving.manifest import Column, DerivedStatement, TableSection
+from dp_powerflow.pipeline.deriving.manifest import (
+    FROM_FILES,
+    FROM_STATE,
+    Column,
+    DerivedManifest,
+    TableSection,
+)
+from dp_powerflow.studies.study import kind_of, sentences_of
 
+BECAUSE = (
+    "Everything here is a function of synthetic loads and a twin network, which the release paid for, and of "
+    "public settings. No function of them, and no number of functions, tells more of a customer or of the "
+    "network than they do: both guarantees hold for the release and everything derived from it together."
+)
+SETTINGS_PUBLIC = (
+    "The settings are public and were not chosen by looking at private data, as the data owner says."
+)
+FOLLOWS = {
+    FROM_FILES: "Whoever has the released files computes every byte again: dp-powerflow verify --release.",
+    FROM_STATE: (
+        "The data owner, or an auditor who has the private state, computes every byte again: dp-powerflow "
+        "verify --private --config."
+    ),
+}
 _PART = "part-"
 _MOST_FIGURES = 60
 """Rows of figures on a page; the manifest has all."""
@@ -79,21 +101,16 @@ def _pattern(file: str) -> str:
     return f"{path.parent}/*.parquet" if path.name.startswith(_PART) else file
 
 
-def title_of(statement: DerivedStatement[Any]) -> str:
-    """Title of the pages."""
-    return f"{statement.derived.kind} of release {statement.source.id}"
-
-
-def certificate_html(statement: DerivedStatement[Any]) -> bytes:
+def certificate_html(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
     """The page that a privacy officer reads; hashes do not enter."""
-    return _environment(html=True).get_template("certificate.html").render(_shown(statement)).encode()
+    return _environment(html=True).get_template("certificate.html").render(_shown(manifest, source)).encode()
 
 
-def card_bytes(statement: DerivedStatement[Any], source: Manifest[Any]) -> bytes:
+def card_bytes(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
     """`README.md`, the card that dataset hubs show; hashes do not enter."""
-    tables = named_tables(statement.tables)
+    tables = named_tables(manifest.tables)
     head = {
-        "pretty_name": title_of(statement),
+        "pretty_name": _title(manifest),
         **license_of(source),
         "tags": ["distribution-grid", "energy", "synthetic", "differential-privacy", "dp-powerflow"],
         "configs": [
@@ -101,8 +118,8 @@ def card_bytes(statement: DerivedStatement[Any], source: Manifest[Any]) -> bytes
         ],
     }
     shown = {
-        **_shown(statement),
-        "title": title_of(statement),
+        **_shown(manifest, source),
+        "title": _title(manifest),
         "tables": tables,
         "publication": source.publication,
         "not_stated": NOT_STATED,
@@ -112,48 +129,48 @@ def card_bytes(statement: DerivedStatement[Any], source: Manifest[Any]) -> bytes
     return f"---\n{front}---\n\n{_environment(html=False).get_template('card.md').render(shown)}".encode()
 
 
-def derived_html(statement: DerivedStatement[Any], source: Manifest[Any], items: Sequence[Item]) -> bytes:
+def derived_html(manifest: DerivedManifest[Any], source: Manifest[Any], items: Sequence[Item]) -> bytes:
     """The page of what was found."""
-    promise, release = promise_of(source), statement.source.id
+    promise, study = promise_of(source), manifest.study
     promised: list[Item] = [
         Callout(of.title, of.sentences, "good" if of.holds else "warning")
         for of in (promise.loads, promise.network)
     ]
     if promise.warnings:
         promised.insert(0, Callout("Read this first", promise.warnings, "warning", wide=True))
-    figures = list(flat(statement.figures))
+    figures, settings = list(flat(manifest.figures)), tuple(flat(manifest.settings))
     rows = tuple(figures[:_MOST_FIGURES])
     more = f" The manifest has {len(figures) - len(rows)} more." if len(figures) > len(rows) else ""
     found: list[Item] = list(items)
     if rows:
         found.append(Table(("figure", "value"), rows, f"Figures of the manifest.{more}", frozenset({1})))
-    settings = tuple(flat(statement.settings))
-    study = statement.study
     about = (
         f"{study.days:,} days of {study.steps_per_day} steps, {study.nodes:,} nodes. "
         f"Irradiance of new PV: {study.irradiance}. All settings are public."
     )
-    sections = [
-        Section("found", "What was found", tuple(statement.sentences), tuple(found)),
-        Section("privacy", "What is protected", (statement.cost.because,), tuple(promised)),
-        Section(
-            "settings",
-            "Settings",
-            (about,),
-            (Table(("setting", "value"), settings, "Public settings."),) if settings else (),
-        ),
-    ]
+    shown = (Table(("setting", "value"), settings, "Public settings."),) if settings else ()
     return Page(
-        title=title_of(statement),
+        title=_title(manifest),
         marking=None,
         lead=(
-            f"Computed from the synthetic loads and the twin network of release {release}. It spends "
-            f"{statement.cost.spends}: both guarantees are those of the release.",
+            f"Computed from the synthetic loads and the twin network of release {source.release.id}. It "
+            "spends nothing: both guarantees are those of the release.",
         ),
-        sections=tuple(sections),
-        footer=(statement.source.can_be_checked,),
-        summary={"kind": statement.derived.kind, "release": release, "figures": statement.figures},
+        sections=(
+            Section("found", "What was found", tuple(words_of(manifest)), tuple(found)),
+            Section("privacy", "What is protected", (BECAUSE,), tuple(promised)),
+            Section("settings", "Settings", (about,), shown),
+        ),
+        footer=(FOLLOWS[manifest.source.derived_from],),
+        summary={"kind": manifest.study.name, "release": source.release.id, "figures": manifest.figures},
     ).to_html()
+
+
+def words_of(manifest: DerivedManifest[Any]) -> list[str]:
+    """What a reader must know, from settings and figures."""
+    return sentences_of(
+        kind_of(manifest.study.name, manifest.settings), manifest.figures, manifest.study.days
+    )
 
 
 def flat(values: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]]:
@@ -166,18 +183,25 @@ def flat(values: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]
             yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _shown(statement: DerivedStatement[Any]) -> dict[str, Any]:
+def _title(manifest: DerivedManifest[Any]) -> str:
+    return f"{manifest.study.name} of release {manifest.source.id}"
+
+
+def _shown(manifest: DerivedManifest[Any], source: Manifest[Any]) -> dict[str, Any]:
     return {
-        "derived": statement.derived,
-        "source": statement.source,
-        "cost": statement.cost,
-        "loads": statement.guarantee.loads,
-        "words": statement.guarantee.network.in_words(),
-        "study": statement.study,
-        "settings": list(flat(statement.settings)),
-        "figures": list(flat(statement.figures)),
-        "sentences": statement.sentences,
-        "software": statement.software,
+        "kind": manifest.study.name,
+        "release": source.release,
+        "derived_from": manifest.source.derived_from,
+        "because": BECAUSE,
+        "settings_public": SETTINGS_PUBLIC,
+        "follows": FOLLOWS[manifest.source.derived_from],
+        "loads": source.guarantee.loads,
+        "words": source.guarantee.network.in_words(),
+        "study": manifest.study,
+        "settings": list(flat(manifest.settings)),
+        "figures": list(flat(manifest.figures)),
+        "sentences": words_of(manifest),
+        "software": manifest.software,
     }
 
 

@@ -118,10 +118,11 @@ class Basis:
     irradiance: str
     study: Study
 
-    def described(self) -> derived_manifest.Study:
+    def described(self, name: str) -> derived_manifest.Study:
         """The study as the manifest describes it."""
         study = self.study
         return derived_manifest.Study(
+            name=name,
             days=study.days,
             steps_per_day=study.steps,
             nodes=len(study.released),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,113 +45,92 @@ from dp_powerflow.manifest.verify import (
 )
 from dp_powerflow.pipeline.deriving.make import Watch, files_of, software_versions
 from dp_powerflow.pipeline.deriving.manifest import (
-    FORMAT,
     FROM_FILES,
     PAGE_FILE,
     REQUIRED,
     SOURCE_FILE,
     DerivedManifest,
     TableSection,
-    assemble,
     described,
+    determined,
     parse,
-    read_facts,
 )
-from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
+from dp_powerflow.pipeline.deriving.pages import SETTINGS_PUBLIC, card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.source import Basis, StudySettings, basis_of_release, in_words
-from dp_powerflow.studies.study import kind_of, settings_of
-
-_SMALL = (CERTIFICATE_FILE, CARD_FILE, SOURCE_FILE)
+from dp_powerflow.studies.study import kind_of
 
 
 @dataclass(frozen=True, eq=False)
 class OpenedDerived:
-    """A derived release that was read.
+    """A derived release that was read. Somebody may have changed a file.
 
     Attributes
     ----------
     content, raw : the file `manifest.json`, and the object in it.
-    manifest : the same as a model; None if an entry cannot be used, for which `problem` says why.
-    hashes : SHA-256 of every other file; what is no plain file gets a name instead.
-    small : content of the files that are made again.
+    files : content of every other file; None of what is no plain file or cannot be read.
+    manifest : as a model; None if an entry cannot be used, for which `problem` says why.
     source_raw, source : the manifest of the release as JSON and as a model; None if it is none.
-    tables : schemas of the tables; None of one that cannot be read.
     """
 
-    directory: Path
     content: bytes
     raw: dict[str, Any]
+    files: dict[str, bytes | None]
     manifest: DerivedManifest[Any] | None
     problem: str
-    hashes: dict[str, str]
-    small: dict[str, bytes]
     source_raw: dict[str, Any] | None
     source: Manifest[Any] | None
-    tables: dict[str, TableSection | None]
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of every file but the manifest; words where there is none."""
+        return {
+            name: "unreadable" if content is None else sha256_of(content)
+            for name, content in self.files.items()
+        }
+
+    def readable(self) -> tuple[DerivedManifest[Any], Manifest[Any], dict[str, Any]]:
+        """Both manifests, and that of the release as JSON; ReleaseError if there are none."""
+        if self.manifest is None or self.source is None or self.source_raw is None:
+            raise ReleaseError(UNREADABLE)
+        return self.manifest, self.source, self.source_raw
 
 
 def open_files(directory: Path) -> OpenedDerived:
     """Read a derived release; ValueError or RecursionError if its manifest is no JSON."""
     content = manifest_content(directory)
     raw = json_object(content)
-    manifest, problem = None, ""
+    manifest, problem, source_raw, source = None, "", None, None
     try:
         manifest = parse(raw)
     except MALFORMED as error:
         problem = str(error)
-    hashes, small, tables = _read(directory)
-    source_raw, source = _source(small.get(SOURCE_FILE))
-    return OpenedDerived(
-        directory, content, raw, manifest, problem, hashes, small, source_raw, source, tables
-    )
-
-
-def _read(directory: Path) -> tuple[dict[str, str], dict[str, bytes], dict[str, TableSection | None]]:
-    """Each file is read once: hashed, and kept or parsed."""
-    hashes: dict[str, str] = {}
-    small: dict[str, bytes] = {}
-    tables: dict[str, TableSection | None] = {}
+    files: dict[str, bytes | None] = {}
     for name, plain in files_below(directory).items():
-        if name == MANIFEST_FILE:
-            continue
-        if not plain:
-            hashes[name] = "not a plain file"
-            continue
         try:
-            content = (directory / name).read_bytes()
+            files[name] = (directory / name).read_bytes() if plain else None
         except OSError:
-            hashes[name] = "unreadable"
-            continue
-        hashes[name] = sha256_of(content)
-        if name in _SMALL:
-            small[name] = content
-        elif name.endswith(".parquet"):
-            tables[name] = _table(name, content)
-    return hashes, small, tables
-
-
-def _table(name: str, content: bytes) -> TableSection | None:
+            files[name] = None
+    files.pop(MANIFEST_FILE, None)
     try:
-        return described(name, content)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, *MALFORMED):
-        return None
+        source_raw = json_object(files.get(SOURCE_FILE) or b"")
+        source = parse_manifest(source_raw)
+    except (RecursionError, *MALFORMED):
+        pass
+    return OpenedDerived(content, raw, files, manifest, problem, source_raw, source)
 
 
-def _source(content: bytes | None) -> tuple[dict[str, Any] | None, Manifest[Any] | None]:
-    if content is None:
-        return None, None
-    try:
-        raw = json_object(content)
-    except (ValueError, RecursionError):
-        return None, None
-    try:
-        return raw, parse_manifest(raw)
-    except MALFORMED:
-        return raw, None
+def _tables(opened: OpenedDerived) -> Iterator[TableSection]:
+    """Every table, in the order of their names; what cannot be read is none."""
+    for name, content in sorted(opened.files.items()):
+        if name.endswith(".parquet") and content is not None:
+            try:
+                yield described(name, content)
+            except (pa.ArrowException, OSError, UnicodeDecodeError, *MALFORMED):
+                continue
 
 
 NOT_COMPUTED = (
-    f"That tables, figures, sentences and {PAGE_FILE} follow from the release and the settings: whoever "
+    f"That tables, figures and {PAGE_FILE} follow from the release and the settings: whoever "
     "writes a manifest can change or leave out any of them; they were compared with their SHA-256 only."
 )
 OF_THE_RELEASE = (
@@ -236,7 +216,7 @@ _ALL_AGAIN = "Every table, figure and page, computed again from the same study a
 def _bytes_that_differ(
     opened: OpenedDerived, manifest: DerivedManifest[Any], remake: Remake, workers: int | None
 ) -> Iterator[str]:
-    kind = kind_of(manifest.derived.kind, manifest.settings)
+    kind = kind_of(manifest.study.name, manifest.settings)
     basis = remake(StudySettings(latitude_deg=manifest.study.latitude_deg))
     if sha256_of(basis.content) != manifest.source.manifest_sha256:
         yield "It was derived from another release than this one."
@@ -268,9 +248,6 @@ def check_derived(opened: OpenedDerived) -> VerifyReport:
     checks = [_check_manifest(opened), _check_files(opened)]
     looks: dict[str, Callable[[OpenedDerived], Check]] = {
         "source": _check_source,
-        "guarantee": _check_guarantee,
-        "settings": _check_settings,
-        "tables": _check_tables,
         "statement": _check_statement,
         "pages": _check_pages,
     }
@@ -282,19 +259,17 @@ def check_derived(opened: OpenedDerived) -> VerifyReport:
     checks.append(_check_seed(opened))
     manifest = opened.manifest
     return VerifyReport(
-        None if manifest is None else f"{manifest.source.id}: {manifest.derived.kind}",
+        None if manifest is None else f"{manifest.source.id}: {manifest.study.name}",
         sha256_of(opened.content),
         tuple(checks),
-        () if manifest is None else (NOT_COMPUTED, OF_THE_RELEASE, BY_WHAT, manifest.cost.settings),
+        () if manifest is None else (NOT_COMPUTED, OF_THE_RELEASE, BY_WHAT, SETTINGS_PUBLIC),
         () if opened.source is None else tuple(opened.source.release.warnings),
     )
 
 
 def _check_manifest(opened: OpenedDerived) -> Check:
     def problems() -> Iterator[str]:
-        if opened.raw.get("format") != FORMAT:
-            yield f"{MANIFEST_FILE} has another format than '{FORMAT}'; use the program that made it."
-        elif opened.problem:
+        if opened.problem:
             yield f"{opened.problem[:1].upper()}{opened.problem[1:]}."
         if canonical_json(opened.raw) != opened.content:
             yield f"{MANIFEST_FILE} is not in its canonical form, so it was changed."
@@ -322,18 +297,12 @@ def _check_files(opened: OpenedDerived) -> Check:
     return check("files", problems(), good)
 
 
-def _manifests(opened: OpenedDerived) -> tuple[DerivedManifest[Any], Manifest[Any], dict[str, Any]]:
-    if opened.manifest is None or opened.source is None or opened.source_raw is None:
-        raise ReleaseError(UNREADABLE)
-    return opened.manifest, opened.source, opened.source_raw
-
-
 def _check_source(opened: OpenedDerived) -> Check:
     """The manifest of the release by itself: form, digest, and every cost that follows from its figures."""
-    manifest, source, raw = _manifests(opened)
+    manifest, source, raw = opened.readable()
 
     def problems() -> Iterator[str]:
-        content = opened.small[SOURCE_FILE]
+        content = opened.files[SOURCE_FILE] or b""
         if sha256_of(content) != manifest.source.manifest_sha256:
             yield f"{SOURCE_FILE} is not the manifest that this was derived from."
         if canonical_json(raw) != content or raw.get(DIGEST) != digest_of(raw):
@@ -356,54 +325,23 @@ def _check_source(opened: OpenedDerived) -> Check:
     return check("source", problems(), good)
 
 
-def _check_guarantee(opened: OpenedDerived) -> Check:
-    manifest, source, _ = _manifests(opened)
-    wrong = differences(manifest.guarantee.model_dump(), source.guarantee.model_dump())
-    good = "Both guarantees are those of the release, entry by entry; it spends nothing."
-    return check(
-        "guarantee", (f"The guarantee's {where} is not that of the release." for where in wrong), good
-    )
-
-
-def _check_settings(opened: OpenedDerived) -> Check:
-    manifest = _manifests(opened)[0]
-    all_of_them = settings_of(kind_of(manifest.derived.kind, manifest.settings))
-    wrong = differences(dict(manifest.settings), all_of_them)
-    good = f"All {len(all_of_them)} settings of '{manifest.derived.kind}' are stated, and can be used."
-    return check("settings", (f"Setting {where} is not stated as it is used." for where in wrong), good)
-
-
-def _check_tables(opened: OpenedDerived) -> Check:
-    manifest = _manifests(opened)[0]
-    stated = {table.file: table for table in manifest.tables}
-
-    def problems() -> Iterator[str]:
-        for name in sorted(stated.keys() | opened.tables.keys()):
-            if name not in stated:
-                yield f"{name} is a table that the manifest does not describe."
-            elif opened.tables.get(name) is None:
-                yield f"{name} is missing, or is not a table that can be read."
-            elif opened.tables[name] != stated[name]:
-                yield f"{name} has other columns, or another number of rows, than the manifest says."
-
-    rows = sum(table.rows for table in manifest.tables)
-    good = f"{len(stated)} tables with {rows:,} rows have the columns that the manifest describes."
-    return check("tables", problems(), good)
-
-
 def _check_statement(opened: OpenedDerived) -> Check:
-    """The manifest against the one that the source, the tables and what it declares determine."""
-    manifest, source, _ = _manifests(opened)
-    tables = [table for _, table in sorted(opened.tables.items()) if table is not None]
-    facts = read_facts(manifest, source, sha256_of(opened.small[SOURCE_FILE]), tables)
-    stated = {key: value for key, value in opened.raw.items() if key not in (DIGEST, "files")}
+    """Every entry that follows from the release, the settings and the tables, made again."""
+    manifest, source, _ = opened.readable()
+    kind = kind_of(manifest.study.name, manifest.settings)
+    content, tables = opened.files[SOURCE_FILE] or b"", tuple(_tables(opened))
+    follows = determined(source, content, manifest.source.derived_from, kind, tables)
     wrong = [
-        f"The manifest's {where} is wrong." for where in differences(stated, assemble(facts).model_dump())
+        f"The manifest's {where} is wrong." for where in differences(opened.raw, dict(opened.raw) | follows)
     ]
     wrong += [
         f"The manifest's {what} is not that of the release." for what in _of_another_study(manifest, source)
     ]
-    good = "Every sentence and entry of the manifest follows from the release, the tables and the settings."
+    rows = sum(table.rows for table in tables)
+    good = (
+        f"Both guarantees are those of the release, all settings of '{kind.name}' are stated, and "
+        f"{len(tables)} tables with {rows:,} rows have the columns that the manifest describes."
+    )
     return check("statement", wrong, good)
 
 
@@ -423,9 +361,9 @@ def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> 
 
 
 def _check_pages(opened: OpenedDerived) -> Check:
-    manifest, source, _ = _manifests(opened)
-    made = {CERTIFICATE_FILE: certificate_html(manifest), CARD_FILE: card_bytes(manifest, source)}
-    wrong = [name for name, content in made.items() if opened.small.get(name) != content]
+    manifest, source, _ = opened.readable()
+    made = {CERTIFICATE_FILE: certificate_html(manifest, source), CARD_FILE: card_bytes(manifest, source)}
+    wrong = [name for name, content in made.items() if opened.files.get(name) != content]
     good = f"{' and '.join(made)} say what the manifest says."
     return check("pages", (f"{name} does not say what the manifest says." for name in wrong), good)
 

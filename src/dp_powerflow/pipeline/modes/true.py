@@ -13,9 +13,8 @@ import numpy as np
 
 from dp_powerflow.config import TrueNetwork
 from dp_powerflow.errors import ConfigError, FeederError, PowerFlowError, PrivacyError
-from dp_powerflow.evidence.beforehand import why_no_number
 from dp_powerflow.evidence.calibration import DaySolver, calibration_delta
-from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
+from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain, why_no_number
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
 from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.grid.feeder import Feeder

@@ -491,7 +491,7 @@ class SparseSigmaBound(Reference):
 
     Blocks A, B, C of docs/explanation/jacobian.md are as in `SigmaBound`, each short by what the vectors'
     residuals leave open; d = 1/‖X₂ᵀL₀⁻¹U₂‖ − max δ_j by Weyl's inequality. Three norms of the construction
-    are Lanczos bounds with a probability (`grid.norms`), NORMS of them per reference.
+    are Lanczos bounds with a probability (`grid.reduction`), NORMS of them per reference.
 
     Parameters
     ----------

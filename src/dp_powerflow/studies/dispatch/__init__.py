@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -14,7 +14,7 @@ from dp_powerflow.studies.dispatch.days import DayResult, DispatchJob, Places, U
 from dp_powerflow.studies.dispatch.dispatcher import Options, TapMode, Unit, UnitsPowerFlow
 from dp_powerflow.studies.dispatch.gridfm import gridfm_files, gridfm_tables, refuse_gridfm
 from dp_powerflow.studies.dispatch.network import BusTree
-from dp_powerflow.studies.dispatch.tables import figures_of, items_of, sentences_of, tables_of
+from dp_powerflow.studies.dispatch.tables import figures_of, items_of, tables_of
 from dp_powerflow.studies.study import Findings, Progress, Study
 from dp_powerflow.units import FloatArray
 
@@ -87,6 +87,8 @@ class OptimalDispatch(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
+    template: ClassVar[str] = "opf.txt"
+
     units: tuple[DeclaredUnit, ...] = ()
     unit_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
     unit_size: Annotated[float, Field(gt=0.0, le=1e3)] = 1.0
@@ -158,14 +160,12 @@ class OptimalDispatch(BaseModel):
         days = [results[day] for day in range(count)]
         layout = job.layout(tree)
         unnamed = int(np.count_nonzero(tree.parent >= 0)) - len(set(layout.branch_of.tolist()))
-        figures = figures_of(self, days, facts, unnamed)
         tables = tables_of(study, layout, facts, days)
         if self.gridfm:
             tables |= gridfm_tables(study, self, facts, days)
         return Findings(
             tables=tables,
-            figures=figures,
-            sentences=sentences_of(figures),
+            figures=figures_of(self, days, facts, unnamed),
             items=items_of(self, study, days),
             files=gridfm_files(days) if self.gridfm else {},
         )

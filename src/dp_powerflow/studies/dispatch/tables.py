@@ -272,42 +272,6 @@ def _sizes(beyond: FloatArray, sizes: Sequence[float]) -> dict[str, int]:
     return {f"{size:g}": int(np.count_nonzero(beyond > size)) for size in sizes}
 
 
-def sentences_of(figures: Mapping[str, Any]) -> list[str]:
-    """What a reader must know, one sentence each."""
-    total, status = figures["snapshots"], figures["by_status"]
-    solved = status.get("solved", 0)
-    found = [
-        f"{solved:,} of {total:,} snapshots have a dispatch that is proved optimal for the linear equations."
-    ]
-    words = {
-        "inaccurate": "have a dispatch of reduced accuracy",
-        "infeasible": "have no dispatch within the limits; they are kept, without dispatch, and marked",
-        "failed": "were given up by the solver; they are kept, without dispatch, and marked",
-        "no power flow": "have no power flow without units; they are kept and marked",
-        "unchecked": "have a dispatch that AC power flow could not check; they are kept and marked",
-    }
-    found += [f"{status[name]:,} snapshots {text}." for name, text in words.items() if status.get(name)]
-    if figures["not_corrected"]:
-        found.append(
-            f"{figures['not_corrected']:,} snapshots have a dispatch that was corrected less often than "
-            "asked, since the equations around its AC solution had none."
-        )
-    if figures["branches_without_flows"]:
-        found.append(
-            f"Flows of {figures['branches_without_flows']:,} of the branches are left out: a bus of theirs "
-            "has no released node, and so no public name."
-        )
-    for name, what, unit in (
-        ("snapshots_beyond_voltage", "a voltage", "p.u. of voltage"),
-        ("snapshots_beyond_ampacity", "a current", "of the limit"),
-    ):
-        sizes = figures[name]
-        steps = ", ".join(f"{count:,} by more than {size} {unit}" for size, count in list(sizes.items())[1:])
-        text = f"After the AC check {sizes['0']:,} snapshots have {what} beyond its limit"
-        found.append(f"{text}: {steps}." if sizes["0"] else f"{text}.")
-    return found
-
-
 # ---------------------------------------------------------------------------------- charts
 
 

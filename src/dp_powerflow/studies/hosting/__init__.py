@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -56,6 +56,8 @@ class HostingCapacity(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    template: ClassVar[str] = "hosting-capacity.txt"
 
     nodes: Literal["load", "released"] = "load"
     v_min_pu: float = Field(default=0.95, gt=0.0, lt=2.0)

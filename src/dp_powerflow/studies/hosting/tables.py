@@ -176,7 +176,7 @@ def findings_of(hosted: Hosted) -> Findings:
     items = [band_of(hosted.quantiles_kw, LEVELS)]
     if hosted.study.connections is not None:
         items.insert(0, map_of(hosted.study.connections, hosted.places, _median(hosted)))
-    return Findings(tables, _figures(hosted), tuple(_sentences(hosted)), tuple(items))
+    return Findings(tables, _figures(hosted), tuple(items))
 
 
 def _median(hosted: Hosted) -> FloatArray:
@@ -244,12 +244,13 @@ def _day_tables(hosted: Hosted) -> Iterator[tuple[str, pa.Table]]:
 
 def _figures(hosted: Hosted) -> Mapping[str, Any]:
     kind, median = hosted.kind, _median(hosted)
+    limited = kind.ampacity_a is not None or bool(kind.ampacities_a)
     overall = hosted.kw(_quantiles(hosted.steps.ravel()))
     return {
         "nodes": len(hosted.places),
         "days": len(hosted.steps),
         "regulators": "acting" if hosted.acting else "held",
-        "limits": {"v_min_pu": kind.v_min_pu, "v_max_pu": kind.v_max_pu, "ampacities": _limited(hosted)},
+        "limits": {"v_min_pu": kind.v_min_pu, "v_max_pu": kind.v_max_pu, "ampacities": limited},
         "quantiles_kw": {f"q{level:03d}": float(kw) for level, kw in zip(LEVELS, overall, strict=True)},
         "median_by_node_kw": {
             "least": float(median.min()),
@@ -262,51 +263,12 @@ def _figures(hosted: Hosted) -> Mapping[str, Any]:
         "days_broken_before": hosted.broken_days,
         "broken_before_percent": float(_percent(hosted.broken_before.ravel())),
         "mended_snapshots": sum(block.mended for block in hosted.blocks),
+        "capacities_cut": int(np.count_nonzero(hosted.binds == Binds.NOTHING)),
+        "capacities_unsolved": int(np.count_nonzero(hosted.binds == Binds.UNSOLVED)),
+        "load_nodes_left_out": hosted.left_out,
     }
 
 
 def _middle(values: FloatArray) -> int:
     """Place of the median, the lower of two."""
     return int(np.argsort(values, kind="stable")[(len(values) - 1) // 2])
-
-
-def _limited(hosted: Hosted) -> bool:
-    return hosted.kind.ampacity_a is not None or bool(hosted.kind.ampacities_a)
-
-
-def _sentences(hosted: Hosted) -> Iterator[str]:
-    kind, days, nodes = hosted.kind, len(hosted.steps), len(hosted.places)
-    held = "regulators and capacitors act on the new PV" if hosted.acting else "taps and capacitors are held"
-    currents = (
-        "Currents stay within declared ampacities"
-        if _limited(hosted)
-        else "No ampacity is declared, so currents are not limited"
-    )
-    yield (
-        f"A capacity is the largest PV system at one node alone, a multiple of {kind.grid_kw:g} kW, with "
-        f"which power flow finds every voltage between {kind.v_min_pu:g} and {kind.v_max_pu:g} p.u. at every "
-        f"step of the day; {held}. {currents}."
-    )
-    yield "Capacities of two nodes do not add up: each is with no new PV elsewhere."
-    if hosted.acting:
-        yield (
-            "With acting controls more PV may be feasible where less is not. A capacity is then feasible, "
-            "and the next step of the grid is not, but a larger one may be."
-        )
-    if hosted.broken_days:
-        yield (
-            f"On {hosted.broken_days} of {days} days a limit is broken somewhere without new PV. At such "
-            f"a step nothing may get worse by more than {kind.worsening_pu:g} p.u.; on "
-            f"{float(_percent(hosted.broken_before.ravel())):g} % of all days and nodes such a step binds."
-        )
-    cut = int(np.count_nonzero(hosted.binds == Binds.NOTHING))
-    if cut:
-        yield f"{cut} of {days * nodes} capacities are cut at {kind.most_kw:g} kW."
-    unsolved = int(np.count_nonzero(hosted.binds == Binds.UNSOLVED))
-    if unsolved:
-        yield f"{unsolved} of {days * nodes} capacities end where power flow has no solution."
-    mended = sum(block.mended for block in hosted.blocks)
-    if mended:
-        yield f"{mended} snapshots had no solution without new PV and have lowered powers, as in the release."
-    if hosted.left_out:
-        yield f"{hosted.left_out} nodes with a load are not released and have no capacity here."

@@ -10,7 +10,7 @@ own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -100,6 +100,8 @@ class Reliability(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    template: ClassVar[str] = "reliability.txt"
+
     overhead_per_km_year: Rate = 0.065
     underground_per_km_year: Rate = 0.04
     switch_per_year: Rate = 0.006
@@ -146,7 +148,7 @@ class Reliability(BaseModel):
         """Compute the indices; the same bits for any number of workers."""
         from dp_powerflow.studies.reliability.tables import findings_of  # pages are for whoever asks
 
-        return findings_of(study, self, self.compute(study, workers=workers, progress=progress))
+        return findings_of(study, self.compute(study, workers=workers, progress=progress))
 
     def compute(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Found:
         """The figures behind the tables, as arrays that nobody has rounded."""

@@ -16,7 +16,7 @@ from dp_powerflow.studies.study import Findings, Study
 from dp_powerflow.units import FloatArray
 
 if TYPE_CHECKING:
-    from dp_powerflow.studies.reliability import Found, Reliability
+    from dp_powerflow.studies.reliability import Found
 
 INTERRUPTIONS, HOURS, KWH = 6, 6, 3
 """Digits after the point of published interruptions, hours and energies."""
@@ -26,7 +26,7 @@ _COLOURS = 1000
 _MOST_COUNT = 65_000
 
 
-def findings_of(study: Study, kind: Reliability, found: Found) -> Findings:
+def findings_of(study: Study, found: Found) -> Findings:
     """What is published of a study."""
     rows = _pairs(study, found)
     tables = {
@@ -39,7 +39,6 @@ def findings_of(study: Study, kind: Reliability, found: Found) -> Findings:
     return Findings(
         tables=tables,
         figures=_figures(found),
-        sentences=tuple(_sentences(study, kind, found)),
         items=tuple(_items(study, found, rows)),
     )
 
@@ -102,6 +101,7 @@ def _figures(found: Found) -> dict[str, Any]:
         "sectionalisers": found.sections.sectionalisers,
         "ties": found.sections.ties,
         "sections": found.sections.count,
+        "doubled_lines": found.tree.doubled,
     }
 
 
@@ -190,44 +190,6 @@ def _elements(rows: list[_Row]) -> pa.Table:
     return pa.table(
         {name: pa.array([row[k] for row in rows], types[k]) for k, name in enumerate(names)},
     )
-
-
-# ------------------------------------------------------------------------------------------- words
-
-
-def _sentences(study: Study, kind: Reliability, found: Found) -> Iterator[str]:
-    sections, system = found.sections, found.expected.system
-    yield (
-        f"Lines fail {kind.overhead_per_km_year:g} times per km and year (cables "
-        f"{kind.underground_per_km_year:g}), transformers {kind.transformer_per_year:g}, regulators "
-        f"{kind.regulator_per_year:g} and switches {kind.switch_per_year:g} times a year; lengths are those "
-        "of the network that was studied, rates are public settings."
-    )
-    yield (
-        f"{sections.devices} devices clear faults, {sections.sectionalisers} switches isolate and "
-        f"{sections.ties} ties restore within {kind.switching_hours:g} h; devices never fail, a fault takes "
-        "all phases, and neither the capacity nor the voltage of a tie is checked."
-    )
-    if found.points.declared:
-        yield f"The {system.customers} customers are declared numbers."
-    else:
-        yield (
-            f"The {system.customers} customers are a rule: one for every {kind.kw_per_customer:g} kW of "
-            "nominal load, at least one per load."
-        )
-    yield (
-        f"Energy is that of {study.days} drawn days; faults come at any time of day "
-        "alike, two at once count twice, and every interruption counts, however short."
-    )
-    yield (
-        f"Repair times are {kind.repair_law}; {len(found.simulated.saifi)} years were simulated with a "
-        "public seed."
-    )
-    if found.tree.doubled:
-        yield (
-            f"{found.tree.doubled} lines stand beside another one between the same buses; each is taken as "
-            "if the other could not replace it."
-        )
 
 
 # -------------------------------------------------------------------------------------- the page

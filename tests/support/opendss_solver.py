@@ -16,13 +16,12 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, circuit_without_injections, run, solve
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import (
-    Columns,
     Nodes,
     Solution,
+    Solver,
     checked_output,
     checked_pair,
-    refuse_bad_power,
-    wye_only,
+    refuse_bad_loads,
 )
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, admittance_base_siemens
@@ -36,7 +35,7 @@ _VOLTVAR_ROUNDS = 50
 _VOLTVAR_STILL = 1e-11
 
 
-class OpenDssSolver:
+class OpenDssSolver(Solver):
     """Solves snapshots of a feeder that was read from OpenDSS, with OpenDSS.
 
     Parameters
@@ -46,8 +45,6 @@ class OpenDssSolver:
     max_iterations : of the engine, per snapshot.
     voltvar : curves that turn the generation of some nodes, None for constant generation.
     """
-
-    columns: Columns = "nodes"
 
     def __init__(
         self,
@@ -62,13 +59,10 @@ class OpenDssSolver:
                 f"feeder '{feeder.name}' was not read from OpenDSS, so OpenDSS cannot solve it; "
                 "use the batched solver, or open the feeder from a .dss file"
             )
-        if not 0.0 < tolerance < 1.0:
-            raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-7")
+        super().__init__(feeder, tolerance)
         if max_iterations < 1:
             raise PowerFlowError("max_iterations must be at least 1")
-        self._feeder = feeder
         self._origin: DssOrigin = feeder.origin
-        self._tolerance = float(tolerance)
         self._voltvar = voltvar
         self._network = Network(feeder)
         self._engine = circuit_without_injections(self._origin, feeder.taps)
@@ -85,11 +79,6 @@ class OpenDssSolver:
             self._origin,
         )
 
-    @property
-    def feeder(self) -> Feeder:
-        """The network that is solved."""
-        return self._feeder
-
     def solve(
         self,
         load: ComplexArray,
@@ -103,15 +92,10 @@ class OpenDssSolver:
         The engine starts a snapshot from the voltages of the one before, and every call from no load: what
         it gives does not depend on earlier calls.
         """
-        if nodes not in ("retained", "all"):
-            raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
+        indices = self._asked(nodes)
         load, generation = checked_pair(self._feeder, load, generation)
-        self._refuse_bad_power(load, generation)
-        indices, places = (
-            (self._feeder.retained, self._retained_at)
-            if nodes == "retained"
-            else (self._feeder.energised, self._energised_at)
-        )
+        refuse_bad_loads(self._feeder, load, generation)
+        places = self._retained_at if nodes == "retained" else self._energised_at
         v = checked_output((len(load), len(indices)), out)
         converged = np.zeros(len(load), dtype=np.bool_)
         iterations = np.zeros(len(load), dtype=np.int64)
@@ -207,13 +191,6 @@ class OpenDssSolver:
                 f"the admittances of feeder '{feeder.name}' are not those of the OpenDSS file it came from; "
                 "solve a changed network with the batched solver"
             )
-
-    def _refuse_bad_power(self, load: ComplexArray, generation: ComplexArray) -> None:
-        finite = np.isfinite(load).all(axis=1)
-        if len(generation):
-            finite &= np.isfinite(generation).all(axis=1)
-        negative = finite & (load.real[:, wye_only(self._feeder)] < 0.0).any(axis=1)
-        refuse_bad_power(int(np.count_nonzero(~finite)), int(np.count_nonzero(negative)), len(load))
 
 
 def _system_admittance(engine: Engine, feeder: Feeder) -> sp.csr_array:
