@@ -418,10 +418,9 @@ def fidelity(
     Example: `dp-powerflow fidelity release release.toml`
     """
     from dp_powerflow.corpus.storage import local_copy, location
-    from dp_powerflow.fidelity.effort import FULL, QUICK
-    from dp_powerflow.fidelity.measure import Watch
-    from dp_powerflow.fidelity.of_release import fidelity_of_release
+    from dp_powerflow.fidelity.measure import Watch, fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
+    from dp_powerflow.fidelity.verdicts import FULL, QUICK
     from dp_powerflow.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.results import render_fidelity
 

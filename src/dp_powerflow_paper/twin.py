@@ -477,7 +477,7 @@ def _constants(size: _Size, options: ExperimentOptions) -> dict[str, Any]:
         designs = [design_of_scale(noise, figures, scale) for noise, figures in kinds for scale in SCALES]
         found = drawn(Draws(setting, tuple(designs), size.constants, 0), options)
         means = np.nanmean(found, axis=1).reshape(len(kinds), len(SCALES), 2)
-        for (noise, figures), rows in zip(kinds, means.tolist(), strict=True):
+        for (noise, figures), rows in zip(kinds, means.transpose(0, 2, 1).tolist(), strict=True):
             distances[f"{name}, {noise}, {figures}"] = [[float(f"{v:.3g}") for v in row] for row in rows]
         chains[name] = _chains(setting, size.tried)["chains"][0]
     return {"mean distances": distances, "chains": chains, "scales": SCALES, "draws": size.constants}

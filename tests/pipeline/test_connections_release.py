@@ -28,8 +28,7 @@ from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.manifest.policy import NO_PROTECTION, policy_of
 from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline import inputs as assembly
-from dp_powerflow.pipeline.connections import public_places, released_connections
-from dp_powerflow.pipeline.modes.twin import TwinMode
+from dp_powerflow.pipeline.modes.twin import TwinMode, public_places, released_connections
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.random import StreamKey

@@ -30,9 +30,9 @@ from dp_powerflow.manifest.verify import (
 )
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import OneDay, solve_days
-from dp_powerflow.pipeline.extras import part_extras, part_voltages
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
+from dp_powerflow.pipeline.parts import part_extras, part_voltages
 from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.release import draw_key, part_job

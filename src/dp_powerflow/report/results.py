@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import location
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fidelity.page import SIGNS, shown
-from dp_powerflow.fidelity.report import GROUPS, MARKING, FidelityReport
+from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, FidelityReport, shown
 from dp_powerflow.fidelity.report import in_words as in_figures
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal, refusals
@@ -395,16 +394,11 @@ def render_fidelity(report: FidelityReport) -> Rendered:
 
 
 def _attack_lines(report: FidelityReport) -> list[str]:
-    attacks, allowed = report.attacks, report.attacks.allowed
-    games = {
-        **{f"planted, {name}": (own, allowed) for name, own in attacks.planted.guesses.items()},
-        "planted, all kinds": (attacks.planted.together, allowed),
-        "membership": (attacks.membership.guesses, attacks.membership.allowed),
-    }
+    attacks = report.attacks
     rows = [
         f"| {name} | {own.right} of {own.tried} | {own.interval()[0]:.2f} to {own.interval()[1]:.2f} | "
         f"{limit.success:.3f} | {in_figures(attacks.found_epsilon(own))} |"
-        for name, (own, limit) in games.items()
+        for name, (own, limit) in attacks.games.items()
     ]
     if attacks.line is not None:
         own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()

@@ -27,7 +27,7 @@ from dp_powerflow.manifest.policy import policy_of, weak_delta
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays
+from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays, NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
@@ -35,7 +35,6 @@ from dp_powerflow.pipeline.inputs import (
     frame_chunks,
     require_declared_taps,
 )
-from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
