@@ -228,7 +228,8 @@ def parse_manifest(content: Mapping[str, Any]) -> Manifest[Any]:
     if content.get("format") != FORMAT:
         raise ReleaseError(
             f"{MANIFEST_FILE} has another format than '{FORMAT}'; dp-powerflow {LAST_READER} is the last "
-            "version that reads versions 2 to 6"
+            "version that reads versions 2 to 6",
+            code="format-not-read",
         )
     try:
         mode = content["guarantee"]["network"]["mode"]
