@@ -31,7 +31,7 @@ from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_na
 from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
-from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.model import registered
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line

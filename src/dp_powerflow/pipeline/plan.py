@@ -14,8 +14,8 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
+from dp_powerflow.manifest.build import delta_problem
 from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.manifest.policy import delta_problem
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel

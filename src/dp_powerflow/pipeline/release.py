@@ -33,8 +33,7 @@ from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.build import ManifestInputs
-from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.manifest.policy import kinds_of_shared_accounts
+from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts
 from dp_powerflow.manifest.release import publish
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel

@@ -16,8 +16,14 @@ import numpy as np
 from dp_powerflow.config import Config, read_config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest, at_most, in_digits
-from dp_powerflow.manifest.policy import NO_PROTECTION
+from dp_powerflow.manifest.model import (
+    CERTIFICATE_FILE,
+    NO_PROTECTION,
+    QUALITY_FILE,
+    Manifest,
+    at_most,
+    in_digits,
+)
 from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.page import (
@@ -355,7 +361,7 @@ class Demo:
 
     def _twin_side(self, inputs: ReleaseInputs, look: Look) -> Side:
         manifest = self._manifest(TWIN)
-        network, rows = manifest.guarantee.network, manifest.guarantee.network.shown_changes()
+        network, rows = manifest.guarantee.network, manifest.guarantee.network.shown_changes
         epsilon, advantage = (
             "; ".join(f"{at_most(getattr(row, name))} for {row.change:.0%}" for row in rows)
             for name in ("epsilon", "advantage")
@@ -369,7 +375,7 @@ class Demo:
             delta=in_digits(network.delta),
             advantage=advantage,
             proved="yes, for every network",
-            days=network.days,
+            days="any number",
             loading=_loading(inputs, look),
             fidelity=Fidelity.of(look.released, look.true),
             open=f"{TWIN}/{CERTIFICATE_FILE}",

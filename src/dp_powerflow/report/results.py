@@ -17,7 +17,7 @@ from dp_powerflow.corpus.storage import location
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, FidelityReport, shown
 from dp_powerflow.fidelity.report import in_words as in_figures
-from dp_powerflow.fleet.manifest import CUSTOMERS
+from dp_powerflow.fleet.manifest import fleet_words
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal, refusals
 from dp_powerflow.pipeline.deriving.pages import flat, named_tables
 from dp_powerflow.pipeline.feasibility import RANGE_A, Corner, Look
@@ -182,7 +182,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
         f"unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
         "",
-        CUSTOMERS[fleet.models],
+        *fleet_words(fleet.models)["customers"],
         "",
         *_estimator_lines(cost),
         *(f"- warning: {warning}" for warning in cost.warnings),
