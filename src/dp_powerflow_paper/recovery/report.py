@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.recovery.columns import AS_PRINTED, ONE_STEP, Chosen, Column
 from dp_powerflow_paper.recovery.methods import DP_SGD, NOISE_FREE, Holes, Recovery
 from dp_powerflow_paper.recovery.training import Curves
-from dp_powerflow_paper.run import Written, csv_text, write_results
+from dp_powerflow_paper.run import Written, csv_text, table, write_report
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +79,9 @@ PICTURES = (
 
 def write_all(dataset: str, parts: Sequence[Part], folder: Path) -> Written:
     """Write tables and figures."""
-    text = to_markdown(dataset, parts)
-    contents: dict[str, str | bytes] = {
-        "recovery.md": text,
-        "recovery.csv": to_csv(parts),
-        "recovery.json": json.dumps(to_json(dataset, parts), indent=1, allow_nan=False),
-    }
-    for picture in PICTURES:
-        for form in ("png", "svg"):
-            contents[f"{picture.name}.{form}"] = draw(dataset, parts, picture, form)
-    return write_results(folder, text, contents)
+    figures = {picture.name: partial(draw, dataset, parts, picture) for picture in PICTURES}
+    text, content = to_markdown(dataset, parts), to_json(dataset, parts)
+    return write_report(folder, "recovery", text, content, table=to_csv(parts), figures=figures)
 
 
 def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
@@ -134,8 +127,7 @@ def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+    return table(" | ".join(header), map(" | ".join, rows))
 
 
 def _targets(parts: Sequence[Part]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dp_powerflow_paper.run import csv_text
+from dp_powerflow_paper.run import csv_text, table
 from dp_powerflow_paper.sources import (
     BY_RADIUS,
     ON_LINES,
@@ -269,8 +269,7 @@ def tick_cells(table: Table1, row: Row) -> list[str]:
 
 
 def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+    return table(" | ".join(header), map(" | ".join, rows))
 
 
 TICK_HEADER = ("system", "units", "the paper's row", *(column.value for column in Column))
