@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.pipeline.nodes import loaded_nodes
+from dp_powerflow.pipeline.customers import loaded_nodes
 from support.tiny_feeder import two_lines
 
 

@@ -17,7 +17,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.options import tan_theta_of
-from dp_powerflow.pipeline.nodes import declared_classes, declared_factors
+from dp_powerflow.pipeline.customers import declared_classes, declared_factors
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.sun import read_irradiance

@@ -20,10 +20,10 @@ from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.true import LEAST_SHARE
 from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.model.sample import LoadSampler, solve_days
+from dp_powerflow.pipeline.customers import loaded_nodes
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.modes.true import TrueMode, light_nodes, middle_load_kw
-from dp_powerflow.pipeline.nodes import loaded_nodes
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState

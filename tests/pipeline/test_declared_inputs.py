@@ -16,9 +16,9 @@ from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.options import tan_theta_of
+from dp_powerflow.pipeline.customers import node_plan
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.nodes import node_plan
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.state import PrivateState

@@ -7,7 +7,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import multiply
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.pipeline.extras import head_power, with_slack
+from dp_powerflow.pipeline.parts import head_power, with_slack
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.units import ComplexArray
 

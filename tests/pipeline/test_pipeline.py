@@ -25,9 +25,9 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline import release as pipeline
 from dp_powerflow.pipeline.audit import verify_private
+from dp_powerflow.pipeline.customers import NodePlan
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -17,10 +17,10 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
-from dp_powerflow.pipeline.connections import released_connections
 from dp_powerflow.pipeline.deriving.manifest import parse
 from dp_powerflow.pipeline.deriving.pages import card_bytes
 from dp_powerflow.pipeline.deriving.verify import open_files
+from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey

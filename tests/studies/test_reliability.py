@@ -15,7 +15,7 @@ from dp_powerflow.errors import ConfigError, FeederError
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.sources import Rebuilder, built_in_commands, open_feeder
 from dp_powerflow.page import Page, Section
-from dp_powerflow.pipeline.connections import released_connections
+from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.studies.reliability import Reliability
 from dp_powerflow.studies.study import Findings, Study

@@ -8,7 +8,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadNodes, ReactiveModel
 from dp_powerflow.model.sample import LoadSampler
-from dp_powerflow.pipeline.connections import released_connections
+from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.powerflow.sun import clear_sky

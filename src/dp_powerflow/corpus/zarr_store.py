@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_powerflow.almanac.weather import MEANS, UNITS
-from dp_powerflow.corpus.schema import Column, ExtrasLayout, load_columns, voltage_columns
+from dp_powerflow.corpus.schema import Column, ExtrasLayout, power_columns, voltage_columns
 from dp_powerflow.corpus.storage import storing
 from dp_powerflow.errors import OutputTakenError, require
 
@@ -30,7 +30,7 @@ DIMENSIONS = ("day", "step", "node")
 
 def attributes_of(extras: ExtrasLayout) -> dict[str, dict[str, str]]:
     """What is said of the arrays over (day, step, node), by name."""
-    return {column.name: _said(column) for column in (*voltage_columns(1), *load_columns(extras, 1))}
+    return {column.name: _said(column) for column in (*voltage_columns(1), *power_columns(extras, 1))}
 
 
 def _said(column: Column) -> dict[str, str]:
@@ -142,7 +142,7 @@ def _fill(corpus: Corpus, group: Any) -> None:
 def _arrays(corpus: Corpus) -> Iterator[_Arrays]:
     """What is stored of a corpus."""
     extras = corpus.extras
-    columns = [*voltage_columns(1), *load_columns(extras, 1)]
+    columns = [*voltage_columns(1), *power_columns(extras, 1)]
     for of, own in groupby(columns, lambda column: column.of):
         said = {column.name: _said(column) for column in own}
         yield _Arrays(of or "voltages", said, ("node", corpus.layout.nodes))

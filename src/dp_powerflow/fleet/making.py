@@ -21,8 +21,8 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.plan import kept_model, refuse_another_model
-from dp_powerflow.pipeline.ready import Ready, is_made, make_ready
-from dp_powerflow.pipeline.receipts import is_begun, keep_derived_model
+from dp_powerflow.pipeline.ready import Ready, make_ready
+from dp_powerflow.pipeline.receipts import keep_derived_model
 from dp_powerflow.pipeline.release import Made, Paid, draw, make, place_kept, ready_writer
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import CarriedState, Files
@@ -154,8 +154,6 @@ def meters_on(meters: MeterFacts, places: Mapping[int, str] | None) -> MeterFact
 def _examined(ready: Ready) -> Examined:
     inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
     refuse_another_model(inputs)
-    if writer.remote is None and not is_made(writer, inputs.state):  # `make_ready` looks at a store
-        writer.check(begun=is_begun(inputs.state, writer.release_id))
     return Examined(
         mode.identity(inputs),
         mode.frame(inputs),
@@ -172,7 +170,9 @@ def _made(ready: Ready, paid: Paid, threads: int, *, only_draws: bool) -> Made |
     refuse_another_model(inputs)
     config, model = inputs.config, kept_model(inputs.config, inputs.state)
     if model is None:
-        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
+        raise PrivacyError(
+            f"release '{config.model.reuse}' has fitted no load model yet; run it first", code="model-reuse"
+        )
     keep_derived_model(inputs.state, config.release.id, config.model.reuse, model)
     if only_draws:
         draw(ready, paid, model)

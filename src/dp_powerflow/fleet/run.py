@@ -51,8 +51,7 @@ from dp_powerflow.fleet.names import ENDS, FeederEvent, FeederState, OnEvent, he
 from dp_powerflow.fleet.publishing import Shelf, shelf_of
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
-from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.model import MODEL_FILE, registered
 from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of, read_network
 from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE, NetworkFacts, mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, preview_network, with_charge
@@ -266,6 +265,14 @@ class _Fleet:
                 "another version of the program; restore them to finish it, or list the feeder in a fleet of "
                 f"a new id, with fleet.continues and model.reuse = '{self.config.fleet.id}'"
             ) from None
+
+    def problem_of(self, stage: Stage) -> tuple[str, str]:
+        """Why a feeder failed; the text of a defect may quote private values, and stays with the owner."""
+        if stage.defect is None:
+            return stage.problem or LOST, stage.code
+        name = f"{stage.name}-traceback.txt"
+        kept = self.state.write_internal(self.config.fleet.id, name, stage.defect.encode())
+        return f"a defect of the program; report it, the details are in {kept}", stage.code
 
     @cached_property
     def _services(self) -> Mapping[str, frozenset[str]] | None:
@@ -524,7 +531,7 @@ class _Run:
             way.examined, way.seconds = stage.said, stage.seconds
             self._event(way, "checked")
         else:
-            self._fail(way, *self._problem_of(stage))
+            self._fail(way, *self.fleet.problem_of(stage))
 
     def _drawn(self, stage: Stage) -> None:
         self._keep(stage)
@@ -536,14 +543,14 @@ class _Run:
         for (where, name), content in stage.files.items():
             self.fleet.state.write_internal(where, name, content)
         if stage.problem is not None or stage.defect is not None:
-            self._fail(way, *self._problem_of(stage))
+            self._fail(way, *self.fleet.problem_of(stage))
         return way
 
     def _made(self, stage: Stage) -> None:
         """Keep what a worker wrote, then put the feeder into the corpus."""
         way = self._keep(stage)
         if way.problem is None and not isinstance(stage.said, Made):
-            self._fail(way, *self._problem_of(stage))
+            self._fail(way, *self.fleet.problem_of(stage))
         if way.problem is not None or not isinstance(stage.said, Made):
             return
         try:
@@ -561,15 +568,6 @@ class _Run:
             self.fleet.state.write_internal(config.fleet.id, CONFIG_FILE, _config_sha256(config).encode())
             self.config_kept = True
         self._end(way, "released")
-
-    def _problem_of(self, stage: Stage) -> tuple[str, str]:
-        """Why a feeder failed; the text of a defect may quote private values, and stays with the owner."""
-        if stage.defect is None:
-            return stage.problem or LOST, stage.code
-        kept = self.fleet.state.write_internal(
-            self.fleet.config.fleet.id, f"{stage.name}-traceback.txt", stage.defect.encode()
-        )
-        return f"a defect of the program; report it, the details are in {kept}", stage.code
 
     def _fail(self, way: _Way, problem: str, code: str) -> None:
         """A feeder has failed; where others may read, nothing of it stays."""
@@ -641,7 +639,8 @@ class _Run:
             raise ConfigError(
                 f"feeders of fleet '{config.fleet.id}' were released with another config; restore it, put "
                 "what one feeder needs under overrides, or choose a new fleet id and set model.reuse to the "
-                "old one"
+                "old one",
+                code="request-changed",
             )
 
 
@@ -799,9 +798,10 @@ def plan_fleet(
 def _feeder_plan(fleet: _Fleet, shelf: Shelf, alike: _Alike, feeder: FleetFeeder, stage: Stage) -> FeederPlan:
     """What the network would be charged; refused where it was begun otherwise."""
     released, examined = shelf.has(feeder.name), stage.said
-    problem, code, network = stage.problem, stage.code, None
-    if stage.defect is not None:
-        problem = f"a defect of the program; report it: {stage.defect.strip().splitlines()[-1].split(':')[0]}"
+    problem: str | None = None
+    network, code = None, UNEXPECTED
+    if examined is None:
+        problem, code = fleet.problem_of(stage)
     if isinstance(examined, Examined):
         try:
             plan, facts = fleet.plan(feeder, examined)

@@ -22,14 +22,15 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.model.sample import MENDING, MOST_MENDINGS
-from dp_powerflow.pipeline.customers import Services, count_customers
-from dp_powerflow.pipeline.inputs import NetworkInputs
-from dp_powerflow.pipeline.nodes import (
+from dp_powerflow.pipeline.customers import (
+    Services,
     classes_of_shapes,
+    count_customers,
     declared_classes,
     declared_factors,
     some_loaded_nodes,
 )
+from dp_powerflow.pipeline.inputs import NetworkInputs
 from dp_powerflow.pipeline.parts import SolverMaker
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver

@@ -35,11 +35,10 @@ from dp_powerflow.loads.simulate import (
 )
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
-from dp_powerflow.pipeline.customers import Services, customers_of_loads
+from dp_powerflow.pipeline.customers import Services, classes_of_shapes, customers_of_loads, some_loaded_nodes
 from dp_powerflow.pipeline.fitting import MeterDays, refuse_short_history
 from dp_powerflow.pipeline.fitting import budget_of as budget_of
 from dp_powerflow.pipeline.fitting import fit_options_of as fit_options_of
-from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
 from dp_powerflow.privacy.random import StreamKey

@@ -16,10 +16,9 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadBlock, PlacedLaw, solve_days
 from dp_powerflow.pipeline.customers import CustomerPlan
-from dp_powerflow.pipeline.extras import with_slack
 from dp_powerflow.pipeline.inputs import ReleaseInputs
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, Solvable
-from dp_powerflow.pipeline.parts import SolverMaker
+from dp_powerflow.pipeline.parts import SolverMaker, with_slack
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
 from dp_powerflow.units import KW_PER_MW, FloatArray, IntArray
 

@@ -27,9 +27,8 @@ from dp_powerflow.config import Config, TwinNetwork, parse_config
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, ServiceMapError
 from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
 from dp_powerflow.loads.declared import ServiceMap, one_service_each, read_service_map
-from dp_powerflow.pipeline.customers import Services, count_customers
+from dp_powerflow.pipeline.customers import Services, count_customers, some_loaded_nodes
 from dp_powerflow.pipeline.inputs import require_declared_taps
-from dp_powerflow.pipeline.nodes import some_loaded_nodes
 from dp_powerflow.setup.facts import (
     BOUNDS_OF_SCALE,
     CustomerKind,

@@ -23,11 +23,13 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder, Figure
-from dp_powerflow.manifest.policy import policy_of, weak_delta
+from dp_powerflow.manifest.build import weak_delta
+from dp_powerflow.manifest.model import policy_of
+from dp_powerflow.manifest.render import warnings_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays
+from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays, NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
@@ -35,7 +37,6 @@ from dp_powerflow.pipeline.inputs import (
     frame_chunks,
     require_declared_taps,
 )
-from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
@@ -185,7 +186,8 @@ class NetworkMode(ABC, Generic[Section]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Why the promise protects network or customers from nothing that matters; public, mostly empty."""
-        return (*policy_of(self.config).warnings, *weak_delta(self.config.model.delta))
+        policy, delta = policy_of(self.config), self.config.model.delta
+        return warnings_of([*policy.warnings, *weak_delta(delta)], policy, delta)
 
     @property
     @abstractmethod

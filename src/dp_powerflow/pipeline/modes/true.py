@@ -23,6 +23,13 @@ from dp_powerflow.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.pipeline.customers import (
+    NodePlan,
+    declared_classes,
+    declared_factors,
+    loaded_nodes,
+    some_loaded_nodes,
+)
 from dp_powerflow.pipeline.feasibility import (
     Feasibility,
     Trial,
@@ -40,13 +47,6 @@ from dp_powerflow.pipeline.modes.base import (
     Scene,
     Solvable,
     left_afterwards,
-)
-from dp_powerflow.pipeline.nodes import (
-    NodePlan,
-    declared_classes,
-    declared_factors,
-    loaded_nodes,
-    some_loaded_nodes,
 )
 from dp_powerflow.pipeline.radius import refuse_another_radius
 from dp_powerflow.privacy.budget import Neighbours

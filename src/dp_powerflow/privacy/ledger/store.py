@@ -199,7 +199,7 @@ class Database:
         return self.error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
 
     def error(self, problem: str, remedy: str) -> PrivacyError:
-        return PrivacyError(f"the ledger {self._path} {problem}; {remedy}")
+        return PrivacyError(f"the ledger {self._path} {problem}; {remedy}", code="ledger-damaged")
 
 
 def insert(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
@@ -246,7 +246,8 @@ class AnchorFile:
         if len(words) != 4 or words[0] != _ANCHOR or not (words[1].isascii() and words[1].isdigit()):
             raise PrivacyError(
                 f"the ledger has a damaged anchor; restore {self._path} from the newest backup; nothing was "
-                "spent"
+                "spent",
+                code="ledger-damaged",
             )
         return Anchor(int(words[1]), words[2], words[3])
 
