@@ -313,7 +313,8 @@ def open_fleet(path: str | os.PathLike[str] | RemotePath, *, check: bool = True)
         if isinstance(error, CorpusError):
             raise
         raise CorpusError(
-            f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet"
+            f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet",
+            code="release-not-found",
         ) from error
     if not all(re.fullmatch(PUBLIC_NAME, name) for name in names) or len(set(names)) < len(names):
         raise CorpusError(f"{place / FLEET_FILE} has a name that no feeder of a fleet has; fetch it again")

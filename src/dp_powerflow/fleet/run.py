@@ -639,7 +639,8 @@ class _Run:
             raise ConfigError(
                 f"feeders of fleet '{config.fleet.id}' were released with another config; restore it, put "
                 "what one feeder needs under overrides, or choose a new fleet id and set model.reuse to the "
-                "old one"
+                "old one",
+                code="request-changed",
             )
 
 

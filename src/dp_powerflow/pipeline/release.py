@@ -314,7 +314,8 @@ def refuse_unpayable(
         raise PrivacyError(
             f"release '{config.release.id}' needs ε = {needed.epsilon:.4g} of the network, which has "
             f"{left.epsilon:.4g} left; ask for less, or raise the cap with a recorded reason; nothing was "
-            "spent"
+            "spent",
+            code="cap-exceeded",
         )
 
 
