@@ -23,7 +23,7 @@ def lines_of(output: StringIO) -> list[str]:
 
 
 def test_states_are_waiting_under_way_or_ends() -> None:
-    assert ("waiting", *UNDER_WAY, *ENDS) == STATES
+    assert ("waiting", UNDER_WAY[0], "checked", "paid", UNDER_WAY[1], *ENDS) == STATES
 
 
 def test_a_line_says_count_rate_time_left_and_who_is_under_way() -> None:
@@ -34,14 +34,16 @@ def test_a_line_says_count_rate_time_left_and_who_is_under_way() -> None:
     assert count.line("fleet") == "fleet: 0 of 10 (0%); 10 waiting"
     for name in names(4):
         count.hear(FeederEvent(name, "checking"))
+    clock.now += 90.0  # checks are no measure of what making takes
+    count.hear(FeederEvent("feeder-0001", "solving"))
     clock.now += 30.0
     count.hear(FeederEvent("feeder-0001", "released"))
     count.hear(FeederEvent("feeder-0002", "failed"))
     count.hear(FeederEvent("feeder-0003", "paid"))
-    count.hear(FeederEvent("feeder-0004", "solving", 3, 12))
+    count.hear(FeederEvent("feeder-0004", "solving"))
     assert count.line("fleet") == (
         "fleet: 2 of 10 (20%), 4 a minute, 2 min left; 6 waiting, 1 paid, 1 being solved, 1 released; "
-        "INTERNAL: 1 failed; feeder-0004 25%, feeder-0003"
+        "INTERNAL: 1 failed; feeder-0004"
     )
 
 
@@ -72,9 +74,8 @@ def test_a_failed_feeder_may_wait_again_and_is_done_once() -> None:
 def test_of_many_feeders_under_way_four_are_named() -> None:
     count = FleetCount(Clock())
     for name in names(64):
-        count.hear(FeederEvent(name, "solving", 1, 2))
-    assert count.states().endswith("; feeder-0001 50%, feeder-0002 50%, feeder-0003 50%, "
-                                   "feeder-0004 50% and 60 more")  # fmt: skip
+        count.hear(FeederEvent(name, "solving"))
+    assert count.states().endswith("; feeder-0001, feeder-0002, feeder-0003, feeder-0004 and 60 more")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_bar_appears_on_a_terminal_past_two_seconds_and_is_gone_at_the_end(
 
     class Watched(StringIO):
         def write(self, text: str) -> int:
-            if "1/2" in text and "b 50%" in text:
+            if "1/2" in text and "; b" in text:
                 appeared.set()
             return super().write(text)
 
@@ -150,7 +151,7 @@ def test_a_bar_appears_on_a_terminal_past_two_seconds_and_is_gone_at_the_end(
         progress.describe("making the releases")
         progress.on_event(FeederEvent("a", "solving"))
         progress.on_event(FeederEvent("a", "released"))
-        progress.on_event(FeederEvent("b", "solving", 1, 2))
+        progress.on_event(FeederEvent("b", "solving"))
         assert appeared.wait(30.0)
     assert "making the releases" in long.getvalue()
     assert long.getvalue().endswith("\x1b[2K")  # the last line is wiped
@@ -164,7 +165,7 @@ def test_the_bar_is_two_lines_at_any_width(width: int) -> None:
     for name in names(5000):
         progress.on_event(FeederEvent(name, "waiting"))
     for name in names(40):
-        progress.on_event(FeederEvent(name, "solving", 1, 3))
+        progress.on_event(FeederEvent(name, "solving"))
     console.print(progress.shown())
     assert len(lines_of(output)) == 2
     assert "4,960 waiting" in output.getvalue()
