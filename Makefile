@@ -64,7 +64,7 @@ audit: $(VENV)/.runtime
 	$(BIN)/python .ci/audit
 
 schema: $(VENV)/.runtime
-	$(BIN)/python -c "import json; from dp_powerflow.manifest.policy import manifest_schema; \
+	$(BIN)/python -c "import json; from dp_powerflow.manifest.model import manifest_schema; \
 	print(json.dumps(manifest_schema(), indent=2))" > docs/manifest.schema.json
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.deriving.manifest import derived_schema; \
 	print(json.dumps(derived_schema(), indent=2))" > docs/derived.schema.json

@@ -22,7 +22,7 @@ import argparse
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,7 @@ from load_columns import BUDGET, as_history, columns, lived
 from load_model_kl import kl_tables, sampling_rate
 from load_populations import MAKERS, Customers, meters, open_populations
 
-from dp_powerflow.fidelity.metrics import COINCIDENT, compare, flat
+from dp_powerflow.fidelity.metrics import COINCIDENT, Fidelity, Traits, compare
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.history.plan import History, PredictedError
 from dp_powerflow.model.options import FitOptions
@@ -69,6 +69,13 @@ ROWS = (
     Row("next-day score, feeder", "next_day_feeder", 3),
 )
 Figures = dict[str, float]
+
+
+def flat(result: Fidelity) -> dict[str, float]:
+    """The figures by name; traits of the drawn side only."""
+    own = {field.name: getattr(result, field.name) for field in fields(result)}
+    drawn = {field.name: getattr(result.drawn, field.name) for field in fields(Traits)}
+    return {name: value for name, value in own.items() if isinstance(value, float)} | drawn
 
 
 def measure(seed: int, population: Customers, sizes: list[int], history_only: bool = False) -> list[Figures]:

@@ -28,10 +28,10 @@ from dp_powerflow_paper.sources import iid
 from dp_powerflow_paper.sources.entries import Occasion
 from dp_powerflow_paper.sources.iid import DivisibleLaplace, LaplaceLoads
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters, ReadingUnit
-from dp_powerflow_paper.sources.shares import delta_of_part, mass_up_to, pure_epsilon
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.auditing import epsilon_lower_bound
+from support.shares import delta_of_part, mass_up_to, pure_epsilon
 
 FUSE_KW = 17.25
 """Three phases of 25 A: the public range of a home is 0 to this."""

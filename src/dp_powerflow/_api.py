@@ -497,9 +497,8 @@ def fidelity(
         ...
     dp_powerflow.errors.LoadDataError: a comparison needs meters of at least 8 customers and 14 days; ...
     """
-    from dp_powerflow.fidelity.by_hand import fidelity_by_hand
-    from dp_powerflow.fidelity.effort import FULL, QUICK
-    from dp_powerflow.fidelity.measure import Watch
+    from dp_powerflow.fidelity.measure import Watch, fidelity_by_hand
+    from dp_powerflow.fidelity.verdicts import FULL, QUICK
     from dp_powerflow.privacy.random import StreamKey
 
     watch = Watch() if on_stage is None else Watch(on_stage)

@@ -418,10 +418,9 @@ def fidelity(
     Example: `dp-powerflow fidelity release release.toml`
     """
     from dp_powerflow.corpus.storage import local_copy, location
-    from dp_powerflow.fidelity.effort import FULL, QUICK
-    from dp_powerflow.fidelity.measure import Watch
-    from dp_powerflow.fidelity.of_release import fidelity_of_release
+    from dp_powerflow.fidelity.measure import Watch, fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
+    from dp_powerflow.fidelity.verdicts import FULL, QUICK
     from dp_powerflow.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.results import render_fidelity
 
@@ -516,7 +515,7 @@ def fleet(
     from dp_powerflow.fleet.config import read_fleet_config
     from dp_powerflow.fleet.names import counted
     from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
-    from dp_powerflow.report.fleet_progress import FleetProgress, ToldFailures
+    from dp_powerflow.report.progress import ToldFailures
     from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan, render_fleet_result
 
     fleet_config = read_fleet_config(config)
@@ -539,12 +538,12 @@ def fleet(
         if outcome.problem is not None:
             told.tell(outcome.name, outcome.key, outcome.problem)
 
-    with FleetProgress(err) as shown:
+    with _progress("fleet") as (advance, describe):
         result = run_fleet(
             fleet_config,
             engine=engine_of(workers, scheduler),
-            say=shown.describe,
-            on_event=shown.on_event,
+            say=describe,
+            on_event=counted(advance),
             on_outcome=report,
         )
     _show_ingest(result.ingest)
@@ -667,7 +666,7 @@ def demo(
 
     Example: `dp-powerflow demo --out demo-output`
     """
-    from dp_powerflow.report.demo.page import Demo
+    from dp_powerflow.report.demo import Demo
 
     begun = Demo.begin(output)
     for config in (begun.twin, begun.paper):
@@ -816,7 +815,7 @@ def _say(text: str) -> None:
 
 def _progress(title: str) -> AbstractContextManager[tuple[Callable[[int, int], None], Callable[[str], None]]]:
     """Progress on stderr: one callback for progress, one for the stage."""
-    from dp_powerflow.report.fleet_progress import progress
+    from dp_powerflow.report.progress import progress
 
     return progress(err, title)
 

@@ -18,10 +18,8 @@ a symmetric matrix into the circuit, for OpenDSS to solve as ever.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,11 +37,12 @@ from dp_powerflow.grid.opendss.engine import (
     solve,
 )
 from dp_powerflow.grid.opendss.engine import run as command
+from dp_powerflow.lowlevel import plain
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 from dp_powerflow_paper.datasets import ExperimentOptions, oedi_history
 from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
-from dp_powerflow_paper.run import Written, write_results
+from dp_powerflow_paper.run import Written, block, write_report
 
 FLOATING_BUS = "610."
 """Of IEEE 123, behind a delta-delta transformer: only a millionth of its rating ties it to ground."""
@@ -452,47 +451,40 @@ def year_sample(options: ExperimentOptions, feeder: Feeder, snapshots: int) -> F
 def to_markdown(result: Result) -> str:
     """The tables of docs/results/wasserstein.md."""
     scale = result.scale
-    lines = [
-        f"Noise on every entry of OpenDSS's system matrix, ε = {EPSILON:g}, δ = {DELTA:g} (classical σ);",
-        f"{scale.draws} draws × {scale.snapshots} snapshots of the year. Without noise the driven iteration",
-        f"differs from OpenDSS's own by {result.untouched:.1e} p.u. at most.",
-        "",
-        "| loads | r | σ | OpenDSS converged | iterations, most | mean shift of \\|v\\| [p.u.] | "
-        "largest shift | bus 610 | our fixed point converged |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in result.rows:
+
+    def noisy(row: Row) -> str:
         floating = "—" if row.floating is None else f"{row.floating:.3g}"
-        lines.append(
-            f"| {row.loads} | {row.radius:g} {row.unit} | {row.sigma:.2g} | {100 * row.converged:.4g} % | "
+        return (
+            f"{row.loads} | {row.radius:g} {row.unit} | {row.sigma:.2g} | {100 * row.converged:.4g} % | "
             f"{row.iterations} | {row.shift:.2g} | {row.largest:.2g} | {floating} | "
-            f"{100 * row.fixed_point:.4g} % |"
+            f"{100 * row.fixed_point:.4g} %"
         )
-    lines += [
-        "",
+
+    def reactors(row: ReactorRow) -> str:
+        what = "frozen" if row.limit is None else f"acting, at most {row.limit} rounds"
+        return (
+            f"{row.radius:g} {row.unit} | {what} | {row.converged} of {row.draws} | {row.given_up} | "
+            f"{row.iterations} | {row.rounds} | {row.lowest:.3g} … {row.highest:.3g}"
+        )
+
+    lines = block(
+        f"Noise on every entry of OpenDSS's system matrix, ε = {EPSILON:g}, δ = {DELTA:g} (classical σ);\n"
+        f"{scale.draws} draws × {scale.snapshots} snapshots of the year. Without noise the driven iteration\n"
+        f"differs from OpenDSS's own by {result.untouched:.1e} p.u. at most.",
+        "loads | r | σ | OpenDSS converged | iterations, most | mean shift of \\|v\\| [p.u.] | "
+        "largest shift | bus 610 | our fixed point converged",
+        map(noisy, result.rows),
+    )
+    lines += block(
         "Symmetric noise as reactors between all nodes, solved by OpenDSS alone at the file's own loads:",
-        "",
-        "| r | regulators | converged | out of rounds | iterations, most | rounds, most | \\|v\\| [p.u.] |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for item in result.reactors:
-        what = "frozen" if item.limit is None else f"acting, at most {item.limit} rounds"
-        lines.append(
-            f"| {item.radius:g} {item.unit} | {what} | {item.converged} of {item.draws} | {item.given_up} | "
-            f"{item.iterations} | {item.rounds} | {item.lowest:.3g} … {item.highest:.3g} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def to_json(result: Result) -> dict[str, Any]:
-    """Plain values."""
-    return asdict(result)
+        "r | regulators | converged | out of rounds | iterations, most | rounds, most | \\|v\\| [p.u.]",
+        map(reactors, result.reactors),
+    )
+    return "\n".join(lines)
 
 
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
     feeder, scale = open_feeder("ieee123"), QUICK if options.quick else Scale()
     result = run_noise(feeder, year_sample(options, feeder, scale.snapshots), scale, options)
-    text = to_markdown(result)
-    tables = {"y-noise.md": text, "y-noise.json": json.dumps(to_json(result), indent=1)}
-    return write_results(options.out, text, tables)
+    return write_report(options.out, "y-noise", to_markdown(result), plain(asdict(result)))

@@ -9,9 +9,9 @@ the loss is infinite; how far its voltages are from the manifold is measured on 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from dp_powerflow_paper.neighbours import (
     scores,
     towards_margin,
 )
-from dp_powerflow_paper.run import Written, write_results
+from dp_powerflow_paper.run import Written, block, write_report
 from dp_powerflow_paper.theorem import empirical_law
 
 RADIUS, DELTA = 1e-4, 1e-5
@@ -301,19 +301,16 @@ def to_markdown(results: tuple[Result, ...]) -> str:
     for result in results:
         d = result.dimensions
         row = f"{d.fewest}" if d.fewest == d.most else f"{d.fewest} … {d.most}"
-        lines += [
+        lines += block(
             f"{result.feeder}: κ = {result.kappa:.4g}. Directions that keep the manifold: {row} per row of "
             f"(Y, b), {d.symmetric} in all for symmetric Y; the paper counts n² − n = {d.claimed}. (SVD over "
             f"{d.states} states; the smallest constraint is {d.smallest_kept:.1e} of the largest, what is "
             f"left at most {d.largest_dropped:.1e}.)",
-            "",
-            "| release | loads | size | direction | \\|Λ\\|: median | 99 % | largest finite | Term II | "
+            "release | loads | size | direction | \\|Λ\\|: median | 99 % | largest finite | Term II | "
             "Pr(Λ = ∞) | Pr(\\|Λ\\| > printed ε), 95 % | printed ε | claimed δ | repaired formula | "
-            "printed ε over 99 % |",
-            "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
-            *(_line(item) for item in result.evaluations),
-            "",
-        ]
+            "printed ε over 99 %",
+            map(_line, result.evaluations),
+        )
         if result.lines is not None:
             case = result.lines
             lines += [
@@ -331,20 +328,15 @@ def _line(item: Evaluation) -> str:
     looseness = "—" if item.looseness is None else f"{item.looseness:.2g}"
     largest = "none" if item.largest is None else f"{item.largest:.2g}"
     return (
-        f"| {item.span} | {'truncated' if item.truncated else 'untruncated'} | {item.ball} | {item.move} | "
+        f"{item.span} | {'truncated' if item.truncated else 'untruncated'} | {item.ball} | {item.move} | "
         f"{_figure(item.median)} | {_figure(item.high)} | {largest} | {item.volume:.1g} | "
         f"{item.exits / item.exit_draws:.2g} | {low:.2g} … {high:.2g} | {item.printed:.4g} | "
-        f"{item.claimed_delta:.2g} | {item.corrected:.3g} | {looseness} |"
+        f"{item.claimed_delta:.2g} | {item.corrected:.3g} | {looseness}"
     )
 
 
 def _figure(value: float) -> str:
     return "∞" if math.isinf(value) else f"{value:.2g}"
-
-
-def to_json(results: tuple[Result, ...]) -> list[dict[str, Any]]:
-    """Plain values."""
-    return [plain(asdict(result)) for result in results]
 
 
 def draw(result: Result, form: str) -> bytes:
@@ -384,11 +376,6 @@ def run(options: ExperimentOptions) -> Written:
         feeder = open_feeder(name)
         law = nominal_law(-feeder.nominal_injection[feeder.retained], of_class)
         results.append(run_manifold(feeder, law, QUICK if options.quick else Scale(), options))
-    text = to_markdown(tuple(results))
-    contents: dict[str, str | bytes] = {
-        "manifold.md": text,
-        "manifold.json": json.dumps(to_json(tuple(results)), indent=1),
-        "manifold.png": draw(results[0], "png"),
-        "manifold.svg": draw(results[0], "svg"),
-    }
-    return write_results(options.out, text, contents)
+    content = [plain(asdict(result)) for result in results]
+    figures = {"manifold": partial(draw, results[0])}
+    return write_report(options.out, "manifold", to_markdown(tuple(results)), content, figures=figures)

@@ -10,10 +10,11 @@ import csv
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from typing import Any
 from dp_powerflow import PrivateState
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.lowlevel import INTERNAL, marked_figures, write_private
-from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.datasets import ExperimentOptions, Progress
 
 EXPERIMENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -147,7 +148,7 @@ class Store:
         result: dict[str, Any] = found["result"]
         return result
 
-    def get_or(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def get_or(self, name: str, compute: Job) -> dict[str, Any]:
         """The stored result, or the one computed now, which is stored."""
         stored = self.get(name)
         if stored is None:
@@ -169,6 +170,30 @@ class Store:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"
+
+
+def store_of(options: ExperimentOptions, name: str, **facts: Any) -> Store:
+    """The store of an experiment below the folder of its results, for these facts and the seed."""
+    return Store(options.out / name, fingerprint_of({**facts, "seed": options.seed}))
+
+
+Job = Callable[[], dict[str, Any]]
+"""What makes a result of plain values."""
+
+
+def row(measure: Callable[..., Any], *arguments: Any) -> Job:
+    """The job of measuring one row, a frozen dataclass."""
+    return lambda: asdict(measure(*arguments))
+
+
+def computed(store: Store, jobs: Mapping[str, Job], progress: Progress) -> dict[str, dict[str, Any]]:
+    """The result of every job by its name, stored or computed now."""
+    found = {}
+    for done, (name, job) in enumerate(jobs.items()):
+        progress(done, len(jobs))
+        found[name] = store.get_or(name, job)
+    progress(len(jobs), len(jobs))
+    return found
 
 
 def fingerprint_of(facts: dict[str, Any]) -> str:
@@ -201,6 +226,41 @@ def write_results(folder: Path, text: str, contents: Mapping[str, str | bytes]) 
             content = (_marked(name, content) if internal else content).encode()
         (folder / name).write_bytes(content)
     return Written(_marked("text.md", text) if internal else text, tuple(folder / name for name in contents))
+
+
+def write_report(
+    folder: Path,
+    stem: str,
+    text: str,
+    content: object,
+    *,
+    table: str | None = None,
+    page: str | None = None,
+    figures: Mapping[str, Callable[[str], bytes]] = MappingProxyType({}),
+) -> Written:
+    """Write a text as Markdown, its content as JSON, a table as CSV, a page, and figures."""
+    contents: dict[str, str | bytes] = {f"{stem}.md": text}
+    contents |= {} if table is None else {f"{stem}.csv": table}
+    contents[f"{stem}.json"] = json.dumps(content, indent=1, allow_nan=False)
+    contents |= {} if page is None else {f"{stem}.html": page}
+    contents |= {f"{name}.{form}": draw(form) for name, draw in figures.items() for form in ("svg", "png")}
+    return write_results(folder, text, contents)
+
+
+def table(header: str, rows: Iterable[str]) -> list[str]:
+    """A table in Markdown; ' | ' parts the cells of the header and of every row."""
+    return [f"| {header} |", "|---" * (header.count(" | ") + 1) + "|", *(f"| {row} |" for row in rows)]
+
+
+def block(words: str, header: str, rows: Iterable[str]) -> list[str]:
+    """A paragraph, a table and a blank line."""
+    return [words, "", *table(header, rows), ""]
+
+
+def mean_of(values: Iterable[float]) -> float | None:
+    """Over the values that are there; None if none is."""
+    there = [value for value in values if math.isfinite(value)]
+    return math.fsum(there) / len(there) if there else None
 
 
 def _marked(name: str, content: str) -> str:

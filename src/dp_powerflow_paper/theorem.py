@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from dp_powerflow.evidence.collect import (
 )
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, PublicSpread, network_facts, plain
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow_paper.run import Written, write_results
+from dp_powerflow_paper.run import Written, block, table, write_report
 
 FLOORS = (1e-4, 1e-3, 1e-2, 1e-1)
 QUICK_FLOORS, QUICK_DAYS = (1e-4, 1e-1), 60
@@ -94,72 +93,58 @@ def run(options: ExperimentOptions) -> Written:
         days, stem = min(days, QUICK_DAYS), "theorem-quick"
     floors = QUICK_FLOORS if options.quick else FLOORS
     rows = run_theorem(data, floors=floors, calibration_days=days, progress=options.progress)
-    text = to_markdown(data.words, rows)
-    contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(to_json(rows), indent=1)}
-    return write_results(options.out, text, contents)
+    return write_report(options.out, stem, to_markdown(data.words, rows), to_json(rows))
 
 
 def to_markdown(words: str, rows: tuple[FloorRow, ...]) -> str:
     """The tables of docs/results/theorem.md."""
     first = rows[0].evidence
     radius = first.policy.radius
-    return "\n".join(
-        [
-            f"{words}.",
-            "",
-            *_network_lines(first),
-            "",
-            f"**Formula as printed, not a bound here**: B + ψ̄·τ(δ) at r = {radius:g}, δ = {DELTA:g}, per "
-            "sample (smallest / median / largest step of a day) and per day; μ₀ and δ_M of Remark "
-            f"mc_calibration. Why no bound: {_reason(rows)}.",
-            "",
-            "| floor | κ | per sample | per day | μ₀ | δ_M | δ + δ_M |",
-            "|---|---|---|---|---|---|---|",
-            *(line for row in rows for line in _formula_lines(row)),
-            "",
-            "Its terms with the exact κ, of the median step and of the day:",
-            "",
-            "| floor | of | γ | ψ̄ | ψ̄·τ | ψ̄²/2 | mean term | Jacobian | α | sum |",
-            "|---|---|---|---|---|---|---|---|---|---|",
-            *(line for row in rows for line in _term_lines(row)),
-            "",
-            f"What *is* a bound: the largest r whose day stays within ε = {EPSILON:g}, δ = {TOTAL_DELTA:g} "
-            "all in all:",
-            "",
-            f"| floor | mode | largest r | share of the median line | at r = {radius:g} |",
-            "|---|---|---|---|---|",
-            *(_bound_line(row, mode) for row in rows for mode in row.evidence.rows),
-            "",
-        ]
+    lines = [f"{words}.", "", *_network_lines(first), ""]
+    lines += block(
+        f"**Formula as printed, not a bound here**: B + ψ̄·τ(δ) at r = {radius:g}, δ = {DELTA:g}, per "
+        "sample (smallest / median / largest step of a day) and per day; μ₀ and δ_M of Remark "
+        f"mc_calibration. Why no bound: {_reason(rows)}.",
+        "floor | κ | per sample | per day | μ₀ | δ_M | δ + δ_M",
+        (line for row in rows for line in _formula_lines(row)),
     )
+    lines += block(
+        "Its terms with the exact κ, of the median step and of the day:",
+        "floor | of | γ | ψ̄ | ψ̄·τ | ψ̄²/2 | mean term | Jacobian | α | sum",
+        (line for row in rows for line in _term_lines(row)),
+    )
+    lines += block(
+        f"What *is* a bound: the largest r whose day stays within ε = {EPSILON:g}, δ = {TOTAL_DELTA:g} "
+        "all in all:",
+        f"floor | mode | largest r | share of the median line | at r = {radius:g}",
+        (_bound_line(row, mode) for row in rows for mode in row.evidence.rows),
+    )
+    return "\n".join(lines)
 
 
 def _network_lines(first: Evidence) -> list[str]:
     box = "none" if first.load_box is None else f"{first.load_box.mu:.3g}"
     share = ["—" if value is None else f"{value:.2g}" for value in _shares(first)]
-    return [
-        "| quantity | value |",
-        "|---|---|",
-        f"| nodes with load, with PV alone, T | {first.n}, {first.hidden}, {first.steps} |",
-        f"| κ as printed | {first.amplification.paper:.3g} |",
-        f"| κ exact (limit), covered up to ‖ΔY‖ = {first.amplification.largest_radius:.3g} |"
-        f" {first.amplification.exact:.4g} |",
-        f"| ‖b‖₂ | {first.norm_b:.4g} |",
-        f"| ‖M̃⁻¹‖⋆, paper's closed form: denominator | {first.printed.denominator:.4g}"
-        f"{' (no bound)' * (first.printed.denominator <= 0.0)} |",
-        f"| ‖M̃⁻¹‖⋆, load box with measured voltage range | {box} |",
-        f"| ‖M̃⁻¹‖, Monte Carlo, untruncated / truncated | {first.monte_carlo.operating.mu:.3g} /"
+    rows = [
+        f"nodes with load, with PV alone, T | {first.n}, {first.hidden}, {first.steps}",
+        f"κ as printed | {first.amplification.paper:.3g}",
+        f"κ exact (limit), covered up to ‖ΔY‖ = {first.amplification.largest_radius:.3g} |"
+        f" {first.amplification.exact:.4g}",
+        f"‖b‖₂ | {first.norm_b:.4g}",
+        f"‖M̃⁻¹‖⋆, paper's closed form: denominator | {first.printed.denominator:.4g}"
+        f"{' (no bound)' * (first.printed.denominator <= 0.0)}",
+        f"‖M̃⁻¹‖⋆, load box with measured voltage range | {box}",
+        f"‖M̃⁻¹‖, Monte Carlo, untruncated / truncated | {first.monte_carlo.operating.mu:.3g} /"
         f" {first.monte_carlo_truncated.operating.mu:.3g}, δ = {first.monte_carlo.operating.delta:.2g}"
-        f" at confidence {first.monte_carlo.confidence:g} |",
-        f"| snapshots outside [0.95, 1.05] | {100 * first.monte_carlo.outside_ansi:.0f} % |",
-        f"| r = {first.policy.radius:g} as a share of the weakest / median / strongest line | "
-        f"{' / '.join(share)} |",
-        "",
-        *(
-            f"- {item.name}: {'holds' if item.holds else 'FAILS'} — {item.finding}"
-            for item in first.assumptions
-        ),
+        f" at confidence {first.monte_carlo.confidence:g}",
+        f"snapshots outside [0.95, 1.05] | {100 * first.monte_carlo.outside_ansi:.0f} %",
+        f"r = {first.policy.radius:g} as a share of the weakest / median / strongest line | "
+        f"{' / '.join(share)}",
     ]
+    assumptions = (
+        f"- {item.name}: {'holds' if item.holds else 'FAILS'} — {item.finding}" for item in first.assumptions
+    )
+    return [*table("quantity | value", rows), "", *assumptions]
 
 
 def _shares(evidence: Evidence) -> tuple[float | None, ...]:
@@ -173,8 +158,8 @@ def _formula_lines(row: FloorRow) -> list[str]:
         samples = " / ".join(f"{terms.formula:.4g}" for terms in (found.least, found.median, found.most))
         mu = found.calibration
         lines.append(
-            f"| {row.floor:g} | {found.kappa} | {samples} | {found.day.formula:.4g} | {mu.mu_0:.4g} | "
-            f"{mu.delta:.2g} | {found.delta:.2g} |"
+            f"{row.floor:g} | {found.kappa} | {samples} | {found.day.formula:.4g} | {mu.mu_0:.4g} | "
+            f"{mu.delta:.2g} | {found.delta:.2g}"
         )
     return lines
 
@@ -182,8 +167,8 @@ def _formula_lines(row: FloorRow) -> list[str]:
 def _term_lines(row: FloorRow) -> list[str]:
     found = row.formula.exact
     return [
-        f"| {row.floor:g} | {name} | {t.gamma:.3g} | {t.psi_bar:.3g} | {t.tail:.3g} | {t.quadratic:.3g} | "
-        f"{t.mean:.3g} | {t.jacobian:.3g} | {t.alpha:.2g} | {t.formula:.4g} |"
+        f"{row.floor:g} | {name} | {t.gamma:.3g} | {t.psi_bar:.3g} | {t.tail:.3g} | {t.quadratic:.3g} | "
+        f"{t.mean:.3g} | {t.jacobian:.3g} | {t.alpha:.2g} | {t.formula:.4g}"
         for name, t in (("median step", found.median), ("day", found.day))
     ]
 
@@ -194,7 +179,7 @@ def _bound_line(row: FloorRow, mode: Row) -> str:
         share = f"{mode.largest_r / row.evidence.policy.radius * lines.median:.2g}"
     found = "none" if mode.largest_r is None else f"{mode.largest_r:.2g}"
     told = mode.day.violations[0] if mode.day.violations else f"ε = {mode.day.epsilon:.3g}"
-    return f"| {row.floor:g} | {mode.mode} | {found} | {share} | {told} |"
+    return f"{row.floor:g} | {mode.mode} | {found} | {share} | {told}"
 
 
 def to_json(rows: tuple[FloorRow, ...]) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ Feeders, loads and sun are public ones, or those of a config.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -45,7 +44,7 @@ from dp_powerflow.twin.choosing import LARGE_CHANGE, SCALES, Figures
 from dp_powerflow.twin.design import CHANGE, Noise, chain_of, shift_of
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
-from dp_powerflow_paper.run import Store, Written, csv_text, fingerprint_of, write_results
+from dp_powerflow_paper.run import Written, block, csv_text, store_of, write_report
 
 SIMBENCH = "simbench:1-MV-rural--0-no_sw"
 SURROGATE_FEEDERS = ("ieee13", SIMBENCH)
@@ -171,47 +170,37 @@ def to_markdown(tables: _Tables, chains: _Floors, tried: int | None) -> str:
         "",
     ]
     for setting, rows in tables.items():
-        lines += [
+        lines += block(
             f"**{setting.words}** ({len(setting.load)} snapshots, {rows[0].draws} twins each)",
-            "",
-            "| noise | ε | δ | advantage | W1 pooled | W1 of the worst node | without power flow |",
-            "|---|---|---|---|---|---|---|",
-            *(_row(row) for row in rows),
-            "",
+            "noise | ε | δ | advantage | W1 pooled | W1 of the worst node | without power flow",
+            map(_row, rows),
+        )
+        lines += block(
             "The floor: no mechanism with this ε for 5 % does better on all networks of the chain.",
-            "",
-            "| chain | ε | δ | pooled | worst node |",
-            "|---|---|---|---|---|",
-            *(_floor_row(chain, epsilon) for chain in chains[setting] for epsilon in FLOOR_EPSILONS),
-            "",
-        ]
+            "chain | ε | δ | pooled | worst node",
+            (_floor_row(chain, epsilon) for chain in chains[setting] for epsilon in FLOOR_EPSILONS),
+        )
     return "\n".join(lines)
 
 
 def _row(row: DesignRow) -> str:
     pooled, worst = (f"{mean:.5f} ± {error:.5f}" for mean, error in (row.pooled, row.worst_node))
     return (
-        f"| {row.kind} | {row.epsilon:.3g} / {row.large_epsilon:.3g} | {row.delta:g} | "
-        f"{row.advantage:.3f} / {row.large_advantage:.3f} | {pooled} | {worst} | {row.failed} |"
+        f"{row.kind} | {row.epsilon:.3g} / {row.large_epsilon:.3g} | {row.delta:g} | "
+        f"{row.advantage:.3f} / {row.large_advantage:.3f} | {pooled} | {worst} | {row.failed}"
     )
 
 
 def _floor_row(chain: Chain, epsilon: float) -> str:
     floor = chain.floor(epsilon, GAUSSIAN_DELTA)
-    return f"| {floor.words} | {epsilon:g} | {floor.delta:g} | {floor.pooled:.5f} | {floor.worst_node:.5f} |"
+    return f"{floor.words} | {epsilon:g} | {floor.delta:g} | {floor.pooled:.5f} | {floor.worst_node:.5f}"
 
 
 def to_csv(tables: _Tables) -> str:
     """One row per feeder and design."""
     header = ["feeder", "noise", "epsilon 5 %", "epsilon 50 %", "delta", "advantage 5 %", "advantage 50 %"]
-    header += [
-        "draws",
-        "without power flow",
-        "W1 pooled",
-        "standard error",
-        "W1 worst node",
-        "standard error",
-    ]
+    header += ["draws", "without power flow", "W1 pooled", "standard error"]
+    header += ["W1 worst node", "standard error"]
     return csv_text(
         header,
         (
@@ -330,9 +319,8 @@ def run(options: ExperimentOptions) -> Written:
     """All tables."""
     size = _QUICK if options.quick else _FULL
     settings = settings_of(options)
-    facts = {"size": asdict(size), "version": 2, "seed": options.seed}
-    facts["settings"] = [setting.identity for setting in settings]
-    store = Store(options.out / "twin", fingerprint_of(facts))
+    identities = [setting.identity for setting in settings]
+    store = store_of(options, "twin", size=asdict(size), version=2, settings=identities)
     tables, chains = {}, {}
     for setting in settings:
         kinds = {kind: epsilons for kind, epsilons in KINDS.items() if _fits(setting, kind)}
@@ -342,20 +330,14 @@ def run(options: ExperimentOptions) -> Written:
         chains[setting] = [Chain(**chain) for chain in found["chains"]]
     public = size.constants and options.config is None
     constants = store.get_or("constants", partial(_constants, size, options)) if public else None
-    text = to_markdown(tables, chains, size.tried)
     content = {
         "rows": {s.feeder: [asdict(row) for row in rows] for s, rows in tables.items()},
         "floors": {s.feeder: [asdict(chain) for chain in found] for s, found in chains.items()},
         "constants of plan": constants,
     }
-    contents: dict[str, str | bytes] = {
-        "twin.md": text,
-        "twin.csv": to_csv(tables),
-        "twin.json": json.dumps(content, indent=1),
-    }
-    for form in ("svg", "png"):
-        contents[f"twin.{form}"] = draw_figure(tables, chains, form)
-    return write_results(options.out, text, contents)
+    text = to_markdown(tables, chains, size.tried)
+    figures = {"twin": partial(draw_figure, tables, chains)}
+    return write_report(options.out, "twin", text, content, table=to_csv(tables), figures=figures)
 
 
 def _file(setting: Setting) -> str:
@@ -477,7 +459,7 @@ def _constants(size: _Size, options: ExperimentOptions) -> dict[str, Any]:
         designs = [design_of_scale(noise, figures, scale) for noise, figures in kinds for scale in SCALES]
         found = drawn(Draws(setting, tuple(designs), size.constants, 0), options)
         means = np.nanmean(found, axis=1).reshape(len(kinds), len(SCALES), 2)
-        for (noise, figures), rows in zip(kinds, means.tolist(), strict=True):
+        for (noise, figures), rows in zip(kinds, means.transpose(0, 2, 1).tolist(), strict=True):
             distances[f"{name}, {noise}, {figures}"] = [[float(f"{v:.3g}") for v in row] for row in rows]
         chains[name] = _chains(setting, size.tried)["chains"][0]
     return {"mean distances": distances, "chains": chains, "scales": SCALES, "draws": size.constants}

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow import StreamKey, TwinDesign, draw_twin, open_feeder
-from dp_powerflow.fidelity.attacks.lines import SeenCapacities, path_impedances, true_impedances
 from dp_powerflow.grid.feeder import Feeder, Quantity
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
@@ -16,6 +15,7 @@ from dp_powerflow.powerflow.operated import OperatedSolution
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.twin.draw import draw_twin as draw_record
 from dp_powerflow.twin.draw import parameters_of
+from support.hosting_attack import SeenCapacities, path_impedances, true_impedances
 from support.studies import random_days, study_of
 
 STEPS, LIGHT, V_MAX = 24, 0.1, 1.08

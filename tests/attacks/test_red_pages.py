@@ -15,13 +15,13 @@ from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import FeederEntry
 from dp_powerflow.fleet.overview import fleet_page
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.manifest.policy import parse_manifest
+from dp_powerflow.manifest.model import parse_manifest
 from dp_powerflow.manifest.release import quality_page
 from dp_powerflow.manifest.verify import manifest_content, open_release
 from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.modes.twin import public_places
 from dp_powerflow.quality import measure
-from dp_powerflow.quality.operation import MOST_COUNT
+from dp_powerflow.quality.measure import MOST_COUNT
 from support.corpora import ring
 from support.forgery import Forger, sha256
 from support.manifest_releases import load_model, make_release, twin_config

@@ -13,9 +13,14 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.manifest.build import assemble, contradictions, make_statement
-from dp_powerflow.manifest.model import Statement
-from dp_powerflow.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, policy_of
-from dp_powerflow.manifest.render import card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.model import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, Statement, policy_of
+from dp_powerflow.manifest.render import (
+    card_bytes,
+    certificate_html,
+    croissant_bytes,
+    registry_bytes,
+    warnings_of,
+)
 from dp_powerflow.manifest.true import SURROGATE_LINE_PU, TruePolicy, account_neighbours
 from dp_powerflow.manifest.verify import VerifyReport, manifest_content, open_release, verify_release
 from dp_powerflow.pipeline.modes.base import mode_of
@@ -26,11 +31,20 @@ from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.verification import render_verification
-from support.manifest_releases import config, load_model, make_inputs, twin_config, write_release
+from support.manifest_releases import config, load_model, make_inputs, said, twin_config, write_release
 from support.small import small_config
 
 STRONG = TruePolicy(
-    "full-support", radius=0.5, base_mva=1.0, epsilon=10.0, delta=1e-3, evidence_required=True
+    mode="true-network",
+    kind="per-instance evidence",
+    bound="full-support",
+    radius=0.5,
+    base_mva=1.0,
+    days=5,
+    epsilon=10.0,
+    delta=1e-3,
+    evidence_required=True,
+    weak=[],
 )
 WEAK = [
     ({"epsilon": 10.5}, "epsilon* = 10.5 is above 10."),
@@ -41,12 +55,17 @@ WEAK = [
 ]
 
 
+def changed(policy: TruePolicy, **change: float) -> TruePolicy:
+    return policy.model_copy(update=change).recomputed()
+
+
 @pytest.mark.parametrize(("change", "reason"), WEAK, ids=[str(change) for change, _ in WEAK])
 def test_each_weak_constant_is_named(change: dict[str, float], reason: str) -> None:
     assert STRONG.weaknesses == ()
-    (found,) = replace(STRONG, **change).weaknesses  # type: ignore[arg-type]
+    weak = changed(STRONG, **change)
+    (found,) = warnings_of(list(weak.warnings), weak)
     assert reason in found
-    assert replace(STRONG, radius=0.2, base_mva=2.5).weaknesses == ()  # the same change on another base
+    assert changed(STRONG, radius=0.2, base_mva=2.5).weak == []  # the same change on another base
 
 
 @pytest.mark.parametrize(("name", "weakest"), [("ieee123", SURROGATE_LINE_PU), ("ieee13", 52.99)])
@@ -68,23 +87,21 @@ def test_the_page_says_it_on_its_first_line_and_every_document_says_it(tmp_path:
     body = page[page.index("<main>") + len("<main>") :]
     assert body.strip().startswith('<p class="first" role="alert"><strong>' + NO_PROTECTION)
     section = weak.guarantee.network
-    assert section.protection == NO_PROTECTION
-    assert section.weak_because[0].startswith(
-        "r = 1e-13 p.u. is below 1% of the weakest line of the public IEEE 123"
-    )
-    assert weak.release.warnings[0].startswith(NO_PROTECTION)
-    assert weak.not_claimed[0].startswith(NO_PROTECTION)
+    assert section.weak == ["radius"]
+    assert "r = 1e-13 p.u. is below 1% of the weakest line of the public IEEE 123" in said(weak, "warnings")
+    assert weak.release.warnings == ["network"]
+    assert said(weak, "warnings").startswith(NO_PROTECTION)
     hashes = {"nodes.parquet": "0" * 64, "model.json": "0" * 64}
     for document in (registry_bytes(weak), croissant_bytes(weak, hashes), card_bytes(weak)):
         assert NO_PROTECTION in document.decode()
     strong = statement(tmp_path / "strong")
     assert NO_PROTECTION not in certificate_html(strong).decode() + str(strong.model_dump())
-    assert strong.guarantee.network.protection == "as the policy says"
+    assert strong.guarantee.network.weak == []
 
 
 def test_verify_says_it(tmp_path: Path) -> None:
     chosen = config(network={"radius": 1e-7})
-    assert mode_of(chosen).warnings == policy_of(chosen).warnings != ()
+    assert mode_of(chosen).warnings[0].startswith(NO_PROTECTION)
     inputs, _ = make_inputs(tmp_path, chosen, load_model())
     path = write_release(tmp_path / "release", inputs)
     report = verify_release(path)
@@ -117,9 +134,10 @@ def test_a_large_delta_of_the_customers_is_marked_wherever_a_large_epsilon_is(tm
     path = write_release(tmp_path / "release", inputs)
     facts = open_release(path, manifest_content(path)).readable()[1]
     weak = assemble(replace(facts, model=replace(facts.model, delta=0.002)))
-    assert weak.release.warnings == [mark]
+    assert weak.release.warnings == ["customers"]
+    assert said(weak, "warnings") == mark
     assert NO_PROTECTION_OF_CUSTOMERS in certificate_html(weak).decode()
-    rendered = render_verification(VerifyReport("r", None, (), (), tuple(weak.release.warnings)))
+    rendered = render_verification(VerifyReport("r", None, (), (), (mark,)))
     assert rendered.lines[-1] == f"verdict: release; {NO_PROTECTION_OF_CUSTOMERS}"
     assert assemble(replace(facts, model=replace(facts.model, delta=1e-3))).release.warnings == []
     refused = replace(facts, model=replace(facts.model, delta=1 / facts.model.n_load_points))
@@ -154,7 +172,7 @@ def test_a_twin_that_hides_nothing_says_so_too(tmp_path: Path) -> None:
     ):
         chosen = twin_config(network=network)
         made = make_statement(make_inputs(tmp_path / str(number), chosen, load_model())[0])
-        assert made.release.warnings == [f"{NO_PROTECTION}: {reason}"] == list(mode_of(chosen).warnings)
+        assert said(made, "warnings") == f"{NO_PROTECTION}: {reason}" == " ".join(mode_of(chosen).warnings)
         assert f"<strong>{NO_PROTECTION}</strong>{reason}" in certificate_html(made).decode()
     assert mode_of(twin_config(network={"epsilon": 10.0})).warnings == ()
     with pytest.raises(PrivacyError, match=r"delta of a twin must be below 0\.01"):
@@ -169,4 +187,4 @@ def test_strong_promises_that_add_up_to_a_weak_one_say_so(tmp_path: Path, chosen
     assert not policy_of(made).warnings
     for earlier, weak in ((0, False), (2, True)):
         inputs, _ = make_inputs(tmp_path / f"{earlier}", made, load_model(), earlier=earlier)
-        assert any(text.startswith(NO_PROTECTION) for text in make_statement(inputs).not_claimed) == weak
+        assert said(make_statement(inputs), "warnings").startswith(NO_PROTECTION) == weak

@@ -288,13 +288,7 @@ def test_bytes_do_not_depend_on_the_processes_or_the_order_of_blocks(
     expected = file_hashes(written("ieee13", DEFAULT))
     assert file_hashes(tmp_path / "reversed") == expected
     assert file_hashes(tmp_path / "parallel") == expected
-    assert sorted(names) == list(expected) == list(GridfmWriter.names(N, BLOCK))
-
-
-def test_the_files_of_a_block_have_the_names_of_the_block(tmp_path: Path) -> None:
-    given = case("ieee13")
-    writer = GridfmWriter(tmp_path, given.feeder)
-    assert tuple(writer.write_block(96, *given.block(96))) == writer.block_names(96, BLOCK)
+    assert sorted(names) == list(expected)
 
 
 def test_scenarios_are_in_the_partition_of_their_number(written: Written) -> None:
@@ -409,8 +403,6 @@ def test_input_that_is_no_block_of_scenarios_is_refused(ieee13: Feeder, tmp_path
     assert not list(tmp_path.iterdir())
     with pytest.raises(CorpusError, match="at least one scenario"):
         writer.write_index(0)
-    with pytest.raises(CorpusError, match="must be positive"):
-        writer.names(5, 0)
 
 
 def test_a_network_that_cannot_be_written_is_refused(ieee13: Feeder) -> None:

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from dp_powerflow import TwinDesign
 from dp_powerflow.cli import app
-from dp_powerflow.manifest.model import Release, at_most
-from dp_powerflow.manifest.policy import LARGEST_DELTA, LARGEST_EPSILON, NO_PROTECTION
+from dp_powerflow.manifest.model import LARGEST_DELTA, LARGEST_EPSILON, NO_PROTECTION, Release, at_most
 from dp_powerflow.manifest.true import SMALLEST_SHARE
 from dp_powerflow.privacy.budget import epsilon_to_rho
 from dp_powerflow.twin.design import twin_guarantee

@@ -11,15 +11,16 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.fidelity.attacks import membership
-from dp_powerflow.fidelity.attacks.lines import LineAttack, attack_line
-from dp_powerflow.fidelity.attacks.membership import (
+from dp_powerflow.fidelity import attacks
+from dp_powerflow.fidelity.attacks import (
     KINDS,
     Allowed,
     Design,
     Guesses,
+    LineAttack,
     MembershipAttack,
     PlantedAttack,
+    attack_line,
     attack_membership,
     attack_planted,
     curve,
@@ -28,8 +29,8 @@ from dp_powerflow.fidelity.attacks.membership import (
     least_epsilon,
     most_success,
 )
-from dp_powerflow.fidelity.effort import QUICK
 from dp_powerflow.fidelity.report import Attacks
+from dp_powerflow.fidelity.verdicts import QUICK
 from dp_powerflow.grid.feeder import Protected
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
@@ -263,8 +264,8 @@ def test_a_model_that_draws_its_members_is_caught(monkeypatch: pytest.MonkeyPatc
     def copied(model: LoadModel, members: LoadHistory, key: StreamKey) -> FloatArray:
         return members.load_kw
 
-    monkeypatch.setattr(membership, "draw_customers", copied)
-    monkeypatch.setattr(membership, "NEAREST", 1)
+    monkeypatch.setattr(attacks, "draw_customers", copied)
+    monkeypatch.setattr(attacks, "NEAREST", 1)
     found = attack_membership(chosen, replace(EFFORT, membership_fits=2), KEY)
     assert found.area > 0.99
     assert chosen.allowed.exceeded_by(found.guesses)

@@ -13,11 +13,9 @@ import pytest
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity import classifier
-from dp_powerflow.fidelity.drawing import quantum_of, some_customers
-from dp_powerflow.fidelity.effort import QUICK
+from dp_powerflow.fidelity.customers import compare_customers, quantum_of, some_customers
 from dp_powerflow.fidelity.metrics import traits
-from dp_powerflow.fidelity.splits import compare_customers
-from dp_powerflow.fidelity.verdicts import Verdict
+from dp_powerflow.fidelity.verdicts import QUICK, Verdict
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel

@@ -11,14 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.fidelity.attacks.lines import LineAttack
-from dp_powerflow.fidelity.attacks.membership import KINDS, Allowed, Guesses, MembershipAttack, PlantedAttack
-from dp_powerflow.fidelity.effort import QUICK
+from dp_powerflow.fidelity.attacks import KINDS, Allowed, Guesses, LineAttack, MembershipAttack, PlantedAttack
+from dp_powerflow.fidelity.customers import Curves, CustomerComparison
 from dp_powerflow.fidelity.network import NetworkComparison, NetworkCurves
-from dp_powerflow.fidelity.page import most_power, page_of, shown
-from dp_powerflow.fidelity.report import GROUPS, MARKING, Attacks, Facts, FidelityReport
-from dp_powerflow.fidelity.splits import Curves, CustomerComparison
-from dp_powerflow.fidelity.verdicts import Finding, Verdict
+from dp_powerflow.fidelity.report import (
+    GROUPS,
+    MARKING,
+    Attacks,
+    Facts,
+    FidelityReport,
+    most_power,
+    page_of,
+    shown,
+)
+from dp_powerflow.fidelity.verdicts import QUICK, Finding, Verdict
 from dp_powerflow.report.results import render_fidelity
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -103,7 +109,7 @@ def test_the_terminal_shows_every_figure_and_every_attack() -> None:
     text = "\n".join(render_fidelity(own).lines)
     assert MARKING in render_fidelity(own).lines[0]  # what is redirected to a file is marked too
     assert all(one.title in text and str(one.verdict) in text for one in own.findings)
-    assert "planted, all kinds | 60 of 120" in text
+    assert "planted: all kinds | 60 of 120" in text
     assert "a line of the twin, changed by 5% | 650 of 1000 | 0.62 to 0.68 | 0.697" in text
 
 

@@ -18,12 +18,12 @@ import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, LoadDataError
-from dp_powerflow.fidelity import classifier, effort
-from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity import classifier, verdicts
+from dp_powerflow.fidelity.measure import JSON_FILE, PAGE_FILE, fidelity_of_release
+from dp_powerflow.fidelity.measure import true_side as true_side_of
 from dp_powerflow.fidelity.network import TrueSide, compare_network
-from dp_powerflow.fidelity.of_release import JSON_FILE, PAGE_FILE, fidelity_of_release
-from dp_powerflow.fidelity.of_release import true_side as true_side_of
 from dp_powerflow.fidelity.report import FORMAT, LEAK, MARKING, FidelityReport
+from dp_powerflow.fidelity.verdicts import Effort
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_inputs
@@ -148,7 +148,7 @@ def test_the_secret_order_matches_nodes_and_any_other_does_not(released: Path) -
 def test_the_command_prints_verdicts_and_where_the_page_is(
     released: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effort, "QUICK", TINY)
+    monkeypatch.setattr(verdicts, "QUICK", TINY)
     monkeypatch.setattr(classifier, "TREES", 10)
     toml = write_toml(released)
     result = command("fidelity", released / "out", toml, "--quick", "--json")
@@ -163,7 +163,7 @@ def test_an_attack_that_gets_too_much_ends_with_exit_code_1(
     released: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The noise of the fits is off: the panel says so in red."""
-    monkeypatch.setattr(effort, "QUICK", replace(TINY, fits_per_kind=70))
+    monkeypatch.setattr(verdicts, "QUICK", replace(TINY, fits_per_kind=70))
     monkeypatch.setattr(classifier, "TREES", 10)
     monkeypatch.setattr(queries, "add_noise", lambda total, sigma, stream: total + stream.words(1)[0] % 3)
     result = command("fidelity", released / "out", write_toml(released), "--quick")
@@ -218,7 +218,7 @@ def test_a_refusal_is_one_sentence_and_exit_code_2(released: Path, tmp_path: Pat
 def test_by_hand_it_is_the_same_but_for_the_order_of_the_nodes(
     released: Path, found: FidelityReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effort, "QUICK", TINY)
+    monkeypatch.setattr(verdicts, "QUICK", TINY)
     monkeypatch.setattr(classifier, "TREES", 10)
     history = simulate_load_history(60, n_days=16, step_minutes=60, seed=0)
     corpus, feeder = dpf.open_corpus(released / "out"), dpf.open_feeder("ieee13")

@@ -11,8 +11,7 @@ from scipy.stats import mannwhitneyu, pearsonr, wasserstein_distance
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity import metrics
 from dp_powerflow.fidelity.classifier import area_under_curve, told_apart
-from dp_powerflow.fidelity.metrics import Setting, compare
-from dp_powerflow.fidelity.next_day import feeder_days, forecast_error
+from dp_powerflow.fidelity.metrics import Setting, compare, feeder_days, forecast_error
 from dp_powerflow.units import FloatArray
 from support.lived import DAYS, FLOOR, STEPS, WEEKEND, lived, remembered, strangers
 
@@ -199,14 +198,10 @@ def test_copies_of_the_real_histories_show_as_copies() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_arguments_give_the_same_figures_listed_by_name() -> None:
+def test_the_same_arguments_give_the_same_figures() -> None:
     drawn, real = lived(12, 19), lived(12, 20)
     result = compare(drawn, real, SETTING)
     assert compare(drawn, real, SETTING) == result
-    named = metrics.flat(result)
-    assert named["w1_percent"] == result.w1_percent
-    assert named["coincidence"] == result.drawn.coincidence
-    assert len(named) == 14
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,19 @@ from sklearn.preprocessing import StandardScaler
 
 from dp_powerflow.fidelity import classifier, metrics
 from dp_powerflow.fidelity.classifier import area_under_curve, told_apart
-from dp_powerflow.fidelity.effort import QUICK
-from dp_powerflow.fidelity.gaps import HIDDEN, STARTS, gap_error, gap_rows
-from dp_powerflow.fidelity.likeness import nearest_distance, traits_of
-from dp_powerflow.fidelity.metrics import Setting
-from dp_powerflow.fidelity.ramps import changes_w1_percent, high_ramp
-from dp_powerflow.fidelity.splits import CustomerComparison, compare_customers
-from dp_powerflow.fidelity.verdicts import DISTANCE, TOLD, Titled, Verdict
+from dp_powerflow.fidelity.customers import CustomerComparison, compare_customers
+from dp_powerflow.fidelity.metrics import (
+    HIDDEN,
+    STARTS,
+    Setting,
+    changes_w1_percent,
+    gap_error,
+    gap_rows,
+    high_ramp,
+    nearest_distance,
+    traits_of,
+)
+from dp_powerflow.fidelity.verdicts import DISTANCE, QUICK, TOLD, Titled, Verdict
 from dp_powerflow.units import FloatArray
 from support.lived import DAYS, FLOOR, STEPS, WEEKEND, lived, strangers
 

@@ -20,15 +20,13 @@ from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, find_sources
 from dp_powerflow.fleet.manifest import (
-    FLEET_DIGEST,
     FORMAT,
-    fleet_digest,
     open_fleet,
 )
 from dp_powerflow.fleet.names import is_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.manifest.model import Check, ReleaseError, canonical_json
+from dp_powerflow.manifest.model import DIGEST, Check, ReleaseError, canonical_json, digest_of
 from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -58,7 +56,7 @@ def failed(path: Path) -> set[str]:
 
 def seal(path: Path, manifest: dict[str, Any]) -> None:
     """Write a changed fleet.json with a digest that fits."""
-    manifest = manifest | {FLEET_DIGEST: fleet_digest(manifest)}
+    manifest = manifest | {DIGEST: digest_of(manifest)}
     (path / "fleet.json").write_bytes(canonical_json(manifest))
 
 
@@ -84,7 +82,7 @@ def test_the_feeders_of_a_fleet_have_connections_of_their_own(copied: Path) -> N
 def test_every_entry_of_the_fleet_manifest_is_checked(copied: Path) -> None:
     manifest = json.loads((copied / "fleet.json").read_text())
     assert failed(copied) == set()
-    paths = [path for path in leaves(manifest) if path[0] != FLEET_DIGEST]
+    paths = [path for path in leaves(manifest) if path[0] != DIGEST]
     assert len(paths) > 50
     for path in paths:
         seal(copied, with_leaf(manifest, path))
@@ -95,7 +93,7 @@ def test_every_entry_of_the_fleet_manifest_is_checked(copied: Path) -> None:
 @pytest.mark.parametrize("value", [None, 0, -1.0, "x", [], {}, True])
 def test_values_of_any_kind_in_the_fleet_manifest_raise_nothing(copied: Path, value: Any) -> None:
     manifest = json.loads((copied / "fleet.json").read_text())
-    for name in manifest.keys() - {FLEET_DIGEST}:
+    for name in manifest.keys() - {DIGEST}:
         seal(copied, manifest | {name: value})
         assert failed(copied)
     (copied / "fleet.json").write_text("{" * 3)
@@ -129,7 +127,7 @@ def praise_the_fleet(out: Path) -> None:
         (out / "fleet.html").read_bytes().replace(b"feeders", b"perfect feeders")
     )
     manifest = json.loads((out / "fleet.json").read_text())
-    manifest["page"]["sha256"] = hashlib.sha256((out / "fleet.html").read_bytes()).hexdigest()
+    manifest["page_sha256"] = hashlib.sha256((out / "fleet.html").read_bytes()).hexdigest()
     seal(out, manifest)
 
 
@@ -157,10 +155,10 @@ def test_the_command_finds_the_page_of_a_fleet_and_makes_it_again(
 
 
 def test_a_fleet_of_another_format_is_refused_in_one_sentence_that_names_its_reader(copied: Path) -> None:
-    content = (copied / "fleet.json").read_text().replace(FORMAT, FORMAT.replace("3", "2"))
+    content = (copied / "fleet.json").read_text().replace(FORMAT, FORMAT.replace("1", "3"))
     (copied / "fleet.json").write_text(content)
     said = next(check.sentence for check in verify_fleet(copied).checks if check.name == "fleet")
-    assert "dp-powerflow 0.5.0 is the last version that reads versions 1 and 2" in said
+    assert "dp-powerflow 0.5.0 is the last version that reads earlier formats" in said
     with pytest.raises(CorpusError, match=r"dp-powerflow 0\.5\.0 is the last"):
         open_fleet(copied)
 

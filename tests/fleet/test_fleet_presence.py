@@ -18,6 +18,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.fleet_mixed import MIXED, mixed_config, mixed_scripts, write_feeders
 from support.here import Here
+from support.manifest_releases import said
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
 LACKS = {
@@ -51,15 +52,15 @@ def test_every_manifest_says_what_its_network_has_and_what_it_has_not(
         presence = manifest["guarantee"]["network"]["presence"]
         assert presence["absent"] == LACKS[key]
         assert sorted(presence["present"] + presence["absent"]) == ["capacitors", "pv", "transformers"]
-        said = " ".join(manifest["unprotected"])
-        assert ("has no transformer" in said) == ("transformers" in LACKS[key])
+        told = said(manifest, "unprotected")
+        assert ("has no transformer" in told) == ("transformers" in LACKS[key])
         page = (directory / "certificate.html").read_text()
         assert page.count("the network has none") == len(LACKS[key])
 
 
 def test_every_feeder_is_charged_and_promised_the_declared_design(made: tuple[Path, dict[str, Path]]) -> None:
     networks = [manifest_of(directory)["guarantee"]["network"] for directory in made[1].values()]
-    for entry in ("epsilon", "neighbours", "scales", "epsilon_by_element", "protected"):
+    for entry in ("epsilon", "change", "scales", "epsilon_by_element", "protected"):
         assert all(network[entry] == networks[0][entry] for network in networks), entry
     accounts = Ledger.inspect(made[0] / "state").summary().accounts
     spent = [account for account in accounts if account.kind is AccountKind.NETWORK_TWIN]

@@ -14,7 +14,6 @@ from dp_powerflow.model.sample import (
     SolvedDays,
     blocks_at_once,
     placed_load,
-    solve_blocks,
     solve_days,
 )
 from dp_powerflow.pipeline.parts import runs_of
@@ -78,7 +77,7 @@ def test_days_solved_together_are_those_of_their_blocks_to_the_bit(
     solver: OperatedSolver, blocks: range
 ) -> None:
     together, plain = Source(solver), Source(solver)
-    found = solve_blocks(solver, together, blocks, nodes="all", mend=True)
+    found = BlockSolver(solver, together, nodes="all", mend=True).run(blocks)
     assert together.asked == list(blocks)
     assert any(days.mended.any() for days in found)
     for block, days in zip(blocks, found, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ from dp_powerflow_paper.admittance import (
     draw_noise,
     run_noise,
     sigma_of,
-    to_json,
     to_markdown,
 )
 from dp_powerflow_paper.datasets import ExperimentOptions
@@ -60,7 +60,7 @@ def test_experiment_on_a_small_feeder(ieee13: Feeder, tmp_path: Path) -> None:
             assert row.shift > 10.0 * same.shift
     assert all(row.converged == row.draws for row in result.reactors)
     assert "acting, at most 10 rounds" in to_markdown(result)
-    json.dumps(to_json(result), allow_nan=False)
+    json.dumps(asdict(result), allow_nan=False)
 
 
 def test_a_feeder_of_another_kind_is_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,10 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.symbols import Admittance, manifold_loss
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.lowlevel import plain
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.manifold import Scale, clopper_pearson, draw, run_manifold, to_json, to_markdown
+from dp_powerflow_paper.manifold import Scale, clopper_pearson, draw, run_manifold, to_markdown
 from dp_powerflow_paper.neighbours import (
     Manifold,
     Move,
@@ -135,7 +136,7 @@ def test_experiment_compares_the_theorem_with_the_exact_loss(law: LoadLaw, tmp_p
     leaving = [item.exits for item in result.evaluations if item.move == "all loads towards p_min"]
     assert all(0 < small < large for small, large in zip(leaving[::2], leaving[1::2], strict=True))
     assert "Directions that keep the manifold: 2 per row" in to_markdown((result,))
-    json.dumps(to_json((result,)), allow_nan=False)
+    json.dumps(plain(asdict(result)), allow_nan=False)
     assert draw(result, "svg").startswith(b"<?xml")
 
 

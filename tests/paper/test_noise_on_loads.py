@@ -23,8 +23,8 @@ from dp_powerflow_paper.sources.iid import (
     night_envelope,
 )
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters
-from dp_powerflow_paper.sources.shares import delta_of_part, mass_up_to, pure_epsilon
 from support.auditing import epsilon_lower_bound
+from support.shares import delta_of_part, mass_up_to, pure_epsilon
 
 LOW, HIGH = 0.0, 1.0
 

@@ -144,9 +144,9 @@ def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) 
     parts = [Part(50.0, found, CHOSEN)]
     written = write_all("made up", parts, tmp_path / "new")
     text, paths = written.text, written.files
-    assert [path.suffix for path in paths] == [".md", ".csv", ".json", *2 * [".png", ".svg"]]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[3::2])
-    assert all(b"<svg" in path.read_bytes() for path in paths[4::2])
+    assert [path.suffix for path in paths] == [".md", ".csv", ".json", *2 * [".svg", ".png"]]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[4::2])
+    assert all(b"<svg" in path.read_bytes() for path in paths[3::2])
     assert f"| DP-SGD | {1e6 * kept(found.curves[DP_SGD], 'test')[0]:.3g} ± " in text
     assert "| released | 50 | ε = 47 to 49.5 per step | no | 0.1 | 1.5 (1) | — | 0.25 | 1 |" in text
     assert "| never | ε not reached |" in text

@@ -21,7 +21,6 @@ from dp_powerflow_paper.recovery.columns import (
     Column,
     Fits,
     choose,
-    missing_fits,
     on_days,
     open_bench,
     search,
@@ -29,6 +28,7 @@ from dp_powerflow_paper.recovery.columns import (
 )
 from dp_powerflow_paper.recovery.methods import DP_SGD, NOISE_FREE, QUICK, Source, run_recovery
 from dp_powerflow_paper.recovery.training import Schedule
+from dp_powerflow_paper.wasserstein.experiment import missing_fits
 from dp_powerflow_paper.wasserstein.search import Configuration
 
 PLAN = replace(QUICK, runs=2)

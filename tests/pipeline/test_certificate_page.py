@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from dp_powerflow.manifest.build import make_statement
-from dp_powerflow.manifest.model import REQUIRED, ReleaseError, Statement, seal
-from dp_powerflow.manifest.policy import parse_manifest
-from dp_powerflow.manifest.render import certificate_html
+from dp_powerflow.manifest.model import REQUIRED, ReleaseError, Statement, parse_manifest, seal
+from dp_powerflow.manifest.render import Words, certificate_html
 from support.manifest_releases import config, load_model, make_inputs, twin_config
 
 HASHES = dict.fromkeys(REQUIRED, "0" * 64)
@@ -93,16 +92,8 @@ def test_a_plain_release_has_no_banner_and_a_demonstration_has(
 
 def test_the_page_says_what_the_manifest_says(plain: Statement[Any]) -> None:
     text = " ".join(Page(certificate_html(plain)).text.split())
-    manifest = plain.model_dump()
-    for sentence in (
-        *manifest["not_claimed"],
-        *manifest["unprotected"],
-        *manifest["processing"]["before_noise"],
-        *manifest["processing"]["after_noise"],
-        manifest["guarantee"]["network"]["scope"],
-        manifest["guarantee"]["network"]["attestation"],
-        manifest["guarantee"]["loads"]["unit_in_words"],
-    ):
+    parts = ("not_claimed", "unprotected", "before_noise", "after_noise", "scope", "attestation", "unit")
+    for sentence in (words for part in parts for words in Words.of(plain)[part]):
         assert sentence in text
     assert "ε ≤ 4" in text
     assert "not differential privacy" in text.lower()
@@ -126,18 +117,9 @@ def test_the_card_of_a_twin_is_that_of_differential_privacy(
 
 def test_the_page_of_a_twin_says_what_the_manifest_says(twin: Statement[Any]) -> None:
     text = " ".join(Page(certificate_html(twin)).text.split())
-    manifest = twin.model_dump()
-    network = manifest["guarantee"]["network"]
-    for sentence in (
-        *manifest["not_claimed"],
-        *manifest["unprotected"],
-        *manifest["declared_public"]["network"],
-        *manifest["processing"]["after_noise"],
-        manifest["composition"]["statement"],
-        manifest["data"]["network_tables"]["order"],
-        *(network[name] for name in ("neighbours", "change_in_words", "scope", "group_in_words")),
-        *(network[name] for name in ("accounting", "attestation", "twin")),
-    ):
+    parts = ("not_claimed", "unprotected", "declared", "after_noise", "composition", "neighbours", "change")
+    more = ("scope", "group", "network_accounting", "attestation", "meaning", "network_guarantee")
+    for sentence in (words for part in (*parts, *more) for words in Words.of(twin)[part]):
         assert sentence in text
     assert "Regulator tapsdeclared, or solved once on the twin; then frozen" in text
     assert "exact discrete Gaussian (loads) and Laplace (twin)" in text
@@ -180,7 +162,7 @@ def test_a_manifest_that_lacks_what_the_page_shows_is_refused_in_one_sentence(
 
 def test_hashes_and_the_commitment_do_not_enter_the_page(plain: Statement[Any]) -> None:
     sealed = seal(plain, HASHES | {"data/part-00000.parquet": "1" * 64})
-    other = sealed.internal_report.model_copy(update={"commitment": "none", "sha256": "3" * 64})
+    other = sealed.internal_report.model_copy(update={"sha256": "3" * 64})
     changed = sealed.model_copy(update={"internal_report": other, "manifest_sha256": "2" * 64})
     assert certificate_html(changed) == certificate_html(plain)
 

@@ -13,13 +13,12 @@ import pytest
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.manifest import build as manifest_facts
-from dp_powerflow.manifest import policy as register
-from dp_powerflow.manifest import policy as text
+from dp_powerflow.manifest import model as register
 from dp_powerflow.manifest.build import Facts
-from dp_powerflow.manifest.model import Check, NetworkSection, ReleaseError, Statement
-from dp_powerflow.manifest.policy import (
+from dp_powerflow.manifest.model import (
+    Check,
     NetworkPolicy,
-    NetworkWords,
+    ReleaseError,
     manifest_schema,
     parse_manifest,
     registered,
@@ -33,61 +32,48 @@ from support.tampering import failed, manifest_of, rewrite
 MODE = "public-network"
 
 
+WORDS = """{% extends "words.txt" %}
+{% block scope %}
+- Nothing of the network is covered.
+{% endblock %}
+{% block attestation %}
+- Everybody has the network.
+{% endblock %}
+{% block attested %}
+- The network is public.
+{% endblock %}
+"""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _third_mode() -> Iterator[None]:
     """A network that is public anyway."""
 
-    class PublicSection(NetworkSection):
-        mode: Literal["public-network"]
-        source: Literal["a public test feeder"]
-
     class PublicPolicy(NetworkPolicy):
-        mode: ClassVar[str] = MODE
-        section: ClassVar[type[NetworkSection]] = PublicSection
         account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
+        template: ClassVar[str] = WORDS
+
+        mode: Literal["public-network"]
+        kind: Literal["no protection, the network is public"]
+        source: Literal["a public test feeder"]
 
         @classmethod
         def of(cls, config: Config) -> Self:
-            return cls()
-
-        @classmethod
-        def read(cls, statement: Statement[Any]) -> Self:
-            return cls()
-
-        @property
-        def full_support(self) -> bool:
-            return True
-
-        def words(self, facts: Facts) -> NetworkWords:
-            section = PublicSection(
+            return cls(
                 mode="public-network",
                 kind="no protection, the network is public",
-                neighbours="no networks",
                 epsilon=0.0,
                 delta=1e-5,
-                days="any number",
-                scope="Nothing of the network is covered.",
-                attestation="Everybody has the network.",
                 source="a public test feeder",
             )
-            nothing: list[str] = []
-            return NetworkWords(
-                section=section,
-                composition=text.COMPOSITION,
-                declared=["All of it."],
-                after_noise=nothing,
-                unprotected=nothing,
-                not_claimed=nothing,
-                warnings=text.warnings(facts),
-                bound_to="release id",
-                commitment="nothing",
-                attested=("The network is public.",),
-            )
+
+        def recomputed(self) -> Self:
+            return self
 
         def contradictions(self, facts: Facts) -> Iterator[str]:
             yield from ()
 
-        def checks(self, statement: Any, facts: Facts, directory: Location, files: Any) -> Iterator[Check]:
+        def checks(self, facts: Facts, directory: Location, files: Any) -> Iterator[Check]:
             yield Check("public network", True, "It is public.")
 
     yield
@@ -113,9 +99,12 @@ def test_a_release_in_a_third_mode_is_made_and_verified(made: Made) -> None:
 
 def test_what_is_changed_in_it_is_found(made: Made) -> None:
     manifest = manifest_of(made.path)
-    manifest["guarantee"]["network"]["scope"] = "Everything is covered."
+    manifest["data"]["nodes"] += 1
     rewrite(made.path, manifest, sealed=True)
     assert {"statement", "pages"} <= failed(made.path)
+    manifest["guarantee"]["network"]["epsilon"] = 0.5
+    rewrite(made.path, manifest, sealed=True)
+    assert "pages" in failed(made.path)
 
 
 def test_the_schema_lists_it(made: Made) -> None:

@@ -14,8 +14,9 @@ import dp_powerflow as dpf
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import LoadsGuarantee
-from dp_powerflow.manifest.release import advantage_of, promise_of
-from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
+from dp_powerflow.manifest.release import promise_of
+from dp_powerflow.manifest.render import advantage_of
+from support.manifest_releases import Made, config, load_model, make_inputs, make_release, said, twin_config
 from support.tampering import failed, manifest_of, rewrite
 
 
@@ -55,8 +56,8 @@ def test_both_guarantees_are_in_words_with_their_figures(tmp_path: Path) -> None
     assert "advantage" in words
     assert "Changed by 5 %" in words
     assert "Changed by 50 %" in words
-    assert network.neighbours in words
-    assert f"Not protected: {network.not_protected()}." in words
+    assert str(network.neighbours) in words
+    assert f"Not protected: {said(statement, 'not_protected')}." in words
 
 
 def test_evidence_on_the_true_network_is_not_called_a_guarantee(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_the_manifest_says_how_many_days_of_sun_there_are(folder: Path) -> None:
     )
     run_release(config, workers=1)
     stated = manifest_of(folder / "out")["declared_public"]["generation"]
-    assert stated == {"irradiance": "declared public", "days": 2, "per_system": False, "volt_var": "none"}
+    assert stated == {"days": 2, "per_system": False, "volt_var": "none"}
     assert verify_release(folder / "out").verdict == "demonstration"
     first, second, third = np.abs(open_corpus(folder / "out").voltages())[:, STEPS // 2].max(axis=1)
     assert min(first, third) > second

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -16,9 +15,7 @@ import dp_powerflow
 from dp_powerflow.config import Config, NetworkSection, TrueNetwork, TwinNetwork
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.manifest.build import Facts
-from dp_powerflow.manifest.model import NetworkSection as Stated
-from dp_powerflow.manifest.model import Statement
-from dp_powerflow.manifest.policy import NetworkPolicy, NetworkWords
+from dp_powerflow.manifest.model import NetworkPolicy
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
@@ -42,9 +39,9 @@ SOURCE = Path(dp_powerflow.__file__).parent
 ROOMS = ("config", "paper")
 ALLOWED = (
     *(f"pipeline/modes/{name}.py" for name in ("true", "twin")),
-    *(f"manifest/{name}.py" for name in ("true", "twin/policy", "twin/section")),
+    *(f"manifest/{name}.py" for name in ("true", "twin")),
     "setup/__init__.py",
-    "report/demo/page.py",
+    "report/demo.py",
 )
 """Beside the union: the modes and their policies, the example config, what `init` writes of each mode,
 configs of the demonstration."""
@@ -59,63 +56,36 @@ class OpenNetwork(NetworkSection):
     licence: str
 
 
-class OpenSection(Stated):
-    """`guarantee.network` of such a release."""
+class OpenPolicy(NetworkPolicy):
+    """`guarantee.network` of such a release: nothing is promised of the network."""
+
+    account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
+    template: ClassVar[str] = """{% extends "words.txt" %}
+{% block scope %}
+- Nothing is hidden.
+{% endblock %}
+{% block made %}
+- Power flow on the public network, under {{ network.licence }}.
+{% endblock %}
+"""
 
     mode: Literal["open-network"]
+    kind: Literal["a public network"]
     licence: str
-
-
-@dataclass(frozen=True)
-class OpenPolicy(NetworkPolicy):
-    """Nothing is promised of the network."""
-
-    mode: ClassVar[str] = "open-network"
-    section: ClassVar[type[Stated]] = OpenSection
-    account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
-
-    licence: str
-    epsilon: float
-    delta: float
 
     @classmethod
     def of(cls, config: Config) -> Self:
         network: Any = config.network
-        return cls(network.licence, network.epsilon, network.delta)
-
-    @classmethod
-    def read(cls, statement: Statement[Any]) -> Self:
-        stated = statement.guarantee.network
-        return cls(stated.licence, stated.epsilon, stated.delta)
-
-    @property
-    def full_support(self) -> bool:
-        return True
-
-    def words(self, facts: Facts) -> NetworkWords:
-        section = OpenSection(
+        return cls(
             mode="open-network",
             kind="a public network",
-            neighbours="none",
-            epsilon=self.epsilon,
-            delta=self.delta,
-            days=facts.layout.days,
-            scope="Nothing is hidden.",
-            attestation="The owner declares the network public.",
-            licence=self.licence,
+            epsilon=network.epsilon,
+            delta=network.delta,
+            licence=network.licence,
         )
-        return NetworkWords(
-            section=section,
-            composition="One release after the other.",
-            declared=["the whole network"],
-            after_noise=["Power flow on the public network."],
-            unprotected=["The network."],
-            not_claimed=[],
-            warnings=[],
-            bound_to="release id, load model and keyed hash of the network",
-            commitment="to the internal report",
-            attested=(),
-        )
+
+    def recomputed(self) -> Self:
+        return self
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
         return iter(())

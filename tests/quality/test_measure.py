@@ -10,7 +10,7 @@ import pytest
 
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.quality import Guarantee, Promise, measure
-from dp_powerflow.quality.nodes import feeder_order
+from dp_powerflow.quality.tally import feeder_order
 from support.quality_corpora import Feeder3
 
 FEEDER = Feeder3()

@@ -22,17 +22,7 @@ from dp_powerflow.pipeline.modes.base import Solvable, mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.demo.page import (
-    PAPER_RAW,
-    SEED,
-    TAPS,
-    TAPS_TEXT,
-    TWIN_RAW,
-    Demo,
-    Fidelity,
-    as_toml,
-    demo_config,
-)
+from dp_powerflow.report.demo import Demo, Fidelity
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 
 
@@ -66,7 +56,7 @@ def test_the_demo_ends_with_one_table_of_both_releases(shown: tuple[Path, Result
 @pytest.mark.slow
 def test_the_demo_is_close_to_the_true_voltages(shown: tuple[Path, Result]) -> None:
     """Noise and twin come from a seed, so these figures never move by themselves."""
-    begun = Demo(shown[0], demo_config(shown[0]), demo_config(shown[0], PAPER_RAW))
+    begun = Demo(shown[0])
     twin, paper = begun.compare()
     assert twin.fidelity.w1 < 0.0015
     assert twin.fidelity.within > 0.999
@@ -77,11 +67,11 @@ def test_the_demo_is_close_to_the_true_voltages(shown: tuple[Path, Result]) -> N
 @pytest.mark.slow
 def test_both_releases_of_the_demo_carry_the_same_load(shown: tuple[Path, Result]) -> None:
     """The paper's column is no straw man: same homes, same load, drawn and true, taps declared for it."""
-    twin, paper = Demo(shown[0], demo_config(shown[0]), demo_config(shown[0], PAPER_RAW)).compare()
+    twin, paper = Demo(shown[0]).compare()
     assert paper.loading.mean == pytest.approx(twin.loading.mean, rel=0.1)
     assert paper.loading.peak == pytest.approx(twin.loading.peak, rel=0.1)
-    config = demo_config(shown[0], PAPER_RAW)
-    state = PrivateState.open(config.release.state, insecure_seed=SEED)
+    config = Demo(shown[0]).paper
+    state = PrivateState.open(config.release.state, insecure_seed=1)
     model, mode = kept_model(config, state), mode_of(config)
     assert model is not None
     inputs = read_network(config, state, model.n_steps)
@@ -93,7 +83,7 @@ def test_both_releases_of_the_demo_carry_the_same_load(shown: tuple[Path, Result
 
 @pytest.mark.slow
 def test_the_docs_show_the_table_of_the_demo(shown: tuple[Path, Result]) -> None:
-    begun = Demo(shown[0], demo_config(shown[0]), demo_config(shown[0], PAPER_RAW))
+    begun = Demo(shown[0])
     rows = [line for line in begun.table(begun.compare()).lines if line.startswith("|")]
     page = Path(__file__).resolve().parents[2] / "docs" / "results" / "demo.md"
     assert "\n".join(rows) in page.read_text(encoding="utf-8")
@@ -104,8 +94,8 @@ def test_no_draw_of_the_papers_release_lacks_a_solution_under_a_thousand_seeds(
     shown: tuple[Path, Result],
 ) -> None:
     """Nothing mends a snapshot on the true network, so none may lack a solution after the customers paid."""
-    config = demo_config(shown[0], PAPER_RAW)
-    state = PrivateState.open(config.release.state, insecure_seed=SEED)
+    config = Demo(shown[0]).paper
+    state = PrivateState.open(config.release.state, insecure_seed=1)
     model, mode = kept_model(config, state), mode_of(config)
     assert model is not None
     inputs = read_network(config, state, model.n_steps)
@@ -119,8 +109,8 @@ def test_no_draw_of_the_papers_release_lacks_a_solution_under_a_thousand_seeds(
 
 def twins_of_seeds(folder: Path, seeds: range) -> Iterator[SolvedDays]:
     """The demo's days, twin and loads drawn anew for every seed, from the load model that was fitted once."""
-    config = demo_config(folder)
-    state = PrivateState.open(config.release.state, insecure_seed=SEED)
+    config = Demo(folder).twin
+    state = PrivateState.open(config.release.state, insecure_seed=1)
     model, mode = kept_model(config, state), mode_of(config)
     assert model is not None
     assert isinstance(config.network, TwinNetwork)
@@ -188,8 +178,6 @@ def test_a_damaged_demo_is_not_intact(shown: tuple[Path, Result]) -> None:
 
 @pytest.mark.slow
 def test_the_configs_of_the_demo_are_files_of_their_own(shown: tuple[Path, Result]) -> None:
-    for name, raw in {"release": TWIN_RAW, "paper": PAPER_RAW}.items():
-        assert read_config(shown[0] / f"{name}.toml") == demo_config(shown[0], raw)
     assert dpf.plan(read_config(shown[0] / "paper.toml")).loads.already_charged
 
 
@@ -197,12 +185,6 @@ def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already; name another folder with --out"):
         Demo.begin(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_config_survives_its_file(tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_text(as_toml(PAPER_RAW))
-    (tmp_path / TAPS).write_text(TAPS_TEXT)
-    assert read_config(tmp_path / "a.toml") == demo_config(tmp_path, PAPER_RAW)
 
 
 def test_fidelity_is_the_distance_of_order_statistics_and_the_share_in_range() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dp_powerflow.report import fleet_progress as shown
-from dp_powerflow.report.fleet_progress import StageLines, progress
+from dp_powerflow.report import progress as shown
+from dp_powerflow.report.progress import StageLines, ToldFailures, progress
 from report.test_cli_release import toml
 from support.small import RAW
 
@@ -48,6 +48,16 @@ def test_a_stage_has_a_line_when_it_begins_and_one_every_ten_seconds() -> None:
         "drawing loads and solving: 14 of 30 (47%)",
         "drawing loads and solving: 28 of 30 (93%)",
     ]
+
+
+def test_lines_of_a_long_stage_become_rarer() -> None:
+    clock, written = Clock(), list[str]()
+    lines = StageLines("fleet", written.append, clock)
+    for done in range(3600):
+        clock.now += 2.0
+        lines.advance(done, 3600)
+        lines.describe("fleet")  # the same stage begins once
+    assert 120 < len(written) < 200  # of two hours
 
 
 def test_a_command_that_names_no_stage_says_after_ten_seconds_what_it_is_doing() -> None:
@@ -116,3 +126,23 @@ def test_a_release_that_is_piped_says_every_stage_on_stderr(tmp_path: Path) -> N
     assert [line for line in lines if line in stages] == stages
     assert done.stdout.startswith("{")
     assert "\x1b" not in done.stderr
+
+
+def test_twenty_failures_are_told_and_the_rest_counted() -> None:
+    written: list[str] = []
+    told = ToldFailures(written.append)
+    for name in [f"feeder-{k:04d}" for k in range(1, 26)]:
+        told.tell(name, f"street {name}", "it has no source.")
+    told.rest("fleet-internal.html")
+    assert written[0] == "INTERNAL: feeder-0001 (street feeder-0001) failed: it has no source."
+    assert len(written) == 22
+    assert written[-2] == "INTERNAL: more feeders fail; they are counted, and all are listed at the end"
+    assert written[-1] == "INTERNAL: 5 more failed; all are listed in fleet-internal.html"
+
+
+def test_few_failures_need_no_more_words() -> None:
+    written: list[str] = []
+    told = ToldFailures(written.append)
+    told.tell("a", "b", "c")
+    told.rest("fleet-internal.html")
+    assert len(written) == 1

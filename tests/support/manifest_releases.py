@@ -17,8 +17,9 @@ from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest.build import ManifestInputs, make_statement
-from dp_powerflow.manifest.model import seal
+from dp_powerflow.manifest.model import Statement, parse_manifest, seal
 from dp_powerflow.manifest.release import write_documents
+from dp_powerflow.manifest.render import Words
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.almanac import almanac_of
@@ -200,6 +201,12 @@ def build_manifest(inputs: ManifestInputs, hashes: dict[str, str]) -> dict[str, 
     """The manifest as plain JSON values."""
     found: dict[str, Any] = json.loads(seal(make_statement(inputs), hashes).to_bytes())
     return found
+
+
+def said(manifest: dict[str, Any] | Statement[Any], part: str) -> str:
+    """What the pages say in one part of the words."""
+    statement = parse_manifest(manifest) if isinstance(manifest, dict) else manifest
+    return Words.of(statement).text(part)
 
 
 def make_release(

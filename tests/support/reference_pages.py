@@ -186,7 +186,7 @@ def stated_codes() -> dict[tuple[str, str], list[str]]:
                         and name.endswith("Error")
                         and isinstance(keyword.value, ast.Constant)
                     ):
-                        found.setdefault((keyword.value.value, name), []).append(_sentence(node.args[0]))
+                        found.setdefault((str(keyword.value.value), name), []).append(_sentence(node.args[0]))
     return found
 
 

@@ -401,7 +401,9 @@ def _probe_beside(output: str | Path | None) -> Iterator[tuple[tuple[str, str] |
         with noted(probe, content):
             yield (str(probe), content), None
     except PermissionError:
-        raise ConfigError(f"{folder} cannot be written; choose another output") from None
+        raise ConfigError(
+            f"{folder} cannot be written; choose another output", code="output-unwritable"
+        ) from None
 
 
 def _facts_of(

@@ -33,9 +33,9 @@ from dp_powerflow.corpus.schema import (
     ExtrasLayout,
     extras_in,
     feeder_columns,
-    load_columns,
     part_name,
     part_schema,
+    power_columns,
 )
 from dp_powerflow.corpus.storage import Listed, Location, loading, open_parquet
 from dp_powerflow.errors import CorpusError
@@ -265,7 +265,7 @@ class PartReader:
         """Active and reactive power of nodes as stored: float32 (day, step, node) [kW], [kvar], by column."""
         self._require(name)
         columns = [
-            column.name for column in load_columns(self.extras, self.layout.steps) if column.of == name
+            column.name for column in power_columns(self.extras, self.layout.steps) if column.of == name
         ]
         shape = (len(days), self.layout.steps, len(nodes))
         found = {column: room_for(shape) for column in columns}

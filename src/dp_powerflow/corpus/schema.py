@@ -279,7 +279,7 @@ def _powers(
         )
 
 
-def load_columns(extras: ExtrasLayout, steps: int) -> Iterator[Column]:
+def power_columns(extras: ExtrasLayout, steps: int) -> Iterator[Column]:
     """Columns of `loads/` after day and node."""
     if extras.loads:
         yield from _powers(LOADS, "loads", ("p_kw", "q_kvar"), "{} power drawn at every step", steps)
@@ -356,7 +356,7 @@ def part_columns(folder: str, extras: ExtrasLayout, steps: int) -> Iterator[Colu
     if folder == DATA:
         yield from voltage_columns(steps)
     else:
-        yield from (load_columns if folder == LOADS else feeder_columns)(extras, steps)
+        yield from (power_columns if folder == LOADS else feeder_columns)(extras, steps)
 
 
 def released_columns(

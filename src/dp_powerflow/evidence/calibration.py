@@ -179,7 +179,7 @@ def monte_carlo(
 ) -> MonteCarlo:
     """N_cal days, and the set that holds all of them: Remark mc_calibration improved.
 
-    The remark counts exceedances of one threshold on ‖M̃⁻¹‖ (`printed.remark_calibration`). This is the
+    The remark counts exceedances of one threshold on ‖M̃⁻¹‖ (`collect.remark_calibration`). This is the
     calibration of the rows that are bounds: it covers V_min, V_max and the injections as well.
 
     The first tenth of the days is a pilot that sets the shape of the set; its size is the largest score of

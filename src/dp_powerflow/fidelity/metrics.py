@@ -9,13 +9,12 @@ The results are computed from real meters without noise. They may not be release
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity.classifier import told_apart
-from dp_powerflow.fidelity.next_day import customer_days, feeder_days, forecast_error
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 LAG_MINUTES = (15, 30, 60, 120, 240, 480, 960, 1440, 2880, 4320, 10080)
@@ -75,6 +74,8 @@ class Traits:
     midnight_step
         Mean change of the load of all customers together from the last step of a day to the first of the
         next, over its mean load.
+    high_ramp
+        99th percentile of the size of step changes, over the mean load of the customer.
     """
 
     day_to_day: float
@@ -84,6 +85,7 @@ class Traits:
     peak_over_mean: float
     feeder_daily_sd: float
     midnight_step: float
+    high_ramp: float
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,12 @@ class Fidelity:
     next_day, next_day_feeder
         Root mean square error of a forecast of the hourly log loads of the next day, trained on drawn and
         tested on real histories [log kW]: of a customer, of a feeder.
+    changes_w1
+        Wasserstein-1 distance of the relative step changes of all customers [% of the mean load].
+    gap
+        Error of four hidden hours filled, trained on drawn and tested on real histories [log kW].
+    nearest
+        Distance of a customer to the real one nearest to it [standard deviations of traits].
     """
 
     w1_percent: float
@@ -117,6 +125,9 @@ class Fidelity:
     auc_feeder: float
     next_day: float
     next_day_feeder: float
+    changes_w1: float
+    gap: float
+    nearest: float
 
 
 def compare(drawn: FloatArray, real: FloatArray, setting: Setting) -> Fidelity:
@@ -147,6 +158,9 @@ def compare(drawn: FloatArray, real: FloatArray, setting: Setting) -> Fidelity:
         auc_feeder=auc_feeder,
         next_day=next_day,
         next_day_feeder=next_day_feeder,
+        changes_w1=changes_w1_percent(drawn, real),
+        gap=gap_error(hourly(drawn), hourly(real), setting.weekend, setting.seed),
+        nearest=nearest_distance(drawn, real),
     )
 
 
@@ -160,6 +174,7 @@ def traits(load: FloatArray, seed: int = 0) -> Traits:
         peak_over_mean=peak_over_mean(load),
         feeder_daily_sd=feeder_daily_sd(load),
         midnight_step=midnight_step(load),
+        high_ramp=high_ramp(load),
     )
 
 
@@ -286,13 +301,6 @@ def hourly(load: FloatArray) -> FloatArray:
     return mean
 
 
-def flat(result: Fidelity) -> dict[str, float]:
-    """INTERNAL. The figures by name; traits of the drawn side only."""
-    own = {field.name: getattr(result, field.name) for field in fields(result)}
-    drawn = {field.name: getattr(result.drawn, field.name) for field in fields(Traits)}
-    return {name: value for name, value in own.items() if isinstance(value, float)} | drawn
-
-
 def _check(drawn: FloatArray, real: FloatArray, setting: Setting) -> None:
     if drawn.ndim != 3 or real.ndim != 3 or drawn.shape[1:] != real.shape[1:]:
         raise LoadDataError("drawn and real loads must have the same days and steps; cut both to the same")
@@ -372,3 +380,185 @@ def _feeders(load: FloatArray, count: int, rng: np.random.Generator) -> FloatArr
     sums = np.stack([load[rng.permutation(len(load))[:size]].sum(axis=0) for _ in range(count)])
     relative: FloatArray = sums / sums.mean(axis=(1, 2), keepdims=True)
     return relative
+
+
+# --- the next day -----------------------------------------------------------------------------------------
+# INTERNAL. A forecast of the next day, trained on drawn histories and tested on real ones.
+# Ridge regression of the 24 hourly log loads of a day on those of the day before, of the same day of the week
+# before, the mean of the seven days before, and whether it and the day before are weekends.
+
+
+WEEK = 7
+_PENALTY = 10.0
+_MOST_ROWS = 6000
+
+Rows = tuple[FloatArray, FloatArray]
+"""(row, feature) and (row, hour)."""
+
+
+def customer_days(log_load: FloatArray, weekend: BoolArray, rng: np.random.Generator) -> Rows:
+    """At most 6,000 days of customers, drawn at random; `log_load` is (customer, day, hour)."""
+    n, days, _ = log_load.shape
+    who, when = (axis.ravel() for axis in np.meshgrid(np.arange(n), np.arange(WEEK, days), indexing="ij"))
+    chosen = rng.permutation(who.size)[:_MOST_ROWS]
+    return _before(log_load, weekend, who[chosen], when[chosen])
+
+
+def feeder_days(log_load: FloatArray, weekend: BoolArray) -> Rows:
+    """All days of feeders; `log_load` is (feeder, day, hour)."""
+    n, days, _ = log_load.shape
+    who, when = np.meshgrid(np.arange(n), np.arange(WEEK, days), indexing="ij")
+    return _before(log_load, weekend, who.ravel(), when.ravel())
+
+
+def forecast_error(trained: Rows, tested: Rows) -> float:
+    """Root mean square error on `tested` of the forecast that `trained` gives."""
+    features, target = trained
+    centre, spread = features.mean(axis=0), features.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    unit, middle = (features - centre) / spread, target.mean(axis=0)
+    gram = unit.T @ unit + _PENALTY * np.eye(unit.shape[1])
+    weights = np.linalg.solve(gram, unit.T @ (target - middle))
+    forecast = (tested[0] - centre) / spread @ weights + middle
+    return float(np.sqrt(np.mean((forecast - tested[1]) ** 2)))
+
+
+def _before(log_load: FloatArray, weekend: BoolArray, who: IntArray, when: IntArray) -> Rows:
+    before = log_load[who[:, None], when[:, None] - np.arange(1, WEEK + 1)]
+    calendar = np.column_stack([weekend[when], weekend[when - 1]]).astype(np.float64)
+    features = np.hstack([before[:, 0], before[:, -1], before.mean(axis=1), calendar])
+    return features, log_load[who, when]
+
+
+# --- gaps -------------------------------------------------------------------------------------------------
+# INTERNAL. Filling gaps of meters: trained on drawn histories, tested on real ones.
+# Four hours of a customer are hidden, at one of six times of day. Ridge regression fills their log loads from
+# the four hours before and after, the same hours of the day before and of the day after, whether the day is a
+# weekend, and which of the six times it is.
+
+
+HIDDEN = 4
+"""Hours of a gap, and of what is seen before and after it."""
+STARTS = np.arange(0, HOURS, HIDDEN)
+
+
+def gap_rows(log_load: FloatArray, weekend: BoolArray, rng: np.random.Generator) -> Rows:
+    """At most 6,000 gaps, drawn at random; `log_load` is (customer, day, hour)."""
+    n, days, _ = log_load.shape
+    grids = np.meshgrid(np.arange(n), np.arange(1, days - 1), np.arange(len(STARTS)), indexing="ij")
+    who, when, start = (axis.ravel() for axis in grids)
+    chosen = rng.permutation(who.size)[:_MOST_ROWS]
+    return _around(log_load, weekend, who[chosen], when[chosen], start[chosen])
+
+
+def gap_error(drawn: FloatArray, real: FloatArray, weekend: BoolArray, seed: int = 0) -> float:
+    """INTERNAL. Root mean square error of filled gaps, trained on drawn, tested on real [log kW].
+
+    Parameters
+    ----------
+    drawn, real
+        Hourly loads (customer, day, hour) [kW].
+    """
+    sides = (
+        gap_rows(np.log(load), weekend, np.random.default_rng([seed, 6, side]))
+        for side, load in enumerate((drawn, real))
+    )
+    return forecast_error(*sides)
+
+
+def _around(log_load: FloatArray, weekend: BoolArray, who: IntArray, when: IntArray, start: IntArray) -> Rows:
+    series = log_load.reshape(len(log_load), -1)
+    first = when * HOURS + STARTS[start]
+    stretch = np.arange(HIDDEN)
+
+    def seen(away: int) -> FloatArray:
+        hours: FloatArray = series[who[:, None], first[:, None] + stretch + away]
+        return hours
+
+    calendar = np.column_stack([weekend[when], start[:, None] == np.arange(len(STARTS))])
+    around = [seen(away) for away in (-HIDDEN, HIDDEN, -HOURS, HOURS)]
+    return np.hstack([*around, calendar.astype(np.float64)]), seen(0)
+
+
+# --- step changes -----------------------------------------------------------------------------------------
+
+
+HIGH = 0.99
+
+
+def changes(load: FloatArray) -> FloatArray:
+    """(customer, change) from step to step, midnights too, over the mean load of the customer [1].
+
+    Parameters
+    ----------
+    load
+        (customer, day, step) [kW].
+    """
+    series = load.reshape(len(load), -1)
+    relative: FloatArray = np.diff(series, axis=1) / series.mean(axis=1, keepdims=True)
+    return relative
+
+
+def changes_w1_percent(drawn: FloatArray, real: FloatArray) -> float:
+    """INTERNAL. W1 of the relative step changes of all customers together [% of the mean load]."""
+    return 100 * wasserstein_1(changes(drawn).ravel(), changes(real).ravel())
+
+
+def high_ramp(load: FloatArray) -> float:
+    """INTERNAL. 99th percentile of the size of relative step changes [1]."""
+    return float(np.quantile(np.abs(changes(load)), HIGH))
+
+
+# --- customers as points ----------------------------------------------------------------------------------
+
+
+HARMONICS = 3
+"""Of the mean day, each with two features."""
+NEAR = 0.1
+"""Quantile over customers of their distance to the nearest real one."""
+
+
+def traits_of(load: FloatArray) -> FloatArray:
+    """(customer, feature): log level, spread of days, peak over mean, spread of log loads, mean day.
+
+    Parameters
+    ----------
+    load
+        (customer, day, step) [kW], positive.
+    """
+    log_load, series = np.log(load), load.reshape(len(load), -1)
+    energy, mean_day = np.log(load.mean(axis=2)), log_load.mean(axis=1)
+    about = mean_day - mean_day.mean(axis=1, keepdims=True)
+    shape = np.fft.rfft(about, axis=1)[:, 1 : 1 + HARMONICS] / load.shape[2]
+    return np.column_stack(
+        [
+            np.log(series.mean(axis=1)),
+            np.log(energy.std(axis=1) + 0.05),
+            np.log(series.max(axis=1) / series.mean(axis=1)),
+            log_load.std(axis=(1, 2)),
+            shape.real,
+            shape.imag,
+        ]
+    )
+
+
+def distances(points: FloatArray, others: FloatArray, scale: FloatArray) -> FloatArray:
+    """(point, other) Euclidean distances, features over their scale."""
+    first, second = (features / np.maximum(scale, 1e-9) for features in (points, others))
+    squares = np.sum(first**2, axis=1)[:, None] + np.sum(second**2, axis=1) - 2 * first @ second.T
+    apart: FloatArray = np.sqrt(np.maximum(squares, 0.0))
+    return apart
+
+
+def nearest_distance(side: FloatArray, real: FloatArray) -> float:
+    """INTERNAL. Distance of a customer to the real one nearest to it [standard deviations of traits].
+
+    The tenth percentile over customers, so that it is small where some of them are copies.
+
+    Parameters
+    ----------
+    side, real
+        Loads (customer, day, step) [kW].
+    """
+    points, others = traits_of(side), traits_of(real)
+    return float(np.quantile(distances(points, others, others.std(axis=0)).min(axis=1), NEAR))

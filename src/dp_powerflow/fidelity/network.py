@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.metrics import wasserstein_1
-from dp_powerflow.fidelity.verdicts import Finding, Titled
+from dp_powerflow.fidelity.verdicts import Effort, Finding, Titled
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.metered import Ground, days_on
 from dp_powerflow.units import FloatArray, IntArray

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
-from dp_powerflow.errors import LoadDataError, PrivacyError
+from dp_powerflow.errors import PrivacyError, ServiceMapError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
 from dp_powerflow.fleet.names import release_id_of
@@ -72,7 +72,7 @@ def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
     for number, row in enumerate(rows, start=2):
         point, feeder = row.get("load_point", ""), row.get("feeder", "")
         if feeder_of.setdefault(point, feeder) != feeder:
-            raise LoadDataError(
+            raise ServiceMapError(
                 f"row {number} of the service map {path} puts a load point on a second feeder; models per "
                 "feeder need every load point on one feeder, or use fleet.models = 'one'"
             )
@@ -110,7 +110,7 @@ def plan_customers(
         points_of = read_feeder_map(config.loads.services)
         own = [len(points_of[key]) for key in find_sources(config) if key in points_of]
         if not own:
-            raise LoadDataError(
+            raise ServiceMapError(
                 "the column 'feeder' of the service map names no feeder of the fleet, so no model could "
                 "be fitted; name a feeder by its path from the first wildcard on, without the extension"
             )
@@ -177,12 +177,13 @@ def refuse_without_model(
         if state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE) is None:
             raise PrivacyError(
                 f"fleet '{config.model.reuse}' has fitted no load model of feeder '{feeder.name}'; set "
-                "fleet.continues to that fleet so that names agree, or fit anew"
+                "fleet.continues to that fleet so that names agree, or fit anew",
+                code="model-reuse",
             )
         return
     assert customers.points_of is not None
     if feeder.key not in customers.points_of:
-        raise LoadDataError(
+        raise ServiceMapError(
             f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
         )
 

@@ -31,7 +31,7 @@ from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_na
 from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
-from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.model import registered
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
@@ -196,7 +196,8 @@ def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise PrivacyError(
             f"{REGISTER_FILE} of fleet '{fleet_id}' in the private state is damaged; restore it from a "
-            "backup; nothing was spent"
+            "backup; nothing was spent",
+            code="ledger-damaged",
         ) from None
 
 
@@ -428,7 +429,8 @@ def refuse_unexplained(
                 f"version, paste\n    [overrides.{json.dumps(new[0])}]\n    "
                 f"continues_network = {json.dumps(account)}\n"
                 f"and if no feeder is a version of it, paste under [fleet], with the reason,\n    {wanted}"
-            )
+            ),
+            code="request-changed",
         )
     if outside:
         raise PrivacyError(

@@ -185,7 +185,9 @@ def _made(ready: Ready, paid: Paid, threads: int, *, only_draws: bool) -> Made |
     refuse_another_model(inputs)
     config, model = inputs.config, kept_model(inputs.config, inputs.state)
     if model is None:
-        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
+        raise PrivacyError(
+            f"release '{config.model.reuse}' has fitted no load model yet; run it first", code="model-reuse"
+        )
     keep_derived_model(inputs.state, config.release.id, config.model.reuse, model)
     if only_draws:
         draw(ready, paid, model)

@@ -2,16 +2,14 @@
 
 The manifest is a pure function of the manifests of the feeders that are there. It adds what only the whole
 can say: what all of it costs one customer, and that the networks are secrets of their own. Feeders that were
-not released are not mentioned. Form and wording belong to `FORMAT`; `verify` makes the file again and
-compares, so any change of a sentence is another version of the format.
+not released are not mentioned. `verify` makes the file again and compares it entry by entry.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -25,62 +23,31 @@ from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, readers_of
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
+from dp_powerflow.fleet.names import FLEET_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.manifest.model import (
-    CERTIFICATE_FILE,
-    LAST_READER,
+    DIGEST,
+    FORMAT,
     MALFORMED,
-    MANIFEST_FILE,
     MODEL_FILE,
     Manifest,
     ReleaseError,
-    canonical_json,
+    digest_of,
     json_object,
+    refuse_other_format,
 )
+from dp_powerflow.manifest.render import Words
 from dp_powerflow.manifest.verify import read_manifest
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-FORMAT = "dp-powerflow fleet manifest, version 3"
-FLEET_DIGEST = "fleet_sha256"
-
 ONE_MODEL, PER_FEEDER = "one", "per-feeder"
+"""Whether the feeders share a load model, or each has one of its own."""
 
-CUSTOMERS = {
-    ONE_MODEL: (
-        "One load model was fitted from all customers and paid for once; every feeder's corpus is drawn from "
-        "it, so all feeders together cost a load point what the one model costs. No customer needs to be on "
-        "one feeder only for this. That it is one model can be checked: its file has one SHA-256."
-    ),
-    PER_FEEDER: (
-        "Every feeder has a load model of its own, fitted from the load points that a public map puts on "
-        "this feeder. No load point is on two feeders, so what one load point does changes one model only, "
-        "and all feeders together cost it what the dearest model costs (parallel composition). The program "
-        "refuses a map with a load point on two feeders; that the map does not depend on the readings is "
-        "attested by the data owner. A person behind load points on several feeders is several records."
-    ),
-}
-"""What all feeders together cost one load point, by the models that the fleet has."""
 
-NETWORKS = (
-    "Every feeder's network is a secret of its own with an account of its own, and its own manifest says "
-    "what is promised of it. For an element that is modelled in one feeder the figures of that feeder count; "
-    "those of different feeders do not add up. For an element that is modelled in several feeders, such as a "
-    "transformer of their substation, the figures of these feeders have to be added up."
-)
-
-UNPROTECTED = (
-    "Which feeders are here. A feeder is absent if nobody asked for it or if it could not be released, and "
-    "the latter may depend on its network: neither presence nor absence, nor a gap in the numbers of the "
-    "feeders, is protected.",
-    "How many feeders, and how many nodes of each, are released.",
-)
-
-NAMES = (
-    "The public names of the feeders are numbers in an order drawn from the data owner's secret key, or "
-    "names that the data owner declared public."
-)
+def fleet_words(models: str) -> Words:
+    """What only the whole fleet can say."""
+    return Words("fleet.txt", {"models": models})
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +136,7 @@ def fleet_manifest(
         raise ReleaseError(f"the manifest of the fleet would contradict itself: {problems[0]}")
     manifest = {
         "format": FORMAT,
+        "kind": "fleet",
         "fleet": {
             "id": fleet_id,
             "feeders": len(entries),
@@ -179,26 +147,17 @@ def fleet_manifest(
             "warnings": sorted({text for entry in entries for text in entry.manifest.release.warnings}),
         },
         "customers": _customers(models, entries),
-        "networks": {"statement": NETWORKS},
-        "names": NAMES,
-        "unprotected": list(UNPROTECTED),
         "feeders": [_feeder(entry) for entry in entries],
-        "page": {"file": PAGE_FILE, "sha256": page_sha256},
+        "page_sha256": page_sha256,
     }
-    return manifest | {FLEET_DIGEST: fleet_digest(manifest)}
-
-
-def fleet_digest(manifest: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON without the entry that holds it; no signature."""
-    rest = {name: value for name, value in manifest.items() if name != FLEET_DIGEST}
-    return hashlib.sha256(canonical_json(rest)).hexdigest()
+    return manifest | {DIGEST: digest_of(manifest)}
 
 
 def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -> list[str]:
     """Why these feeders are not one fleet, one sentence each."""
     if not entries:
         return ["There is no feeder."]
-    if models not in CUSTOMERS:
+    if models not in (ONE_MODEL, PER_FEEDER):
         return ["The manifest states an unknown kind of load models."]
     problems = [
         f"The release in {partition(entry.name)} is not the one of this feeder."
@@ -227,24 +186,20 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
 def _customers(models: str, entries: Sequence[FeederEntry]) -> dict[str, Any]:
     dearest = max((entry.manifest.guarantee.loads for entry in entries), key=lambda loads: loads.rho)
     points = [entry.manifest.declared_public.load_points for entry in entries]
-    return dearest.model_dump(exclude={"epsilon_granted", "accounting"}) | {
+    return dearest.model_dump(exclude={"epsilon_granted"}) | {
         "models": models,
-        "composition": CUSTOMERS[models],
         "load_points": sum(points) if models == PER_FEEDER else points[0],
         "with_earlier_releases": entries[0].manifest.composition.loads.model_dump(),
     }
 
 
 def _feeder(entry: FeederEntry) -> dict[str, Any]:
-    manifest, directory = entry.manifest, partition(entry.name)
+    manifest = entry.manifest
     loads, network = manifest.guarantee.loads, manifest.guarantee.network
     return {
         "name": entry.name,
-        "directory": directory,
         "release": manifest.release.id,
-        "manifest": f"{directory}/{MANIFEST_FILE}",
         "manifest_file_sha256": entry.sha256,
-        "certificate": f"{directory}/{CERTIFICATE_FILE}",
         "days": manifest.data.days,
         "steps_per_day": manifest.data.steps_per_day,
         "nodes": manifest.data.nodes,
@@ -254,7 +209,7 @@ def _feeder(entry: FeederEntry) -> dict[str, Any]:
             "rho": loads.rho,
             "load_points": manifest.declared_public.load_points,
         },
-        "network": network.model_dump(include={"mode", "kind", "neighbours", "epsilon", "delta"}),
+        "network": network.model_dump(include={"mode", "kind", "epsilon", "delta"}),
         "network_with_earlier_releases": manifest.composition.network.promise.model_dump(),
     }
 
@@ -358,15 +313,15 @@ def open_fleet(path: str | os.PathLike[str] | RemotePath, *, check: bool = True)
         if isinstance(error, CorpusError):
             raise
         raise CorpusError(
-            f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet"
+            f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet",
+            code="release-not-found",
         ) from error
     if not all(re.fullmatch(PUBLIC_NAME, name) for name in names) or len(set(names)) < len(names):
         raise CorpusError(f"{place / FLEET_FILE} has a name that no feeder of a fleet has; fetch it again")
-    if manifest.get("format") != FORMAT:
-        raise CorpusError(
-            f"{place / FLEET_FILE} has another format than '{FORMAT}'; dp-powerflow {LAST_READER} is the "
-            "last version that reads versions 1 and 2"
-        )
+    try:
+        refuse_other_format(manifest, "fleet", str(place / FLEET_FILE))
+    except ReleaseError as error:
+        raise CorpusError(str(error)) from None
     return Fleet(place, manifest, names, check)
 
 

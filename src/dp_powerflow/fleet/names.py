@@ -49,18 +49,13 @@ def is_fleet(path: str | os.PathLike[str] | RemotePath) -> bool:
 
 FeederState = Literal["waiting", "checking", "checked", "paid", "solving", "released", "failed"]
 """In the order in which a feeder goes through them; the last two are ends."""
-
 STATES: tuple[FeederState, ...] = get_args(FeederState)
 ENDS: tuple[FeederState, ...] = ("released", "failed")
-UNDER_WAY: tuple[FeederState, ...] = ("checking", "solving")
 
 
 @dataclass(frozen=True)
 class FeederEvent:
-    """The feeder of a public name is in a state now.
-
-    A feeder whose first event says "released" was there before the run, and no rate counts it.
-    """
+    """The feeder of a public name is in a state now."""
 
     name: str
     state: FeederState

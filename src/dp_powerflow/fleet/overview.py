@@ -14,10 +14,11 @@ from typing import Any
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.grid import VM_MAX_PU
 from dp_powerflow.corpus.storage import Location, readers_of
-from dp_powerflow.fleet.manifest import NETWORKS, FeederEntry
+from dp_powerflow.fleet.manifest import ONE_MODEL, FeederEntry, fleet_words
 from dp_powerflow.fleet.names import partition
 from dp_powerflow.manifest.model import QUALITY_FILE, at_most
 from dp_powerflow.manifest.release import promise_of
+from dp_powerflow.manifest.render import Words
 from dp_powerflow.page import (
     Axis,
     Bars,
@@ -149,11 +150,10 @@ def _cards(entries: Sequence[FeederEntry], seen: Mapping[str, _Seen]) -> tuple[C
         ]
     loads = max(entry.manifest.guarantee.loads.epsilon for entry in entries)
     network = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
-    words = network.manifest.guarantee.network.in_words()
     return (
         *cards,
         Card("The customers", f"ε ≤ {at_most(loads)}", "all feeders together"),
-        Card("Every network", words.figure, "by itself, at most"),
+        Card("Every network", network.manifest.guarantee.network.figure, "by itself, at most"),
     )
 
 
@@ -173,14 +173,12 @@ def _table(
 
 def _sign(entries: Sequence[FeederEntry]) -> str:
     """ε, or ε* where no differential privacy is promised of some network."""
-    one_of_each = {entry.manifest.guarantee.network.mode: entry for entry in entries}.values()
-    signs = [entry.manifest.guarantee.network.in_words().figure.partition(" ")[0] for entry in one_of_each]
-    return " or ".join(sorted(set(signs)))
+    return " or ".join(sorted({entry.manifest.guarantee.network.sign for entry in entries}))
 
 
 def _row(entry: FeederEntry, summary: Summary, seen: _Seen | None) -> tuple[str | Link, ...]:
     manifest = entry.manifest
-    loads, network = manifest.guarantee.loads, manifest.guarantee.network.in_words()
+    loads, network = manifest.guarantee.loads, manifest.guarantee.network
     name: str | Link = entry.name
     shown = ["–"] * 5
     if seen is not None:
@@ -206,14 +204,24 @@ def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:
     dearest = max(entries, key=lambda entry: entry.manifest.guarantee.loads.rho)
     weakest = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
     loads, network = promise_of(dearest.manifest).loads, promise_of(weakest.manifest).network
-    said = (NETWORKS, f"No network has a larger epsilon than that of {weakest.name}:", *network.sentences)
+    words, largest = fleet_words(ONE_MODEL), f"No network has a larger epsilon than that of {weakest.name}:"
     tones = ["good" if of.holds else "warning" for of in (loads, network)]
-    return (Callout(loads.title, loads.sentences, tones[0]), Callout("The networks", said, tones[1]))
+    return (
+        Callout(loads.title, loads.sentences, tones[0]),
+        Callout("The networks", (*words["networks"], largest, *network.sentences), tones[1]),
+        Callout("Every reader learns", tuple(words["unprotected"]), wide=True),
+    )
 
 
 def _warnings(entries: Sequence[FeederEntry]) -> tuple[Section, ...]:
     """Each once, with how many feeders it is about unless it is about all; the most common first."""
-    counted = Counter(text for entry in entries for text in dict.fromkeys(entry.manifest.release.warnings))
+    counted, known = Counter[str](), dict[str, list[str]]()
+    for entry in entries:
+        if entry.manifest.release.warnings:
+            stated = entry.manifest
+            same = repr((stated.release.warnings, stated.guarantee, stated.composition))
+            known[same] = known.get(same) or Words.of(stated)["warnings"]
+            counted.update(set(known[same]))
     shown = [
         text if count == len(entries) else f"{count:,} of {_feeders(len(entries))}: {text}"
         for text, count in counted.most_common(MOST_WARNINGS)

@@ -184,7 +184,9 @@ class Shelf(ABC):
 
     def _refuse(self, what: str) -> NoReturn:
         raise ConfigError(
-            f"{self.place} holds {what}, which is not of fleet '{self.fleet_id}'; choose another fleet.output"
+            f"{self.place} holds {what}, which is not of fleet '{self.fleet_id}'; "
+            "choose another fleet.output",
+            code="output-unwritable",
         )
 
 
@@ -209,7 +211,9 @@ class Folder(Shelf):
         if not self._place.exists():
             return
         if not self._place.is_dir():
-            raise ConfigError(f"{self._place} is not a directory; choose another fleet.output")
+            raise ConfigError(
+                f"{self._place} is not a directory; choose another fleet.output", code="output-unwritable"
+            )
         directories = []
         with loading(self._place):
             for path in sorted(self._place.iterdir()):
@@ -232,7 +236,9 @@ class Folder(Shelf):
             self.staging.chmod(0o700)  # whoever made it
         if self._place.is_dir() and not os.access(self._place, os.W_OK | os.X_OK):
             raise CorpusError(
-                f"no permission to write {self._place}; change its permissions or choose another fleet.output"
+                f"no permission to write {self._place}; change its permissions "
+                "or choose another fleet.output",
+                code="output-unwritable",
             )
 
     def output_of(self, name: str) -> Path:

@@ -51,8 +51,7 @@ from dp_powerflow.fleet.names import ENDS, FeederEvent, FeederState, OnEvent, he
 from dp_powerflow.fleet.publishing import Shelf, shelf_of
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
-from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.manifest.policy import registered
+from dp_powerflow.manifest.model import MODEL_FILE, registered
 from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of, read_network
 from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE, NetworkFacts, mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, preview_network, with_charge
@@ -656,7 +655,8 @@ class _Run:
             raise ConfigError(
                 f"feeders of fleet '{config.fleet.id}' were released with another config; restore it, put "
                 "what one feeder needs under overrides, or choose a new fleet id and set model.reuse to the "
-                "old one"
+                "old one",
+                code="request-changed",
             )
 
 

@@ -16,30 +16,29 @@ from dp_powerflow.corpus.storage import KEPT_BYTES, Location, RemotePath, loadin
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.manifest import (
-    FLEET_DIGEST,
-    FORMAT,
-    NETWORKS,
+    ONE_MODEL,
     PER_FEEDER,
     FeederEntry,
     contradictions,
-    fleet_digest,
     fleet_file,
     fleet_manifest,
+    fleet_words,
     sharing,
 )
-from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of
+from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, partition
 from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
 from dp_powerflow.manifest.model import (
-    LAST_READER,
+    DIGEST,
     MALFORMED,
     Check,
     ReleaseError,
     at_most,
-    canonical_json,
     check,
     differences,
+    form_problems,
     in_digits,
     json_object,
+    refuse_other_format,
 )
 from dp_powerflow.manifest.verify import SEED, VerifyReport, manifest_content, parsed_manifest, verify_release
 from dp_powerflow.pipeline.audit import verify_private
@@ -239,29 +238,19 @@ def _look_of(place: Location, there: Mapping[str, bool], state_path: str | os.Pa
 
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
-    def problems() -> Iterator[str]:
-        if manifest.get("format") != FORMAT:
-            yield (
-                f"{FLEET_FILE} has another format than '{FORMAT}'; dp-powerflow {LAST_READER} is the last "
-                "version that reads versions 1 and 2."
-            )
-        try:
-            canonical, digest = canonical_json(manifest), fleet_digest(manifest)
-        except ValueError:
-            yield f"{FLEET_FILE} holds a number that is none, so it was changed after the release."
-            return
-        if canonical != content:
-            yield f"{FLEET_FILE} is not in its canonical form, so it was changed after the release."
-        if manifest.get(FLEET_DIGEST) != digest:
-            yield f"{FLEET_FILE} does not match its own SHA-256, so it was changed after the release."
-
-    return check("fleet", problems(), f"{FLEET_FILE} is in canonical form and matches its own SHA-256.")
+    problems = []
+    try:
+        refuse_other_format(manifest, "fleet", FLEET_FILE)
+    except ReleaseError as error:
+        problems.append(f"{error}.")
+    problems += form_problems(content, manifest, FLEET_FILE)
+    return check("fleet", problems, f"{FLEET_FILE} is in canonical form and matches its own SHA-256.")
 
 
 def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Check:
     """The feeders that are there against those that are listed."""
     try:
-        listed = {str(item["directory"]) for item in manifest["feeders"]}
+        listed = {partition(str(item["name"])) for item in manifest["feeders"]}
     except MALFORMED:
         return Check("feeders", False, f"{FLEET_FILE} does not list the feeders.")
     beside = {FLEET_FILE, PAGE_FILE}
@@ -286,9 +275,9 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
         fleet_id, models = manifest["fleet"]["id"], manifest["customers"]["models"]
         problems = contradictions(fleet_id, models, entries)
         if not problems:
-            expected = fleet_manifest(fleet_id, models, entries, manifest["page"]["sha256"])
-            del expected[FLEET_DIGEST]
-            stated = {key: value for key, value in manifest.items() if key != FLEET_DIGEST}
+            expected = fleet_manifest(fleet_id, models, entries, manifest["page_sha256"])
+            del expected[DIGEST]
+            stated = {key: value for key, value in manifest.items() if key != DIGEST}
             problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
     except MALFORMED:
         return Check(name, False, f"{FLEET_FILE} or a feeder's manifest cannot be read.")
@@ -303,7 +292,7 @@ def _check_page(
     problems = []
     try:
         content = (place / PAGE_FILE).read_bytes()
-        if hashlib.sha256(content).hexdigest() != manifest["page"]["sha256"]:
+        if hashlib.sha256(content).hexdigest() != manifest["page_sha256"]:
             problems.append(f"{PAGE_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
         if _made_again(manifest, entries, feeders) != content:
             problems.append(f"{PAGE_FILE} does not say what the feeders say.")
@@ -355,6 +344,7 @@ def _check_seed(reports: list[VerifyReport]) -> Check:
 def _attested(manifest: dict[str, Any], reports: list[VerifyReport]) -> tuple[str, ...]:
     """What a third party cannot check; of the feeders each sentence once."""
     customers = manifest.get("customers")
-    composition = customers.get("composition") if isinstance(customers, dict) else None
-    of_fleet = [str(composition), NETWORKS] if composition else [NETWORKS]
+    models = customers.get("models") if isinstance(customers, dict) else None
+    words = fleet_words(str(models))
+    of_fleet = [*(words["customers"] if models in (ONE_MODEL, PER_FEEDER) else ()), *words["networks"]]
     return tuple(dict.fromkeys([*of_fleet, *(text for report in reports for text in report.attested)]))

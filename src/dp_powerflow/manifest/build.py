@@ -1,4 +1,4 @@
-"""The public facts that a manifest is made of: from a release, and from its manifest.
+"""The public facts that a manifest is made of, and the manifest that they determine.
 
 A manifest is a pure function of these facts and of the hashes of the files. `verify` reads the facts back
 from a release, makes the manifest again and compares: whatever it says beyond them is caught.
@@ -9,57 +9,38 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dp_powerflow._names import __version__
-from dp_powerflow.corpus.grid import VM_MAX_PU
-from dp_powerflow.corpus.schema import (
-    NOTHING,
-    VA_GRID,
-    VM_GRID,
-    CorpusLayout,
-    ExtrasLayout,
-    released_columns,
-)
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.tables import Connections, DayTable
 from dp_powerflow.corpus.validate import CorpusReport
-from dp_powerflow.grid.feeder import Figure
-from dp_powerflow.manifest import policy as text
-from dp_powerflow.manifest.beside import (
-    ScaledNodes as ScaledNodes,
-)
-from dp_powerflow.manifest.beside import (
-    SummedCustomers as SummedCustomers,
-)
-from dp_powerflow.manifest.beside import (
-    described_days,
-    described_extras,
-    drawn_nodes,
-    wrong_days,
-    wrong_extras,
-)
-from dp_powerflow.manifest.connected import (
-    described_connections,
-    wrong_connections,
-)
-from dp_powerflow.manifest.histories import rows_in_words, wrong_histories
+from dp_powerflow.grid.feeder import KINDS, Figure
 from dp_powerflow.manifest.model import (
     FORMAT,
+    LARGEST_DELTA,
+    LARGEST_EPSILON,
     RELATIVE,
-    SOLVERS,
     UNDECLARED,
     AccountSection,
+    Generation,
     InstanceAccount,
     NetLoads,
+    NetworkPolicy,
+    NodeCustomers,
+    NodeScales,
     Publication,
     ReleaseError,
     Statement,
+    Tables,
     TwinAccount,
+    WarningCode,
+    all_digits,
     in_mode,
+    policy_of,
 )
-from dp_powerflow.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit
@@ -84,7 +65,6 @@ class Declared:
     variance_floor : smallest eigenvalue of a released covariance of log load.
     reactive_correlation_minutes : correlation time of the reactive part [min]; None if there is none.
     generation : generators on public irradiance; None without.
-    solver : of the power flow, as the config names it.
     left_out : in words, elements of the feeder that the power flow is solved without.
     net_loads : what happens to loads that are not above zero; None where no meter read them.
     """
@@ -92,11 +72,10 @@ class Declared:
     power_factor: float
     power_factor_of_class: Mapping[str, float]
     load_power_factors: Mapping[float, int]
-    drawn: ScaledNodes | SummedCustomers
+    drawn: NodeScales | NodeCustomers
     variance_floor: float
     reactive_correlation_minutes: float | None
-    generation: DeclaredSun | None
-    solver: str
+    generation: Generation | None
     left_out: tuple[str, ...] = ()
     net_loads: NetLoads | None = None
 
@@ -104,32 +83,42 @@ class Declared:
     def of(cls, inputs: ManifestInputs, fitted: FitOptions) -> Declared:
         """What the model was fitted with, and what of the config it does not tell; no path and no name."""
         config, factors = inputs.config, Counter(inputs.config.nodes.power_factor_of_load.values())
+        nodes, loads, sun = config.nodes, config.loads, None
+        if config.pv is not None:
+            days, per_system = inputs.sun
+            sun = Generation(days=days, per_system=per_system, volt_var=config.pv.volt_var)
         return cls(
             power_factor=config.model.power_factor,
             power_factor_of_class=config.model.power_factor_of_class,
             load_power_factors=dict(sorted(factors.items())),
-            drawn=_drawn(inputs),
+            drawn=NodeCustomers(
+                rule="sum of customers",
+                kw_per_customer=nodes.kw_per_customer,
+                kw_per_customer_of_class=nodes.kw_per_customer_of_class,
+            )
+            if inputs.sums_customers
+            else NodeScales(rule="nominal load", factor=nodes.scale_factor),
             variance_floor=fitted.variance_floor,
             reactive_correlation_minutes=_correlation_minutes(fitted),
-            generation=None if config.pv is None else DeclaredSun(*inputs.sun, config.pv.volt_var),
-            solver="batch",
+            generation=sun,
             left_out=inputs.left_out,
-            net_loads=_net_loads(inputs),
+            net_loads=None
+            if inputs.model.simulated
+            else NetLoads(floor_kw=loads.floor_kw, most_export=loads.most_export, on_export=loads.on_export),
         )
 
     @classmethod
     def read(cls, statement: Statement[Any]) -> Declared:
         """What a manifest declares."""
-        declared, sun = statement.declared_public, statement.declared_public.generation
+        declared = statement.declared_public
         return cls(
             power_factor=declared.power_factor,
             power_factor_of_class={part.name: part.power_factor for part in declared.classes},
             load_power_factors={item.power_factor: item.loads for item in declared.load_power_factors},
-            drawn=drawn_nodes(declared.node_scales),
+            drawn=declared.node_scales,
             variance_floor=declared.variance_floor,
             reactive_correlation_minutes=declared.reactive.correlation_minutes,
-            generation=None if sun is None else DeclaredSun(sun.days, sun.per_system, sun.volt_var),
-            solver=next(name for name, words in SOLVERS.items() if words == statement.processing.solver),
+            generation=declared.generation,
             left_out=tuple(declared.left_out),
             net_loads=declared.net_loads,
         )
@@ -137,29 +126,6 @@ class Declared:
     def factor_of(self, name: str) -> float:
         """cos θ of a class."""
         return self.power_factor_of_class.get(name, self.power_factor)
-
-
-@dataclass(frozen=True)
-class DeclaredSun:
-    """Generators on public irradiance.
-
-    Attributes
-    ----------
-    days : of irradiance, which the days of the corpus take in turn.
-    per_system : whether every PV system has a series of its own.
-    volt_var : control of the generators, such as ``"none"``.
-    """
-
-    days: int
-    per_system: bool
-    volt_var: str
-
-
-def _net_loads(inputs: ManifestInputs) -> NetLoads | None:
-    if inputs.model.simulated:
-        return None
-    loads = inputs.config.loads
-    return NetLoads(floor_kw=loads.floor_kw, most_export=loads.most_export, on_export=loads.on_export)
 
 
 def _correlation_minutes(fitted: FitOptions) -> float | None:
@@ -229,31 +195,35 @@ class AccountFacts:
         """Whether the account holds at least this release."""
         return self.spent[name] >= own * (1 - RELATIVE)
 
+    @property
+    def is_weak(self) -> bool:
+        """Whether promises that are strong one by one add up to a weak one; pure costs need no delta."""
+        promise, pure = self.promise, self.composed is not None and not self.composed.mu_squared
+        return promise.epsilon > LARGEST_EPSILON or (not pure and promise.delta > LARGEST_DELTA)
+
     def entries(self) -> dict[str, Any]:
         """The section of the manifest."""
-        promise = self.promise
-        return {
-            "unit": str(self.law.unit),
-            "spent": dict(self.spent)
-            if self.composed is None
-            else {
+        spent: dict[str, Any] = dict(self.spent)
+        if self.composed is not None:
+            spent = {
                 "pure_epsilons": list(self.composed.pure),
                 "mu_squared": float(self.composed.mu_squared),
-            },
-            "promise": {"epsilon": promise.epsilon, "delta": promise.delta, "definition": promise.definition},
-        }
+            }
+        promise = {"epsilon": self.promise.epsilon, "delta": self.promise.delta}
+        return {"unit": str(self.law.unit), "spent": spent, "promise": promise}
 
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Everything a manifest says, but for the sentences.
+    """Everything that a manifest of a release follows from.
 
     Attributes
     ----------
+    tables : of a published twin; None without.
     mended : snapshots whose powers were lowered until they had a solution.
-    publication : what he declares of the publication.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
+    publication : what the data owner declares of the publication.
     """
 
     release_id: str
@@ -266,11 +236,22 @@ class Facts:
     network: AccountFacts
     software: str
     commitment_sha256: str
+    tables: Tables | None = None
     extras: ExtrasLayout = NOTHING
     mended: int = 0
     days: DayTable | None = None
     connections: Connections | None = None
     publication: Publication = UNDECLARED
+
+    @property
+    def warnings(self) -> list[WarningCode]:
+        """Why this promises less than a reader expects, or is no release at all; the worst first."""
+        found: list[WarningCode] = list(self.policy.warnings)
+        if "network" not in found and self.network.is_weak:
+            found.insert(0, "network-sum")
+        found += weak_delta(self.model.delta)
+        found += ["insecure-seed"] * self.insecure_seed + ["simulated-loads"] * self.model.simulated  # type: ignore[list-item]
+        return [*found, *self.policy.after_warnings]
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,13 +293,6 @@ class ManifestInputs:
     connections: Connections | None = None
 
 
-def _drawn(inputs: ManifestInputs) -> ScaledNodes | SummedCustomers:
-    nodes = inputs.config.nodes
-    if not inputs.sums_customers:
-        return ScaledNodes(nodes.scale_factor)
-    return SummedCustomers(nodes.kw_per_customer, nodes.kw_per_customer_of_class)
-
-
 def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     """What a release says; `model.seal` adds the hashes of its files.
 
@@ -340,6 +314,7 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         network=AccountFacts.of(inputs.network),
         software=f"dp-powerflow {__version__}",
         commitment_sha256=inputs.commitment_sha256,
+        tables=_tables(type(policy).tables_of(inputs.config), inputs.layout),
         extras=inputs.extras,
         mended=inputs.mended,
         publication=Publication(**inputs.config.publication.model_dump(mode="json")),
@@ -349,18 +324,19 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     problems = contradictions(facts)
     if inputs.layout.days != inputs.config.release.days:
         problems.append("The corpus has another number of days than the config.")
-    if policy.dated and inputs.days is None:
-        problems.append("The days have dates in this mode, and none are given.")
     if problems:
         raise ReleaseError(f"the manifest would contradict itself, so nothing is published: {problems[0]}")
     return assemble(facts)
 
 
-def read_facts(
-    statement: Statement[Any],
-    model: LoadModel,
-    corpus: CorpusReport,
-) -> Facts:
+def _tables(stated: tuple[int, Any, bool] | None, layout: CorpusLayout) -> Tables | None:
+    if stated is None:
+        return None
+    days, frame, merged = stated
+    return Tables(days=days, scenarios=max(days * layout.steps, 1), frame=frame, switches_merged=merged)
+
+
+def read_facts(statement: Statement[Any], model: LoadModel, corpus: CorpusReport) -> Facts:
     """The facts of a release: shape and load model from its files, declared constants from its manifest.
 
     Raises
@@ -369,17 +345,21 @@ def read_facts(
     """
     if corpus.layout is None:
         raise ReleaseError("the shape of the corpus cannot be read")
+    tables = statement.data.network_tables
+    stated = None if tables is None else (tables.days, tables.frame, tables.switches_merged)
+    policy: NetworkPolicy = statement.guarantee.network
     return Facts(
         release_id=statement.release.id,
         insecure_seed=statement.release.insecure_seed,
         model=model,
         layout=corpus.layout,
-        policy=registered(statement.guarantee.network.mode).read(statement),
+        policy=policy.recomputed(),
         declared=Declared.read(statement),
         loads=AccountFacts.read(statement.composition.loads),
         network=AccountFacts.read(statement.composition.network),
         software=statement.release.software,
         commitment_sha256=statement.internal_report.sha256,
+        tables=_tables(stated, corpus.layout),
         extras=corpus.extras.layout,
         mended=corpus.extras.n_mended,
         publication=statement.publication,
@@ -390,36 +370,24 @@ def read_facts(
 
 def assemble(facts: Facts) -> Statement[Any]:
     """The statement that these facts determine, whether or not they agree."""
-    words = facts.policy.words(facts)
-    return in_mode(Statement, facts.policy.section).model_validate(
+    return in_mode(Statement, type(facts.policy)).model_validate(
         {
             "format": FORMAT,
+            "kind": "release",
             "release": {
                 "id": facts.release_id,
                 "software": facts.software,
                 "insecure_seed": facts.insecure_seed,
                 "simulated_loads": facts.model.simulated,
-                "warnings": words.warnings,
+                "warnings": facts.warnings,
             },
-            "guarantee": {"loads": loads_guarantee(facts.model), "network": words.section},
-            "composition": {
-                "statement": words.composition,
-                "loads": facts.loads.entries(),
-                "network": facts.network.entries(),
-            },
+            "guarantee": {"loads": loads_guarantee(facts.model), "network": facts.policy},
+            "composition": {"loads": facts.loads.entries(), "network": facts.network.entries()},
             "load_queries": [cost.to_dict() for cost in facts.model.costs],
-            "declared_public": _declared(facts, words),
-            "processing": {
-                "solver": SOLVERS[facts.declared.solver],
-                "before_noise": text.before_noise(facts),
-                "after_noise": [*words.after_noise, text.SHOWN],
-            },
-            "random_source": text.random_source(facts, words),
-            "unprotected": words.unprotected,
-            "not_claimed": words.not_claimed,
+            "declared_public": _declared(facts),
             "data": _data(facts),
             "publication": facts.publication,
-            "internal_report": {"commitment": words.commitment, "sha256": facts.commitment_sha256},
+            "internal_report": {"sha256": facts.commitment_sha256},
         }
     )
 
@@ -427,19 +395,17 @@ def assemble(facts: Facts) -> Statement[Any]:
 def loads_guarantee(model: LoadModel) -> dict[str, Any]:
     """What a release states of its customers, given its load model."""
     return {
-        "definition": text.DEFINITION,
+        "definition": "(epsilon, delta)-differential privacy",
         "unit": str(model.unit),
-        "unit_in_words": text.unit_in_words(model.unit),
         "adjacency": ADJACENCY,
         "epsilon": model.spent_epsilon,
         "delta": model.delta,
         "rho": model.rho,
         "epsilon_granted": model.epsilon,
-        "accounting": text.LOADS_ACCOUNTING,
     }
 
 
-def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
+def _declared(facts: Facts) -> dict[str, Any]:
     model, declared = facts.model, facts.declared
     return {
         "load_points": model.n_load_points,
@@ -453,39 +419,42 @@ def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
             "spread": model.classes[0].reactive.spread,
             "correlation_minutes": declared.reactive_correlation_minutes,
         },
-        "load_scales": "public scale of every load point" if model.scaled else "none, loads are in kW",
-        "node_scales": declared.drawn.entries(),
-        "node_classes": "declared" if model.public_labels else "drawn from the released weights",
+        "load_scales": "public scale" if model.scaled else "kW",
+        "node_scales": declared.drawn,
+        "node_classes": "declared" if model.public_labels else "drawn",
         "classes": [
             {
                 "name": part.name,
                 "day_type": part.day_type,
                 "bounds": list(part.bounds),
-                "bounds_unit": "per public scale" if model.scaled else "kW",
                 "power_factor": declared.factor_of(part.name),
             }
             for part in model.classes
         ],
         "variance_floor": declared.variance_floor,
         "estimator": model.estimator,
-        "generation": None
-        if declared.generation is None
-        else {"irradiance": "declared public", **asdict(declared.generation)},
-        "regulator_taps": words.taps,
+        "generation": declared.generation,
         "left_out": list(declared.left_out),
         "net_loads": declared.net_loads,
-        "network": words.declared,
+        "meters": _meters(model),
+    }
+
+
+def _meters(model: LoadModel) -> dict[str, Any] | None:
+    """Dates of the days of the meters, which the load model publishes if its days follow one another."""
+    days = None if model.origin is None else model.origin.facts.days
+    if not model.is_history or days is None:
+        return None
+    return {
+        "days": len(days.dates),
+        "first_day": days.dates[0],
+        "last_day": days.dates[-1],
+        "weather": [name for name, _ in days.covariates],
     }
 
 
 def _data(facts: Facts) -> dict[str, Any]:
-    layout = facts.layout
-    columns = released_columns(
-        layout,
-        facts.extras,
-        weather=None if facts.days is None else facts.days.names,
-        coordinates=None if facts.connections is None else facts.connections.coordinates is not None,
-    )
+    layout, extras, found = facts.layout, facts.extras, facts.connections
     return {
         "days": layout.days,
         "steps_per_day": layout.steps,
@@ -494,18 +463,52 @@ def _data(facts: Facts) -> dict[str, Any]:
         "phasors": layout.n_phasors,
         "days_per_part": layout.days_per_part,
         "parts": layout.n_parts,
-        "rows": rows_in_words(facts),
-        "columns": [
-            {name: getattr(column, name) for name in ("file", "name", "type", "unit", "means")}
-            for column in columns
-        ],
-        "grid": {"vm_pu": VM_GRID, "va_deg": VA_GRID},
-        "ranges": {"vm_pu": [0.0, VM_MAX_PU], "va_deg": [-180.0, 180.0]},
-        "network_tables": facts.policy.tables(facts),
-        "extras": described_extras(facts),
-        "calendar": described_days(facts.days),
-        "connections": described_connections(facts),
+        "network_tables": facts.tables,
+        "extras": {
+            "holds": list(extras.holds),
+            "source_phases": extras.sources,
+            "regulators": extras.regulators,
+            "capacitors": extras.capacitors,
+            "mended_snapshots": facts.mended if extras.mended else None,
+        }
+        if extras.holds
+        else None,
+        "calendar": None
+        if facts.days is None
+        else {
+            "first_day": facts.days.calendar.first_day.isoformat(),
+            "holidays": [day.isoformat() for day in facts.days.calendar.holidays_within],
+            "weather": list(facts.days.names),
+        },
+        "connections": None
+        if found is None
+        else {
+            "buses": found.n_buses,
+            "sources": int(found.source.sum()),
+            "pairs": found.n_pairs,
+            "kinds": [kind for kind in KINDS if kind in found.kinds],
+            "coordinates": found.coordinates is not None,
+        },
     }
+
+
+def delta_problem(delta: float, load_points: int) -> str | None:
+    """Why no release may state this δ of its customers; None if it may.
+
+    At δ = 1/n a release that publishes one load point whole, taken at random, would keep the promise. The
+    number n of load points is public: neighbours replace one and never add one.
+    """
+    if delta * load_points < 1.0:
+        return None
+    return (
+        f"delta = {all_digits(delta)} of the customers is not below one over the number of load points, "
+        f"{load_points}: publishing one of them whole would keep such a promise"
+    )
+
+
+def weak_delta(delta: float) -> list[WarningCode]:
+    """What must be said of a large δ of the customers."""
+    return ["customers"] if delta > LARGEST_DELTA else []
 
 
 def contradictions(facts: Facts) -> list[str]:
@@ -513,10 +516,7 @@ def contradictions(facts: Facts) -> list[str]:
     return [
         *_model_contradictions(facts),
         *_account_contradictions(facts),
-        *wrong_extras(facts),
-        *wrong_days(facts),
-        *wrong_connections(facts),
-        *wrong_histories(facts),
+        *_wrong_files(facts),
         *facts.policy.contradictions(facts),
     ]
 
@@ -527,7 +527,7 @@ def _model_contradictions(facts: Facts) -> Iterator[str]:
         yield "The load model and the release disagree on whether the noise came from a seed."
     if model.n_steps != facts.layout.steps or model.n_steps * model.step_minutes != 24 * 60:
         yield "The steps of the corpus are not those of the load model's day."
-    problem = text.delta_problem(model.delta, model.n_load_points)
+    problem = delta_problem(model.delta, model.n_load_points)
     if problem is not None:
         yield f"{problem[:1].upper()}{problem[1:]}."
     if model.spent_epsilon > model.epsilon * (1 + RELATIVE):
@@ -570,3 +570,27 @@ def _account_contradictions(facts: Facts) -> Iterator[str]:
         yield "The account of the loads is stated at another delta than the load model."
     if not loads.holds("rho", model.rho):
         yield "The account of the loads holds less than the queries of this release cost."
+
+
+def _wrong_files(facts: Facts) -> Iterator[str]:
+    """What cannot be true of the files beside the voltages."""
+    policy, days = facts.policy, facts.days
+    if facts.extras.holds and not policy.publishes_beside:
+        yield "The release holds more than voltages, which its mode does not publish."
+    if facts.extras.mended != isinstance(facts.declared.drawn, NodeCustomers):
+        yield "Sums of customers, and snapshots that are mended, go together; the release has one of the two."
+    if days is not None and not policy.dated:
+        yield "The release states dates of its days, and its mode draws days that have none."
+    if days is None and policy.dated:
+        yield "The days have dates in this mode, and none are given."
+    if days is not None and days.calendar.n_days != facts.layout.days:
+        yield "The release states dates of another number of days than it has."
+    if facts.connections is not None and not policy.publishes_connections:
+        yield "The release holds connections of its network, which its mode does not publish."
+    if facts.connections is not None and len(facts.connections.bus_of) != facts.layout.nodes:
+        yield "The release states buses of another number of nodes than it has."
+    if facts.model.is_history and not policy.dated:
+        yield "The load model draws days that follow one another, and the mode is about independent days."
+    meters = _meters(facts.model)
+    if meters is not None and set(meters["weather"]) - set(() if days is None else days.names):
+        yield "The load model was fitted with weather that the released days do not have."

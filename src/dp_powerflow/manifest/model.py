@@ -1,12 +1,13 @@
-"""`manifest.json` as a model: the machine-readable certificate of a release, format 7.
+"""`manifest.json` as a model: the machine-readable certificate, version 1.
 
-It holds policy constants, declared-public inputs, the costs of the load queries and, of a twin, the guarantee
-that follows from its public noise; nothing that was computed from the network or from the meter data without
-being paid for. It names no path, host, user or time, so that a release that was interrupted comes out bit by
-bit as it would have.
+It holds figures, constants, enumerations and hashes, and no sentence: sentences are in `templates/`, and
+`render` makes them from the figures. Policy constants, declared-public inputs, the costs of the load queries
+and, of a twin, the guarantee that follows from its public noise are here; nothing that was computed from the
+network or from the meter data without being paid for. It names no path, host, user or time, so that a
+release that was interrupted comes out bit by bit as it would have.
 
 Parsing is strict: no value is converted, no unknown key is accepted. What is said of the network depends on
-the mode: the section of each mode is a model of its own, which its policy registers (`policy.NetworkPolicy`).
+the mode: `NetworkPolicy` is the section `guarantee.network`, and each mode is a subclass of it.
 docs/reference/manifest.md describes every entry; docs/manifest.schema.json is generated from the models.
 """
 
@@ -16,22 +17,29 @@ import hashlib
 import json
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_UP, Context
-from functools import cache
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
+from functools import cache, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from dp_powerflow._names import LAST_READER
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
-from dp_powerflow.corpus.schema import DATA, FEEDER, LOADS, NODES_FILE
+from dp_powerflow.corpus.schema import NODES_FILE
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import DpPowerflowError, printable
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 
-FORMAT: Literal["dp-powerflow manifest, version 7"] = "dp-powerflow manifest, version 7"
-"""Fixes form and wording: any change of either is another version."""
-LAST_READER = "0.5.0"
-"""Last version of this program that reads manifests of earlier formats, 2 to 6."""
+if TYPE_CHECKING:
+    from dp_powerflow.config import Config
+    from dp_powerflow.grid.feeder import Figure
+    from dp_powerflow.manifest.build import Facts
+
+FORMAT: Literal["dp-powerflow manifest, version 1"] = "dp-powerflow manifest, version 1"
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.json"
 CERTIFICATE_FILE = "certificate.html"
@@ -39,28 +47,27 @@ CROISSANT_FILE = "croissant.json"
 REGISTRY_FILE = "registry.yaml"
 CARD_FILE = "README.md"
 QUALITY_FILE = "quality.html"
-NOT_STATED = "not stated"
 REQUIRED = {
     *(NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE),
     *(CARD_FILE, QUALITY_FILE),
 }
 """Files beside the manifest and the voltages."""
 DIGEST = "manifest_sha256"
-_HALF = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
-"""How JSON writes half of a surrogate pair."""
 RELATIVE = 1e-9
 """Figures that are computed again may differ by this share: other versions of scipy, other last digits."""
-
-
+LARGEST_EPSILON, LARGEST_DELTA = 10.0, 1e-3
+"""Beyond these a promise protects from nothing that matters."""
+NO_PROTECTION = "NO MEANINGFUL PROTECTION OF THE NETWORK"
+NO_PROTECTION_OF_CUSTOMERS = "NO MEANINGFUL PROTECTION OF THE CUSTOMERS"
+UNREADABLE = "The entries of the manifest cannot be read together with the files."
+_HALF = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+"""How JSON writes half of a surrogate pair."""
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What reading an entry of a file that somebody changed may raise."""
-UNREADABLE = "The entries of the manifest cannot be read together with the files."
 
 
 class ReleaseError(DpPowerflowError):
     """A release cannot be described, or a directory is not a release."""
-
-    code = "release"
 
 
 def _all_files(hashes: dict[str, str]) -> dict[str, str]:
@@ -75,10 +82,12 @@ Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
-Sentence = Annotated[str, Field(min_length=1)]
+Number = Annotated[int, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Version = Annotated[str, Field(pattern=r"^[0-9][A-Za-z0-9.+!-]*$")]
+IsoDate = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 FilePath = Annotated[
     str,
     Field(
@@ -94,14 +103,18 @@ Files = Annotated[
 Unit = Literal["load-point", "load-point-day"]
 PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0)]
 """cos θ, negative where it is leading."""
-Solver = Literal[
-    "batched fixed point, the same bits on every x86-64 processor",
-    "OpenDSS, whose last bits may differ between processors",
-]
 Software = Literal["dp-powerflow 0.6.0"]
 """What writes manifests of this form; a later version that does is added, so that no other can be named."""
-SOLVERS: Mapping[str, Solver] = dict(zip(("batch", "opendss"), get_args(Solver), strict=True))
-"""What the manifest says of `release.solver`."""
+WarningCode = Literal[
+    "network",
+    "network-sum",
+    "coordinates",
+    "customers",
+    "insecure-seed",
+    "simulated-loads",
+    "evidence-not-required",
+]
+"""Why a release promises less than a reader expects; the worst first."""
 
 
 class Section(BaseModel):
@@ -117,7 +130,7 @@ class Release(Section):
     software: Software
     insecure_seed: bool
     simulated_loads: bool
-    warnings: list[Sentence]
+    warnings: list[WarningCode]
 
 
 class LoadsGuarantee(Section):
@@ -125,68 +138,198 @@ class LoadsGuarantee(Section):
 
     definition: Literal["(epsilon, delta)-differential privacy"]
     unit: Unit
-    unit_in_words: Sentence
     adjacency: Literal["replace-one, public number of load points"]
     epsilon: Positive
     delta: Probability
     rho: Positive
     epsilon_granted: Positive
-    accounting: Sentence
 
 
-class InWords(NamedTuple):
-    """A guarantee for people.
+class Tables(Section):
+    """Tables for graph models that are published beside the voltages.
 
     Attributes
     ----------
-    figure, means : its main figure, and what that is.
-    sentences : what it promises, and what not.
-    holds : whether it is differential privacy.
+    days : whose loads are in them.
+    frame : voltages turned back by their nominal angles, or as phasors.
+    switches_merged : whether nodes joined by a switch of next to no impedance are one bus.
     """
 
-    figure: str
-    means: str
-    sentences: tuple[str, ...]
-    holds: bool
+    days: Number
+    scenarios: Count
+    frame: Literal["rotated", "phasors"]
+    switches_merged: bool
 
 
-class NetworkSection(Section):
-    """What a release says of its network in any mode; each mode adds its own entries.
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, and a sentence about it."""
+
+    name: str
+    ok: bool
+    sentence: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", printable(self.sentence))  # it may quote a file
+
+
+def check(name: str, problems: Iterable[str], good: str) -> Check:
+    """A check that lists its first problems, or says what was found good."""
+    found = list(problems)
+    if not found:
+        return Check(name, True, good)
+    more = f" And {len(found) - 3} more." if len(found) > 3 else ""
+    return Check(name, False, " ".join(found[:3]) + more)
+
+
+class NetworkPolicy(Section):
+    """`guarantee.network`: what a release promises of its network, in one mode.
+
+    Nothing in it is computed from the network: its entries are public constants, and figures that follow from
+    them. A mode is a subclass whose `mode` is a literal; nothing else in this package or in `verify` knows
+    which modes there are.
 
     Attributes
     ----------
+    mode : name of the mode in config and manifest.
     kind : differential privacy, or what else it is.
-    days : of the release, or `any number` if the statement does not depend on them.
+    weak : which constants protect the network from nothing that matters; mostly none.
+    account_kind : kind of the ledger's account that the network is charged to.
+    template : its sentences: the name of a file in `templates/`, or the text of such a template.
+    dated : whether the days of a release have dates.
+    derivable : whether anything computed from the loads and the network that was solved keeps the promise.
+    publishes_beside, publishes_connections : whether powers, states and connections may be released.
+    full_support : whether reactive load is drawn at random.
+    codes_known : whether conductor codes of the network that is solved are public, or drawn with noise.
     """
 
-    mode: Sentence
-    kind: Sentence
-    neighbours: Sentence
+    account_kind: ClassVar[AccountKind]
+    template: ClassVar[str] = "words.txt"
+    dated: ClassVar[bool] = False
+    derivable: ClassVar[bool] = False
+    publishes_beside: ClassVar[bool] = False
+    publishes_connections: ClassVar[bool] = False
+
+    mode: Name
+    kind: Name
     epsilon: NotNegative
-    delta: Probability
-    days: Count | Literal["any number"]
-    scope: Sentence
-    attestation: Sentence
+    delta: Share
 
-    def in_one_sentence(self) -> str:
-        """For dataset hubs."""
-        return f"The network is covered by {self.kind}."
+    @classmethod
+    def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
+        super().__pydantic_init_subclass__(**keywords)
+        _REGISTERED[get_args(cls.model_fields["mode"].annotation)[0]] = cls
 
-    def in_words(self) -> InWords:
-        """For the page of the release's quality."""
-        said = f"{self.kind[:1].upper()}{self.kind[1:]}. Neighbours: {self.neighbours}."
-        holds = self.kind == "differential privacy"
-        return InWords(f"ε = {self.epsilon:.12g}", self.kind, (said, self.scope), holds)
+    @classmethod
+    @abstractmethod
+    def of(cls, config: Config) -> Self:
+        """The policy that a config states."""
 
-    def in_full(self) -> str:
-        """For the registry of deployments."""
-        return (
-            f"The network: {self.kind}. Neighbours: {self.neighbours}. Epsilon {self.epsilon:.12g} at delta "
-            f"{self.delta:.12g}. {self.scope}"
-        )
+    @abstractmethod
+    def recomputed(self) -> Self:
+        """The same constants, with every figure that follows from them computed again."""
+
+    @abstractmethod
+    def contradictions(self, facts: Facts) -> Iterable[str]:
+        """What cannot be true of a release in this mode, one sentence each."""
+
+    def on_network(self, absent: tuple[Figure, ...] | None) -> Self:
+        """The policy for a network.
+
+        Parameters
+        ----------
+        absent : figures that are protected if present, and are not; None where all must be there.
+        """
+        return self
+
+    @property
+    def full_support(self) -> bool:
+        return True
+
+    @property
+    def codes_known(self) -> bool:
+        return False
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is differential privacy."""
+        return self.kind == "differential privacy"
+
+    @property
+    def sign(self) -> str:
+        """ε, or ε* where it is no differential privacy."""
+        return "ε" if self.holds else "ε*"
+
+    @property
+    def figure(self) -> str:
+        """Its main figure: a promise is rounded up, a policy is shown as it was chosen."""
+        return f"ε ≤ {at_most(self.epsilon)}" if self.holds else f"ε* = {in_digits(self.epsilon)}"
+
+    @property
+    def weaknesses(self) -> tuple[str, ...]:
+        """Names of the constants that are too weak; from public yardsticks alone."""
+        return ()
+
+    @property
+    def warnings(self) -> tuple[WarningCode, ...]:
+        """What must be said before all else, from constants alone."""
+        return ("network",) if self.weaknesses else ()
+
+    @property
+    def after_warnings(self) -> tuple[WarningCode, ...]:
+        """What is said after the warnings on customers and seed."""
+        return ()
+
+    def paid_by(self, release_id: str) -> str:
+        """The id that the network was charged under."""
+        return release_id
+
+    def is_paid_by(self, charged_as: str, release_id: str) -> bool:
+        """Whether a charge of that name paid for the network of a release."""
+        return charged_as == self.paid_by(release_id)
+
+    @classmethod
+    def tables_of(cls, config: Config) -> tuple[int, Literal["rotated", "phasors"], bool] | None:
+        """Days, frame and merged switches of the tables that a config publishes; None for none."""
+        return None
+
+    def checks(self, facts: Facts, directory: Location, files: Iterable[str]) -> Iterable[Check]:
+        """What `verify` looks at in this mode only.
+
+        Parameters
+        ----------
+        directory, files : of the release; the files that are there.
+        """
+        return ()
 
 
-Network = TypeVar("Network", bound=NetworkSection)
+_REGISTERED: dict[str, type[NetworkPolicy]] = {}
+
+
+def kinds_of_shared_accounts() -> set[AccountKind]:
+    """Kinds of accounts that are not charged under the id of a release, which ids of their own may repeat."""
+    policies = _REGISTERED.values()
+    return {policy.account_kind for policy in policies if policy.paid_by is not NetworkPolicy.paid_by}
+
+
+def all_policies() -> tuple[type[NetworkPolicy], ...]:
+    """The policies of all modes, by name."""
+    return tuple(policy for _, policy in sorted(_REGISTERED.items()))
+
+
+def policy_of(config: Config) -> NetworkPolicy:
+    """The policy of a config."""
+    return registered(config.network.mode).of(config)
+
+
+def registered(mode: object) -> type[NetworkPolicy]:
+    """The policy of a mode; ReleaseError if there is none of that name."""
+    if not isinstance(mode, str) or mode not in _REGISTERED:
+        raise ReleaseError("the manifest's guarantee.network.mode is unknown")
+    return _REGISTERED[mode]
+
+
+Network = TypeVar("Network", bound=NetworkPolicy)
 
 
 class Guarantee(Section, Generic[Network]):
@@ -221,13 +364,17 @@ class Promise(Section):
 
     epsilon: NotNegative
     delta: Share
-    definition: Sentence
 
 
 class AccountSection(Section):
-    """An account of the ledger just after the charge that paid for this release."""
+    """An account of the ledger just after the charge that paid for this release.
 
-    unit: Sentence
+    Attributes
+    ----------
+    unit : the record, or the neighbours of a network, in the words that the ledger keeps.
+    """
+
+    unit: Name
     promise: Promise
 
 
@@ -253,7 +400,6 @@ class TwinAccount(AccountSection):
 class Composition(Section):
     """This and earlier releases together."""
 
-    statement: Sentence
     loads: LoadsAccount
     network: InstanceAccount | TwinAccount
 
@@ -261,7 +407,7 @@ class Composition(Section):
 class LoadQuery(Section):
     """One noisy answer from the meter data, and what it cost (`privacy.budget.QueryCost`)."""
 
-    query: Sentence
+    query: Name
     unit: Unit
     cohort: str | None
     dimension: Count
@@ -284,35 +430,32 @@ class Reactive(Section):
 
 
 class NodeScales(Section):
-    """How the load of a node is scaled: one draw for every node."""
+    """The load of a node is one draw times its nominal load and a factor."""
 
-    rule: Literal["nominal load of the node's loads"]
+    rule: Literal["nominal load"]
     factor: Positive
 
 
-ByCustomers = Literal[
-    "sum of customers, as the load table or the service map counts them, else by nominal kW"
-]
-BY_CUSTOMERS: ByCustomers = (
-    "sum of customers, as the load table or the service map counts them, else by nominal kW"
-)
-
-
 class NodeCustomers(Section):
-    """How many customers are drawn for every load, and added up."""
+    """A load is a sum of customers, as the load table or the service map counts them, else by nominal kW.
 
-    rule: ByCustomers
+    Attributes
+    ----------
+    kw_per_customer, kw_per_customer_of_class : nominal kW that stand for one customer, and of classes with
+        another figure.
+    """
+
+    rule: Literal["sum of customers"]
     kw_per_customer: Positive
     kw_per_customer_of_class: dict[str, Positive]
 
 
 class LoadClass(Section):
-    """A class of customers."""
+    """A class of customers; bounds are per public scale, or in kW, as `load_scales` says."""
 
-    name: Sentence
+    name: Name
     day_type: str | None
     bounds: Annotated[list[Positive], Field(min_length=2, max_length=2)]
-    bounds_unit: Literal["per public scale", "kW"]
     power_factor: PowerFactor
 
 
@@ -341,14 +484,28 @@ class Generation(Section):
     Day d of the corpus has the irradiance of day d modulo these.
     """
 
-    irradiance: Literal["declared public"]
     days: Count
     per_system: bool
     volt_var: Literal["none", "category A", "category B", "file"]
 
 
+class Meters(Section):
+    """Dates of the days that meters were read on, where the load model knows them, and their weather."""
+
+    days: Count
+    first_day: IsoDate
+    last_day: IsoDate
+    weather: list[Name]
+
+
 class DeclaredPublic(Section):
-    """What the data owner declared public."""
+    """What the data owner declared public.
+
+    Attributes
+    ----------
+    left_out : elements of the feeder that the power flow is solved without.
+    meters : None where the days of the meters are independent records.
+    """
 
     load_points: Count
     days: Count
@@ -356,85 +513,16 @@ class DeclaredPublic(Section):
     power_factor: PowerFactor
     load_power_factors: list[LoadFactor]
     reactive: Reactive
-    load_scales: Literal["public scale of every load point", "none, loads are in kW"]
+    load_scales: Literal["public scale", "kW"]
     node_scales: NodeScales | NodeCustomers
-    node_classes: Literal["declared", "drawn from the released weights"]
+    node_classes: Literal["declared", "drawn"]
     classes: Annotated[list[LoadClass], Field(min_length=1)]
     variance_floor: Positive
-    estimator: Sentence
+    estimator: Name
     generation: Generation | None
-    regulator_taps: Literal[
-        "frozen: an input, the same for every network compared",
-        "declared, or solved once on the twin; then frozen",
-        "as operated: regulators and capacitors act on the twin, every snapshot for itself",
-        "as operated: regulators and capacitors act on the twin, step after step through a day",
-    ]
-    left_out: list[Sentence]
+    left_out: list[Name]
     net_loads: NetLoads | None
-    network: list[Sentence]
-
-
-class Processing(Section):
-    """What happens before the noise and after it, and what solved the power flow."""
-
-    solver: Solver
-    before_noise: list[Sentence]
-    after_noise: list[Sentence]
-
-
-class RandomSource(Section):
-    """Where noise and draws come from."""
-
-    generator: Sentence
-    key: Sentence
-    noise: Sentence
-    bound_to: Sentence
-
-
-class Column(Section):
-    """A column of the released tables."""
-
-    file: Literal[
-        "data/part-*.parquet",
-        "nodes.parquet",
-        "buses.parquet",
-        "connections.parquet",
-        "days.parquet",
-        "loads/part-*.parquet",
-        "feeder/part-*.parquet",
-    ]
-    name: Sentence
-    type: Sentence
-    unit: str | None
-    means: Sentence
-
-
-class Grid(Section):
-    """Public grid that voltages are rounded to."""
-
-    vm_pu: Sentence
-    va_deg: Sentence
-
-
-class Ranges(Section):
-    """Where voltages lie."""
-
-    vm_pu: Annotated[list[float], Field(min_length=2, max_length=2)]
-    va_deg: Annotated[list[float], Field(min_length=2, max_length=2)]
-
-
-class Tables(Section):
-    """Tables for graph models that are published beside the voltages."""
-
-    directory: Sentence
-    layout: Sentence
-    tables: list[Sentence]
-    holds: Sentence
-    days: Annotated[int, Field(ge=0)]
-    scenarios: Count
-    order: Sentence
-    frame: Literal["rotated", "phasors"]
-    switches_merged: bool
+    meters: Meters | None
 
 
 class Extras(Section):
@@ -444,16 +532,10 @@ class Extras(Section):
         list[Literal["loads", "generation", "head", "taps", "capacitors", "locked", "mended"]],
         Field(min_length=1),
     ]
-    source_phases: Annotated[int, Field(ge=0)]
-    regulators: Annotated[int, Field(ge=0)]
-    capacitors: Annotated[int, Field(ge=0)]
-    mended_snapshots: Annotated[int, Field(ge=0)] | None
-    grid: Sentence
-    range_kw: Annotated[list[float], Field(min_length=2, max_length=2)]
-    follows_from: Sentence
-
-
-IsoDate = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+    source_phases: Number
+    regulators: Number
+    capacitors: Number
+    mended_snapshots: Number | None
 
 
 class CalendarOfDays(Section):
@@ -465,10 +547,9 @@ class CalendarOfDays(Section):
     weather : public figures of every day that the file holds; none if the release was made without.
     """
 
-    file: Literal["days.parquet"]
     first_day: IsoDate
     holidays: list[IsoDate]
-    weather: list[Sentence]
+    weather: list[Name]
 
 
 class ConnectionsOfNodes(Section):
@@ -479,18 +560,15 @@ class ConnectionsOfNodes(Section):
     coordinates : whether those of the buses are published too.
     """
 
-    files: Annotated[list[Literal["buses.parquet", "connections.parquet"]], Field(min_length=2, max_length=2)]
     buses: Count
     sources: Count
-    pairs: Annotated[int, Field(ge=0)]
+    pairs: Number
     kinds: list[Literal["line", "switch", "transformer"]]
     coordinates: bool
-    order: Sentence
-    follows_from: Sentence
 
 
 class Data(Section):
-    """Shape, columns and units of the corpus."""
+    """Shape of the corpus, and what there is beside the voltages."""
 
     days: Count
     steps_per_day: Count
@@ -499,10 +577,6 @@ class Data(Section):
     phasors: Count
     days_per_part: Count
     parts: Count
-    rows: Sentence
-    columns: list[Column]
-    grid: Grid
-    ranges: Ranges
     network_tables: Tables | None
     extras: Extras | None
     calendar: CalendarOfDays | None
@@ -532,18 +606,6 @@ class Publication(Section):
             return None
         return f"https://spdx.org/licenses/{self.license}"
 
-    def cited_as(self, release_id: str) -> str:
-        """How to cite the release: as declared, else by what is known of it."""
-        if self.citation is not None:
-            return self.citation
-        who = f"{self.publisher}. " if self.publisher is not None else ""
-        when = f" ({self.date[:4]})" if self.date is not None else ""
-        where = f" {self.url}" if self.url is not None else ""
-        return (
-            f"{who}Synthetic voltage phasors of a distribution feeder, dp-powerflow release "
-            f"{release_id}{when}.{where}"
-        )
-
 
 UNDECLARED = Publication(publisher=None, license=None, citation=None, date=None, url=None)
 """Of a release whose owner states nothing."""
@@ -552,23 +614,19 @@ UNDECLARED = Publication(publisher=None, license=None, citation=None, date=None,
 class InternalReport(Section):
     """Salted commitment to the report that stays with the data owner."""
 
-    commitment: Sentence
     sha256: Sha256
 
 
 class Statement(Section, Generic[Network]):
-    """All that a release says but for the hashes of its files; certificate and metadata are made from it."""
+    """All that a release says but for the hashes of its files; every page is made from it."""
 
-    format: Literal["dp-powerflow manifest, version 7"]
+    format: Literal["dp-powerflow manifest, version 1"]
+    kind: Literal["release"]
     release: Release
     guarantee: Guarantee[Network]
     composition: Composition
     load_queries: Annotated[list[LoadQuery], Field(min_length=1)]
     declared_public: DeclaredPublic
-    processing: Processing
-    random_source: RandomSource
-    unprotected: list[Sentence]
-    not_claimed: list[Sentence]
     data: Data
     publication: Publication
     internal_report: InternalReport
@@ -585,17 +643,17 @@ class Manifest(Statement[Network], Generic[Network]):
         return canonical_json(self.model_dump())
 
 
-Whole = TypeVar("Whole", bound=Statement[Any])
+Whole = TypeVar("Whole", bound=BaseModel)
 
 
-def in_mode(model: type[Whole], section: type[NetworkSection]) -> type[Whole]:
-    """Statement or manifest whose section on the network is that of one mode."""
-    return cast("type[Whole]", _in_mode(model, section))
+def in_mode(model: type[Whole], policy: type[NetworkPolicy]) -> type[Whole]:
+    """A model whose section on the network is that of one mode."""
+    return cast("type[Whole]", _in_mode(model, policy))
 
 
 @cache
-def _in_mode(model: Any, section: Any) -> Any:
-    return model.__class_getitem__(section)  # kept: else it is made anew for every release
+def _in_mode(model: Any, policy: Any) -> Any:
+    return model.__class_getitem__(policy)  # kept: else it is made anew for every release
 
 
 def seal(statement: Statement[Any], hashes: Mapping[str, str]) -> Manifest[Any]:
@@ -605,10 +663,60 @@ def seal(statement: Statement[Any], hashes: Mapping[str, str]) -> Manifest[Any]:
     ----------
     hashes : SHA-256 of every released file by relative path; that of the manifest itself is left out.
     """
+    return cast("Manifest[Any]", sealed(statement, hashes, cast("Any", Manifest)))
+
+
+def sealed(statement: Any, hashes: Mapping[str, str], manifest: type[Whole]) -> Whole:
+    """The manifest of a statement of any kind that has a `guarantee`; `manifest` is generic in its policy."""
     files = {name: digest for name, digest in sorted(hashes.items()) if name != MANIFEST_FILE}
     content = statement.model_dump() | {"files": files}
-    model = in_mode(Manifest, type(statement.guarantee.network))
+    model = in_mode(manifest, type(statement.guarantee.network))
     return model.model_validate(content | {DIGEST: digest_of(content)})
+
+
+def refuse_other_format(content: Mapping[str, Any], kind: str, file: str) -> None:
+    """Refuse what is not of this format and kind, in one sentence that names the last reader."""
+    if content.get("format") != FORMAT or content.get("kind") != kind:
+        raise ReleaseError(
+            f"{file} has another format than '{FORMAT}' of a {kind}; dp-powerflow {LAST_READER} is the last "
+            "version that reads earlier formats",
+            code="format-not-read",
+        )
+
+
+def parse(content: Mapping[str, Any], kind: str, manifest: type[Whole]) -> Whole:
+    """The manifest of a kind in a JSON object; `manifest` is generic in the policy of the network.
+
+    Raises
+    ------
+    ReleaseError : it has another format, or an entry is missing, unknown, of another type or out of range.
+    """
+    refuse_other_format(content, kind, MANIFEST_FILE)
+    try:
+        mode = content["guarantee"]["network"]["mode"]
+    except (LookupError, TypeError):
+        raise ReleaseError("the manifest has no entry guarantee.network.mode") from None
+    try:
+        return in_mode(manifest, registered(mode)).model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ReleaseError(f"the manifest's {where} is not usable: {first['msg']}") from None
+
+
+def parse_manifest(content: Mapping[str, Any]) -> Manifest[Any]:
+    """The manifest of a release in a JSON object; raises as `parse`."""
+    return cast("Manifest[Any]", parse(content, "release", cast("Any", Manifest)))
+
+
+def manifest_schema() -> dict[str, Any]:
+    """The JSON schema of `manifest.json` in every registered mode."""
+    models: list[Any] = [in_mode(cast("Any", Manifest), policy) for policy in all_policies()]
+    schema = TypeAdapter(reduce(or_, models)).json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "manifest.json of a dp-powerflow release, version 1",
+    } | schema
 
 
 def canonical_json(content: Mapping[str, Any]) -> bytes:
@@ -626,6 +734,24 @@ def digest_of(content: Mapping[str, Any]) -> str:
     """
     rest = {name: value for name, value in content.items() if name != DIGEST}
     return hashlib.sha256(canonical_json(rest)).hexdigest()
+
+
+def sha256_of(content: bytes) -> str:
+    """SHA-256 as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def form_problems(content: bytes, raw: Mapping[str, Any], file: str = MANIFEST_FILE) -> Iterator[str]:
+    """What is wrong with the form of a manifest of any kind: canonical JSON, its own digest."""
+    try:
+        canonical, digest = canonical_json(raw), digest_of(raw)
+    except ValueError:
+        yield f"{file} holds a number that is none, so it was changed after the release."
+        return
+    if canonical != content:
+        yield f"{file} is not in its canonical form, so it was changed after the release."
+    if raw.get(DIGEST) != digest:
+        yield f"{file} does not match its own SHA-256, so it was changed after the release."
 
 
 def json_object(content: bytes) -> dict[str, Any]:
@@ -667,31 +793,6 @@ def differences(stated: Any, expected: Any, where: str = "") -> Iterator[str]:
             yield where
     elif type(stated) is not type(expected) or stated != expected:
         yield where
-
-
-PARTS, LOADS_PARTS, FEEDER_PARTS = (f"{folder}/part-*.parquet" for folder in (DATA, LOADS, FEEDER))
-"""The files with voltages, and those beside them, in the columns of the manifest."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at, and a sentence about it."""
-
-    name: str
-    ok: bool
-    sentence: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sentence", printable(self.sentence))  # it may quote a file
-
-
-def check(name: str, problems: Iterable[str], good: str) -> Check:
-    """A check that lists its first problems, or says what was found good."""
-    found = list(problems)
-    if not found:
-        return Check(name, True, good)
-    more = f" And {len(found) - 3} more." if len(found) > 3 else ""
-    return Check(name, False, " ".join(found[:3]) + more)
 
 
 def at_most(value: float) -> str:

@@ -1,30 +1,24 @@
-"""Everything of a release beside its voltages: tables, page, model, certificate, card, manifest.
+"""Everything of a release beside its voltages: tables, model, pages, manifest; and the page of its quality.
 
-The page `quality.html`: the promise in words, and figures of the released files.
-
-It is a function of the released files and of the manifest's statement, so `verify` makes it again
+`quality.html` is a function of the released files and of the manifest's statement, so `verify` makes it again
 (`quality_page`), from files that are looked at once per process.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location, loading
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.manifest.build import ManifestInputs, make_statement
-from dp_powerflow.manifest.card import card_bytes
-from dp_powerflow.manifest.croissant import croissant_bytes
 from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
@@ -35,21 +29,17 @@ from dp_powerflow.manifest.model import (
     QUALITY_FILE,
     REGISTRY_FILE,
     UNREADABLE,
-    LoadsGuarantee,
     ReleaseError,
     Statement,
     at_most,
-    in_digits,
     json_object,
+    parse_manifest,
     seal,
 )
-from dp_powerflow.manifest.policy import parse_manifest
-from dp_powerflow.manifest.render import certificate_html, registry_bytes
+from dp_powerflow.manifest.render import Words, card_bytes, certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.quality import Guarantee, Promise, Quality, measure
 
 Progress = Callable[[int, int], None]
-_TELLING_EPSILON = 10.0
-"""Above, the factor of the odds says nothing to a person."""
 
 
 def quality_of(
@@ -86,48 +76,25 @@ def quality_of_release(
 
 def promise_of(statement: Statement[Any]) -> Promise:
     """Both guarantees in words."""
-    network = statement.guarantee.network.in_words()
-    secret = not statement.release.insecure_seed
+    words, network = Words.of(statement), statement.guarantee.network
+    secret, loads = not statement.release.insecure_seed, statement.guarantee.loads
     return Promise(
-        loads=_loads(statement, secret),
-        network=Guarantee(
-            "The network", network.figure, network.means, network.sentences, network.holds and secret
+        loads=Guarantee(
+            "The customers",
+            f"ε ≤ {at_most(loads.epsilon)}",
+            words.text("customers_means"),
+            tuple(words["customers"]),
+            secret,
         ),
-        warnings=tuple(statement.release.warnings),
+        network=Guarantee(
+            "The network",
+            network.figure,
+            words.text("network_means"),
+            tuple(words["network"]),
+            network.holds and secret,
+        ),
+        warnings=tuple(words["warnings"]),
     )
-
-
-def _loads(statement: Statement[Any], secret: bool) -> Guarantee:
-    loads, composed = statement.guarantee.loads, statement.composition.loads.promise
-    advantage = advantage_of(loads)
-    factor = ""
-    if loads.epsilon < _TELLING_EPSILON:
-        factor = (
-            "Whoever reads the release, whatever else he knows, changes the odds at which he holds one of "
-            "two histories of a load point to be the true one by a factor of at most "
-            f"{at_most(exp1(loads.epsilon))}, except with a probability of about {in_digits(loads.delta)}. "
-        )
-    sentences = (
-        f"Differential privacy: epsilon at most {at_most(loads.epsilon)} at delta {in_digits(loads.delta)}. "
-        f"{loads.unit_in_words}",
-        f"{factor}The best test between the two is right at most {at_most(50 * (1 + advantage))} % of the "
-        f"time (advantage {at_most(advantage)}); a coin is right half of the time.",
-        "With all earlier releases from the same customers, epsilon is at most "
-        f"{at_most(composed.epsilon)} at delta {in_digits(composed.delta)}.",
-    )
-    record = "load point" if loads.unit == "load-point" else "load point and day"
-    means = f"per {record}, δ = {in_digits(loads.delta)}; advantage at most {at_most(advantage)}"
-    return Guarantee("The customers", f"ε ≤ {at_most(loads.epsilon)}", means, sentences, secret)
-
-
-def advantage_of(loads: LoadsGuarantee) -> float:
-    """What the best test between two histories of one record gains over a coin; at most.
-
-    The smaller of √(ρ/2), by Pinsker's inequality, and (e^ε − 1 + 2δ)/(e^ε + 1).
-    """
-    inverse = exp1(-loads.epsilon)
-    by_epsilon = (1.0 - inverse + 2.0 * loads.delta * inverse) / (1.0 + inverse)
-    return min(1.0, math.sqrt(loads.rho / 2.0), by_epsilon)
 
 
 def quality_page(

@@ -1,86 +1,201 @@
-"""What is made from the manifest beside it: a page for people and a record for a registry.
+"""The pages of a release, made from its manifest: every sentence is in a template.
 
-`certificate.html` is the one page a privacy officer reads. It is self-contained: no script, font or image and
-no request. Hashes and the commitment are not on it, since they depend on the data; everything else that it
-says is in the manifest.
-
-`registry.yaml` is the release in the field layout of the OpenDP deployments registry. The registry records
-deployments of differential privacy with one unit, so it is told of the loads; the statement about the
-network, be it evidence or the guarantee of a twin, is additional information. What only the data owner knows
-(his name, the date, the region) is left for him to fill in.
+`templates/words.txt` holds the sentences, in parts; each mode fills in the parts of its own (`true.txt`,
+`twin.txt`). `Words` renders a part from the figures of a manifest. `certificate.html` is the one page a
+privacy officer reads; it is self-contained: no script, font or image and no request. `README.md` is the card
+of dataset hubs, whose front matter tells `datasets.load_dataset` which tables there are. `croissant.json` is
+metadata in the Croissant 1.0 format of MLCommons. `registry.yaml` is the release in the field layout of the
+OpenDP deployments registry, which is told of the loads; the statement about the network is additional
+information there. Hashes and the commitment are on no page but `croissant.json`, since they depend on the
+data. What the data owner does not declare is said to be not stated; nothing stands in for it.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import yaml
-from jinja2 import Environment
+from jinja2 import Environment, Template
 
-from dp_powerflow.manifest.card import card_bytes as card_bytes
-from dp_powerflow.manifest.card import license_of as license_of
-from dp_powerflow.manifest.card import literally as literally
-from dp_powerflow.manifest.croissant import CONFORMS_TO as CONFORMS_TO
-from dp_powerflow.manifest.croissant import croissant_bytes as croissant_bytes
-from dp_powerflow.manifest.model import RELATIVE, Statement, at_most, in_digits
-from dp_powerflow.manifest.policy import NO_PROTECTION, registered
+from dp_powerflow._bits.elementary import exp1
+from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
+from dp_powerflow.corpus.schema import (
+    BUSES_FILE,
+    CONNECTIONS_FILE,
+    DATA,
+    DAYS_FILE,
+    FEEDER,
+    LOADS,
+    NODES_FILE,
+    POWER_GRID,
+    VA_GRID,
+    VM_GRID,
+    Column,
+    CorpusLayout,
+    ExtrasLayout,
+    released_columns,
+)
+from dp_powerflow.manifest.model import (
+    LARGEST_DELTA,
+    LARGEST_EPSILON,
+    MODEL_FILE,
+    NO_PROTECTION,
+    NO_PROTECTION_OF_CUSTOMERS,
+    RELATIVE,
+    Extras,
+    LoadsGuarantee,
+    NetworkPolicy,
+    Publication,
+    Statement,
+    WarningCode,
+    all_digits,
+    at_most,
+    in_digits,
+)
 from dp_powerflow.page.document import environment
 from dp_powerflow.privacy.budget import epsilon_to_rho
 
-_TO_FILL_IN = "To be filled in by the data owner"
-_HEADER = (
-    "# Record for the OpenDP deployments registry, made by dp-powerflow from manifest.json.\n"
-    "# Fill in before submitting: data_curators, data_product_region, publication_date, registry_authors.\n"
-)
+NOT_STATED = "not stated"
+TITLE = "Synthetic voltage phasors of a distribution feeder"
+_EXTENDS = re.compile(r'\s*{% extends "([a-z.]+)" %}')
+_ITEM = re.compile(r"^- ", re.MULTILINE)
 
 
-def certificate_html(statement: Statement[Any]) -> bytes:
-    """The page of a statement; the commitment does not enter."""
-    loads, network = statement.guarantee.loads, statement.guarantee.network
-    warnings = statement.release.warnings
-    weak = [words.split(": ", 1) for words in warnings if words.startswith(f"{NO_PROTECTION}: ")]
-    shown = {
-        "release": statement.release,
-        "alarm": weak[0] if weak else None,
-        "banner": [words for words in warnings if not words.startswith(f"{NO_PROTECTION}: ")],
-        "loads": loads,
-        "network": network,
-        "composition": statement.composition,
-        "account": statement.composition.network,
-        "queries": [(query, query.rho / loads.rho) for query in statement.load_queries],
-        "declared": statement.declared_public,
-        "processing": statement.processing,
-        "random": statement.random_source,
-        "unprotected": statement.unprotected,
-        "not_claimed": statement.not_claimed,
-        "data": statement.data,
-        "software": statement.release.software,
-        "per_day": loads.unit == "load-point-day",
-    }
-    return _environment().get_template(registered(network.mode).template).render(shown).encode()
+class Words:
+    """The sentences of a manifest: `words[part]` renders the items of one part of the template of its mode.
+
+    Parameters
+    ----------
+    template : name of a file in `templates/`, or the text of a template that extends one.
+    figures : what the part is rendered from.
+    """
+
+    def __init__(self, template: str, figures: Mapping[str, Any]) -> None:
+        own, *parents = _with_parents(template)
+        self._context = own.new_context({**figures, **_CONSTANTS})
+        for parent in parents:
+            for name, block in parent.blocks.items():
+                self._context.blocks.setdefault(name, []).append(block)
+
+    @classmethod
+    def of(cls, statement: Statement[Any]) -> Words:
+        """All that a release says."""
+        return cls(type(statement.guarantee.network).template, figures_of(statement))
+
+    def __getitem__(self, part: str) -> list[str]:
+        found = self._context.blocks[part][0](self._context)
+        return [" ".join(item.split()) for item in _ITEM.split("".join(found)) if item.strip()]
+
+    def text(self, part: str) -> str:
+        """A part in one piece."""
+        return " ".join(self[part])
+
+
+def warnings_of(
+    codes: list[WarningCode], policy: NetworkPolicy, loads_delta: float | None = None
+) -> tuple[str, ...]:
+    """Sentences of warnings that follow from constants alone, before there is a release."""
+    figures = {"warnings": codes, "network": policy, "loads": {"delta": loads_delta}}
+    return tuple(Words(policy.template, figures)["warnings"])
 
 
 @cache
-def _environment() -> Environment:
-    filters: dict[str, Callable[..., Any]] = {
-        "at_most": at_most,
-        "number": _number,
-        "odds": _odds,
-        "percent": _percent,
-        "right": _right,
-        "rounded": _rounded,
-        "sentence": _sentence,
-        "share": _share,
+def _with_parents(name: str) -> tuple[Template, ...]:
+    """A template and those that it extends, the nearest first."""
+    text = _environment(html=False)
+    assert text.loader is not None
+    source = name if "\n" in name else text.loader.get_source(text, name)[0]
+    own = text.from_string(source) if "\n" in name else text.get_template(name)
+    parent = _EXTENDS.match(source)
+    return (own,) if parent is None else (own, *_with_parents(parent[1]))
+
+
+def figures_of(statement: Statement[Any]) -> dict[str, Any]:
+    """What templates call the entries of a manifest."""
+    loads = statement.guarantee.loads
+    return {
+        "release": statement.release,
+        "warnings": statement.release.warnings,
+        "loads": loads,
+        "network": statement.guarantee.network,
+        "composition": statement.composition,
+        "queries": [(query, query.rho / loads.rho) for query in statement.load_queries],
+        "declared": statement.declared_public,
+        "data": statement.data,
+        "publication": statement.publication,
+        "per_day": loads.unit == "load-point-day",
     }
-    return environment("dp_powerflow.manifest", "templates", html=True, filters=filters)
+
+
+def rendered(name: str, words: Words, figures: Mapping[str, Any]) -> bytes:
+    """A page: a template of that name, with the words and figures of a manifest."""
+    template = _environment(html=name.endswith(".html")).get_template(name)
+    return template.render({**figures, **_CONSTANTS, "words": words}).encode()
+
+
+def certificate_html(statement: Statement[Any]) -> bytes:
+    """The page of a statement; hashes and the commitment do not enter."""
+    return rendered("certificate.html", Words.of(statement), figures_of(statement))
+
+
+def registry_bytes(statement: Statement[Any]) -> bytes:
+    """The record of a release as YAML; hashes do not enter."""
+    loads = statement.guarantee.loads
+    granted = epsilon_to_rho(loads.epsilon_granted, loads.delta)
+    alone = math.isclose(statement.composition.loads.spent.rho, granted, rel_tol=RELATIVE)
+    return rendered("registry.yaml", Words.of(statement), figures_of(statement) | {"alone": alone})
+
+
+def card_bytes(statement: Statement[Any]) -> bytes:
+    """The card of a release; hashes do not enter."""
+    figures = {
+        **figures_of(statement),
+        "title": TITLE,
+        "tables": list(published_tables(statement)),
+        "not_stated": NOT_STATED,
+        "citation": cited_as(statement.publication, statement.release.id).splitlines(),
+    }
+    return card(_front_matter(statement), rendered("card.md", Words.of(statement), figures))
+
+
+def card(front_matter: Mapping[str, Any], text: bytes) -> bytes:
+    """A card: its front matter is YAML as the Hugging Face Hub reads it."""
+    head: str = yaml.safe_dump(dict(front_matter), sort_keys=False, allow_unicode=True, width=110)
+    return f"---\n{head}---\n\n".encode() + text
+
+
+def cited_as(publication: Publication, release_id: str) -> str:
+    """How to cite a release: as declared, else by what is known of it."""
+    if publication.citation is not None:
+        return publication.citation
+    who = f"{publication.publisher}. " if publication.publisher is not None else ""
+    when = f" ({publication.date[:4]})" if publication.date is not None else ""
+    where = f" {publication.url}" if publication.url is not None else ""
+    return f"{who}{TITLE}, dp-powerflow release {release_id}{when}.{where}"
+
+
+# ------------------------------------------------------------------------------------- figures for people
+
+
+def advantage_of(loads: LoadsGuarantee) -> float:
+    """What the best test between two histories of one record gains over a coin; at most.
+
+    The smaller of √(ρ/2), by Pinsker's inequality, and (e^ε − 1 + 2δ)/(e^ε + 1).
+    """
+    inverse = exp1(-loads.epsilon)
+    by_epsilon = (1.0 - inverse + 2.0 * loads.delta * inverse) / (1.0 + inverse)
+    return min(1.0, math.sqrt(loads.rho / 2.0), by_epsilon)
 
 
 def _odds(epsilon: float) -> str:
     """exp(ε), rounded up; in words where the figure would say nothing."""
-    return at_most(math.exp(epsilon)) if epsilon < 10 else "more than 20,000"
+    return at_most(exp1(epsilon)) if epsilon < LARGEST_EPSILON else "more than 20,000"
 
 
 def _number(value: float) -> str:
@@ -90,151 +205,332 @@ def _number(value: float) -> str:
     return in_digits(value)
 
 
-def _rounded(value: float) -> str:
-    """A measured size, such as that of the noise."""
-    return f"{value:.4g}"
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
-def _share(change: float) -> str:
-    """A declared share in percent, with the digits that it has."""
-    return f"{in_digits(round(100 * change, 10))} %"
+def literally(words: str) -> str:
+    """Words of the data owner as Markdown that shows them as they are: no heading, link or HTML of his."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~&!$])", r"\\\1", words)
 
 
-def _right(advantage: float) -> str:
-    """How often the best test between two networks is right, if either is as likely: (1 + advantage)/2."""
-    return f"{at_most(50 * (1 + advantage))} %"
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "advantage": advantage_of,
+    "all_digits": all_digits,
+    "at_most": at_most,
+    "bullets": lambda sentences: "\n".join(f"- {sentence}" for sentence in sentences),
+    "cell": lambda words: literally(" ".join(words.split())),
+    "float_of_yaml": lambda value: yaml.safe_dump(value).split("\n")[0],
+    "in_digits": in_digits,
+    "literally": literally,
+    "number": _number,
+    "odds": _odds,
+    "percent": _percent,
+    "percents": lambda share: in_digits(round(100.0 * share, 2)),
+    "quoted": lambda words: json.dumps(words, ensure_ascii=False),
+    "right": lambda advantage: at_most(50 * (1 + advantage)),
+    "rounded": lambda value: f"{value:.4g}",
+    "sentence": lambda words: words[:1].upper() + words[1:],
+    "share": lambda change: f"{in_digits(round(100 * change, 10))} %",
+    "text": lambda words: " ".join(_ITEM.sub("", words).split()),
+}
+"""What templates call to show a figure; `right` is how often the best test between two networks is right, in
+percent, if either is as likely."""
+_CONSTANTS = {
+    "LARGEST_DELTA": LARGEST_DELTA,
+    "LARGEST_EPSILON": LARGEST_EPSILON,
+    "NO_PROTECTION": NO_PROTECTION,
+    "NO_PROTECTION_OF_CUSTOMERS": NO_PROTECTION_OF_CUSTOMERS,
+    "POWER_GRID": POWER_GRID,
+    "VA_GRID": VA_GRID,
+    "VM_GRID": VM_GRID,
+}
 
 
-def _sentence(words: str) -> str:
-    """With a capital first letter, the rest as it is."""
-    return words[:1].upper() + words[1:]
+@cache
+def _environment(*, html: bool) -> Environment:
+    return environment("dp_powerflow.manifest", "templates", html=html, filters=_FILTERS)
 
 
-_MOST_ANALYSED = 512
-_ANALYSED: dict[str, Any] = {}
+# --------------------------------------------------------------------------------------- tables and hubs
+
+PARTS, LOADS_PARTS, FEEDER_PARTS = (f"{folder}/part-*.parquet" for folder in (DATA, LOADS, FEEDER))
+VOLTAGES = "voltages"
+"""Name of the table with the voltages."""
 
 
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """As `yaml.safe_dump`, with texts of several lines as blocks."""
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of a release, as dataset hubs see it.
 
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+    Attributes
+    ----------
+    name : as hubs call it.
+    node : name of its files in Croissant.
+    files : relative path, or a pattern of several.
+    rows, means : what a row is, and what the table holds.
+    columns : in their order.
+    """
 
-    def analyze_scalar(self, scalar: str) -> Any:
-        """Character by character; most texts are those of the release before."""
-        known = _ANALYSED.get(scalar)
-        if known is None:
-            if len(_ANALYSED) >= _MOST_ANALYSED:
-                _ANALYSED.clear()
-            known = _ANALYSED[scalar] = super().analyze_scalar(scalar)
-        return known
+    name: str
+    node: str
+    files: str
+    rows: str
+    means: str
+    columns: tuple[Column, ...]
 
-
-_Dumper.add_representer(str, _Dumper.represent_str)
-
-
-def registry_bytes(statement: Statement[Any]) -> bytes:
-    """The record of a release as YAML; hashes do not enter."""
-    record = {
-        "url_slug": f"dp-powerflow-{statement.release.id}".lower(),
-        "deployment": {
-            "basic": _basic(statement),
-            "dp_variant": _variant(statement),
-            "privacy_loss": _privacy_loss(statement),
-            "deployment_model": _model(statement),
-            "implementation": _implementation(statement),
-            "administrative": {"status": "Draft", "registry_authors": [_TO_FILL_IN], "tier": 3},
-        },
-    }
-    text: str = yaml.dump(record, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-    return (_HEADER + text).encode()
+    @property
+    def in_parts(self) -> bool:
+        """Whether `files` is a pattern."""
+        return "*" in self.files
 
 
-def _basic(statement: Statement[Any]) -> dict[str, Any]:
-    data, release, stated = statement.data, statement.release, statement.publication
+def _layout_of(extras: Extras | None) -> ExtrasLayout:
+    if extras is None:
+        return ExtrasLayout()
+    return ExtrasLayout(
+        loads="loads" in extras.holds,
+        generation="generation" in extras.holds,
+        sources=extras.source_phases,
+        regulators=extras.regulators,
+        capacitors=extras.capacitors,
+        mended="mended" in extras.holds,
+    )
+
+
+def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
+    """All tables that a release holds, voltages first."""
+    data = statement.data
+    found: dict[str, list[Column]] = {}
+    for column in released_columns(
+        CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part),
+        _layout_of(data.extras),
+        weather=None if data.calendar is None else tuple(data.calendar.weather),
+        coordinates=None if data.connections is None else data.connections.coordinates,
+    ):
+        found.setdefault(column.file, []).append(column)
+    known = (
+        (VOLTAGES, "parts", PARTS, "One row per day and node.", "voltages"),
+        ("nodes", "nodes-file", NODES_FILE, "One row per node.", "the released nodes"),
+        ("loads", "loads-parts", LOADS_PARTS, "One row per day and node.", "powers of the nodes"),
+        (
+            *("feeder", "feeder-parts", FEEDER_PARTS, "One row per day."),
+            "power of the sources, states of the controls",
+        ),
+        (
+            *("buses", "buses-file", BUSES_FILE, "One row per bus."),
+            "the buses, with or without a released node",
+        ),
+        (
+            *("connections", "connections-file", CONNECTIONS_FILE, "One row per pair of buses."),
+            "which buses are joined by what",
+        ),
+        ("days", "days-file", DAYS_FILE, "One row per day.", "dates and public figures of the days"),
+    )
+    for name, node, files, rows, means in known:
+        if files in found:
+            yield PublishedTable(name, node, files, rows, means, tuple(found[files]))
+    if data.network_tables is not None:
+        yield from _twin_tables("network and loads" if data.network_tables.days else "network")
+
+
+def _twin_tables(holds: str) -> Iterator[PublishedTable]:
+    rows = f"twin/{ROWS_FILE}"
+    numbered = (
+        Column(rows, "row", "int64", f"row of {NODES_FILE}"),
+        Column(rows, "bus", "int64", "bus of the tables in twin/"),
+    )
+    means = "the bus of every node in the tables of twin/"
+    yield PublishedTable("twin_rows", "twin-rows", rows, "One row per node.", means, numbered)
+    for table in sorted(TABLES):
+        files = f"twin/{table_directory(table)}/*/*.parquet"
+        yield PublishedTable(
+            f"twin_{table.removesuffix('_data')}",
+            f"twin-{table}",
+            files,
+            "One row per scenario and row of the table.",
+            f"{table} of the twin ({holds}), in the layout of gridfm-datakit",
+            tuple(
+                Column(files, name, kind, f"{name} of {table} in the gridfm-datakit layout")
+                for name, kind in TABLES[table].items()
+            ),
+        )
+
+
+_SIZES = {"n<1K": 10**3} | {
+    f"{low}<n<{high}": limit
+    for low, high, limit in (
+        ("1K", "10K", 10**4),
+        ("10K", "100K", 10**5),
+        ("100K", "1M", 10**6),
+        ("1M", "10M", 10**7),
+        ("10M", "100M", 10**8),
+        ("100M", "1B", 10**9),
+    )
+}
+_OF_THE_HUB = {
+    **{"ODC-By-1.0": "odc-by", "ODbL-1.0": "odbl", "PDDL-1.0": "pddl"},
+    **{
+        name: name.lower()
+        for name in (
+            *("CC0-1.0", "CC-BY-4.0", "CC-BY-SA-4.0", "CC-BY-NC-4.0", "CC-BY-ND-4.0", "CC-BY-NC-SA-4.0"),
+            *("CC-BY-NC-ND-4.0", "CC-BY-3.0", "CC-BY-SA-3.0", "MIT", "Apache-2.0", "BSD-2-Clause"),
+            *("BSD-3-Clause", "CDLA-Permissive-1.0", "CDLA-Permissive-2.0", "CDLA-Sharing-1.0"),
+        )
+    },
+}
+"""Licenses that the hub knows by a name of its own; it takes any other with its name and a link."""
+
+
+def _front_matter(statement: Statement[Any]) -> dict[str, Any]:
+    data = statement.data
+    graph = data.connections is not None or data.network_tables is not None
+    rows = data.days * data.nodes
     return {
-        "name": f"Synthetic voltage phasors of a distribution feeder, release {release.id}",
-        "data_curators": [
-            {"data_curator_name": stated.publisher or _TO_FILL_IN, "data_curator_type": "Industry"}
+        "pretty_name": f"{TITLE}, release {statement.release.id}",
+        **license_of(statement.publication),
+        "tags": [
+            *("power-flow", "distribution-grid", "voltage-phasors", "smart-grid", "energy"),
+            *("synthetic", "differential-privacy", "dp-powerflow"),
         ],
-        "description": (
-            f"{data.days} synthetic days of voltage phasors at {data.nodes} nodes, every "
-            f"{data.step_minutes} minutes, that obey AC power flow; loads drawn from a differentially "
-            "private load model. " + " ".join(release.warnings)
-        ).strip(),
-        "intended_use": "Research on distribution grids: state estimation, anomaly detection, forecasting.",
-        "data_product_type": "Synthetic data",
-        "data_product_region": _TO_FILL_IN,
-        "data_product_sector": "Energy",
-        "publication_date": stated.date or "1900-01-01",
+        "task_categories": [
+            *("time-series-forecasting", "tabular-regression"),
+            *(("graph-ml",) if graph else ()),
+        ],
+        "size_categories": [next((name for name, limit in _SIZES.items() if rows < limit), "n>1B")],
+        "configs": [
+            {"config_name": table.name, "data_files": table.files}
+            | ({"default": True} if table.name == VOLTAGES else {})
+            for table in published_tables(statement)
+        ],
     }
 
 
-def _variant(statement: Statement[Any]) -> dict[str, Any]:
-    declared = statement.declared_public
+def license_of(publication: Publication) -> dict[str, str]:
+    """As the hub writes it: a name of its own, or `other` with name and link, or `unknown`."""
+    if publication.license is None:
+        return {"license": "unknown"}
+    if publication.license in _OF_THE_HUB:
+        return {"license": _OF_THE_HUB[publication.license]}
+    link = {} if publication.license_url is None else {"license_link": publication.license_url}
+    return {"license": "other", "license_name": publication.license.lower(), **link}
+
+
+CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
+_KINDS = {
+    **{"string": "sc:Text", "date": "sc:Date", "bool": "sc:Boolean"},
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), "sc:Integer"),
+}
+_PARQUET, _JSON = "application/x-parquet", "application/json"
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
+    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace "
+    "samplingRate separator source subField transform"
+)
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+} | {term: f"cr:{term}" for term in _TERMS.split()}
+
+
+def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> bytes:
+    """The metadata of a release.
+
+    Parameters
+    ----------
+    hashes : SHA-256 by relative path; those of `model.json` and of the tables of nodes and, where there are
+        any, of buses, connections and days are needed; of the parts the manifest tells.
+    """
+    tables, words = list(published_tables(statement)), Words.of(statement)
+    about = (*words["warnings"], *words["summary"], *words["network_in_one_sentence"])
+    model = _file("load-model", MODEL_FILE, _JSON, "the differentially private load model", hashes)
+    dataset = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "name": f"dp-powerflow-{statement.release.id}",
+        "conformsTo": CONFORMS_TO,
+        "description": " ".join((*about, "Read manifest.json and certificate.html before use.")),
+        "keywords": ["power flow", "distribution grid", "voltage phasors", "synthetic data"],
+        "version": "1.0.0",
+        "isLiveDataset": False,
+        **_published(statement),
+        "distribution": [*(_files(table, statement.data.parts, hashes) for table in tables), model],
+        "recordSet": [_records(table) for table in tables],
+    }
+    return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _published(statement: Statement[Any]) -> dict[str, Any]:
+    """What the data owner declares of the publication."""
+    stated = statement.publication
+    entries: dict[str, Any] = {
+        "license": stated.license_url or stated.license or NOT_STATED,
+        "citeAs": cited_as(stated, statement.release.id),
+    }
+    if stated.date is not None:
+        entries["datePublished"] = stated.date
+    if stated.url is not None:
+        entries["url"] = stated.url
+    if stated.publisher is not None:
+        owner = {"@type": "sc:Organization", "name": stated.publisher}
+        entries |= {"creator": owner, "publisher": owner}
+    return entries
+
+
+def _files(table: PublishedTable, parts: int, hashes: Mapping[str, str]) -> dict[str, Any]:
+    if not table.in_parts:
+        return _file(table.node, table.files, _PARQUET, table.means, hashes)
+    counted = f"{parts} files: " if table.files.count("*") == 1 else ""
     return {
-        "variant_name": "Approximate DP",
-        "data_domain": (
-            f"Histories of active load of {declared.load_points} load points over {declared.days} days "
-            f"in steps of {declared.step_minutes} minutes."
-        ),
-        "unprotected_quantities": _bullets(statement.unprotected),
+        "@type": "cr:FileSet",
+        "@id": table.node,
+        "name": table.node,
+        "description": f"{counted}{table.means}",
+        "encodingFormat": _PARQUET,
+        "includes": table.files,
     }
 
 
-def _privacy_loss(statement: Statement[Any]) -> dict[str, Any]:
-    loads, promise = statement.guarantee.loads, statement.composition.loads.promise
+def _file(node: str, path: str, encoding: str, means: str, hashes: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "privacy_unit": "Load point" if loads.unit == "load-point" else "Load point and day",
-        "privacy_unit_details": f"{loads.unit_in_words} Neighbours: {loads.adjacency}.",
-        "number_of_privacy_units": 1,
-        "privacy_parameters": {"epsilon": loads.epsilon, "delta": loads.delta, "rho": loads.rho},
-        "privacy_parameters_details": (
-            f"{loads.accounting}. With all earlier releases from the same customers: epsilon at most "
-            f"{at_most(promise.epsilon)} at delta {in_digits(promise.delta)}."
-        ),
+        "@type": "cr:FileObject",
+        "@id": node,
+        "name": path,
+        "description": means,
+        "contentUrl": path,
+        "encodingFormat": encoding,
+        "sha256": hashes[path],
     }
 
 
-def _model(statement: Statement[Any]) -> dict[str, Any]:
-    loads = statement.guarantee.loads
-    granted = epsilon_to_rho(loads.epsilon_granted, loads.delta)
-    alone = math.isclose(statement.composition.loads.spent.rho, granted, rel_tol=RELATIVE)
+def _records(table: PublishedTable) -> dict[str, Any]:
+    source = {"fileSet" if table.in_parts else "fileObject": {"@id": table.node}}
     return {
-        "model_name": "Central",
-        "trust_assumptions": "The data owner sees the readings, runs the release and keeps the key secret.",
-        "actors": (
-            "The data owner, the customers behind the load points, the readers of the corpus. An attacker is "
-            "assumed to know the load model, power factors, generation and taps."
-        ),
-        "release_type": "One release" if alone else "Many releases",
-        "release_type_details": "A ledger caps what all releases from the same customers add up to.",
-        "data_source_type": "Static",
-        "access_type": "Non-interactive",
+        "@type": "cr:RecordSet",
+        "@id": table.name,
+        "name": table.name,
+        "description": table.rows,
+        "field": [_field(table.name, column, source) for column in table.columns],
     }
 
 
-def _implementation(statement: Statement[Any]) -> dict[str, Any]:
-    random, guarantee = statement.random_source, statement.guarantee
-    return {
-        "preprocessing_and_hyperparameter_tuning": _bullets(statement.processing.before_noise),
-        "mechanisms": (
-            f"Noise: {random.noise}. Generator: {random.generator}; key: {random.key}. "
-            f"{len(statement.load_queries)} queries, each with sensitivity and noise scale in "
-            f"manifest.json. {statement.release.software}."
-        ),
-        "composition": guarantee.loads.accounting,
-        "post_processing": _bullets(statement.processing.after_noise),
-        "justification": "Every figure can be recomputed from the release: dp-powerflow verify RELEASE.",
-        "additional_information": (
-            f"{guarantee.network.in_full()}\n\nNot claimed:\n{_bullets(statement.not_claimed)}"
-        ),
+def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
+    kind = _KINDS.get(column.type.split()[-1], "sc:Float")
+    unit = "" if column.unit is None else f" [{column.unit}]"
+    field = {
+        "@type": "cr:Field",
+        "@id": f"{records}/{column.name}",
+        "name": column.name,
+        "description": f"{column.means}{unit}",
+        "dataType": kind,
+        "source": source | {"extract": {"column": column.name}},
     }
-
-
-def _bullets(sentences: list[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)
+    return field | ({"repeated": True} if column.type.startswith("list") else {})

@@ -2,43 +2,70 @@
 
 Any byte and any figure that is changed by itself is found: files against their hashes, the manifest against
 its own digest and, entry by entry, against the manifest that the files and the declared constants determine;
-the certificate and the two metadata files against what the manifest determines. A forger who makes all of it
-anew makes another release. That it is the data owner's is known from the digest of the manifest, given by
-another way, or from an auditor (`verify_private`).
+the pages against what the manifest determines. A forger who makes all of it anew makes another release. That
+it is the data owner's is known from the digest of the manifest, given by another way, or from an auditor
+(`verify_private`).
 
-Somebody may have changed a file: whatever is in it, no exception escapes.
+Each file is read and hashed once. Somebody may have changed a file: whatever is in it, no exception escapes
+but those that are named.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from dp_powerflow.corpus.storage import RemotePath
-from dp_powerflow.manifest import checks as checks_of
-from dp_powerflow.manifest.checks import SEED as SEED
-from dp_powerflow.manifest.checks import check_manifest as check_manifest
-from dp_powerflow.manifest.checks import query_problems as query_problems
-from dp_powerflow.manifest.model import MALFORMED, MANIFEST_FILE, UNDECLARED, UNREADABLE, Check
-from dp_powerflow.manifest.model_again import begin as begin
-from dp_powerflow.manifest.opened import Opened as Opened
-from dp_powerflow.manifest.opened import files_below as files_below
-from dp_powerflow.manifest.opened import manifest_content as manifest_content
-from dp_powerflow.manifest.opened import open_release as open_release
-from dp_powerflow.manifest.opened import parsed_manifest as parsed_manifest
-from dp_powerflow.manifest.opened import read_manifest as read_manifest
-from dp_powerflow.manifest.opened import release_at as release_at
-from dp_powerflow.manifest.opened import sha256_of as sha256_of
-from dp_powerflow.manifest.opened import understand as understand
-from dp_powerflow.manifest.release import look_at
+import numpy as np
+
+from dp_powerflow._names import __version__
+from dp_powerflow.corpus.grid import VM_MAX_PU
+from dp_powerflow.corpus.schema import BESIDE, DATA
+from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
+from dp_powerflow.corpus.tables import NodeTable
+from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
+from dp_powerflow.manifest.build import Facts, assemble, contradictions, read_facts
+from dp_powerflow.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    CROISSANT_FILE,
+    DIGEST,
+    MALFORMED,
+    MANIFEST_FILE,
+    MODEL_FILE,
+    QUALITY_FILE,
+    REGISTRY_FILE,
+    RELATIVE,
+    UNREADABLE,
+    Check,
+    Manifest,
+    ReleaseError,
+    at_most,
+    check,
+    differences,
+    form_problems,
+    in_digits,
+    json_object,
+    parse_manifest,
+    sha256_of,
+)
+from dp_powerflow.manifest.release import look_at, quality_page
+from dp_powerflow.manifest.render import Words, card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.twin import TWIN
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
+from dp_powerflow.privacy.queries import Region, sensitivity_squared
 
 Verdict = Literal["release", "demonstration", "not intact"]
-
-PUBLISHED = "Publisher, license, citation, date and URL, where stated, are what the data owner says."
+SEED = "random source"
+"""Name of the check that a demonstration fails."""
+PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
+"""What is made again from the manifest alone."""
 
 
 @dataclass(frozen=True)
@@ -114,35 +141,434 @@ def no_manifest(content: bytes) -> VerifyReport:
     return VerifyReport(None, sha256_of(content), (broken,), ())
 
 
+# ------------------------------------------------------------------------ a release, read from disk
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A release that was read from disk.
+
+    Attributes
+    ----------
+    content, raw : the file `manifest.json`, and the object in it.
+    manifest : the same as a model; None if an entry is missing, unknown, of another type or out of range.
+    problem : why there is no manifest.
+    hashes : SHA-256 of every file; what is no plain file gets a name instead.
+    small : content of the files that are made again.
+    facts : what the release says without sentences; None if manifest or files do not tell.
+    """
+
+    directory: Location
+    content: bytes
+    raw: dict[str, Any]
+    manifest: Manifest[Any] | None
+    problem: str
+    corpus: CorpusReport
+    hashes: dict[str, str]
+    small: dict[str, bytes]
+    model: LoadModel | None
+    facts: Facts | None
+
+    def readable(self) -> tuple[Manifest[Any], Facts]:
+        """Manifest and facts; ReleaseError if there are none."""
+        if self.manifest is None or self.facts is None:
+            raise ReleaseError(UNREADABLE)
+        return self.manifest, self.facts
+
+
+def manifest_content(directory: Location) -> bytes:
+    """Bytes of `manifest.json`; ReleaseError if there is none."""
+    if isinstance(directory, RemotePath):
+        with loading(directory / MANIFEST_FILE):
+            return (directory / MANIFEST_FILE).read_bytes()
+    if not directory.is_dir():
+        raise ReleaseError(
+            f"{directory} is not a directory; give the directory of a release", code="release-not-found"
+        )
+    try:
+        return (directory / MANIFEST_FILE).read_bytes()
+    except FileNotFoundError as error:
+        raise ReleaseError(
+            f"{directory} has no {MANIFEST_FILE}; give the directory of a finished release",
+            code="release-not-found",
+        ) from error
+    except OSError as error:
+        raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
+
+
+def release_at(place: Location) -> tuple[str, str] | None:
+    """Id of the release at a place and what it commits to, unchecked; None if there is none."""
+    try:
+        content = (place / MANIFEST_FILE).read_bytes()
+    except OSError as error:
+        if isinstance(place, Path) or isinstance(error, FileNotFoundError):
+            return None
+        with loading(place):
+            raise
+    try:
+        raw = json_object(content)
+        return str(raw["release"]["id"]), str(raw["internal_report"]["sha256"])
+    except (RecursionError, *MALFORMED):
+        return None
+
+
+def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
+    """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
+    return parsed_manifest(directory, manifest_content(directory))
+
+
+def parsed_manifest(directory: Location, content: bytes) -> tuple[Manifest[Any], str]:
+    """The same of bytes that were read there."""
+    try:
+        return parse_manifest(json_object(content)), sha256_of(content)
+    except (ValueError, RecursionError):
+        raise ReleaseError(
+            f"{directory / MANIFEST_FILE} is not JSON; this is not a release", code="release-not-found"
+        ) from None
+
+
+Meanwhile = Callable[[Location, CorpusReport, Mapping[str, str]], None]
+"""Told directory, corpus and hashes of a release once its files were read; see `Opened`."""
+
+
+def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | None = None) -> Opened:
+    """Read a release, given its `manifest.json`; ValueError or RecursionError if that is no JSON.
+
+    Parameters
+    ----------
+    meanwhile : called as soon as all files were read; the load model may still be being derived.
+    """
+    listed = json_object(content).get("files")
+    model = begin(directory)
+    corpus = validate_corpus(
+        directory,
+        other_files={
+            name
+            for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
+            if name.split("/")[0] not in (DATA, *BESIDE)
+        },
+        vm_range_pu=(0.0, VM_MAX_PU),
+    )
+    known = dict(corpus.hashes) | {MANIFEST_FILE: sha256_of(content)}
+    hashes, small = _read_files(directory, known, {} if model is None else {MODEL_FILE: model})
+    if meanwhile is not None:
+        meanwhile(directory, corpus, hashes)
+    return understand(directory, content, corpus, hashes, small)
+
+
+def understand(
+    directory: Location, content: bytes, corpus: CorpusReport, hashes: dict[str, str], small: dict[str, bytes]
+) -> Opened:
+    """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
+    raw = json_object(content)
+    model = model_of(small.get(MODEL_FILE, b""))
+    manifest, problem, facts = None, "", None
+    try:
+        manifest = parse_manifest(raw)
+        if model is not None and corpus.layout is not None:
+            facts = read_facts(manifest, model, corpus)
+            assemble(facts)  # raises if its constants promise nothing that can be stated
+    except MALFORMED as error:
+        problem, facts = str(error) if manifest is None else "", None
+    return Opened(directory, content, raw, manifest, problem, corpus, hashes, small, model, facts)
+
+
+def _read_files(
+    directory: Location, known: dict[str, str], read: dict[str, bytes]
+) -> tuple[dict[str, str], dict[str, bytes]]:
+    """SHA-256 of everything below the directory, and the content of what is made again.
+
+    Parameters
+    ----------
+    known, read : hashes, and contents, of files that were read already.
+    """
+    hashes: dict[str, str] = {}
+    small: dict[str, bytes] = {}
+    for name, plain in files_below(directory).items():
+        if not plain:
+            hashes[name] = "not a plain file"
+        elif name in known:
+            hashes[name] = known[name]
+        else:
+            try:
+                if name in (MODEL_FILE, QUALITY_FILE, *PAGES):
+                    small[name] = read[name] if name in read else (directory / name).read_bytes()
+                    hashes[name] = sha256_of(small[name])
+                else:
+                    hashes[name] = file_hash(directory / name)
+            except OSError:
+                hashes[name] = "unreadable"
+    return hashes, small
+
+
+def files_below(directory: Location) -> dict[str, bool]:
+    """Relative names, sorted, of all that is no folder, and whether each is a plain file."""
+    if isinstance(directory, RemotePath):
+        return dict.fromkeys(directory.below(), True)
+    found = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
+    plain = {name: path.is_file() and not path.is_symlink() for name, path in found.items()}
+    return {name: plain[name] for name, path in found.items() if plain[name] or not _is_folder(path)}
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+# ------------------------------------------------------------------- the load model, derived again
+#
+# That takes longer than any other step of a check, so it runs in a thread of its own.
+
+
+def begin(directory: Location) -> bytes | None:
+    """Begin to derive the model of a release; gives the bytes of its file, None if there is no plain file."""
+    path = directory / MODEL_FILE
+    try:
+        plain = not isinstance(path, Path) or (path.is_file() and not path.is_symlink())
+        content = path.read_bytes() if plain else None
+    except OSError:
+        return None
+    if content is not None:
+        _begun(content)
+    return content
+
+
+def model_of(content: bytes) -> LoadModel | None:
+    """The load model, None if the content of `model.json` is none whose cost can be stated."""
+    return _begun(content).result()
+
+
+@lru_cache(maxsize=16)  # feeders of a fleet are looked at at the same time
+def _begun(content: bytes) -> Future[LoadModel | None]:
+    """What is derived is kept, so that it is there when all is put together; a fleet may share one model."""
+    thread = ThreadPoolExecutor(1)
+    found = thread.submit(_derived, content)
+    thread.shutdown(wait=False)
+    return found
+
+
+def _derived(content: bytes) -> LoadModel | None:
+    try:
+        with np.errstate(all="ignore"):  # figures that somebody made up may overflow
+            model = LoadModel.from_json(content.decode("utf-8"))
+        return model if model.n_steps and math.isfinite(model.spent_epsilon) else None
+    except (RecursionError, *MALFORMED):
+        return None
+
+
+# ------------------------------------------------------------------------------------------ the checks
+
+
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
-    checks = [checks_of.check_manifest(opened), checks_of.check_files(opened), checks_of.check_corpus(opened)]
-    checks += [
-        *checks_of.check_extras(opened),
-        *checks_of.check_days(opened),
-        *checks_of.check_connections(opened),
-    ]
+    checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened)]
     looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
-        "load privacy": checks_of.check_queries,
-        "network privacy": checks_of.check_network,
-        "statement": checks_of.check_statement,
-        "pages": checks_of.check_pages,
+        "load privacy": check_queries,
+        "network privacy": _check_network,
+        "statement": _check_statement,
+        "pages": check_pages,
     }
     for name, look in looks.items():
         try:
             checks += look(opened)
         except MALFORMED:
             checks.append(Check(name, False, UNREADABLE))
-    checks.append(checks_of.check_seed(opened))
-    facts = opened.facts
-    words = None if facts is None else facts.policy.words(facts)
-    attested = () if words is None else words.attested
-    if opened.manifest is not None and opened.manifest.publication != UNDECLARED:
-        attested = (*attested, PUBLISHED)
+    checks.append(_check_seed(opened))
+    found = _words(opened)
     return VerifyReport(
-        None if facts is None else facts.release_id,
+        None if opened.facts is None else opened.facts.release_id,
         sha256_of(opened.content),
         tuple(checks),
-        attested,
-        () if words is None else tuple(words.warnings),
+        () if found is None else tuple(found["attested"]),
+        () if found is None else tuple(found["warnings"]),
     )
+
+
+def _words(opened: Opened) -> Words | None:
+    """What this version says of the figures that follow from files and constants."""
+    return None if opened.facts is None else Words.of(assemble(opened.facts))
+
+
+def _check_manifest(opened: Opened) -> Check:
+    problems = [f"{opened.problem[:1].upper()}{opened.problem[1:]}."] if opened.problem else []
+    problems += form_problems(opened.content, opened.raw)
+    return check("manifest", problems, f"{MANIFEST_FILE} is in canonical form and matches its own SHA-256.")
+
+
+def _check_files(opened: Opened) -> Check:
+    stated = opened.raw.get("files")
+    if not isinstance(stated, dict):
+        return Check("files", False, "The manifest does not list the files of the release.")
+    found = {name: digest for name, digest in opened.hashes.items() if name != MANIFEST_FILE}
+    described = None
+    if opened.manifest is not None:
+        data = opened.manifest.data
+        described = {DATA} if data.network_tables is None else {DATA, TWIN}
+        described |= set() if data.extras is None else set(opened.corpus.extras.layout.folders)
+
+    def problems() -> Iterator[str]:
+        for name in sorted(stated.keys() | found.keys()):
+            if name not in found:
+                yield f"{name} is missing."
+            elif name not in stated:
+                yield f"{name} is not listed in the manifest."
+            elif found[name] != stated[name]:
+                yield f"{name} was changed: its SHA-256 is not the one in the manifest."
+            elif described is not None and "/" in name and name.split("/")[0] not in described:
+                yield f"{name} is in a directory that the manifest does not describe."
+
+    return check(
+        "files", problems(), f"All {len(found)} files are present, no others, with the stated SHA-256."
+    )
+
+
+def _check_corpus(opened: Opened) -> Check:
+    report, manifest = opened.corpus, opened.manifest
+
+    def problems() -> Iterator[str]:
+        yield from report.problems
+        if (
+            report.release_id is not None
+            and manifest is not None
+            and report.release_id != manifest.release.id
+        ):
+            yield "The voltages belong to another release than the manifest."
+        declared = manifest is not None and manifest.data.connections is not None
+        if report.nodes is not None and report.nodes.connected and not declared:
+            yield "The node table says more about the nodes than the manifest declares public."
+        if report.nodes is not None and report.nodes.ids != NodeTable.opaque(len(report.nodes.ids)).ids:
+            yield "The names of the nodes say more than their position."
+
+    span = report.vm_range_pu
+    found = [f"All {report.n_phasors:,} phasors lie on the public grid"]
+    if span is not None:
+        found[0] += f", magnitudes from {span[0]:.4f} to {span[1]:.4f} p.u"
+    if report.extras.layout.holds:
+        holds = ", ".join(report.extras.layout.holds)
+        powers = f"{report.extras.n_powers:,} powers, all on the public grid"
+        found.append(f"Beside them there are {holds}: {powers}")
+    if report.connections is not None:
+        places = "with" if report.connections.coordinates is not None else "without"
+        found.append(
+            f"All {report.connections.n_buses:,} buses are connected to a source by "
+            f"{report.connections.n_pairs:,} joined pairs, {places} coordinates"
+        )
+    if report.days is not None:
+        weather = f", with public weather ({', '.join(report.days.names)})" if report.days.names else ""
+        found.append(f"The days follow one another from {report.days.calendar.first_day} on{weather}")
+    return check("voltages", problems(), ". ".join(found) + ".")
+
+
+def costs_of(manifest: Manifest[Any]) -> tuple[QueryCost, ...]:
+    """The costs of the load queries, as they are stated."""
+    return tuple(QueryCost.from_dict(query.model_dump()) for query in manifest.load_queries)
+
+
+def query_problems(manifest: Manifest[Any], stated: list[dict[str, Any]]) -> Iterator[str]:
+    """What is wrong with the costs of the loads, from regions, dimensions and noise scales alone.
+
+    Parameters
+    ----------
+    stated : the queries as they are in the file.
+    """
+    loads, costs = manifest.guarantee.loads, costs_of(manifest)
+    for number, (query, cost) in enumerate(zip(stated, costs, strict=True), start=1):
+        if cost.sensitivity_squared != sensitivity_squared(Region(cost.region), cost.dimension):
+            yield f"The sensitivity of query {number} does not follow from its region and dimension."
+        if any(differences(query, cost.to_dict())):
+            yield f"The stated cost of query {number} does not follow from sensitivity and noise scale."
+    rho = total_rho(costs)
+    found = (("rho", loads.rho, rho), ("epsilon", loads.epsilon, rho_to_epsilon(rho, loads.delta)))
+    for name, value, expected in found:
+        if not math.isclose(value, expected, rel_tol=RELATIVE):
+            yield f"The stated {name} of the loads is not what the queries cost."
+
+
+def check_queries(opened: Opened) -> Iterator[Check]:
+    """Every sensitivity, ρ and ε of the loads, from regions, dimensions and noise scales."""
+    if opened.manifest is None:
+        raise ReleaseError(UNREADABLE)
+    manifest, loads = opened.manifest, opened.manifest.guarantee.loads
+    costs = costs_of(manifest)
+    rho = total_rho(costs)
+    epsilon = rho_to_epsilon(rho, loads.delta)
+
+    def problems() -> Iterator[str]:
+        yield from query_problems(manifest, opened.raw["load_queries"])
+        if opened.model is None:
+            yield f"{MODEL_FILE} is not a load model, or does not follow from the answers in it."
+        elif opened.model.costs != costs:
+            yield f"{MODEL_FILE} carries other costs than the manifest."
+        elif opened.model.origin is None:
+            yield f"{MODEL_FILE} holds no noisy answers, so its costs cannot be recomputed."
+
+    good = (
+        f"{len(costs)} queries cost rho = {at_most(rho)} together, epsilon at most {at_most(epsilon)} at "
+        f"delta {in_digits(loads.delta)}, recomputed from sensitivities and noise scales; the load model "
+        "carries the same."
+    )
+    yield check("load privacy", problems(), good)
+
+
+def _check_network(opened: Opened) -> Iterator[Check]:
+    """Every figure of the network that follows from constants, and what else its mode looks at."""
+    manifest, facts = opened.readable()
+    stated, expected = manifest.guarantee.network.model_dump(), facts.policy.model_dump()
+    wrong = differences(stated, expected)
+    good = Words.of(manifest).text("network_checked")
+    if good:
+        problems = (
+            f"The stated {where} of the network does not follow from its constants." for where in wrong
+        )
+        yield check("network privacy", problems, good)
+    yield from facts.policy.checks(facts, opened.directory, opened.hashes)
+
+
+def _check_statement(opened: Opened) -> Iterator[Check]:
+    """The manifest against the one that files and declared constants determine, entry by entry."""
+    facts = opened.readable()[1]
+    expected = assemble(facts).model_dump()
+    stated = {key: value for key, value in opened.raw.items() if key not in (DIGEST, "files")}
+    problems = [f"The manifest's {where} is wrong." for where in differences(stated, expected)]
+    good = (
+        "Every entry of the manifest follows from the files and the declared constants, and what was spent "
+        "on this and earlier releases adds up within the caps."
+    )
+    yield check("statement", problems + contradictions(facts), good)
+
+
+def check_pages(opened: Opened) -> Iterator[Check]:
+    """Certificate, registry record, card and metadata, made again from the manifest; quality from files.
+
+    Another version may say the same in other words: then nothing is compared, and this version speaks.
+    """
+    manifest = opened.readable()[0]
+    if manifest.release.software != f"dp-powerflow {__version__}":
+        words = Words.of(manifest)
+        own = " ".join((*words["customers_guarantee"], *words["network_guarantee"]))
+        made = f"Not compared: {manifest.release.software} made the pages, in its own words"
+        yield Check("pages", True, f"{made}. dp-powerflow {__version__} says: {own}")
+        return
+    made = {
+        CERTIFICATE_FILE: certificate_html(manifest),
+        CROISSANT_FILE: croissant_bytes(manifest, manifest.files),
+        REGISTRY_FILE: registry_bytes(manifest),
+        CARD_FILE: card_bytes(manifest),
+    }
+    wrong = [name for name in PAGES if opened.small.get(name) != made[name]]
+    problems = [f"{name} does not say what the manifest says." for name in wrong]
+    shown = opened.small.get(QUALITY_FILE)
+    # What is wrong with the voltages is found by another check; then they are not looked at again.
+    sound = opened.corpus.ok
+    if sound and (
+        shown is None or shown != quality_page(opened.directory, opened.corpus, opened.hashes, manifest)
+    ):
+        problems.append(f"{QUALITY_FILE} does not show what is in the files of the release.")
+    good = f"{', '.join(PAGES)} say what the manifest says, {QUALITY_FILE} shows what is in the files."
+    yield check("pages", problems, good)
+
+
+def _check_seed(opened: Opened) -> Check:
+    if opened.manifest is not None and not opened.manifest.release.insecure_seed:
+        return Check(SEED, True, "The noise is stated to come from a secret key of the operating system.")
+    sentence = "The noise came from an insecure seed: this is a demonstration, not a release."
+    return Check(SEED, False, sentence)

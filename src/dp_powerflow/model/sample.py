@@ -748,19 +748,6 @@ class BlockSolver:
         return [_days(made, first, last) for first, last in pairwise(ends)]
 
 
-def solve_blocks(
-    solver: Solver,
-    source: LoadSource,
-    blocks: Sequence[int],
-    *,
-    generation: Generation | None = None,
-    nodes: Nodes = "retained",
-    mend: bool = False,
-) -> list[SolvedDays]:
-    """One run of blocks in memory of its own; parameters as of `BlockSolver`."""
-    return BlockSolver(solver, source, generation, nodes, mend).run(blocks)
-
-
 def blocks_at_once(source: LoadSource, nodes: int, days_at_once: int) -> int:
     """How many blocks to solve together.
 

@@ -18,7 +18,7 @@ from dp_powerflow.corpus.schema import part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, open_parquet
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.manifest.build import AccountFacts, Facts
-from dp_powerflow.manifest.model import MODEL_FILE, Check, check
+from dp_powerflow.manifest.model import MODEL_FILE, Check, check, sha256_of
 from dp_powerflow.manifest.verify import (
     Opened,
     VerifyReport,
@@ -26,7 +26,6 @@ from dp_powerflow.manifest.verify import (
     manifest_content,
     no_manifest,
     open_release,
-    sha256_of,
 )
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import OneDay, solve_days

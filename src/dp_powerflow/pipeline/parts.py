@@ -218,7 +218,8 @@ def make_part(job: PartJob, solver: Solver, part: int, made: SolvedDays) -> Rest
         raise PowerFlowError(
             "a snapshot of the release has no power-flow solution, so nothing was released, and what was "
             "charged stays spent; lower nodes.scale_factor under a new release id and take the model already "
-            "paid for with model.reuse"
+            "paid for with model.reuse",
+            code="no-power-flow",
         )
     tables = {} if job.graph is None else _write_graph(job, made)
     files = job.writer.encoded(part, part_voltages(job, made), part_extras(job, solver, made))

@@ -14,8 +14,8 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
+from dp_powerflow.manifest.build import delta_problem
 from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.manifest.policy import delta_problem
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
@@ -235,7 +235,9 @@ def refuse_large_delta(delta: float, load_points: int) -> None:
     """Refuse a δ that no release may state, before anything is spent (`delta_problem`)."""
     problem = delta_problem(delta, load_points)
     if problem is not None:
-        raise PrivacyError(f"{problem}; choose model.delta well below it; nothing was spent")
+        raise PrivacyError(
+            f"{problem}; choose model.delta well below it; nothing was spent", code="delta-limit"
+        )
 
 
 def kept_model(config: Config, state: PrivateState) -> LoadModel | None:
@@ -276,14 +278,17 @@ def refuse_unpaid_model(config: Config, state: PrivateState, *, paid: bool) -> N
     if not paid:
         raise never_charged(config.model.reuse)
     if kept_model(config, state) is None:
-        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
+        raise PrivacyError(
+            f"release '{config.model.reuse}' has fitted no load model yet; run it first", code="model-reuse"
+        )
 
 
 def never_charged(reused: str) -> PrivacyError:
     """What is wrong with the name of an earlier release or fleet that is not one of these customers."""
     return PrivacyError(
         f"model.reuse names '{reused}', which these customers were never charged for; name a release or "
-        "fleet of the same meter data, or remove the key to fit anew"
+        "fleet of the same meter data, or remove the key to fit anew",
+        code="model-reuse",
     )
 
 
@@ -300,13 +305,15 @@ def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
     if model.origin is None:
         raise PrivacyError(
             f"the load model of release '{config.model.reuse}' was made by version 0.1.0 and holds no noisy "
-            "answers, so nobody could check it; remove model.reuse to fit anew, which is charged"
+            "answers, so nobody could check it; remove model.reuse to fit anew, which is charged",
+            code="model-reuse",
         )
     if model.is_history and not config.network.dated:
         raise PrivacyError(
             f"the load model of release '{config.model.reuse}' draws days that follow one another, which "
             f"mode '{config.network.mode}' cannot certify; reuse a model of the estimator 'structured', or "
-            "remove model.reuse to fit anew, which is charged"
+            "remove model.reuse to fit anew, which is charged",
+            code="model-reuse",
         )
     # A config that names no estimator takes the one of the model.
     options = fit_options_of(
@@ -320,7 +327,8 @@ def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
         raise PrivacyError(
             f"model.reuse takes the load model of release '{config.model.reuse}', which was fitted with "
             f"other values of {', '.join(other)}; state the same, or remove model.reuse to fit anew, which "
-            "is charged"
+            "is charged",
+            code="model-reuse",
         )
     mode_of(config).nodes(inputs, inputs.feeder, model)  # it knows the classes of the nodes, or says so
     return model

@@ -20,7 +20,7 @@ from typing import Any
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import RemotePath, in_time, location
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import CorpusError, PrivacyError
+from dp_powerflow.errors import CorpusError, OutputTakenError, PrivateStateError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory, MeterFacts, steps_per_day
 from dp_powerflow.manifest.verify import release_at
@@ -70,7 +70,7 @@ def open_state(config: Config) -> PrivateState:
     """The private state directory of a config; refused if this user cannot write there."""
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     if not os.access(state.root, os.W_OK | os.X_OK):
-        raise PrivacyError(
+        raise PrivateStateError(
             f"the private state directory {state.root} cannot be written by this user, and a release keeps "
             "its ledger there; run as its owner, or correct its permissions; nothing was spent"
         )
@@ -139,7 +139,7 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     if is_made(writer, inputs.state):
         return release.days * per_day
     if os.path.lexists(target):
-        raise CorpusError(f"{target} exists already; choose another directory or remove it first")
+        raise OutputTakenError(f"{target} exists already; choose another directory or remove it first")
     for stage in writer.stages():  # one, or it is refused once it is known which is one's own
         if not is_begun(inputs.state, release.id):
             writer.refuse_other_stages()
@@ -148,7 +148,8 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise CorpusError(
             f"{target} cannot be made: this user cannot write to {place}; correct its permissions, or choose "
-            "another release.output; nothing was spent"
+            "another release.output; nothing was spent",
+            code="output-unwritable",
         )
     needed = sum(len(layout.days_of(part)) for part in writer.missing_parts()) * per_day
     free = shutil.disk_usage(place).free
@@ -156,7 +157,8 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
         raise CorpusError(
             f"the corpus takes about {needed / 1e6:,.1f} MB and the disk of {target} has "
             f"{free / 1e6:,.1f} MB left; free some space, choose another release.output or release fewer "
-            "days; nothing was spent"
+            "days; nothing was spent",
+            code="disk-full",
         )
     return release.days * per_day
 

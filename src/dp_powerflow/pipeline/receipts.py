@@ -151,7 +151,8 @@ def _fields(state: PrivateState, release_id: str, name: str) -> dict[str, Any]:
         pass
     raise PrivacyError(
         f"the receipt {name} of release '{release_id}' in the private state is damaged; restore it from a "
-        "backup; nothing was spent"
+        "backup; nothing was spent",
+        code="ledger-damaged",
     )
 
 
@@ -180,5 +181,6 @@ def kept_models(state: PrivateState) -> Iterator[tuple[str, bytes]]:
 def _lacks(release_id: str, what: str) -> PrivacyError:
     return PrivacyError(
         f"the ledger lacks a charge of release '{release_id}' ({what}), so an older copy of the ledger was "
-        "put back; restore the newest backup of the private state directory; nothing was spent"
+        "put back; restore the newest backup of the private state directory; nothing was spent",
+        code="ledger-damaged",
     )

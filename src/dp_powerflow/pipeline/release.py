@@ -33,8 +33,7 @@ from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.build import ManifestInputs
-from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.manifest.policy import kinds_of_shared_accounts
+from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts
 from dp_powerflow.manifest.release import publish
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
@@ -315,7 +314,8 @@ def refuse_unpayable(
         raise PrivacyError(
             f"release '{config.release.id}' needs ε = {needed.epsilon:.4g} of the network, which has "
             f"{left.epsilon:.4g} left; ask for less, or raise the cap with a recorded reason; nothing was "
-            "spent"
+            "spent",
+            code="cap-exceeded",
         )
 
 

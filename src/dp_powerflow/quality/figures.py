@@ -32,7 +32,6 @@ from dp_powerflow.page import (
     Table,
 )
 from dp_powerflow.page.charts import CLOCK
-from dp_powerflow.quality.nodes import spread
 from dp_powerflow.quality.result import (
     LEVELS,
     RANGE_A,
@@ -46,7 +45,7 @@ from dp_powerflow.quality.result import (
     Unbalance,
     Voltages,
 )
-from dp_powerflow.quality.tally import BINS_PER_PU
+from dp_powerflow.quality.tally import BINS_PER_PU, spread
 from dp_powerflow.units import IntArray
 
 if TYPE_CHECKING:

@@ -3,26 +3,60 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 
-from dp_powerflow.corpus.reader import Corpus
+import numpy as np
+
+from dp_powerflow._bits.elementary import joined, modulus, multiply, unit
+from dp_powerflow._threads import in_order
+from dp_powerflow.corpus.grid import POWER_PER_KW, VM_PER_PU, vm_counts
+from dp_powerflow.corpus.reader import MINUTES_PER_DAY, Corpus
 from dp_powerflow.page.document import framed
 from dp_powerflow.quality.figures import page_of
-from dp_powerflow.quality.nodes import groups_of
-from dp_powerflow.quality.operation import controls_of, mended_of, network_of, powers_of
 from dp_powerflow.quality.result import (
+    LEVELS,
     Controls,
+    Correlation,
+    Extreme,
     Mended,
     Network,
+    NodeFigures,
     Power,
     Promise,
+    SampleDays,
     Unbalance,
     Voltages,
     plain,
 )
-from dp_powerflow.quality.tally import Pass, Progress, take
-from dp_powerflow.quality.unbalance import unbalance_of
-from dp_powerflow.quality.voltage import chosen_nodes, voltages_of
+from dp_powerflow.quality.tally import (
+    BIN,
+    BINS,
+    BINS_PER_PU,
+    FIRST_BIN,
+    HIGHEST,
+    INSIDE_A,
+    INSIDE_B,
+    LOWEST,
+    MOST_PHASES,
+    SUM,
+    TAPS_MOST,
+    Found,
+    NodeGroups,
+    Pass,
+    Progress,
+    Tally,
+    feeder_order,
+    groups_of,
+    order_statistics,
+    quantile_bins,
+    spread,
+    take,
+    three_groups,
+    three_phase_buses,
+    used_bins,
+)
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 _SMALL = 5_000_000
 """Phasors that one thread looks at before others have started."""
@@ -137,4 +171,341 @@ def measure(
         controls=controls_of(of, tally),
         mended=mended_of(of, tally),
         network=network_of(of, tally),
+    )
+
+
+# --- voltages -------------------------------------------------------------------------------------------
+
+
+MOST_CORRELATED = 150
+"""Nodes of the matrix of correlations."""
+MOST_BARS = 80
+"""Bins of the histogram that is shown."""
+_WIDTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_GROUPS_SAMPLED = 3
+_OF_CORRELATION = 4
+
+
+def chosen_nodes(corpus: Corpus, groups: NodeGroups) -> IntArray:
+    """Nodes whose correlation is shown: at most 150, evenly spaced by group and along the feeder.
+
+    Where connections are not published, nodes of a group stand in the order of the node table.
+    """
+    along = np.arange(corpus.layout.nodes)
+    if corpus.connections is not None:
+        along = feeder_order(corpus.connections)[corpus.connections.bus_of]
+    order = np.lexsort((along, groups.of))
+    return np.asarray(order[spread(len(order), MOST_CORRELATED)], dtype=np.int64)
+
+
+def voltages_of(of: Pass, tally: Tally) -> Voltages:
+    """All figures of the voltages."""
+    corpus, groups = of.corpus, of.groups
+    layout = corpus.layout
+    snapshots = layout.days * layout.steps
+    count = snapshots * layout.nodes
+    inside = tally.nodes[:, [INSIDE_A, INSIDE_B]].sum(axis=0)
+    edges, bars = _histogram(tally)
+    return Voltages(
+        count=count,
+        inside_a=int(inside[0]) / count,
+        inside_b=int(inside[1]) / count,
+        lowest=_extreme(corpus, tally.lowest),
+        highest=_extreme(corpus, tally.highest),
+        groups=groups.names,
+        grouped_by=groups.by,
+        edges_pu=edges,
+        counts=bars,
+        slots_minutes=of.minutes,
+        band_pu=_bands(tally),
+        nodes=NodeFigures(
+            ids=corpus.nodes.ids,
+            group=groups.of,
+            lowest_pu=tally.nodes[:, LOWEST] / VM_PER_PU,
+            mean_pu=_means(tally.nodes[:, SUM], snapshots),
+            highest_pu=tally.nodes[:, HIGHEST] / VM_PER_PU,
+            inside_a=tally.nodes[:, INSIDE_A] / snapshots,
+        ),
+        correlation=_correlation(of, tally, snapshots),
+        samples=_samples(of, tally),
+    )
+
+
+def _extreme(corpus: Corpus, found: Found) -> Extreme:
+    return Extreme(found.grid_count / VM_PER_PU, found.day, found.step, corpus.nodes.ids[found.node])
+
+
+def _means(sums: IntArray, snapshots: int) -> FloatArray:
+    """Means [p.u.] to 1e-6."""
+    return np.asarray((sums + snapshots // 2) // snapshots / VM_PER_PU)
+
+
+def _histogram(tally: Tally) -> tuple[FloatArray, IntArray]:
+    """Ends of bins [p.u.], a round number wide, and counts (group, bin) between the lowest and highest."""
+    fine = tally.counts.sum(axis=1)
+    used = np.flatnonzero(fine.sum(axis=0))
+    first, last = int(used[0]) + FIRST_BIN, int(used[-1]) + FIRST_BIN
+    width = next(width for width in _WIDTHS if last // width - first // width < MOST_BARS)
+    start, bars = first // width * width, last // width - first // width + 1
+    row = (np.arange(BINS) + FIRST_BIN - start) // width
+    inside = (row >= 0) & (row < bars)
+    counts = np.zeros((len(fine), bars), dtype=np.int64)
+    np.add.at(counts.T, row[inside], fine[:, inside].T)
+    # A bin of 0.0001 p.u. holds what is rounded to it, so it ends half a bin to each side.
+    halves = 2 * (start + width * np.arange(bars + 1)) - 1
+    return np.asarray(halves / (2 * BINS_PER_PU)), counts
+
+
+def _bands(tally: Tally) -> FloatArray:
+    """(1 + group, level, slot) quantiles [p.u.], of all nodes first."""
+    bins = used_bins(tally.nodes)
+    counts = tally.counts[:, :, bins]
+    each = np.concatenate([counts.sum(axis=0, keepdims=True), counts])
+    rows = np.moveaxis(quantile_bins(each, LEVELS), 0, 1)
+    return np.asarray((rows + bins.start + FIRST_BIN) / BINS_PER_PU)
+
+
+def _correlation(of: Pass, tally: Tally, snapshots: int) -> Correlation:
+    """From exact sums; Python's integers do not overflow."""
+    order = "phase" if of.groups.by == "phase" else "angle"
+    nodes, sums, products = of.chosen, tally.sums.tolist(), tally.products.tolist()
+    if of.corpus.connections is None:
+        means = tally.nodes[nodes, SUM]
+        ranked = np.lexsort((nodes, -means, of.groups.of[nodes]))
+        order += ", then mean voltage, the highest first"
+    else:
+        ranked = np.arange(len(nodes))
+        order += ", then the way along the feeder from its source"
+    values = np.full((len(nodes), len(nodes)), np.nan)
+    spreads = [snapshots * products[k][k] - sums[k] * sums[k] for k in range(len(nodes))]
+    for i, a in enumerate(ranked.tolist()):
+        for j, b in enumerate(ranked[: i + 1].tolist()):
+            if spreads[a] and spreads[b]:
+                together = snapshots * products[a][b] - sums[a] * sums[b]
+                value = together / math.sqrt(spreads[a]) / math.sqrt(spreads[b])
+                values[i, j] = values[j, i] = round(min(1.0, max(-1.0, value)), _OF_CORRELATION)
+    return Correlation(np.asarray(nodes[ranked]), order, values)
+
+
+def notable_days(of: Pass, tally: Tally) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The first and the middle day, and those with the lowest and the highest voltage; each once."""
+    days = of.corpus.layout.days
+    named: dict[int, list[str]] = {}
+    for day, why in (
+        (0, "first day"),
+        (days // 2, "middle day"),
+        (tally.lowest.day, "lowest voltage"),
+        (tally.highest.day, "highest voltage"),
+    ):
+        named.setdefault(day, []).append(why)
+    return tuple(named), tuple(", ".join(why) for why in named.values())
+
+
+def _samples(of: Pass, tally: Tally) -> SampleDays:
+    """Of the three largest groups the nodes with the lowest and the highest mean voltage."""
+    days, why = notable_days(of, tally)
+    means, nodes = tally.nodes[:, SUM], []
+    sizes = np.bincount(of.groups.of, minlength=len(of.groups.names))
+    for group in sorted(np.argsort(-sizes, kind="stable")[:_GROUPS_SAMPLED].tolist()):
+        members = np.flatnonzero(of.groups.of == group)
+        nodes += [members[np.argmin(means[members])], members[np.argmax(means[members])]]
+    rows = list(dict.fromkeys(int(node) for node in nodes))
+    vm = vm_counts(of.corpus.phasors(days, rows).vm_pu)
+    rounded = (vm + BIN // 20) // (BIN // 10) / (10 * BINS_PER_PU)
+    return SampleDays(days, why, tuple(rows), np.ascontiguousarray(rounded.transpose(0, 2, 1)))
+
+
+# --- unbalance ------------------------------------------------------------------------------------------
+# On some days only: angles are the larger half of a corpus.
+
+
+MOST_DAYS = 32
+"""Days that are looked at, evenly spaced."""
+MOST_UNBALANCED = 200
+"""Buses that are looked at, evenly spaced in the order of the node table."""
+PER_PERCENT = 10_000
+_FINE = 1_000_000_000
+"""Parts of phasors are rounded to 1e-9 p.u. before they are added, so that the order does not matter."""
+
+
+def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
+    """Per three-phase bus; of mean phasors of three groups of nodes where buses are not published.
+
+    None where there are no three phases. `workers` are threads, None for one per core.
+    """
+    names, nodes = three_phase_buses(of.corpus)
+    chosen = spread(of.corpus.layout.days, MOST_DAYS)
+    # Days of one row group together: it is read as a whole.
+    days = [chosen[block.rows] for block in of.corpus.layout.blocks(chosen)]
+    if len(names):
+        shown = spread(len(names), MOST_UNBALANCED)
+        counts = np.concatenate(
+            list(in_order(lambda some: _of_buses(of.corpus, some, nodes[shown]), days, workers))
+        )
+        return _summary(of, "each three-phase bus", tuple(names[k] for k in shown), counts)
+    groups = three_groups(of.groups)
+    if groups is None:
+        return None
+    members = np.stack(groups)
+    counts = np.concatenate(list(in_order(lambda some: _of_feeder(of.corpus, some, members), days, workers)))
+    return _summary(of, "the mean phasors of three groups of nodes", ("feeder",), counts)
+
+
+def _of_buses(corpus: Corpus, days: IntArray, nodes: IntArray) -> IntArray:
+    """Unbalance (day, step, bus) in 1e-4 %."""
+    v = corpus.voltages(days, nodes.ravel()).reshape(len(days), corpus.layout.steps, len(nodes), 3)
+    return _counts(np.moveaxis(v, -1, 0))
+
+
+def _of_feeder(corpus: Corpus, days: IntArray, members: BoolArray) -> IntArray:
+    """The same of means over groups (group, node) of nodes, as of one bus."""
+    v = corpus.voltages(days)
+    real, imag = (np.rint(part * _FINE).astype(np.int64) for part in (v.real, v.imag))
+    means = [joined(_mean(real[..., group]), _mean(imag[..., group])) for group in members]
+    return _counts(np.stack(means)[..., None])
+
+
+def _mean(counts: IntArray) -> FloatArray:
+    return np.asarray(counts.sum(axis=-1) / (counts.shape[-1] * _FINE))
+
+
+def _counts(v: ComplexArray) -> IntArray:
+    """Smaller over larger rotating sequence of phasors (phase, …), in 1e-4 %."""
+    turn, back = unit(np.array([120.0])), unit(np.array([-120.0]))
+    forth = modulus(v[0] + multiply(v[1], turn) + multiply(v[2], back))
+    other = modulus(v[0] + multiply(v[1], back) + multiply(v[2], turn))
+    larger = np.maximum(forth, other)
+    ratio = np.minimum(forth, other) / np.where(larger > 0.0, larger, 1.0)
+    return np.asarray(np.rint(ratio * (100 * PER_PERCENT)), dtype=np.int64)
+
+
+def _summary(of: Pass, what: str, names: tuple[str, ...], counts: IntArray) -> Unbalance:
+    """Of counts (day, step, bus)."""
+    by_slot = [counts[:, of.slot == slot].ravel() for slot in range(of.slots)]
+    band = np.stack([order_statistics(values, LEVELS) for values in by_slot], axis=1)
+    return Unbalance(
+        of=what,
+        buses=names,
+        n_days=len(counts),
+        band_percent=np.asarray(band / PER_PERCENT),
+        largest_percent=np.asarray(counts.max(axis=(0, 1)) / PER_PERCENT),
+        above_two=int(np.count_nonzero(counts > 2 * PER_PERCENT)) / counts.size,
+    )
+
+
+# --- powers, controls, network --------------------------------------------------------------------------
+
+
+NAMES = {"head": "feeder head", "loads": "loads", "generation": "generation"}
+MOST_PERIODS = 366
+"""Points along the days; more days than that are taken together, as many to a point."""
+MOST_CARPET = 48
+"""Times of day of the carpet; more are averaged."""
+DURATION_POINTS = 201
+MOST_BUSES = 20_000
+"""A network with more buses is not drawn."""
+MOST_VALUES = 150_000
+"""Voltages that a drawn network holds per day: with many buses fewer times of day are shown."""
+MOST_COUNT = 2**16 - 1
+"""Largest voltage of a drawn network, in 0.0001 p.u.: more is shown as this."""
+_DECIMALS = 3
+
+
+def powers_of(of: Pass, tally: Tally) -> tuple[Power, ...]:
+    """Every power that is published, summed over the feeder."""
+    return tuple(_power(of, NAMES[name], counts) for name, counts in tally.power.items())
+
+
+def _power(of: Pass, name: str, counts: IntArray) -> Power:
+    """From grid counts (day, step)."""
+    days, steps = counts.shape
+    by_slot = [order_statistics(counts[:, of.slot == slot].ravel(), LEVELS) for slot in range(of.slots)]
+    falling = np.sort(counts.ravel())[::-1]
+    points = np.arange(DURATION_POINTS) * (falling.size - 1) // (DURATION_POINTS - 1)
+    width = -(-days // MOST_PERIODS)
+    first = np.arange(0, days, width)
+    sums = np.add.reduceat(counts.sum(axis=1), first)
+    lengths = np.diff([*first.tolist(), days])
+    hours = MINUTES_PER_DAY / 60 / steps
+    return Power(
+        name=name,
+        band_kw=_kw(np.stack(by_slot, axis=1)),
+        duration_percent=np.arange(DURATION_POINTS) * 100 / (DURATION_POINTS - 1),
+        duration_kw=_kw(falling[points]),
+        first_day=first,
+        energy_mwh=np.round(sums * hours / (lengths * (POWER_PER_KW * 1000)), 4),
+        peak_kw=_kw(np.maximum.reduceat(counts.max(axis=1), first)),
+        carpet_kw=_carpet(counts, first, lengths),
+        largest_kw=float(_kw(falling[:1])[0]),
+        mean_kw=float(_kw(counts.sum() / np.array([counts.size]))[0]),
+    )
+
+
+def _kw(counts: IntArray | FloatArray) -> FloatArray:
+    return np.asarray(np.round(counts / POWER_PER_KW, _DECIMALS))
+
+
+def _carpet(counts: IntArray, first: IntArray, lengths: IntArray) -> FloatArray:
+    """Mean power (slot, period) [kW]."""
+    steps = counts.shape[1]
+    slots = min(steps, MOST_CARPET)
+    starts = -(-np.arange(slots) * steps // slots)
+    widths = np.diff([*starts.tolist(), steps])
+    sums = np.add.reduceat(np.add.reduceat(counts, starts, axis=1), first, axis=0)
+    return np.asarray(np.round(sums / (lengths[:, None] * widths * POWER_PER_KW), 1).T)
+
+
+def controls_of(of: Pass, tally: Tally) -> Controls | None:
+    """States of regulators and capacitors; None where they are not published."""
+    layout, extras = of.corpus.layout, of.corpus.extras
+    if not extras.states:
+        return None
+    there = tally.taps > 0
+    lowest, highest = np.argmax(there, axis=2), there.shape[2] - 1 - np.argmax(there[:, :, ::-1], axis=2)
+    median = quantile_bins(tally.taps, (50,))[0]
+    snapshots = layout.days * layout.steps
+    return Controls(
+        taps=np.stack([lowest, median, highest], axis=1) - TAPS_MOST,
+        tap_moves=np.round(tally.moves / layout.days, _DECIMALS),
+        closed=tally.closed / snapshots,
+        switchings=np.round(tally.switchings / layout.days, _DECIMALS),
+        locked=tally.locked / snapshots,
+    )
+
+
+def mended_of(of: Pass, tally: Tally) -> Mended | None:
+    """None where it is not published."""
+    return Mended(tally.mended, tally.mended_most) if of.corpus.extras.mended else None
+
+
+def network_of(of: Pass, tally: Tally) -> Network | None:
+    """The network on the middle day and on that of the lowest voltage; None where it cannot be drawn."""
+    corpus, connections = of.corpus, of.corpus.connections
+    if connections is None or connections.n_buses > MOST_BUSES:
+        return None
+    phases = np.unique(connections.phase)
+    if len(phases) > MOST_PHASES:
+        return None
+    steps = spread(corpus.layout.steps, max(1, MOST_VALUES // (connections.n_buses * len(phases))))
+    wanted = {corpus.layout.days // 2, tally.lowest.day}
+    rules = [(day, why) for day, why in zip(*notable_days(of, tally), strict=True) if day in wanted]
+    days = tuple(day for day, _ in rules)
+    vm = np.zeros((len(days), len(phases), len(steps), connections.n_buses), dtype=np.int64)
+    for k, day in enumerate(days):
+        counts = (vm_counts(corpus.phasors([day]).vm_pu[0, steps]) + BIN // 2) // BIN
+        for p, phase in enumerate(phases):
+            nodes = np.flatnonzero(connections.phase == phase)
+            # 0 stands for no node, so the smallest voltage is 1.
+            vm[k, p][:, connections.bus_of[nodes]] = np.clip(counts[:, nodes], 1, MOST_COUNT)
+    return Network(
+        buses=connections.bus_ids,
+        pairs=connections.pairs,
+        kinds=connections.kinds,
+        source=tuple(connections.source.tolist()),
+        coordinates=connections.coordinates,
+        phases=tuple(f"phase {phase}" for phase in phases),
+        days=days,
+        why=tuple(why for _, why in rules),
+        minutes=steps * MINUTES_PER_DAY // corpus.layout.steps,
+        vm=vm,
     )

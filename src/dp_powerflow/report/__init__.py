@@ -10,7 +10,7 @@ import io
 import logging
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +71,31 @@ class Rendered:
 
     lines: list[str]
     json_text: str
+
+
+def markdown(template: str, filters: Mapping[str, Callable[..., object]], /, **facts: object) -> list[str]:
+    """Lines of a template of `templates/`.
+
+    Parameters
+    ----------
+    filters : of this template; `f` is Python's format of a figure, and what to write where there is none.
+    facts : names that the template has.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("dp_powerflow.report"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    made.filters |= {"f": _number, **filters}
+    return made.get_template(template).render(facts).removesuffix("\n").split("\n")
+
+
+def _number(value: float | None, form: str, without: str = "") -> str:
+    return without if value is None else format(value, form)
 
 
 @contextmanager

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import location
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fidelity.page import SIGNS, shown
-from dp_powerflow.fidelity.report import GROUPS, MARKING, FidelityReport
+from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, FidelityReport, shown
 from dp_powerflow.fidelity.report import in_words as in_figures
-from dp_powerflow.fleet.manifest import CUSTOMERS
+from dp_powerflow.fleet.manifest import fleet_words
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal, refusals
 from dp_powerflow.pipeline.deriving.pages import flat, named_tables
 from dp_powerflow.pipeline.feasibility import RANGE_A, Corner, Look
@@ -27,7 +26,7 @@ from dp_powerflow.pipeline.outlook import SPREADS, YearlyCost
 from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
 from dp_powerflow.privacy.ledger.accounts import Statement
 from dp_powerflow.privacy.ledger.records import Preview
-from dp_powerflow.report import Rendered
+from dp_powerflow.report import Rendered, markdown
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.gridfm.export import ExportedNetwork, GridfmExport
@@ -48,29 +47,21 @@ def render_plan(found: PlannedRelease) -> Rendered:
     plan, release = found.plan, found.mode.config.release
     loads, network = found.loads, found.network
     warnings = (*found.mode.warnings, *plan.warnings, *found.feasibility.warnings)
-    lines = [
-        *(line for warning in warnings for line in (f"**{_escaped(warning)}**", "")),
-        f"Release **{release.id}**: {release.days} days, network mode {found.mode.title}, about "
-        f"{found.corpus_bytes / 1e6:,.1f} MB.",
-        "",
-        f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
-        f"{plan.loads_cap.unit}, replace-one. " + left_afterwards(loads) + _way_out(loads),
-        "",
-        "| query | cohort | dimension | sensitivity | noise σ | unit | ρ |",
-        "|---|---|---|---|---|---|---|",
-        *(
-            f"| {q.query} | {q.cohort or 'all'} | {q.dimension} | {q.sensitivity:.4g} | {q.noise_std:.4g} | "
-            f"{q.natural_unit} | {q.rho:.3g} |"
-            for q in plan.queries
-        ),
-        "",
-        *_estimator_lines(plan),
-        *found.mode.plan_lines(network),
-        "",
-        *_yearly_lines(found.yearly),
-        *_public_look_lines(found.feasibility.public),
-        *(f"- note: {note}" for note in plan.notes),
-    ]
+    lines = markdown(
+        "plan.md",
+        {"escaped": _escaped, "promise": _promise, "voltages": _voltages, "corner": _corner},
+        found=found,
+        plan=plan,
+        release=release,
+        warnings=warnings,
+        megabytes=f"{found.corpus_bytes / 1e6:,.1f}",
+        left=left_afterwards(loads),
+        way_out=_way_out(loads),
+        estimator=_estimator_lines(plan),
+        network=found.mode.plan_lines(network),
+        kept=any(cost.kept_network is not None for cost in found.yearly),
+        look=found.feasibility.public,
+    )
     content = {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
@@ -139,26 +130,6 @@ def internal_lines(found: PlannedRelease) -> list[str]:
     ]
 
 
-def _yearly_lines(costs: Sequence[YearlyCost]) -> list[str]:
-    kept = any(cost.kept_network is not None for cost in costs)
-    head = "the network, this twin kept | the network, a new twin every year" if kept else "the network"
-    rows = [
-        f"| {cost.releases} | {_promise(cost.customers)} | "
-        + (f"{_promise(cost.kept_network)} | " if cost.kept_network is not None else "")
-        + f"{_promise(cost.network)} |"
-        for cost in costs
-    ]
-    columns = 4 if kept else 3
-    return [
-        "A release like this every year, of the same customers and network:",
-        "",
-        f"| releases | the customers | {head} |",
-        "|" + "---|" * columns,
-        *rows,
-        "",
-    ]
-
-
 def _promise(stated: Statement) -> str:
     at = f" at δ = {min(stated.delta, 1.0):.3g}" if stated.delta else ""
     return f"ε = {stated.epsilon:.4g}{at}"
@@ -172,19 +143,6 @@ def _yearly(cost: YearlyCost) -> dict[str, Any]:
         "network": {"epsilon": cost.network.epsilon, "delta": cost.network.delta},
         "network_kept": None if kept is None else {"epsilon": kept.epsilon, "delta": kept.delta},
     }
-
-
-def _public_look_lines(look: Look | None) -> list[str]:
-    if look is None:
-        return []
-    return [
-        f"Power flow of public customers within the declared bounds, on {look.networks} public networks of "
-        f"this structure: {100.0 * look.unsolved_share:.2g} % of {look.snapshots} snapshots would be mended; "
-        f"{_voltages(look)}.",
-        "",
-        *(f"- {name}: {_corner(corner)}" for name, corner in look.corners.items()),
-        "",
-    ]
 
 
 def _voltages(look: Look) -> str:
@@ -224,7 +182,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
         f"unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
         "",
-        CUSTOMERS[fleet.models],
+        *fleet_words(fleet.models)["customers"],
         "",
         *_estimator_lines(cost),
         *(f"- warning: {warning}" for warning in cost.warnings),
@@ -436,16 +394,11 @@ def render_fidelity(report: FidelityReport) -> Rendered:
 
 
 def _attack_lines(report: FidelityReport) -> list[str]:
-    attacks, allowed = report.attacks, report.attacks.allowed
-    games = {
-        **{f"planted, {name}": (own, allowed) for name, own in attacks.planted.guesses.items()},
-        "planted, all kinds": (attacks.planted.together, allowed),
-        "membership": (attacks.membership.guesses, attacks.membership.allowed),
-    }
+    attacks = report.attacks
     rows = [
         f"| {name} | {own.right} of {own.tried} | {own.interval()[0]:.2f} to {own.interval()[1]:.2f} | "
         f"{limit.success:.3f} | {in_figures(attacks.found_epsilon(own))} |"
-        for name, (own, limit) in games.items()
+        for name, (own, limit) in attacks.games.items()
     ]
     if attacks.line is not None:
         own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()

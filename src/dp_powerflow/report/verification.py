@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from dp_powerflow.fleet.checked import FleetReport
 from dp_powerflow.fleet.names import partition
-from dp_powerflow.manifest.model import Check
-from dp_powerflow.manifest.policy import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS
+from dp_powerflow.manifest.model import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS, Check
 from dp_powerflow.manifest.verify import SEED, VerifyReport
 from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary, Change, LedgerSummary

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, cast
 
+import numpy as np
 import pyarrow as pa
 from jinja2 import TemplateError
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,7 @@ from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSource
+from dp_powerflow.page.charts import Axis, NetworkMap
 from dp_powerflow.page.document import Item, environment
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.powerflow.sun import Generation
@@ -93,6 +95,31 @@ class Findings:
     figures: Mapping[str, Any]
     items: Sequence[Item] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def network_map(
+    connections: Connections,
+    value: Axis,
+    views: Mapping[str, IntArray],
+    per_unit: int,
+    domain: tuple[float, float],
+    middle: float,
+) -> NetworkMap:
+    """A chart of the public buses with a figure at each; parameters as of `NetworkMap`."""
+    known = connections.coordinates
+    return NetworkMap(
+        value=value,
+        buses=connections.bus_ids,
+        pairs=connections.pairs,
+        kinds=connections.kinds,
+        source=connections.source.tolist(),
+        at=[0],
+        views=views,
+        per_unit=per_unit,
+        domain=domain,
+        middle=middle,
+        coordinates=None if known is None else np.round(known, 6).tolist(),
+    )
 
 
 class Kind(Protocol):

@@ -5,7 +5,6 @@ The data are public, so the true network may be studied here; a release is refus
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ from dp_powerflow.lowlevel import Processes, Study, cores
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.derived.studies import CASES, OTHER_DAYS, TRUE, Bench, Case, Compared, compared
 from dp_powerflow_paper.derived.tables import Row, Values, draw_figure, row_of, to_csv, to_markdown
-from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow_paper.run import Store, Written, store_of, write_report
 
 VERSION = 1
 """Of the results: a change of what is computed makes another one."""
@@ -143,26 +142,20 @@ def _file(task: Task) -> str:
 
 
 def _store(options: ExperimentOptions, name: str, identity: str, size: Size, each: Compared) -> Store:
-    facts = {
-        "data": identity,
-        "days": size.days,
-        "seed": options.seed,
-        "version": VERSION,
-        "kind": repr(each.kind),
-        "measures": [measure.name for measure in each.measures],
-        "cases": [asdict(case) for case in (TRUE, OTHER_DAYS, *CASES)],
-    }
-    return Store(options.out / f"derived-{name}" / each.name, fingerprint_of(facts))
+    return store_of(
+        options,
+        f"derived-{name}/{each.name}",
+        data=identity,
+        days=size.days,
+        version=VERSION,
+        kind=repr(each.kind),
+        measures=[measure.name for measure in each.measures],
+        cases=[asdict(case) for case in (TRUE, OTHER_DAYS, *CASES)],
+    )
 
 
 def _write(options: ExperimentOptions, name: str, text: str, rows: list[Row], size: Size) -> Written:
     stem = f"derived-{name}{'-quick' if options.quick else ''}"
     facts = {"size": asdict(size), "seed": options.seed, "rows": [asdict(row) for row in rows]}
-    contents: dict[str, str | bytes] = {
-        f"{stem}.md": text,
-        f"{stem}.csv": to_csv(rows),
-        f"{stem}.json": json.dumps(facts, indent=1),
-    }
-    for form in ("svg", "png"):
-        contents[f"{stem}.{form}"] = draw_figure(rows, form)
-    return write_results(options.out, text, contents)
+    figures = {stem: partial(draw_figure, rows)}
+    return write_report(options.out, stem, text, facts, table=to_csv(rows), figures=figures)

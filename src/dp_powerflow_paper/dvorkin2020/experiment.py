@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -25,13 +24,13 @@ from dp_powerflow_paper.dvorkin2020.policy import (
     loads_from,
 )
 from dp_powerflow_paper.dvorkin2020.program import Program, least_cost, published_signs
-from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow_paper.run import Job, Written, block, computed, store_of, write_report
 
 TARGET_LINES = (0, 4, 5, 6, 8, 10, 11, 12)
 """Lines of the 15-node feeder that have noise of their own in TaV."""
 PUBLISHED: Mapping[str, float] = MappingProxyType({"CC": 4.280, "ToV": 4.636, "CVaR": 4.342})
 PUBLISHED_LEAST = 3.960
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -117,10 +116,6 @@ def measure(case: Case, privacy: Privacy, variant: Variant, scale: Scale, seed: 
     )
 
 
-def _measured(case: Case, privacy: Privacy, variant: Variant, scale: Scale, seed: int) -> dict[str, Any]:
-    return _plain(measure(case, privacy, variant, scale, seed))
-
-
 def imbalance_as_published(case: Case, privacy: Privacy, scale: Scale, seed: int) -> dict[str, float]:
     """Largest sum of set-points that is missing with the public program's signs, by variant [p.u.]."""
     found = {}
@@ -133,72 +128,65 @@ def imbalance_as_published(case: Case, privacy: Privacy, scale: Scale, seed: int
 
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
-    scale = QUICK if options.quick else Scale()
-    facts = {"version": _VERSION, "scale": asdict(scale), "seed": options.seed}
-    store = Store(options.out / "dvorkin2020", fingerprint_of(facts))
+    scale, seed = QUICK if options.quick else Scale(), options.seed
+    store = store_of(options, "dvorkin2020", version=_VERSION, scale=asdict(scale))
     case, privacy = read_feeder15(options.reference_folder), Privacy()
-    jobs: list[tuple[str, Case, Privacy, Variant]] = [
-        ("feeder15", case, privacy, variant) for variant in variants()
-    ]
+    tried = [("feeder15", case, privacy, variant) for variant in variants()]
     for name in scale.feeders:
         own = case_of(open_feeder(name))
         of_own = Privacy(delta=1.0 / int((own.load_p > 0.0).sum()))
-        jobs += [(name, own, of_own, variant) for variant in (Expected(), TotalVariance())]
-    rows = []
-    for done, (feeder, each, claimed, variant) in enumerate(jobs):
-        options.progress(done, len(jobs) + 1)
+        tried += [(name, own, of_own, variant) for variant in (Expected(), TotalVariance())]
+
+    def measured(feeder: str, each: Case, claimed: Privacy, variant: Variant) -> dict[str, Any]:
         small = scale if feeder == "feeder15" else replace(scale, customers=2)
-        compute = partial(_measured, each, claimed, variant, small, options.seed)
-        stored = store.get_or(f"{feeder}-{variant.name}", compute)
-        rows.append(replace(_row(stored), feeder=feeder))
-    signs = store.get_or(
-        "published-signs", lambda: imbalance_as_published(case, privacy, scale, options.seed)
-    )
-    options.progress(len(jobs) + 1, len(jobs) + 1)
-    text = to_markdown(rows, signs, scale)
-    content = {"rows": [_plain(row) for row in rows], "published signs": signs}
-    return write_results(
-        options.out, text, {"dvorkin2020.md": text, "dvorkin2020.json": json.dumps(content, indent=1)}
-    )
+        return _plain(replace(measure(each, claimed, variant, small, seed), feeder=feeder))
+
+    jobs: dict[str, Job] = {f"{one[0]}-{one[3].name}": partial(measured, *one) for one in tried}
+    jobs["published-signs"] = partial(imbalance_as_published, case, privacy, scale, seed)
+    found = computed(store, jobs, options.progress)
+    signs = found.pop("published-signs")
+    content = {"rows": list(found.values()), "published signs": signs}
+    text = to_markdown([_row(each) for each in found.values()], signs, scale)
+    return write_report(options.out, "dvorkin2020", text, content)
 
 
 def to_markdown(rows: list[VariantRow], signs: Mapping[str, float], scale: Scale) -> str:
     """The tables of docs/results/dvorkin2020.md."""
-    lines = [
+
+    def published(row: VariantRow) -> str:
+        return "—" if row.published is None or row.feeder != "feeder15" else f"{row.published:.3f}"
+
+    lines = block(
         f"Costs, and what {scale.draws:,} draws of noise do:",
-        "",
-        "| feeder | variant | cost, published | cost | over least | CVaR | least Std f / σ | "
-        "lines short of σ | worst single limit | any limit | imbalance [p.u.] |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        published = "—" if row.published is None or row.feeder != "feeder15" else f"{row.published:.3f}"
-        lines.append(
-            f"| {row.feeder} | {row.variant} | {published} | {row.cost:.3f} | "
+        "feeder | variant | cost, published | cost | over least | CVaR | least Std f / σ | "
+        "lines short of σ | worst single limit | any limit | imbalance [p.u.]",
+        (
+            f"{row.feeder} | {row.variant} | {published(row)} | {row.cost:.3f} | "
             f"{100.0 * (row.cost / row.least - 1.0):+.1f} % | {row.cvar:.3f} | {row.least_std:.3f} | "
             f"{row.short} of {row.lines} | {100.0 * row.single:.2f} % | {100.0 * row.jointly:.1f} % | "
-            f"{row.imbalance:.0e} |"
-        )
+            f"{row.imbalance:.0e}"
+            for row in rows
+        ),
+    )
     lines += [
-        "",
         f"Least cost on feeder15 without noise: {rows[0].least:.3f}, published {PUBLISHED_LEAST:.3f}.",
         "",
+    ]
+    lines += block(
         "What neighbours lose, both solved to their own optimum, at the claimed δ (claimed: ε = 1 of the own "
         "line):",
-        "",
-        "| feeder | variant | ε, own line | ε, another line | noise fills | outside the noise, least | "
-        "ε, all flows | error of recovered loads [p.u.] |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row.feeder} | {row.variant} | {_shown(row.own)} | {_shown(row.elsewhere)} | "
+        "feeder | variant | ε, own line | ε, another line | noise fills | outside the noise, least | "
+        "ε, all flows | error of recovered loads [p.u.]",
+        (
+            f"{row.feeder} | {row.variant} | {_shown(row.own)} | {_shown(row.elsewhere)} | "
             f"{row.rank} of {row.lines} | {100.0 * (row.outside or 0.0):.0f} % | "
-            f"{_shown(row.joint_low)} … {_shown(row.joint_high)} | {row.recovered:.0e} |"
-        )
+            f"{_shown(row.joint_low)} … {_shown(row.joint_high)} | {row.recovered:.0e}"
+            for row in rows
+        ),
+    )
     wrong = ", ".join(f"{name} {value:.3f}" for name, value in signs.items())
-    lines += ["", f"Largest imbalance with the signs of the public program [p.u.]: {wrong}."]
-    return "\n".join(lines) + "\n"
+    lines.append(f"Largest imbalance with the signs of the public program [p.u.]: {wrong}.\n")
+    return "\n".join(lines)
 
 
 def _shown(value: float | None) -> str:

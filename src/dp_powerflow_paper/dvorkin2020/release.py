@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -115,32 +116,22 @@ def _make(occasion: Occasion, variant: Variant) -> PrivateDispatch:
     return PrivateDispatch.of(case, Privacy(occasion.target.epsilon, 1.0 / customers), variant)
 
 
-def _cc(occasion: Occasion) -> PrivateDispatch:
-    return _make(occasion, Expected())
-
-
-def _tov(occasion: Occasion) -> PrivateDispatch:
-    return _make(occasion, TotalVariance())
-
-
 _AUDIT = "tests/audit/test_dispatch_audit.py"
 OTHERS = (
     OtherEntry(
         key="dispatch-cc",
         title="private dispatch, CC",
         paper="dvorkin2020differentially",
-        matched=False,
         extra="opf",
         audited_by=_AUDIT,
-        make=_cc,
+        make=partial(_make, variant=Expected()),
     ),
     OtherEntry(
         key="dispatch-tov",
         title="private dispatch, ToV",
         paper="dvorkin2020differentially",
-        matched=False,
         extra="opf",
         audited_by=_AUDIT,
-        make=_tov,
+        make=partial(_make, variant=TotalVariance()),
     ),
 )

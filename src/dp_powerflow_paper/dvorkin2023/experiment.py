@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -33,7 +32,7 @@ from dp_powerflow_paper.dvorkin2023.restored import (
     repaired_unasked,
 )
 from dp_powerflow_paper.radial import RadialNetwork
-from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow_paper.run import Job, Written, block, computed, store_of, write_report
 
 EPSILON = 1.0
 WAYS = ("noise", "rounds", "random", "laplace", "unasked")
@@ -42,7 +41,7 @@ SELECTIONS = 1000
 """Selections that are tried on the scores of every draw."""
 RTS_CHANGE = 5.0
 """α of the published experiment on RTS-73 [MW]."""
-_VERSION = 3
+_VERSION = 4
 _RTS = ("rts73", "pglib_opf_case73_ieee_rts.m")
 
 
@@ -58,13 +57,14 @@ class Scale:
 QUICK = Scale(runs=3, changes=(0.15,), rounds=(1, 5))
 
 
-def record_row(records: PowerRecords, change: float, runs: int, seed: int) -> dict[str, float]:
+def record_row(plant: str, records: PowerRecords, change: float, runs: int, seed: int) -> dict[str, float]:
     """Losses over the draws, and both sensitivities."""
     mechanism, regression = RecordMechanism(EPSILON, change), records.regression
     generators = [np.random.default_rng([seed, run]) for run in range(runs)]
     restored = np.array([regression.loss(mechanism.release(records, each)) for each in generators])
     plain = np.array([regression.loss(mechanism.laplace(records, each)) for each in generators])
     return {
+        "plant": plant,
         "change": change,
         "true": regression.loss(records.power),
         "restored": float(restored.mean()),
@@ -96,7 +96,7 @@ class _Grid:
         return infeasible_share(self.case, capacity)
 
 
-def capacity_row(grid: _Grid, rounds: int, runs: int, seed: int) -> dict[str, Any]:
+def capacity_row(name: str, grid: _Grid, rounds: int, runs: int, seed: int) -> dict[str, Any]:
     """Share of infeasible records by every way to spend ε, errors of costs, and what a selection is worth."""
     case, honest = grid.case, LargestNoisyScore()
     true = case.costs(grid.capacity, grid.price)
@@ -118,6 +118,8 @@ def capacity_row(grid: _Grid, rounds: int, runs: int, seed: int) -> dict[str, An
         hits.append(np.mean(np.array(picked) == np.argmax(scores)))
     share, gap = np.mean(shares, axis=0).tolist(), np.mean(gaps, axis=0).tolist()
     return {
+        "grid": name,
+        "change": grid.change,
         "rounds": rounds,
         "records": len(case.records),
         "infeasible": dict(zip(WAYS, share, strict=True)),
@@ -150,91 +152,75 @@ def own_case(name: str) -> tuple[DispatchCase, FloatArray]:
 
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
-    scale = QUICK if options.quick else Scale()
-    facts = {"version": _VERSION, "scale": asdict(scale), "seed": options.seed}
-    store = Store(options.out / "dvorkin2023", fingerprint_of(facts))
-    wind = wind_records(options.reference_folder)
-    sun = solar_records(clear_sky(40.0, 14, 96))
-    grids = {
-        "RTS-73": (matpower_case(options.reference_folder.joinpath(*_RTS)), RTS_CHANGE),
-        "IEEE 123": (own_case("ieee123"), None),
+    scale, seed = QUICK if options.quick else Scale(), options.seed
+    store = store_of(options, "dvorkin2023", version=_VERSION, scale=asdict(scale))
+    plants = {
+        "turbine": wind_records(options.reference_folder),
+        "PV": solar_records(clear_sky(40.0, 14, 96)),
     }
-    found: dict[str, list[dict[str, Any]]] = {"records": [], "capacities": [], "repairs": []}
-    total = 2 * len(scale.changes) + len(grids) * len(scale.rounds) + 1
-    for plant, records in (("turbine", wind), ("PV", sun)):
-        for change in scale.changes:
-            row = store.get_or(
-                f"records-{plant}-{change:g}",
-                partial(record_row, records, change, scale.runs, options.seed),
-            )
-            found["records"].append({"plant": plant, **row})
-            options.progress(len(found["records"]), total)
-    for name, ((case, capacity), stated) in grids.items():
-        size = CHANGE * float(np.median(capacity)) if stated is None else stated
-        for rounds in scale.rounds:
-            row = store.get_or(
-                f"capacities-{name.lower().replace(' ', '-')}-{rounds}",
-                partial(capacity_row, _Grid(case, capacity, size), rounds, scale.runs, options.seed),
-            )
-            found["capacities"].append({"grid": name, "change": size, **row})
-            options.progress(len(found["records"]) + len(found["capacities"]), total)
-    case, capacity = grids["IEEE 123"][0]
-    found["repairs"].append(store.get_or("repairs", lambda: repair_row(case, capacity, options.seed)))
-    options.progress(total, total)
-    text = to_markdown(found, scale)
-    return write_results(
-        options.out, text, {"dvorkin2023.md": text, "dvorkin2023.json": json.dumps(found, indent=1)}
-    )
+    case, capacity = own_case("ieee123")
+    grids = {
+        "RTS-73": _Grid(*matpower_case(options.reference_folder.joinpath(*_RTS)), RTS_CHANGE),
+        "IEEE 123": _Grid(case, capacity, CHANGE * float(np.median(capacity))),
+    }
+    records: dict[str, Job] = {
+        f"records-{plant}-{change:g}": partial(record_row, plant, own, change, scale.runs, seed)
+        for plant, own in plants.items()
+        for change in scale.changes
+    }
+    capacities: dict[str, Job] = {
+        f"capacities-{name.lower().replace(' ', '-')}-{rounds}": partial(
+            capacity_row, name, grid, rounds, scale.runs, seed
+        )
+        for name, grid in grids.items()
+        for rounds in scale.rounds
+    }
+    repairs: dict[str, Job] = {"repairs": partial(repair_row, case, capacity, seed)}
+    done = computed(store, records | capacities | repairs, options.progress)
+    kinds = {"records": records, "capacities": capacities, "repairs": repairs}
+    found = {kind: [done[name] for name in jobs] for kind, jobs in kinds.items()}
+    return write_report(options.out, "dvorkin2023", to_markdown(found, scale), found)
 
 
 def to_markdown(found: dict[str, list[dict[str, Any]]], scale: Scale) -> str:
     """The tables of docs/results/dvorkin2023.md."""
-    lines = [
+    lines = block(
         f"Power records, ε = 1, mean of {scale.runs} draws:",
-        "",
-        "| plant | α | loss, true | restored | spread of a draw | Laplace alone | over true | "
-        "sensitivity of the loss | as in the public code |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['plant']} | {row['change']:g} | {row['true']:.3g} | {row['restored']:.3g} | "
-        f"{row['spread']:.2g} | {row['laplace']:.3g} | {row['laplace'] / row['true']:.1f}× | "
-        f"{row['sensitivity']:.3g} | {row['published sensitivity']:.3g} |"
-        for row in found["records"]
-    ]
-    lines += [
-        "",
+        "plant | α | loss, true | restored | spread of a draw | Laplace alone | over true | "
+        "sensitivity of the loss | as in the public code",
+        (
+            f"{row['plant']} | {row['change']:g} | {row['true']:.3g} | {row['restored']:.3g} | "
+            f"{row['spread']:.2g} | {row['laplace']:.3g} | {row['laplace'] / row['true']:.1f}× | "
+            f"{row['sensitivity']:.3g} | {row['published sensitivity']:.3g}"
+            for row in found["records"]
+        ),
+    )
+    lines += block(
         f"Capacities of lines, ε = 1, mean of {scale.runs} draws; infeasible records in per cent:",
-        "",
-        "| grid | α | rounds | noise of ε/2 | then rounds | rounds, random selection | Laplace with all of ε "
-        "| that, repaired unasked | records with a line at its limit |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['grid']} | {row['change']:.3g} | {row['rounds']} | "
-        + " | ".join(f"{100 * row['infeasible'][way]:.1f} %" for way in WAYS)
-        + f" | {100 * row['binding']:.0f} % |"
-        for row in found["capacities"]
-    ]
-    lines += [
-        "",
+        "grid | α | rounds | noise of ε/2 | then rounds | rounds, random selection | Laplace with all of ε "
+        "| that, repaired unasked | records with a line at its limit",
+        (
+            f"{row['grid']} | {row['change']:.3g} | {row['rounds']} | "
+            + " | ".join(f"{100 * row['infeasible'][way]:.1f} %" for way in WAYS)
+            + f" | {100 * row['binding']:.0f} %"
+            for row in found["capacities"]
+        ),
+    )
+    lines += block(
         "The same draws: error of costs, and what a selection is worth.",
-        "",
-        "| grid | rounds | error of costs: rounds | random selection | Laplace | repaired unasked | noise of "
-        "a selection over the largest score | worst record selected | by chance |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['grid']} | {row['rounds']} | "
-        + " | ".join(f"{100 * row['cost gap'][way]:.2f} %" for way in WAYS[1:])
-        + f" | {row['noise over largest score']:.3g} | {100 * row['worst selected']:.1f} % | "
-        f"{100 / row['records']:.1f} % |"
-        for row in found["capacities"]
-    ]
-    repair = found["repairs"][0]
-    lines += [
-        "",
+        "grid | rounds | error of costs: rounds | random selection | Laplace | repaired unasked | noise of "
+        "a selection over the largest score | worst record selected | by chance",
+        (
+            f"{row['grid']} | {row['rounds']} | "
+            + " | ".join(f"{100 * row['cost gap'][way]:.2f} %" for way in WAYS[1:])
+            + f" | {row['noise over largest score']:.3g} | {100 * row['worst selected']:.1f} % | "
+            f"{100 / row['records']:.1f} %"
+            for row in found["capacities"]
+        ),
+    )
+    (repair,) = found["repairs"]
+    lines.append(
         f"Objective of one repair on IEEE 123: exact (SCIP) {repair['exact']:.4f}, convex "
-        f"{repair['convex']:.4f}.",
-    ]
-    return "\n".join(lines) + "\n"
+        f"{repair['convex']:.4f}.\n"
+    )
+    return "\n".join(lines)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from dp_powerflow_paper.fioretto2019.cases import CASES, read_case, reference_co
 from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, NoisyLines
 from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy
 from dp_powerflow_paper.fioretto2019.release import measure_draw
-from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow_paper.run import Job, Written, block, computed, mean_of, row, store_of, write_report
 
 _VERSION = 1
 
@@ -85,8 +84,8 @@ def measure_case(name: str, alpha: float, draws: int, seed: int) -> CaseRow:
         published_feasible=float(np.mean([each.published_feasible for each in found])),
         noisy_feasible=float(np.mean([each.noisy_feasible for each in found])),
         feasible=float(np.mean([each.feasible for each in found])),
-        noisy_gap=_mean([each.noisy_gap for each in found]),
-        gap=_mean([each.gap for each in found]),
+        noisy_gap=mean_of([each.noisy_gap for each in found]),
+        gap=mean_of([each.gap for each in found]),
         noisy_distance=float(np.mean([each.noisy_distance for each in found])),
         distance=float(np.mean([each.distance for each in found])),
     )
@@ -111,48 +110,37 @@ def measure_feeder(feeder: Feeder, change: float, shortest_km: float, draws: int
         alpha=privacy.alpha,
         draws=draws,
         failed=1.0 - float(np.mean(solved)),
-        pooled=_mean([each.pooled for each in found]),
-        worst_node=_mean([each.worst_node for each in found]),
+        pooled=mean_of([each.pooled for each in found]),
+        worst_node=mean_of([each.worst_node for each in found]),
     )
 
 
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
     scale = QUICK if options.quick else Scale()
-    facts = {"version": _VERSION, "draws": scale.draws, "seed": options.seed}
-    store = Store(options.out / "fioretto2019", fingerprint_of(facts))
-    total, done = len(scale.cases) * (len(scale.alphas) + 1) + len(scale.lengths), 0
-    costs: dict[str, dict[str, Any]] = {}
-    rows: list[CaseRow] = []
-    for name in scale.cases:
-        costs[name] = store.get_or(f"cost-{name}", partial(_costs, name))
-        options.progress(done := done + 1, total)
-        for alpha in scale.alphas:
-            compute = partial(_plain_case, name, alpha, scale.draws, options.seed)
-            rows.append(CaseRow(**store.get_or(f"{name}-{alpha:g}", compute)))
-            options.progress(done := done + 1, total)
-    feeder, lengths = open_feeder("ieee123"), []
-    for change, shortest in scale.lengths:
-        compute = partial(_plain_feeder, feeder, (change, shortest), scale.draws, options.seed)
-        lengths.append(FeederRow(**store.get_or(f"ieee123-{change:g}-{shortest:g}", compute)))
-        options.progress(done := done + 1, total)
-    text = to_markdown(costs, rows, lengths)
-    content = {
-        "costs": costs,
-        "cases": [asdict(row) for row in rows],
-        "feeder": [asdict(row) for row in lengths],
+    draws, seed, feeder = scale.draws, options.seed, open_feeder("ieee123")
+    store = store_of(options, "fioretto2019", version=_VERSION, draws=draws)
+    costs: dict[str, Job] = {f"cost-{name}": partial(_costs, name) for name in scale.cases}
+    cases = {
+        f"{name}-{alpha:g}": row(measure_case, name, alpha, draws, seed)
+        for name in scale.cases
+        for alpha in scale.alphas
     }
-    return write_results(
-        options.out, text, {"fioretto2019.md": text, "fioretto2019.json": json.dumps(content, indent=1)}
+    lengths = {
+        f"ieee123-{change:g}-{shortest:g}": row(measure_feeder, feeder, change, shortest, draws, seed)
+        for change, shortest in scale.lengths
+    }
+    found = computed(store, costs | cases | lengths, options.progress)
+    content: dict[str, Any] = {
+        "costs": {name: found[f"cost-{name}"] for name in scale.cases},
+        "cases": [found[name] for name in cases],
+        "feeder": [found[name] for name in lengths],
+    }
+    rows, feeders = (
+        [CaseRow(**each) for each in content["cases"]],
+        [FeederRow(**each) for each in content["feeder"]],
     )
-
-
-def _plain_case(name: str, alpha: float, draws: int, seed: int) -> dict[str, Any]:
-    return asdict(measure_case(name, alpha, draws, seed))
-
-
-def _plain_feeder(feeder: Feeder, lengths: tuple[float, float], draws: int, seed: int) -> dict[str, Any]:
-    return asdict(measure_feeder(feeder, *lengths, draws, seed))
+    return write_report(options.out, "fioretto2019", to_markdown(content["costs"], rows, feeders), content)
 
 
 def _costs(name: str) -> dict[str, Any]:
@@ -170,54 +158,38 @@ def to_markdown(
     costs: Mapping[str, Mapping[str, Any]], rows: Sequence[CaseRow], lengths: Sequence[FeederRow]
 ) -> str:
     """The tables of docs/results/fioretto2019.md."""
-    lines = [
+    lines = block(
         "Least costs of the true networks:",
-        "",
-        "| case | pandapower's `runopp` | ours | branches | without noise as published |",
-        "|---|---|---|---|---|",
-    ]
-    for name, found in costs.items():
-        lines.append(
-            f"| {name} | {found['runopp']:.3f} | {found['ours']:.3f} | {found['branches']} | "
-            f"{100.0 * found['lossless']:.0f} % |"
-        )
-    lines += [
-        "",
+        "case | pandapower's `runopp` | ours | branches | without noise as published",
+        (
+            f"{name} | {found['runopp']:.3f} | {found['ours']:.3f} | {found['branches']} | "
+            f"{100.0 * found['lossless']:.0f} %"
+            for name, found in costs.items()
+        ),
+    )
+    lines += block(
         "ε = 1, ρ = 10, β = 1 %, λ = 10. Networks with a power flow: noise as published (exact ratio), noise "
         "on g and b, restored.",
-        "",
-        "| case | α | draws | noise as published | noise on both | restored | cost off, noisy | "
-        "cost off, restored | ‖g̃−g‖₁ | ‖ġ−g‖₁ |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row.case} | {row.alpha:g} | {row.draws} | {100.0 * row.published_feasible:.0f} % | "
+        "case | α | draws | noise as published | noise on both | restored | cost off, noisy | "
+        "cost off, restored | ‖g̃−g‖₁ | ‖ġ−g‖₁",
+        (
+            f"{row.case} | {row.alpha:g} | {row.draws} | {100.0 * row.published_feasible:.0f} % | "
             f"{100.0 * row.noisy_feasible:.0f} % | {100.0 * row.feasible:.0f} % | "
             f"{_percent(row.noisy_gap)} | {_percent(row.gap)} | "
-            f"{row.noisy_distance:.1f} | {row.distance:.1f} |"
-        )
-    lines += [
-        "",
+            f"{row.noisy_distance:.1f} | {row.distance:.1f}"
+            for row in rows
+        ),
+    )
+    lines += block(
         "The feeder form on IEEE 123, ε = 1, under public loads:",
-        "",
-        "| hidden | of a line of | α [1/km] | draws | snapshots that fail | W1 of \\|v\\|, pooled | "
-        "worst node |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for each in lengths:
-        lines.append(
-            f"| ±{100.0 * each.change:g} % | {1000.0 * each.shortest_km:g} m | {each.alpha:.3g} | "
-            f"{each.draws} | {100.0 * each.failed:.0f} % | "
-            f"{_shown(each.pooled)} | {_shown(each.worst_node)} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    """Over the values that are there; None if none is."""
-    there = [value for value in values if np.isfinite(value)]
-    return float(np.mean(there)) if there else None
+        "hidden | of a line of | α [1/km] | draws | snapshots that fail | W1 of \\|v\\|, pooled | worst node",
+        (
+            f"±{100.0 * each.change:g} % | {1000.0 * each.shortest_km:g} m | {each.alpha:.3g} | "
+            f"{each.draws} | {100.0 * each.failed:.0f} % | {_shown(each.pooled)} | {_shown(each.worst_node)}"
+            for each in lengths
+        ),
+    )
+    return "\n".join(lines)
 
 
 def _percent(value: float | None) -> str:

@@ -23,7 +23,7 @@ from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import discrete_laplace
 from dp_powerflow.units import FloatArray, IntArray
-from dp_powerflow_paper.fioretto2019.acopf import Admittances, CostBand, NoisyFigures, PublicGrid
+from dp_powerflow_paper.fioretto2019.acopf import Admittances, CostBand, NoisyFigures
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, Guarantee
 
@@ -144,8 +144,3 @@ def paid_cost(cost: float, low: float, high: float, epsilon: float, key: StreamK
     centre = unit * (round(min(max(cost, low), high) / unit) + noise)
     centre = min(max(centre, low), high)
     return CostBand(centre, min(0.99, unit * scale * math.log(20.0) / centre))
-
-
-def lossless_share(grid: PublicGrid) -> float:
-    """Share of branches that the published noise leaves as they are."""
-    return float(grid.branches.lossless.mean())

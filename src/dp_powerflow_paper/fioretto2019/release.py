@@ -108,7 +108,6 @@ OTHERS = (
         key="restored-case39",
         title="noise on branches of case39, restored (PLO)",
         paper="fioretto2019differential",
-        matched=False,
         extra="nlp",
         audited_by="tests/audit/test_branch_noise_audit.py",
         make=_make,

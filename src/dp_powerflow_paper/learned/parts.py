@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from dp_powerflow_paper.sources import (
     ONE_CUSTOMER,
     ONE_CUSTOMER_DAY,
     Guarantee,
-    LoadMechanism,
 )
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.meters import Meters
@@ -102,10 +102,6 @@ def wgan_loads(occasion: Occasion, settings: WganSettings | None = None) -> Wgan
     remark = "a customer with all days is a group of records"
     promised = claim(settings.spent(len(records), noise), target, ONE_CUSTOMER_DAY, remark)
     return WganLoads(Meters.of(occasion.data, occasion.days), trained, margins, promised)
-
-
-def _quick_wgan(occasion: Occasion) -> WganLoads:
-    return wgan_loads(occasion, QUICK_WGAN)
 
 
 @dataclass(frozen=True)
@@ -198,18 +194,6 @@ def _weekend(days: Any) -> Any:
     return np.array([day.weekday() >= _SATURDAY for day in days])
 
 
-def _quick_forecast(occasion: Occasion) -> ForecastLoads:
-    return forecast_loads(occasion, replace(FederatedSettings(), rounds=20))
-
-
-def _wgan(occasion: Occasion) -> LoadMechanism:
-    return wgan_loads(occasion)
-
-
-def _forecast(occasion: Occasion) -> LoadMechanism:
-    return forecast_loads(occasion)
-
-
 _AUDIT = "tests/paper/learned/test_learned_audit.py"
 
 LOADS = (
@@ -219,8 +203,8 @@ LOADS = (
         paper="fernandez2022",
         matched=False,
         extra="ml",
-        make=_forecast,
-        quick=_quick_forecast,
+        make=forecast_loads,
+        quick=partial(forecast_loads, settings=FederatedSettings(rounds=20)),
         audited_by=_AUDIT,
     ),
     LoadEntry(
@@ -228,8 +212,8 @@ LOADS = (
         title="DPWGAN",
         paper="huang2022",
         extra="ml",
-        make=_wgan,
-        quick=_quick_wgan,
+        make=wgan_loads,
+        quick=partial(wgan_loads, settings=QUICK_WGAN),
         audited_by=_AUDIT,
     ),
 )

@@ -5,10 +5,8 @@ The last table is about what the least cost gives away when it goes into restore
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from dp_powerflow_paper.mak2019.restoration import (
     ServedGrid,
     restore,
 )
-from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow_paper.run import Job, Written, block, computed, mean_of, row, store_of, write_report
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +178,7 @@ def measure_case(name: str, alpha: float, draws: int, seed: int) -> CaseRow:
         draws=draws,
         noisy_feasible=float(np.mean([each.noisy_feasible for each in found])),
         feasible=float(np.mean([each.feasible for each in found])),
-        noisy_gap=_mean([abs(each.noisy_gap) for each in found]),
+        noisy_gap=mean_of([abs(each.noisy_gap) for each in found]),
         relaxed_kept=float(np.mean([kept(each.relaxed_gap, band) for each in found])),
         relaxed_worst=float(np.nanmax([abs(each.relaxed_gap) for each in found])),
         kept=float(np.mean([kept(each.gap, band) for each in found])),
@@ -231,92 +229,64 @@ def measure_leak(name: str) -> dict[str, float]:
     return {"loads": len(true), "worst": max(errors), "smallest load": float(true.min())}
 
 
-def _plain(measure: Callable[..., CaseRow | ExactRow], *arguments: Any) -> dict[str, Any]:
-    """A row as plain values."""
-    return asdict(measure(*arguments))
-
-
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
     scale = QUICK if options.quick else Scale()
-    facts = {"version": _VERSION, "draws": scale.draws, "seed": options.seed}
-    store = Store(options.out / "mak2019", fingerprint_of(facts))
-    total, done = len(scale.cases) + len(scale.feeder) + 1, 0
-    rows: list[CaseRow] = []
-    for name, alpha in scale.cases:
-        stored = store.get_or(
-            f"{name}-{alpha:g}",
-            partial(_plain, measure_case, name, alpha, scale.draws, options.seed),
-        )
-        rows.append(CaseRow(**stored))
-        options.progress(done := done + 1, total)
-    exact: list[ExactRow] = []
-    for alpha in scale.feeder:
-        stored = store.get_or(
-            f"feeder15-{alpha:g}",
-            partial(_plain, measure_feeder, options.reference_folder, alpha, scale.draws, options.seed),
-        )
-        exact.append(ExactRow(**stored))
-        options.progress(done := done + 1, total)
-    leak: dict[str, float] = store.get_or("leak-case14", lambda: measure_leak("case14"))
-    options.progress(done + 1, total)
-    text = to_markdown(rows, exact, leak)
-    content: dict[str, Any] = {
-        "cases": [asdict(row) for row in rows],
-        "feeder": [asdict(row) for row in exact],
-        "leak": leak,
+    draws, seed = scale.draws, options.seed
+    store = store_of(options, "mak2019", version=_VERSION, draws=draws)
+    cases = {f"{name}-{alpha:g}": row(measure_case, name, alpha, draws, seed) for name, alpha in scale.cases}
+    feeder = {
+        f"feeder15-{alpha:g}": row(measure_feeder, options.reference_folder, alpha, draws, seed)
+        for alpha in scale.feeder
     }
-    return write_results(
-        options.out, text, {"mak2019.md": text, "mak2019.json": json.dumps(content, indent=1)}
+    leak: dict[str, Job] = {"leak-case14": lambda: measure_leak("case14")}
+    found = computed(store, cases | feeder | leak, options.progress)
+    content: dict[str, Any] = {
+        "cases": [found[name] for name in cases],
+        "feeder": [found[name] for name in feeder],
+        "leak": found["leak-case14"],
+    }
+    rows, exact = (
+        [CaseRow(**each) for each in content["cases"]],
+        [ExactRow(**each) for each in content["feeder"]],
     )
+    return write_report(options.out, "mak2019", to_markdown(rows, exact, content["leak"]), content)
 
 
 def to_markdown(rows: Sequence[CaseRow], exact: Sequence[ExactRow], leak: dict[str, float]) -> str:
     """The tables of docs/results/mak2019.md."""
-    lines = [
+    lines = block(
         "ε = 1, β = 1 %. Loads that can be served; least cost within the band; largest |C*/O* − 1|:",
-        "",
-        "| case | α | draws | noisy, served | restored, served | cost off, noisy | relaxation in the band | "
-        "its worst | restored in the band | its worst | ‖d̃−d‖₁ | ‖d̂−d‖₁ |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row.case} | {row.alpha:g} | {row.draws} | {_share(row.noisy_feasible)} | "
-        f"{_share(row.feasible)} | {_percent(row.noisy_gap)} | {_share(row.relaxed_kept)} | "
-        f"{_percent(row.relaxed_worst)} | {_share(row.kept)} | {_percent(row.worst)} | "
-        f"{row.noisy_distance:.2f} | {row.distance:.2f} |"
-        for row in rows
-    ]
-    lines += [
-        "",
+        "case | α | draws | noisy, served | restored, served | cost off, noisy | relaxation in the band | "
+        "its worst | restored in the band | its worst | ‖d̃−d‖₁ | ‖d̂−d‖₁",
+        (
+            f"{row.case} | {row.alpha:g} | {row.draws} | {_share(row.noisy_feasible)} | "
+            f"{_share(row.feasible)} | {_percent(row.noisy_gap)} | {_share(row.relaxed_kept)} | "
+            f"{_percent(row.relaxed_worst)} | {_share(row.kept)} | {_percent(row.worst)} | "
+            f"{row.noisy_distance:.2f} | {row.distance:.2f}"
+            for row in rows
+        ),
+    )
+    lines += block(
         "The 15-node feeder by LinDistFlow, half of its ratings; mean Σ\\|d̂ − d̃\\|:",
-        "",
-        "| α | draws | noisy, served | in the band: relaxation | restored | exact | distance: relaxation | "
-        "restored | exact | at an end of the band |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row.alpha:g} | {row.draws} | {_share(row.noisy_feasible)} | {_share(row.relaxed_kept)} | "
-        f"{_share(row.kept)} | {_share(row.exact_kept)} | {row.relaxed_far:.4f} | {row.far:.4f} | "
-        f"{row.exact_far:.4f} | {_share(row.at_an_end)} |"
-        for row in exact
-    ]
-    lines += [
-        "",
+        "α | draws | noisy, served | in the band: relaxation | restored | exact | distance: relaxation | "
+        "restored | exact | at an end of the band",
+        (
+            f"{row.alpha:g} | {row.draws} | {_share(row.noisy_feasible)} | {_share(row.relaxed_kept)} | "
+            f"{_share(row.kept)} | {_share(row.exact_kept)} | {row.relaxed_far:.4f} | {row.far:.4f} | "
+            f"{row.exact_far:.4f} | {_share(row.at_an_end)}"
+            for row in exact
+        ),
+    )
+    lines.append(
         f"Every one of the {leak['loads']:g} loads of case14 is found from O* and the other loads to "
-        f"{leak['worst']:.1e} p.u.; the smallest is {leak['smallest load']:.3f} p.u.",
-    ]
-    return "\n".join(lines) + "\n"
+        f"{leak['worst']:.1e} p.u.; the smallest is {leak['smallest load']:.3f} p.u.\n"
+    )
+    return "\n".join(lines)
 
 
 def _apart(found: RestoredLoads, noisy: FloatArray) -> float:
     return float(np.abs(found.active - noisy).sum())
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    """Over the values that are there; None if none is."""
-    there = [value for value in values if np.isfinite(value)]
-    return float(np.mean(there)) if there else None
 
 
 def _share(value: float) -> str:

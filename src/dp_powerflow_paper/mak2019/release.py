@@ -112,7 +112,6 @@ OTHERS = (
         key="obfuscated-case39",
         title="noise on loads of case39, restored at the true cost",
         paper="mak2019privacy",
-        matched=False,
         extra="nlp",
         audited_by="tests/paper/mak2019/test_linear_loads.py",
         make=_make,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -103,12 +102,14 @@ class NoisyVoltages(Composed):
     """A mechanism whose last step is noise on voltages; one set of clean ones serves every amount of it."""
 
     sensitivities: Sensitivities
+    epsilon: float
+    delta: float
     unit: NoiseUnit
 
     @property
-    @abstractmethod
     def voltage_noise(self) -> GaussianNoise:
-        """What is added to real and imaginary part of every voltage [p.u.]."""
+        """What is added to real and imaginary part of every voltage [p.u.]: Δ₂^(Y) at ε, unless said."""
+        return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
 
     @property
     def loads(self) -> LoadMechanism:
@@ -171,11 +172,6 @@ class GaussianVoltages(NoisyVoltages):
     unit: NoiseUnit = STEP
     name: str = "Gaussian on voltages"
 
-    @property
-    def voltage_noise(self) -> GaussianNoise:
-        """What is added to every voltage vector; it still tells the true loads."""
-        return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
-
 
 @dataclass(frozen=True, eq=False)
 class JointVoltageNoise(NoisyVoltages):
@@ -232,11 +228,6 @@ class GmmVoltageNoise(NoisyVoltages):
     name: str = "DP-GMM + voltage noise"
 
     @property
-    def voltage_noise(self) -> GaussianNoise:
-        """What is added to every voltage vector."""
-        return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
-
-    @property
     def loads(self) -> LoadMechanism:
         """Post-processing of the fit."""
         return self.model
@@ -272,11 +263,6 @@ class NoisyLoads(NoisyVoltages):
         covered = self.unit.covered_loads(self.setting.steps, self.setting.n_loads)
         reach = math.sqrt(covered) * self.setting.load_range
         return self.unit.noise(reach, self.epsilon_load, self.delta_load)
-
-    @property
-    def voltage_noise(self) -> GaussianNoise:
-        """What is added to every voltage vector."""
-        return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
 
     @property
     def loads(self) -> GaussianLoads:

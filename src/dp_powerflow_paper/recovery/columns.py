@@ -22,7 +22,7 @@ from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, STEP, NoiseUnit
 from dp_powerflow_paper.recovery.methods import Plan, Release, Source, Split, split_days
 from dp_powerflow_paper.run import Store, fingerprint_of
 from dp_powerflow_paper.wasserstein.evaluation import Outcome, best, evaluate
-from dp_powerflow_paper.wasserstein.experiment import LITERAL_LOADS
+from dp_powerflow_paper.wasserstein.experiment import LITERAL_LOADS, Fit
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
 from dp_powerflow_paper.wasserstein.search import VARIANTS, Configuration, configurations
 
@@ -164,21 +164,6 @@ def best_points(outcomes: Sequence[Outcome], epsilons: Sequence[float]) -> list[
         best(outcomes, column.mechanism, epsilon, column.unit) for column in COLUMNS for epsilon in epsilons
     )
     return [outcome.configuration for outcome in found if outcome is not None]
-
-
-Fit = tuple[float, int, float]
-"""ε_load, run, and factor on the upper margin that is declared to the fit."""
-
-
-def missing_fits(lab: Lab, points: Sequence[Configuration], runs: int) -> list[Fit]:
-    """Fits that so many runs of some points need and the store lacks."""
-    wanted = {
-        (point.epsilon_load, point.bounds)
-        for point in points
-        if point.epsilon_load is not None and point.variant.fitted
-    }
-    every = [(load, run, bounds) for load, bounds in sorted(wanted) for run in range(runs)]
-    return [fit for fit in every if lab.store.get(lab.fit_name(*fit)) is None]
 
 
 @dataclass(frozen=True)

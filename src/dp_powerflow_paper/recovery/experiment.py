@@ -14,7 +14,6 @@ from dp_powerflow_paper.recovery.columns import (
     Fits,
     best_points,
     folder_of,
-    missing_fits,
     open_bench,
     points_of,
     search,
@@ -24,6 +23,7 @@ from dp_powerflow_paper.recovery.methods import QUICK, Plan, run_recovery
 from dp_powerflow_paper.recovery.report import Part, write_all
 from dp_powerflow_paper.run import Written
 from dp_powerflow_paper.wasserstein.evaluation import Outcome
+from dp_powerflow_paper.wasserstein.experiment import missing_fits
 
 EPSILONS = (25.0, 30.0, 50.0, 100.0, 200.0)
 """Per step, the paper's grid; it does not say where its figure was made."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.recovery.columns import AS_PRINTED, ONE_STEP, Chosen, Column
 from dp_powerflow_paper.recovery.methods import DP_SGD, NOISE_FREE, Holes, Recovery
 from dp_powerflow_paper.recovery.training import Curves
-from dp_powerflow_paper.run import Written, csv_text, write_results
+from dp_powerflow_paper.run import Written, csv_text, table, write_report
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +79,9 @@ PICTURES = (
 
 def write_all(dataset: str, parts: Sequence[Part], folder: Path) -> Written:
     """Write tables and figures."""
-    text = to_markdown(dataset, parts)
-    contents: dict[str, str | bytes] = {
-        "recovery.md": text,
-        "recovery.csv": to_csv(parts),
-        "recovery.json": json.dumps(to_json(dataset, parts), indent=1, allow_nan=False),
-    }
-    for picture in PICTURES:
-        for form in ("png", "svg"):
-            contents[f"{picture.name}.{form}"] = draw(dataset, parts, picture, form)
-    return write_results(folder, text, contents)
+    figures = {picture.name: partial(draw, dataset, parts, picture) for picture in PICTURES}
+    text, content = to_markdown(dataset, parts), to_json(dataset, parts)
+    return write_report(folder, "recovery", text, content, table=to_csv(parts), figures=figures)
 
 
 def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
@@ -110,17 +103,7 @@ def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
         "Points chosen by W1 to true training days, and what is claimed for the network:",
         "",
         *_table(
-            [
-                "method",
-                "ε",
-                "claim",
-                "a bound",
-                "ε_load",
-                "p_max (of the fit)",
-                "floor",
-                "σ [p.u.]",
-                "W1 [1e-3 p.u.]",
-            ],
+            _CHOICE_HEADER,
             [row for part in parts for row in _choice_rows(part)],
         ),
         "",
@@ -134,8 +117,7 @@ def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+    return table(" | ".join(header), map(" | ".join, rows))
 
 
 def _targets(parts: Sequence[Part]) -> list[str]:
@@ -199,6 +181,10 @@ def _hole_lines(parts: Sequence[Part]) -> list[str]:
         *_table(header, rows),
         "",
     ]
+
+
+_CHOICE_HEADER = ["method", "ε", "claim", "a bound", "ε_load", "p_max (of the fit)", "floor", "σ [p.u.]"]
+_CHOICE_HEADER += ["W1 [1e-3 p.u.]"]
 
 
 def _choice_rows(part: Part) -> list[list[str]]:

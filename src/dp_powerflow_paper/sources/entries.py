@@ -46,7 +46,7 @@ class Occasion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Entry:
+class Entry:
     """What every entry says.
 
     Attributes
@@ -69,7 +69,7 @@ class _Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadEntry(_Entry):
+class LoadEntry(Entry):
     """A load mechanism; making it may fit a model.
 
     Attributes
@@ -82,14 +82,15 @@ class LoadEntry(_Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkEntry(_Entry):
+class NetworkEntry(Entry):
     """A network mechanism."""
 
     make: Callable[[Occasion], NetworkMechanism]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherEntry(_Entry):
+class OtherEntry(Entry):
     """A release of something else than voltages."""
 
+    matched: bool = False
     make: Callable[[Occasion], OtherRelease]

@@ -12,7 +12,7 @@ Readings are cut to a public range first: without one there is no sensitivity.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -279,14 +279,17 @@ def night_envelope(meters: Meters) -> Meters:
     return meters.within(meters.low, meters.low + width)
 
 
+def _entry(
+    kind: str, title: str, paper: str, unit: ReadingUnit, make: Callable[[Occasion], LoadMechanism]
+) -> LoadEntry:
+    return LoadEntry(key=f"{kind}-{unit.key}", title=title, paper=paper, matched=unit is DAY, make=make)
+
+
 def _laplace(unit: ReadingUnit) -> LoadEntry:
     def make(occasion: Occasion) -> LoadMechanism:
         return LaplaceLoads(Meters.of(occasion.data, occasion.days), occasion.target.epsilon, unit)
 
-    title = f"Laplace on loads, per {unit.key}"
-    return LoadEntry(
-        key=f"laplace-{unit.key}", title=title, paper="barbosa2014", matched=unit is DAY, make=make
-    )
+    return _entry("laplace", f"Laplace on loads, per {unit.key}", "barbosa2014", unit, make)
 
 
 def _dream(unit: ReadingUnit) -> LoadEntry:
@@ -294,9 +297,7 @@ def _dream(unit: ReadingUnit) -> LoadEntry:
         return DivisibleLaplace(Meters.of(occasion.data, occasion.days), occasion.target.epsilon, unit)
 
     title = f"DREAM total, per {unit.key}, split by nominal load"
-    return LoadEntry(
-        key=f"dream-{unit.key}", title=title, paper="gergelyDream", matched=unit is DAY, make=make
-    )
+    return _entry("dream", title, "gergelyDream", unit, make)
 
 
 def _envelope(unit: ReadingUnit) -> LoadEntry:
@@ -307,9 +308,7 @@ def _envelope(unit: ReadingUnit) -> LoadEntry:
         )
 
     title = f"total with point-wise envelope, per {unit.key}, smoothed"
-    return LoadEntry(
-        key=f"envelope-{unit.key}", title=title, paper="eibl2017", matched=unit is DAY, make=make
-    )
+    return _entry("envelope", title, "eibl2017", unit, make)
 
 
 def _zero_mean(occasion: Occasion) -> LoadMechanism:

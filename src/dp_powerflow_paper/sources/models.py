@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -299,6 +299,15 @@ def history_loads(occasion: Occasion) -> HistoryLoads:
     )
 
 
+_FIT_AUDIT = "tests/audit/test_fit_audit.py"
+
+
+def _gmm(key: str, title: str, make: Callable[[Occasion], LawLoads]) -> LoadEntry:
+    return LoadEntry(
+        key=f"gmm-{key}", title=f"DP-GMM, {title}", paper="ours", make=make, audited_by=_FIT_AUDIT
+    )
+
+
 LOADS = (
     LoadEntry(
         key="kmeans",
@@ -312,36 +321,12 @@ LOADS = (
         title="DP K-means with its spread",
         paper="ravi2022",
         make=spread_kmeans_loads,
-        audited_by="tests/audit/test_fit_audit.py",
+        audited_by=_FIT_AUDIT,
     ),
-    LoadEntry(
-        key="gmm-plain",
-        title="DP-GMM, plain",
-        paper="ours",
-        make=partial(gmm_loads, estimator=Plain()),
-        audited_by="tests/audit/test_fit_audit.py",
-    ),
-    LoadEntry(
-        key="gmm-structured",
-        title="DP-GMM, structured",
-        paper="ours",
-        make=partial(gmm_loads, estimator=Structured()),
-        audited_by="tests/audit/test_fit_audit.py",
-    ),
-    LoadEntry(
-        key="gmm-classes",
-        title="DP-GMM, 4 classes by private partition",
-        paper="ours",
-        make=class_loads,
-        audited_by="tests/audit/test_fit_audit.py",
-    ),
-    LoadEntry(
-        key="gmm-mixture",
-        title="DP-GMM, mixture of 4 with weights",
-        paper="ours",
-        make=mixture_loads,
-        audited_by="tests/audit/test_fit_audit.py",
-    ),
+    _gmm("plain", "plain", partial(gmm_loads, estimator=Plain())),
+    _gmm("structured", "structured", partial(gmm_loads, estimator=Structured())),
+    _gmm("classes", "4 classes by private partition", class_loads),
+    _gmm("mixture", "mixture of 4 with weights", mixture_loads),
     LoadEntry(
         key="history",
         title="DP histories",

@@ -11,24 +11,26 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
+from functools import partial
 
 from dp_powerflow import TwinDesign
 from dp_powerflow_paper.mechanisms import Target
-from dp_powerflow_paper.mechanisms.dp_powerflow import full_support_variant, literal_variant, paper_variant
+from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow, paper_variant
 from dp_powerflow_paper.mechanisms.gaussian import GaussianVoltages, printed_sensitivities
 from dp_powerflow_paper.sources import OtherRelease
 from dp_powerflow_paper.sources.composition import Composition
-from dp_powerflow_paper.sources.entries import LoadEntry, NetworkEntry, OtherEntry
+from dp_powerflow_paper.sources.entries import Entry, LoadEntry, NetworkEntry, OtherEntry
 from dp_powerflow_paper.sources.loads import LawLoads, TrueLoads
 from dp_powerflow_paper.sources.networks import TrueNetwork, Twin
 from dp_powerflow_paper.sources.registry import LOADS, NETWORKS, OTHERS
 from dp_powerflow_paper.table1.bench import LINE_CHANGE, MATCHED, NETWORK_TARGET, P_MAX, Bench
 from dp_powerflow_paper.table1.printed import PRINTED
 from dp_powerflow_paper.wasserstein.lab import DELTA_TAIL
-from dp_powerflow_paper.wasserstein.search import class_mechanism
+from dp_powerflow_paper.wasserstein.search import Configuration, class_mechanism
 
 Made = Composition | OtherRelease
+Make = Callable[[Bench, int], Made]
+"""Makes the system of a row for one of several fits."""
 
 
 class Kind(Enum):
@@ -60,7 +62,7 @@ class Row:
     printed: str | None
     kind: Kind
     matched: bool = True
-    make: Callable[[Bench, int], Made] | None = None
+    make: Make | None = None
     extra: str | None = None
     audited_by: str | None = None
     family: str = ""
@@ -73,14 +75,6 @@ def all_rows() -> tuple[Row, ...]:
     return tuple(sorted(found, key=lambda row: order.index(row.printed)))
 
 
-class _Cited(Protocol):
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def paper(self) -> str: ...
-
-
 _OWN_ROWS = {"entries-of-y": "y-noise"} | dict.fromkeys(
     ("gmm-structured", "gmm-classes", "gmm-mixture"), "dp-gmm"
 )
@@ -89,7 +83,7 @@ _IMPLEMENTS = {"gmm-plain": "liu2025differentially"}
 """Entries that are a cited system although their `paper` says "ours"."""
 
 
-def printed_row(entry: _Cited) -> str | None:
+def printed_row(entry: Entry) -> str | None:
     """Key of the paper's row whose citations an entry's `paper` names."""
     for key, row in PRINTED.items():
         if any(_is(entry, cited) for cited in row.cited):
@@ -97,7 +91,7 @@ def printed_row(entry: _Cited) -> str | None:
     return _OWN_ROWS.get(entry.key)
 
 
-def _is(entry: _Cited, cited: str) -> bool:
+def _is(entry: Entry, cited: str) -> bool:
     """Whether an entry is a cited system: its `paper` is the citation, or begins it ("eibl2017")."""
     paper = _IMPLEMENTS.get(entry.key, entry.paper).lower()
     return any(cited.lower().startswith(word) for word in re.findall(r"[a-z]+[0-9a-z]{4,}", paper))
@@ -106,93 +100,68 @@ def _is(entry: _Cited, cited: str) -> bool:
 # ------------------------------------------------------------------------------- from the registry
 
 
+def _row(kind: Kind, key: str, title: str, entry: Entry, make: Make) -> Row:
+    return Row(
+        key=f"{key}-{entry.key}",
+        title=title,
+        printed=printed_row(entry),
+        kind=kind,
+        matched=entry.matched,
+        make=make,
+        extra=entry.extra,
+        audited_by=entry.audited_by,
+    )
+
+
 def _of_loads(entries: Iterable[LoadEntry]) -> Iterator[Row]:
     for entry in entries:
-        yield Row(
-            key=f"loads-{entry.key}",
-            title=entry.title,
-            printed=printed_row(entry),
-            kind=Kind.LOADS,
-            matched=entry.matched,
-            make=_LoadRow(entry),
-            extra=entry.extra,
-            audited_by=entry.audited_by,
-        )
+        yield _row(Kind.LOADS, "loads", entry.title, entry, partial(_on_true_network, entry))
 
 
 def _of_networks(entries: Iterable[NetworkEntry]) -> Iterator[Row]:
     for entry in entries:
         if entry.key == "true":
             continue
-        row = Row(
-            key=f"network-{entry.key}",
-            title=f"true loads on: {entry.title}",
-            printed=printed_row(entry),
-            kind=Kind.VOLTAGES,
-            matched=entry.matched,
-            make=_NetworkRow(entry),
-            extra=entry.extra,
-            audited_by=entry.audited_by,
-        )
+        title = f"true loads on: {entry.title}"
+        row = _row(Kind.VOLTAGES, "network", title, entry, partial(_under_true_loads, entry))
         yield row
         if entry.key == "entries-of-y":
             # Its sensitivity is r itself, so that of one line is all it takes to match the unit.
+            make = partial(_under_true_loads, entry, line=True)
             title = f"{row.title}, r of one line ±5 %"
-            yield replace(
-                row, key=f"{row.key}-line", title=title, matched=True, make=_NetworkRow(entry, line=True)
-            )
+            yield replace(row, key=f"{row.key}-line", title=title, matched=True, make=make)
 
 
 def _of_others(entries: Iterable[OtherEntry]) -> Iterator[Row]:
     for entry in entries:
-        yield Row(
-            key=f"other-{entry.key}",
-            title=entry.title,
-            printed=printed_row(entry),
-            kind=Kind.OTHER,
-            matched=entry.matched,
-            make=_OtherRow(entry),
-            extra=entry.extra,
-            audited_by=entry.audited_by,
-        )
+        yield _row(Kind.OTHER, "other", entry.title, entry, partial(_other, entry))
 
 
-@dataclass(frozen=True)
-class _LoadRow:
-    entry: LoadEntry
-
-    def __call__(self, bench: Bench, fit: int) -> Made:
-        make = self.entry.quick if bench.scale.quick and self.entry.quick is not None else self.entry.make
-        loads = make(bench.occasion(fit))
-        return Composition(bench.setting, loads, TrueNetwork(bench.data.feeder))
+def _on_true_network(entry: LoadEntry, bench: Bench, fit: int) -> Made:
+    make = entry.quick if bench.scale.quick and entry.quick is not None else entry.make
+    return Composition(bench.setting, make(bench.occasion(fit)), TrueNetwork(bench.data.feeder))
 
 
-@dataclass(frozen=True)
-class _NetworkRow:
-    entry: NetworkEntry
-    line: bool = False
-
-    def __call__(self, bench: Bench, fit: int) -> Made:
-        of = bench.with_line_radius() if self.line else bench
-        network = self.entry.make(of.occasion(fit))
-        return Composition(bench.setting, TrueLoads(bench.truth.load), network)
+def _under_true_loads(entry: NetworkEntry, bench: Bench, fit: int, line: bool = False) -> Made:
+    of = bench.with_line_radius() if line else bench
+    return Composition(bench.setting, TrueLoads(bench.truth.load), entry.make(of.occasion(fit)))
 
 
-@dataclass(frozen=True)
-class _OtherRow:
-    entry: OtherEntry
-
-    def __call__(self, bench: Bench, fit: int) -> Made:
-        return self.entry.make(bench.occasion(fit))
+def _other(entry: OtherEntry, bench: Bench, fit: int) -> Made:
+    return entry.make(bench.occasion(fit))
 
 
 # --------------------------------------------------------------------- composed, and not built yet
 
 
-def _literal(bench: Bench, fit: int) -> Made:
-    lab = bench.lab
-    loads = lab.loads(MATCHED.epsilon, fit, P_MAX)
-    return literal_variant(lab.setting, lab.facts, loads, lab.margins(P_MAX), DELTA_TAIL).composition
+def _variant(point: Configuration, bench: Bench, fit: int) -> Made:
+    made = point.variant.build(bench.lab, point, fit)
+    assert isinstance(made, DpPowerflow)
+    return made.composition
+
+
+_literal = partial(_variant, Configuration("literal", None, MATCHED.epsilon, P_MAX, bounds=P_MAX))
+_full_support = partial(_variant, Configuration("full-support", NETWORK_TARGET, MATCHED.epsilon))
 
 
 def _literal_classes(bench: Bench, fit: int) -> Made:
@@ -211,25 +180,16 @@ def _with_floor(bench: Bench, fit: int) -> Made:
     ).composition
 
 
-def _full_support(bench: Bench, fit: int) -> Made:
-    lab = bench.lab
-    loads, target = lab.loads(MATCHED.epsilon, fit), Target(NETWORK_TARGET, DELTA_TAIL)
-    p_min = lab.data.margins[0]
-    return full_support_variant(lab.setting, lab.facts, loads, p_min, target, lab.q_covariance).composition
-
-
-def _twin(bench: Bench, fit: int) -> Made:
+def _on_twin(design: TwinDesign, bench: Bench, fit: int) -> Made:
     fitted = bench.lab.restored_loads(MATCHED.epsilon, P_MAX, fit, P_MAX)
-    design = TwinDesign(MATCHED.epsilon, LINE_CHANGE, bench.data.protected)
-    return Composition(bench.setting, LawLoads(fitted.law, fitted.claim), Twin(bench.data.feeder, design))
+    twin = Twin(bench.data.feeder, replace(design, protected=bench.data.protected))
+    return Composition(bench.setting, LawLoads(fitted.law, fitted.claim), twin)
 
 
-def _gaussian_twin(bench: Bench, fit: int) -> Made:
-    fitted = bench.lab.restored_loads(MATCHED.epsilon, P_MAX, fit, P_MAX)
-    design = TwinDesign(
-        MATCHED.epsilon, LINE_CHANGE, bench.data.protected, noise="gaussian", delta=MATCHED.delta
-    )
-    return Composition(bench.setting, LawLoads(fitted.law, fitted.claim), Twin(bench.data.feeder, design))
+_twin = partial(_on_twin, TwinDesign(MATCHED.epsilon, LINE_CHANGE))
+_gaussian_twin = partial(
+    _on_twin, TwinDesign(MATCHED.epsilon, LINE_CHANGE, noise="gaussian", delta=MATCHED.delta)
+)
 
 
 def _voltage_noise(bench: Bench, fit: int) -> Made:
@@ -255,7 +215,7 @@ def _composed() -> Iterator[Row]:
         Kind.VOLTAGES,
         make=_voltage_noise_of_a_line,
     )
-    ours: dict[str, tuple[str, Callable[[Bench, int], Made]]] = {
+    ours: dict[str, tuple[str, Make]] = {
         "literal": ("DP-Powerflow as printed, true network", _literal),
         "classes": ("DP-Powerflow as printed, 4 private classes, true network", _literal_classes),
         "floor": (f"DP-Powerflow, {formula}, true network", _with_floor),
@@ -287,7 +247,7 @@ _NAMES = {
 
 
 def _not_built() -> Iterator[Row]:
-    entries: list[_Cited] = [*LOADS, *NETWORKS, *OTHERS]
+    entries: list[Entry] = [*LOADS, *NETWORKS, *OTHERS]
     for key, row in PRINTED.items():
         for cited in row.cited:
             if not any(_is(entry, cited) for entry in entries):

@@ -6,7 +6,6 @@ may not do: there every fit is paid for and no score against the true data is fr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,7 @@ from functools import partial
 from dp_powerflow.lowlevel import cores, plain, run_on_pool
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.mechanisms.gaussian import NoiseFree
-from dp_powerflow_paper.run import Written, write_results
+from dp_powerflow_paper.run import Written, write_report
 from dp_powerflow_paper.wasserstein.evaluation import Outcome, distance, evaluate, new_lab
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
 from dp_powerflow_paper.wasserstein.search import Configuration, configurations
@@ -48,7 +47,7 @@ def run_missing(options: ExperimentOptions, lab: Lab, plan: Sequence[Configurati
     missing = [config for config in plan if lab.store.get(config.name) is None]
     if not missing:
         return
-    fits = _fits(lab, missing)
+    fits = missing_fits(lab, missing, lab.scale.runs)
     total, done = len(fits) + len(missing), 0
     options.progress(done, total)
 
@@ -79,14 +78,18 @@ def _together(configs: Sequence[Configuration]) -> list[tuple[Configuration, ...
     return [tuple(group) for group in groups.values()]
 
 
-def _fits(lab: Lab, plan: Sequence[Configuration]) -> list[tuple[float, int, float]]:
-    """(ε_load, run, bounds) of every fit that a plan needs and the store lacks."""
+Fit = tuple[float, int, float]
+"""ε_load, run, and factor on the upper margin that is declared to the fit."""
+
+
+def missing_fits(lab: Lab, plan: Sequence[Configuration], runs: int) -> list[Fit]:
+    """Fits that so many runs of a plan need and the store lacks."""
     wanted = {
         (config.epsilon_load, config.bounds)
         for config in plan
         if config.epsilon_load is not None and config.variant.fitted
     }
-    every = [(load, run, bounds) for load, bounds in sorted(wanted) for run in range(lab.scale.runs)]
+    every = [(load, run, bounds) for load, bounds in sorted(wanted) for run in range(runs)]
     return [fit for fit in every if lab.store.get(lab.fit_name(*fit)) is None]
 
 
@@ -156,7 +159,6 @@ def write_all(
 ) -> Written:
     """Write CSV, JSON, Markdown, PNG and SVG."""
     stem = f"wasserstein-{lab.data.name}{'-quick' if options.quick else ''}"
-    text = to_markdown(lab, references, outcomes)
     facts = {
         "data": lab.data.words,
         "warning": WARNING,
@@ -170,12 +172,9 @@ def write_all(
         "references": references,
         "outcomes": outcomes,
     }
-    contents: dict[str, str | bytes] = {
-        f"{stem}.csv": to_csv(outcomes),
-        f"{stem}.json": json.dumps(plain(facts), indent=1, allow_nan=False),
-        f"{stem}.md": text,
+    figures: dict[str, Callable[[str], bytes]] = {
+        stem: partial(draw_wasserstein, lab, outcomes, references["other true days"]),
+        f"{stem}-two-birds": partial(draw_two_birds, lab, outcomes),
     }
-    for form in ("png", "svg"):
-        contents[f"{stem}.{form}"] = draw_wasserstein(lab, outcomes, references["other true days"], form)
-        contents[f"{stem}-two-birds.{form}"] = draw_two_birds(lab, outcomes, form)
-    return write_results(options.out, text, contents)
+    text = to_markdown(lab, references, outcomes)
+    return write_report(options.out, stem, text, plain(facts), table=to_csv(outcomes), figures=figures)

@@ -17,7 +17,7 @@ from dp_powerflow.evidence.theorem import paper_bound
 from dp_powerflow.lowlevel import figure_bytes, gdp_epsilon, gdp_mu, new_figure
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow
 from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, STEP, UNITS, GaussianNoise, NoiseUnit
-from dp_powerflow_paper.run import csv_text
+from dp_powerflow_paper.run import csv_text, table
 from dp_powerflow_paper.sources.models import CLASSES
 from dp_powerflow_paper.wasserstein.evaluation import BEST, MEDIAN, WORST, Outcome, best, mean_and_error
 from dp_powerflow_paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab
@@ -111,14 +111,13 @@ def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outco
         ("The twin network", _twins(outcomes)),
         ("Gaussian calibration per unit of sensitivity", _calibrations(lab)),
     ]
-    for title, table in parts:
-        lines += ["", f"**{title}**", "", *table]
+    for title, lines_of in parts:
+        lines += ["", f"**{title}**", "", *lines_of]
     return "\n".join(lines) + "\n"
 
 
 def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+    return table(" | ".join(header), map(" | ".join, rows))
 
 
 def _table(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: NoiseUnit) -> list[str]:
@@ -251,16 +250,8 @@ def _literal(outcomes: Sequence[Outcome]) -> list[str]:
         "its worst step, which decides what a target admits.",
         "",
     ]
-    header = [
-        "p_max: fit, draws",
-        "classes",
-        "ε_load",
-        "ε best step",
-        "ε median step",
-        "ε worst step",
-        "largest ε",
-        "W1",
-    ]
+    header = ["p_max: fit, draws", "classes", "ε_load", "ε best step", "ε median step", "ε worst step"]
+    header += ["largest ε", "W1"]
     return words + _rows(header, rows)
 
 

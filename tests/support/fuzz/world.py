@@ -24,10 +24,10 @@ from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
-from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_digest, fleet_manifest, read_entries
+from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.grid.opendss.engine import DssOrigin
-from dp_powerflow.manifest.model import canonical_json
+from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
 from dp_powerflow.pipeline.receipts import keep_receipt
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -92,7 +92,7 @@ class World:
         page = fleet_page(FLEET, entries, read_summaries(place, entries)).to_html()
         (place / "fleet.html").write_bytes(page)
         manifest = fleet_manifest(FLEET, "one", entries, sha256(page).hexdigest())
-        manifest |= {FLEET_DIGEST: fleet_digest(manifest)}
+        manifest |= {DIGEST: digest_of(manifest)}
         (place / "fleet.json").write_bytes(canonical_json(manifest))
         return place
 

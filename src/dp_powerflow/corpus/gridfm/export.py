@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -327,52 +328,9 @@ def export_gridfm(
 def config_text(networks: Iterable[ExportedNetwork]) -> str:
     """A configuration of gridfm-graphkit (version 1) for power flow, split by day, for a laptop."""
     networks = list(networks)
-    content = {
-        "version": 1,
-        "seed": 0,
-        "verbose": False,
-        "task": {"task_name": "PowerFlow"},
-        "callbacks": {"patience": 100, "tol": 0},
-        "data": {
-            "baseMVA": 100,
-            "mask_value": 0.0,
-            "normalization": "HeteroDataMVANormalizer",
-            "networks": [network.name for network in networks],
-            "scenarios": [network.released + network.perturbed for network in networks],
-            "split_by_load_scenario_idx": True,
-            "val_ratio": 0.1,
-            "test_ratio": 0.1,
-            "workers": 0,
-        },
-        "model": {
-            "type": "GNS_heterogeneous",
-            "num_layers": 4,
-            "hidden_size": 8,
-            "attention_head": 4,
-            "edge_dim": 10,
-            "input_bus_dim": 15,
-            "input_gen_dim": 6,
-            "output_bus_dim": 2,
-            "output_gen_dim": 1,
-        },
-        "optimizer": {
-            "type": "AdamW",
-            "learning_rate": 0.002,
-            "optimizer_params": {"betas": [0.9, 0.999]},
-            "scheduler_type": "ReduceLROnPlateau",
-            "scheduler_params": {"mode": "min", "factor": 0.7, "patience": 5},
-        },
-        "training": {
-            "epochs": 12,
-            "batch_size": 8,
-            "losses": ["MaskedBusMSE"],
-            "loss_weights": [1.0],
-            "loss_args": [{}],
-            "accelerator": "auto",
-            "devices": 1,
-            "strategy": "auto",
-        },
-    }
+    content = json.loads((resources.files("dp_powerflow.corpus.gridfm") / "graphkit.json").read_text("utf-8"))
+    content["data"]["networks"] = [network.name for network in networks]
+    content["data"]["scenarios"] = [network.released + network.perturbed for network in networks]
     return json.dumps(content, indent=2) + "\n"  # JSON is YAML
 
 

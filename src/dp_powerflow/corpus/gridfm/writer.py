@@ -25,7 +25,6 @@ from dp_powerflow.corpus.gridfm.schema import (
     ROWS_FILE,
     SETTINGS,
     SETTINGS_FILE,
-    TABLES,
     Column,
     GridfmStyle,
     ScenarioKeys,
@@ -261,22 +260,6 @@ class GridfmWriter:
     def write_index(self, n_scenarios: int) -> dict[str, str]:
         """Write what goes with all scenarios, once all blocks are there: their number, the mode, the rows."""
         return write_index(self.directory, n_scenarios, self.bus_of_row)
-
-    @staticmethod
-    def block_names(first_scenario: int, count: int) -> tuple[str, ...]:
-        """Relative names of the files of a block."""
-        return tuple(file_name(table, piece) for piece in pieces(first_scenario, count) for table in TABLES)
-
-    @staticmethod
-    def names(n_scenarios: int, block: int) -> tuple[str, ...]:
-        """Relative names, sorted, of all files of `n_scenarios` written in blocks of `block` scenarios."""
-        if n_scenarios < 1 or block < 1:
-            raise CorpusError(
-                "the numbers of scenarios of a gridfm directory and of a block must be positive"
-            )
-        blocks = [(first, min(block, n_scenarios - first)) for first in range(0, n_scenarios, block)]
-        files = [name for first, count in blocks for name in GridfmWriter.block_names(first, count)]
-        return tuple(sorted([*files, COUNT_FILE, ROWS_FILE, SETTINGS_FILE]))
 
     def _states(
         self, first_scenario: int, load: ComplexArray, generation: ComplexArray | None, v: ComplexArray

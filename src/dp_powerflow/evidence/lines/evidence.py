@@ -26,7 +26,6 @@ from numpy.typing import ArrayLike
 from scipy.special import betainccinv
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.buses import islanded_nodes
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import DENSE_UP_TO, Network
 from dp_powerflow.model.law import LoadLaw
@@ -38,7 +37,6 @@ from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
-_SERIES_TOLERANCE = 1e-6
 _ROUNDING = 1e-12
 SOLVER_TOLERANCE = 1e-11
 _SAME_VOLTAGE = 1e-6
@@ -75,49 +73,6 @@ def scaled_both_ways(lines: Iterable[Line], x: float) -> tuple[Neighbour, ...]:
     return tuple(scaled(line, sign * x) for line in lines for sign in (1.0, -1.0))
 
 
-def turned(line: Line, x: float) -> Neighbour:
-    """The line's series resistance times (1 + x), its reactance as it is: another R/X ratio."""
-    if not (np.isfinite(x) and x > -1.0 and x != 0.0):
-        raise PrivacyError("a line's R/X ratio can be changed by a factor 1 + x with x above −1 and not 0")
-    series, _ = _series_and_shunt(line)
-    impedance = np.linalg.inv(series)
-    other = np.linalg.inv(impedance + x * impedance.real)
-    return Neighbour(line, f"R/X × {1.0 + x:g}", _of_series(other - series))
-
-
-def recoded(feeder: Feeder, line: Line, donor: Line) -> Neighbour:
-    """The line with the conductors of another line (impedance per metre), at its own length."""
-    if line.length_m is None or donor.length_m is None:
-        raise PrivacyError("conductors can be swapped between lines of known length only")
-    kilovolt = feeder.base_kv[[line.nodes[0], donor.nodes[0]]]
-    if len(line.nodes) != len(donor.nodes) or not np.isclose(*kilovolt):
-        raise PrivacyError("conductors can be swapped between lines of equal phases and base voltage only")
-    series, shunt = _series_and_shunt(line)
-    other, other_shunt = _series_and_shunt(donor)
-    ratio = donor.length_m / line.length_m
-    change = _of_series(ratio * other - series)
-    m = len(series)
-    change[:m, :m] += other_shunt / ratio - shunt
-    change[m:, m:] += other_shunt / ratio - shunt
-    return Neighbour(line, f"conductors of code {donor.code}", change)
-
-
-def opened(feeder: Feeder, line: Line) -> Neighbour:
-    """The line or switch opened; refused where that leaves a node without supply."""
-    found = Neighbour(line, "opened", np.asarray(-line.primitive))
-    if islanded_nodes(with_change(feeder, found)):
-        raise PrivacyError(
-            "opening this line leaves nodes without supply, so the neighbour is not a network that can be "
-            "released; choose a line or switch in a loop"
-        )
-    return found
-
-
-def closed(line: Line) -> Neighbour:
-    """A switch that is open, and so not among the feeder's lines, closed."""
-    return Neighbour(replace(line, primitive=np.zeros_like(line.primitive)), "closed", line.primitive.copy())
-
-
 def with_change(feeder: Feeder, neighbour: Neighbour) -> Feeder:
     """The feeder of the neighbour."""
     nodes = np.asarray(neighbour.line.nodes)
@@ -134,27 +89,6 @@ def with_change(feeder: Feeder, neighbour: Neighbour) -> Feeder:
         for line in feeder.lines
     )
     return replace(feeder, y=y, lines=lines, origin=None)
-
-
-def _series_and_shunt(line: Line) -> tuple[ComplexArray, ComplexArray]:
-    """Series admittance, and the shunt at each end: complex (conductor, conductor) [p.u.]."""
-    m, odd = divmod(len(line.nodes), 2)
-    whole = line.primitive
-    size = float(np.abs(whole).max())
-    if (
-        odd
-        or np.abs(whole[:m, m:] - whole[m:, :m]).max() > _SERIES_TOLERANCE * size
-        or np.abs(whole[:m, :m] - whole[m:, m:]).max() > _SERIES_TOLERANCE * size
-        or np.linalg.cond(whole[:m, m:]) > 1e12
-    ):
-        raise PrivacyError("this line is not a series impedance with equal shunts; it can only be scaled")
-    series = np.asarray(-whole[:m, m:])
-    return series, np.asarray(whole[:m, :m] - series)
-
-
-def _of_series(series: ComplexArray) -> ComplexArray:
-    """Primitive of a series admittance by itself."""
-    return np.block([[series, -series], [-series, series]])
 
 
 @dataclass(frozen=True, eq=False)

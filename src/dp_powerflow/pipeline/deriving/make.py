@@ -30,8 +30,10 @@ from dp_powerflow.manifest.model import (
     canonical_json,
     digest_of,
     json_object,
+    sha256_of,
 )
-from dp_powerflow.manifest.verify import manifest_content, parsed_manifest, sha256_of
+from dp_powerflow.manifest.render import Words
+from dp_powerflow.manifest.verify import manifest_content, parsed_manifest
 from dp_powerflow.pipeline.deriving.manifest import (
     FROM_STATE,
     PAGE_FILE,
@@ -274,7 +276,7 @@ class Derived:
         content = manifest_content(place)
         if sha256_of(content) != self.manifest.source.manifest_sha256:
             raise CorpusError(f"{self.path / SOURCE_FILE} is damaged; fetch it again")
-        return tuple(parsed_manifest(place, content)[0].release.warnings)
+        return tuple(Words.of(parsed_manifest(place, content)[0])["warnings"])
 
     @property
     def guarantee(self) -> Mapping[str, Any]:

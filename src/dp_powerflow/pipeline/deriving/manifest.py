@@ -14,31 +14,30 @@ from typing import Annotated, Any, Generic, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter
 
-from dp_powerflow._names import LAST_READER
 from dp_powerflow.corpus.storage import Location, RemotePath
 from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
+    FORMAT,
     MANIFEST_FILE,
     Count,
     Guarantee,
     Manifest,
     Network,
-    ReleaseError,
     ReleaseId,
     Section,
-    Sentence,
     Sha256,
     Version,
+    all_policies,
     json_object,
+    sha256_of,
 )
-from dp_powerflow.manifest.policy import all_policies, registered
-from dp_powerflow.manifest.verify import sha256_of
+from dp_powerflow.manifest.model import Name as Sentence
+from dp_powerflow.manifest.model import parse as parse_kind
 from dp_powerflow.studies.study import Kind, settings_of
 
-FORMAT: Literal["dp-powerflow manifest, version 1"] = "dp-powerflow manifest, version 1"
 KIND: Literal["study"] = "study"
 FAMILY = "dp-powerflow derived manifest, "
 """Of formats that are no longer read."""
@@ -151,21 +150,7 @@ def parse(content: Mapping[str, Any]) -> DerivedManifest[Any]:
     ------
     ReleaseError : it has another format, or an entry is missing, unknown, of another type or out of range.
     """
-    if content.get("format") != FORMAT or content.get("kind") != KIND:
-        raise ReleaseError(
-            f"{MANIFEST_FILE} has another format than '{FORMAT}' of a {KIND}; dp-powerflow {LAST_READER} is "
-            "the last version that reads earlier formats"
-        )
-    try:
-        mode = content["guarantee"]["network"]["mode"]
-    except (LookupError, TypeError):
-        raise ReleaseError("the manifest has no entry guarantee.network.mode") from None
-    try:
-        return cast("DerivedManifest[Any]", _of_mode(registered(mode).section).model_validate(content))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ReleaseError(f"the manifest's {where} is not usable: {first['msg']}") from None
+    return cast("DerivedManifest[Any]", parse_kind(content, KIND, cast("Any", DerivedManifest)))
 
 
 def described(name: str, content: bytes) -> TableSection:
@@ -182,7 +167,7 @@ def described(name: str, content: bytes) -> TableSection:
 
 def derived_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` of a derived release, in every mode that one is derived from."""
-    models = [_of_mode(policy.section) for policy in all_policies() if policy.derivable]
+    models = [_of_mode(policy) for policy in all_policies() if policy.derivable]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

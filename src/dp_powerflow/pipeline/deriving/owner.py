@@ -20,8 +20,7 @@ from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.manifest.build import loads_guarantee
-from dp_powerflow.manifest.model import Manifest, ReleaseError, differences
-from dp_powerflow.manifest.policy import policy_of, registered
+from dp_powerflow.manifest.model import Manifest, ReleaseError, differences, policy_of, registered
 from dp_powerflow.manifest.verify import VerifyReport, manifest_content, no_manifest
 from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, FROM_STATE
@@ -132,11 +131,11 @@ def _refuse_another_promise(config: Config, scene: Scene, source: Manifest[Any])
     """What the release promises must follow from config and load model: it is said of this study too."""
     policy = policy_of(config).on_network(scene.network.absent)
     loads = differences(source.guarantee.loads.model_dump(), loads_guarantee(scene.model))
-    stated = source.guarantee.network.model_dump()
-    figures = policy.figures()
-    network = differences({key: stated[key] for key in figures}, figures)
+    network = differences(source.guarantee.network.model_dump(), policy.model_dump())
+    tables, chosen = source.data.network_tables, type(policy).tables_of(config)
+    same_tables = chosen == (None if tables is None else (tables.days, tables.frame, tables.switches_merged))
     same_days = source.data.days == config.release.days
-    if type(policy).read(source) != policy or any(loads) or any(network) or not same_days:
+    if any(loads) or any(network) or not same_days or not same_tables:
         raise ReleaseError(
             f"release '{config.release.id}' was made with other settings than the config has now, or its "
             "manifest was changed; restore both as they were when it was made"

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 from jinja2 import Environment
 
-from dp_powerflow.manifest.model import NOT_STATED, Manifest, at_most, in_digits
+from dp_powerflow.manifest.model import Manifest, at_most, in_digits
 from dp_powerflow.manifest.release import promise_of
-from dp_powerflow.manifest.render import license_of, literally
+from dp_powerflow.manifest.render import NOT_STATED, Words, cited_as, license_of, literally
 from dp_powerflow.page import Callout, Item, Page, Section, Table
 from dp_powerflow.page.document import environment
 from dp_powerflow.pipeline.deriving.manifest import (
@@ -111,7 +111,7 @@ def card_bytes(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
     tables = named_tables(manifest.tables)
     head = {
         "pretty_name": _title(manifest),
-        **license_of(source),
+        **license_of(source.publication),
         "tags": ["distribution-grid", "energy", "synthetic", "differential-privacy", "dp-powerflow"],
         "configs": [
             {"config_name": table.name.replace("/", "-"), "data_files": table.files} for table in tables
@@ -123,7 +123,7 @@ def card_bytes(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
         "tables": tables,
         "publication": source.publication,
         "not_stated": NOT_STATED,
-        "citation": source.publication.cited_as(source.release.id).splitlines(),
+        "citation": cited_as(source.publication, source.release.id).splitlines(),
     }
     front: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=110)
     return f"---\n{front}---\n\n{_environment(html=False).get_template('card.md').render(shown)}".encode()
@@ -188,6 +188,7 @@ def _title(manifest: DerivedManifest[Any]) -> str:
 
 
 def _shown(manifest: DerivedManifest[Any], source: Manifest[Any]) -> dict[str, Any]:
+    words = Words.of(source)
     return {
         "kind": manifest.study.name,
         "release": source.release,
@@ -196,7 +197,9 @@ def _shown(manifest: DerivedManifest[Any], source: Manifest[Any]) -> dict[str, A
         "settings_public": SETTINGS_PUBLIC,
         "follows": FOLLOWS[manifest.source.derived_from],
         "loads": source.guarantee.loads,
-        "words": source.guarantee.network.in_words(),
+        "promised": promise_of(source).network,
+        "unit": words.text("unit"),
+        "warnings": words["warnings"],
         "study": manifest.study,
         "settings": list(flat(manifest.settings)),
         "figures": list(flat(manifest.figures)),

@@ -40,8 +40,8 @@ from dp_powerflow.manifest.model import (
     canonical_json,
     digest_of,
     json_object,
+    registered,
 )
-from dp_powerflow.manifest.policy import registered
 from dp_powerflow.manifest.verify import manifest_content, parsed_manifest
 from dp_powerflow.model.sample import LoadBlock, OneDay, days_per_block, solve_days
 from dp_powerflow.pipeline.deriving import manifest as derived_manifest

@@ -31,8 +31,10 @@ from dp_powerflow.manifest.model import (
     differences,
     digest_of,
     json_object,
+    parse_manifest,
+    sha256_of,
 )
-from dp_powerflow.manifest.policy import parse_manifest, registered
+from dp_powerflow.manifest.render import Words
 from dp_powerflow.manifest.verify import (
     SEED,
     VerifyReport,
@@ -40,7 +42,6 @@ from dp_powerflow.manifest.verify import (
     manifest_content,
     no_manifest,
     query_problems,
-    sha256_of,
     verify_release,
 )
 from dp_powerflow.pipeline.deriving.make import Watch, files_of, software_versions
@@ -263,7 +264,7 @@ def check_derived(opened: OpenedDerived) -> VerifyReport:
         sha256_of(opened.content),
         tuple(checks),
         () if manifest is None else (NOT_COMPUTED, OF_THE_RELEASE, BY_WHAT, SETTINGS_PUBLIC),
-        () if opened.source is None else tuple(opened.source.release.warnings),
+        () if opened.source is None else tuple(Words.of(opened.source)["warnings"]),
     )
 
 
@@ -310,12 +311,11 @@ def _check_source(opened: OpenedDerived) -> Check:
         if source.release.id != manifest.source.id:
             yield f"{SOURCE_FILE} is of another release than the manifest says."
         yield from query_problems(source, raw["load_queries"])
-        policy = registered(source.guarantee.network.mode)
+        policy = source.guarantee.network
         if not policy.derivable:
             yield "Its network is not a twin, and nothing may be derived from it."
             return
-        figures, stated = policy.read(source).figures(), source.guarantee.network.model_dump()
-        for where in differences({key: stated[key] for key in figures}, figures):
+        for where in differences(policy.model_dump(), policy.recomputed().model_dump()):
             yield f"The stated {where} of the network does not follow from its constants."
 
     good = (

@@ -23,7 +23,9 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder, Figure
-from dp_powerflow.manifest.policy import policy_of, weak_delta
+from dp_powerflow.manifest.build import weak_delta
+from dp_powerflow.manifest.model import policy_of
+from dp_powerflow.manifest.render import warnings_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
@@ -184,7 +186,8 @@ class NetworkMode(ABC, Generic[Section]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Why the promise protects network or customers from nothing that matters; public, mostly empty."""
-        return (*policy_of(self.config).warnings, *weak_delta(self.config.model.delta))
+        policy, delta = policy_of(self.config), self.config.model.delta
+        return warnings_of([*policy.warnings, *weak_delta(delta)], policy, delta)
 
     @property
     @abstractmethod

@@ -101,13 +101,15 @@ def _check_named(kind: AccountKind, silent: Set[str], named: Set[str], alike: Se
             f"these data are new to the ledger, which has {spelled(silent)} of the same kind"
             f"{f' ({spelled(alike)} with the same nodes and connections)' if alike else ''}; set "
             f"continues_{what} to the account whose {whose} these are, or, if they are about none of them, "
-            f"write {unrelated_line(f'unrelated_{what}', named | silent)}"
+            f"write {unrelated_line(f'unrelated_{what}', named | silent)}",
+            code="data-new-to-ledger",
         )
     if alike:
         raise PrivacyError(
             f"this network is new to the ledger and has the nodes and connections of account {alike[0]}; "
             f"set continues_network = '{alike[0]}' under overrides if it is a version of that network, or "
-            "else name both feeders in fleet.same_frame, with a reason; nothing was spent"
+            "else name both feeders in fleet.same_frame, with a reason; nothing was spent",
+            code="data-new-to-ledger",
         )
 
 
@@ -278,7 +280,8 @@ class Charge:
             raise PrivacyError(
                 f"release '{self.release_id}' needs {words(needed)} of account {page.name}, which has "
                 f"{words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was "
-                "spent"
+                "spent",
+                code="cap-exceeded",
             )
         entry = transaction.append(
             "spend",
@@ -295,7 +298,8 @@ class Charge:
             raise PrivacyError(
                 f"release '{self.release_id}' was already charged to account {before.account} for another "
                 "request or other data; choose a new release id, or restore the configuration to resume that "
-                "one"
+                "one",
+                code="request-changed",
             )
 
 

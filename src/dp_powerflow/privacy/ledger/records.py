@@ -304,44 +304,6 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class AccountSummary:
-    """Everything about one account, as the entries of the ledger say.
-
-    Attributes
-    ----------
-    datasets : the data it belongs to, oldest first.
-    cap : the most that may ever be spent, as it is now.
-    fleet : the fleet that opened it for one of its feeders.
-    frames : data set → frame of a network: a keyed hash of its structure, which near copies share.
-    same_frame : that its fleet named the feeder among different networks of the same frame.
-    """
-
-    name: str
-    cap: Cap
-    datasets: tuple[str, ...]
-    spends: tuple[Spend, ...] = ()
-    changes: tuple[Change, ...] = ()
-    fleet: str | None = None
-    frames: Mapping[str, str] = field(default_factory=dict)
-    same_frame: bool = False
-
-    @property
-    def kind(self) -> AccountKind:
-        return self.cap.kind
-
-    @property
-    def balance(self) -> Balance:
-        costs: list[Any] = [spend.cost for spend in self.spends]
-        return balance_of(self.cap, self.cap.tally(costs), len(costs))
-
-    def as_of(self, entry: int) -> AccountSummary:
-        """The account as it was just after an entry of the ledger; it was open then."""
-        changes = tuple(change for change in self.changes if change.entry <= entry)
-        spends = tuple(spend for spend in self.spends if spend.entry <= entry)
-        return replace(self, cap=changes[-1].cap, spends=spends, changes=changes)
-
-
-@dataclass(frozen=True)
 class LostAnchor:
     """That a lost anchor was replaced: whether entries are missing before `entry`, nobody can tell."""
 
@@ -350,29 +312,23 @@ class LostAnchor:
     entry: int
 
 
-@dataclass(frozen=True)
-class LedgerSummary:
-    """Everything in the ledger; PRIVATE like the ledger."""
-
-    insecure_seed: bool
-    created: str
-    entries: int
-    accounts: tuple[AccountSummary, ...]
-    lost_anchors: tuple[LostAnchor, ...] = ()
-
-
 def _floats(amounts: Amounts) -> dict[str, float]:
     return {name: float(amount) for name, amount in amounts.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
-    """One account: an `AccountSummary` with the exact sum of its charges in place of the charges.
+    """One account, with the exact sum of its charges.
 
     Attributes
     ----------
+    cap : the most that may ever be spent, as it is now.
+    datasets : the data it belongs to, oldest first.
     tally : what all its charges come to.
-    n_spends, last_spend : how many there are, and the number of the last entry that is one.
+    fleet : the fleet that opened it for one of its feeders.
+    frames : data set → frame of a network: a keyed hash of its structure, which near copies share.
+    same_frame : that its fleet named the feeder among different networks of the same frame.
+    n_spends, last_spend : how many charges there are, and the number of the last entry that is one.
     """
 
     name: str
@@ -404,6 +360,33 @@ class Page:
         """As it is, or would be, with one further charge; the cap takes the cost."""
         last = self.last_spend if entry is None else entry
         return replace(self, tally=self.tally.plus(cost), n_spends=self.n_spends + 1, last_spend=last)
+
+
+@dataclass(frozen=True)
+class AccountSummary(Page):
+    """Everything about one account, as the entries of the ledger say: a page with every charge."""
+
+    spends: tuple[Spend, ...] = ()
+
+    def as_of(self, entry: int) -> AccountSummary:
+        """The account as it was just after an entry of the ledger; it was open then."""
+        changes = tuple(change for change in self.changes if change.entry <= entry)
+        spends = tuple(spend for spend in self.spends if spend.entry <= entry)
+        cap, costs = changes[-1].cap, [spend.cost for spend in spends]
+        tally: Any = cap.tally(costs)  # type: ignore[arg-type]  # of one kind
+        found = replace(self, cap=cap, changes=changes, spends=spends, tally=tally, n_spends=len(spends))
+        return replace(found, last_spend=spends[-1].entry if spends else -1)
+
+
+@dataclass(frozen=True)
+class LedgerSummary:
+    """Everything in the ledger; PRIVATE like the ledger."""
+
+    insecure_seed: bool
+    created: str
+    entries: int
+    accounts: tuple[AccountSummary, ...]
+    lost_anchors: tuple[LostAnchor, ...] = ()
 
 
 class Books:
@@ -507,16 +490,7 @@ class Books:
         """Everything about an account."""
         page = self._pages.get(name)
         if page is not None and name not in self._shown:
-            self._shown[name] = AccountSummary(
-                page.name,
-                page.cap,
-                page.datasets,
-                self.spends(name),
-                page.changes,
-                page.fleet,
-                page.frames,
-                page.same_frame,
-            )
+            self._shown[name] = AccountSummary(**vars(page), spends=self.spends(name))
         return self._shown.get(name)
 
     def summary(self, entries: int) -> LedgerSummary:
@@ -530,9 +504,9 @@ class Books:
         """Where an account stands, now or just after an entry of the ledger."""
         if as_of is None or (as_of >= page.last_spend and as_of >= page.changes[-1].entry):
             return page.balance
-        cap = [change.cap for change in page.changes if change.entry <= as_of][-1]
-        costs: list[Any] = [spend.cost for spend in self._spends[page.name] if spend.entry <= as_of]
-        return balance_of(cap, cap.tally(costs), len(costs))
+        summary = self.summary_of(page.name)
+        assert summary is not None
+        return summary.as_of(as_of).balance
 
     def _record(self, spend: Spend) -> None:
         self._spends.setdefault(spend.account, []).append(spend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,18 +16,10 @@ from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow
 from dp_powerflow.studies.study import Study
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
+if TYPE_CHECKING:
+    from dp_powerflow.studies.dispatch import DeclaredUnit
+
 Branches = tuple[tuple[int, int], ...]
-
-
-class Declared(Protocol):
-    """What a declared unit states, as in the settings."""
-
-    @property
-    def node(self) -> str | None: ...
-    @property
-    def bus(self) -> str | None: ...
-    @property
-    def phases(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +61,7 @@ class Places:
         step = max(1, round(1.0 / share))
         return list(found)[::step]
 
-    def branches(self, declared: Declared) -> Branches:
+    def branches(self, declared: DeclaredUnit) -> Branches:
         """Between which nodes a declared unit injects."""
         if declared.node is not None:
             return self._at_node(declared.node)
@@ -199,7 +191,6 @@ class Layout:
     pairs : (row,) public names of its two buses.
     phase : (row,) number of the phase.
     limit_a : (row,) current limit [A], infinity for none.
-    kv : (row,) base voltage, of the phases that a node stands for [kV]: kW over it is A.
     """
 
     places: IntArray
@@ -208,7 +199,6 @@ class Layout:
     pairs: tuple[tuple[str, str], ...]
     phase: IntArray
     limit_a: FloatArray
-    kv: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,7 +363,6 @@ def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) ->
         )
     ]
     nodes = [int(tree.nodes[k, slot]) for k, slot in rows]
-    whole = 3.0 if tree.m == 1 else 1.0
     return Layout(
         places=places,
         branch_of=np.array([k for k, _ in rows], dtype=np.int64),
@@ -381,5 +370,4 @@ def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) ->
         pairs=tuple(pairs[k] for k, _ in rows),
         phase=np.array([phase_of(feeder, node) for node in nodes], dtype=np.int64),
         limit_a=np.array([ampacity.get(tree.buses[k], np.inf) for k, _ in rows], dtype=np.float64),
-        kv=np.array([float(feeder.base_kv[node]) * whole for node in nodes], dtype=np.float64),
     )

@@ -270,7 +270,6 @@ class Dispatched:
     base : AC states without units.
     checked : AC states with the dispatch.
     linear_vm : (snapshot, place) voltage magnitudes of the linear equations [p.u.].
-    linear_flow : complex (snapshot, place) power delivered there by the branch above [kW + j·kvar].
     price : complex (snapshot, place) cost of one more kW, and kvar, drawn there for an hour.
     upper, lower : (snapshot, place) what 1 p.u. of a voltage limit would save per hour.
     flow_dual : (snapshot, place) what 1 p.u. of a current limit would save per hour.
@@ -286,7 +285,6 @@ class Dispatched:
     base: AcStates
     checked: AcStates
     linear_vm: FloatArray
-    linear_flow: ComplexArray
     price: ComplexArray
     upper: FloatArray
     lower: FloatArray
@@ -528,7 +526,6 @@ class Dispatcher:
             base=base,
             checked=checked,
             linear_vm=vm,
-            linear_flow=np.stack([dispatch.received for dispatch in each]) * self._base_kva,
             price=np.stack([dispatch.price for dispatch in each]),
             upper=np.stack([dispatch.upper for dispatch in each]) * 2.0 * limits.highest * self._base_kva,
             lower=np.stack([dispatch.lower for dispatch in each]) * 2.0 * limits.lowest * self._base_kva,

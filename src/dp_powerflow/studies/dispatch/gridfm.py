@@ -9,7 +9,7 @@ scenario; `scenarios.parquet` says which snapshot a scenario is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -34,16 +34,10 @@ from dp_powerflow.studies.dispatch.program import INACCURATE, SOLVED
 from dp_powerflow.studies.study import Study
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
+if TYPE_CHECKING:
+    from dp_powerflow.studies.dispatch import OptimalDispatch
+
 FOLDER = "gridfm"
-
-
-class Limits(Protocol):
-    """Settings that are written."""
-
-    @property
-    def v_min_pu(self) -> float: ...
-    @property
-    def v_max_pu(self) -> float: ...
 
 
 def refuse_gridfm(solver: Solver, *, optimised: bool) -> None:
@@ -56,7 +50,7 @@ def refuse_gridfm(solver: Solver, *, optimised: bool) -> None:
 
 
 def gridfm_tables(
-    study: Study, limits: Limits, facts: Sequence[UnitFacts], days: Sequence[DayResult]
+    study: Study, limits: OptimalDispatch, facts: Sequence[UnitFacts], days: Sequence[DayResult]
 ) -> dict[str, pa.Table]:
     """Tables by file name, in partitions of 200 scenarios, and which snapshot a scenario is."""
     return _Writer(study, limits, facts).tables(days)
@@ -70,7 +64,7 @@ def gridfm_files(days: Sequence[DayResult]) -> dict[str, bytes]:
 
 
 class _Writer:
-    def __init__(self, study: Study, limits: Limits, facts: Sequence[UnitFacts]) -> None:
+    def __init__(self, study: Study, limits: OptimalDispatch, facts: Sequence[UnitFacts]) -> None:
         self.limits, self.units = limits, [fact.unit for fact in facts]
         plain = study.feeder
         feeder = with_units(plain, self.units, as_loads=False)

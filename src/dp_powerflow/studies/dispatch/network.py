@@ -21,7 +21,6 @@ sequence of Z: its neutral stays where the state has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -99,11 +98,6 @@ class BusTree:
                 loose = bool(size[whole - 1] <= SINGULAR * size[0])
                 found[k] = loose or (bool(found[above]) and not self.moved[k].any())
         return found
-
-    @property
-    def sources(self) -> int:
-        """Number of buses that are sources."""
-        return int(np.count_nonzero(self.parent < 0))
 
     def spread(self, values: ComplexArray) -> ComplexArray:
         """Complex (…, node) of the feeder as (…, bus, m); 1 where padded."""
@@ -344,11 +338,6 @@ def ratios(feeder: Feeder, taps: IntArray) -> FloatArray:
 def pseudo_inverse(blocks: ComplexArray) -> ComplexArray:
     """Of (…, m, m) blocks; what nothing grounds stays zero."""
     return np.asarray(np.linalg.pinv(blocks, rcond=SINGULAR))
-
-
-def names_of(tree: BusTree, chosen: Sequence[int]) -> list[str]:
-    """Names of the branches above some buses, for messages to the owner."""
-    return [tree.lines[k] or f"above '{tree.buses[k]}'" for k in chosen]
 
 
 P, Q, U, H = 0, 1, 2, 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from dp_powerflow.studies.dispatch.days import DayResult, Layout, UnitFacts
 from dp_powerflow.studies.dispatch.dispatcher import STATUSES
 from dp_powerflow.studies.study import Study
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from dp_powerflow.studies.dispatch import OptimalDispatch
 
 DAYS_PER_PART = 32
 _PRICE, _DUAL, _COST = 1e6, 1e3, 1e6
@@ -39,15 +42,15 @@ def tables_of(
     for part in range(-(-len(days) // DAYS_PER_PART)):
         some = days[part * DAYS_PER_PART : (part + 1) * DAYS_PER_PART]
         name = f"part-{part:05d}.parquet"
-        tables[f"dispatch/{name}"] = _series("unit", len(facts), some, _dispatch)
-        tables[f"loads/{name}"] = _series("node", len(study.released), some, _loads)
+        tables[f"dispatch/{name}"] = _series("unit", len(facts), some, lambda day: _power(day.found.power))
+        tables[f"loads/{name}"] = _series("node", len(study.released), some, lambda day: _power(day.load))
         tables[f"voltages/{name}"] = _series(
             "node", len(study.released), some, lambda day: _voltages(study, layout, day)
         )
         tables[f"duals/{name}"] = _series("node", len(study.released), some, lambda day: _duals(layout, day))
         if layout.pairs:
             tables[f"flows/{name}"] = _series(
-                "branch", len(layout.pairs), some, lambda day: _flows(layout, day)
+                "branch", len(layout.pairs), some, lambda day: _power(day.flows)
             )
     return tables
 
@@ -81,22 +84,12 @@ def _lists(parts: Sequence[Values]) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, mask=np.isnan(values)))
 
 
-def _power(values: ComplexArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _power(values: ComplexArray) -> Columns:
     """Active and reactive power on the grid, NaN where there is none."""
     known = np.isfinite(values)
     filled = np.where(known, values, 0.0)
     parts = round_power(filled.real), round_power(filled.imag)
-    return np.where(known, parts[0], np.nan), np.where(known, parts[1], np.nan)
-
-
-def _dispatch(day: DayResult) -> Columns:
-    p, q = _power(day.found.power)
-    return {"p_kw": p, "q_kvar": q}
-
-
-def _loads(day: DayResult) -> Columns:
-    p, q = _power(day.load)
-    return {"p_kw": p, "q_kvar": q}
+    return {"p_kw": np.where(known, parts[0], np.nan), "q_kvar": np.where(known, parts[1], np.nan)}
 
 
 def _voltages(study: Study, layout: Layout, day: DayResult) -> Columns:
@@ -126,11 +119,6 @@ def _at(layout: Layout, values: FloatArray) -> FloatArray:
     """(step, released node) of values of places; NaN at a source."""
     wide = np.concatenate([values, np.full((len(values), 1), np.nan)], axis=1)
     return np.asarray(wide[:, layout.places])
-
-
-def _flows(layout: Layout, day: DayResult) -> Columns:
-    p, q = _power(day.flows)
-    return {"p_kw": p, "q_kvar": q}
 
 
 # ---------------------------------------------------------------------------------- plain tables
@@ -205,19 +193,8 @@ _MINUTES = 1440.0
 _BINS = 60
 
 
-class Limits(Protocol):
-    """Settings that are shown."""
-
-    @property
-    def v_min_pu(self) -> float: ...
-    @property
-    def v_max_pu(self) -> float: ...
-    @property
-    def corrections(self) -> int: ...
-
-
 def figures_of(
-    settings: Limits, days: Sequence[DayResult], facts: Sequence[UnitFacts], unnamed: int
+    settings: OptimalDispatch, days: Sequence[DayResult], facts: Sequence[UnitFacts], unnamed: int
 ) -> dict[str, Any]:
     """Plain figures of all snapshots; `unnamed` branches have no public name."""
     found = [day.found for day in days]
@@ -275,7 +252,7 @@ def _sizes(beyond: FloatArray, sizes: Sequence[float]) -> dict[str, int]:
 # ---------------------------------------------------------------------------------- charts
 
 
-def items_of(settings: Limits, study: Study, days: Sequence[DayResult]) -> list[Item]:
+def items_of(settings: OptimalDispatch, study: Study, days: Sequence[DayResult]) -> list[Item]:
     """Charts of the page."""
     return [_cost(days), _band(study, days), _shown_voltages(settings, days)]
 
@@ -312,7 +289,7 @@ def _band(study: Study, days: Sequence[DayResult]) -> Item:
     return Figure("dispatch", "Dispatch over the day", caption, chart)
 
 
-def _shown_voltages(settings: Limits, days: Sequence[DayResult]) -> Item:
+def _shown_voltages(settings: OptimalDispatch, days: Sequence[DayResult]) -> Item:
     base = np.concatenate([day.base_vm.ravel() for day in days])
     checked = np.concatenate([day.vm.ravel() for day in days])
     base, checked = base[np.isfinite(base)], checked[np.isfinite(checked)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -252,15 +251,48 @@ class Rows:
         return len(self.load)
 
 
-class Hosts(Protocol):
-    """The network with a place for a PV system at every candidate."""
+@dataclass(frozen=True, eq=False)
+class Hosts:
+    """The network with a place for a PV system at every candidate.
+
+    Attributes
+    ----------
+    load_columns, columns : where the solver takes load and generation of the study: nodes of the fixed frame,
+        or loads and PV systems of the feeder as operated.
+    places : (candidate,) where it takes the power of new PV.
+    held : whether taps and capacitors stay where they are on the drawn day; controls that remember need
+        whole days.
+    """
+
+    solver: BatchSolver | OperatedSolver
+    load_columns: IntArray
+    columns: IntArray
+    places: IntArray
+    held: bool = False
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Columns of load and of injections."""
+        feeder = self.solver.feeder
+        if isinstance(self.solver, OperatedSolver):
+            return len(feeder.loads), len(feeder.pv)
+        return len(feeder.retained), len(feeder.retained)
 
     @property
     def width(self) -> int:
-        """Figures of one snapshot, for what is solved at once."""
+        """Voltages, loads and injections of one snapshot, for what is solved at once."""
+        return len(self.solver.feeder.energised) + sum(self._sizes)
 
     def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
         """Complex (solution, energised) [p.u.] of snapshots `at` with power at a candidate; NaN if none."""
+        load, injected = (np.zeros((len(at), size), dtype=np.complex128) for size in self._sizes)
+        load[:, self.load_columns] = rows.load[at]
+        if rows.generation is not None:
+            injected[:, self.columns] = rows.generation[at]
+        injected[np.arange(len(at)), self.places[candidate]] += power
+        if self.held and isinstance(self.solver, OperatedSolver):
+            return self.solver.solve_held(rows.states[at], load, injected, nodes="all")
+        return self.solver.solve(load, injected, nodes="all").v
 
 
 def margins(
@@ -285,74 +317,6 @@ def margins(
 
 
 @dataclass(frozen=True, eq=False)
-class FixedHosts:
-    """Of the fixed frame: one constant power per node."""
-
-    solver: BatchSolver
-    columns: IntArray
-    places: IntArray
-
-    @property
-    def width(self) -> int:
-        """Of voltages, loads and injections."""
-        feeder = self.solver.feeder
-        return len(feeder.energised) + 2 * len(feeder.retained)
-
-    def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
-        """As of `Hosts`."""
-        shape = (len(at), len(self.solver.feeder.retained))
-        load, injected = (np.zeros(shape, dtype=np.complex128) for _ in range(2))
-        load[:, self.columns] = rows.load[at]
-        if rows.generation is not None:
-            injected[:, self.columns] = rows.generation[at]
-        injected[np.arange(len(at)), self.places[candidate]] += power
-        return self.solver.solve(load, injected, nodes="all").v
-
-
-@dataclass(frozen=True, eq=False)
-class _OperatedHosts:
-    """Of the feeder as operated."""
-
-    solver: OperatedSolver
-    existing: int
-
-    @property
-    def width(self) -> int:
-        """Of voltages, loads and injections."""
-        feeder = self.solver.feeder
-        return len(feeder.energised) + len(feeder.loads) + len(feeder.pv)
-
-
-class HeldHosts(_OperatedHosts):
-    """With taps and capacitors where they are on the drawn day."""
-
-    def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
-        """As of `Hosts`."""
-        injected = _injected(self, rows, at, candidate, power)
-        return self.solver.solve_held(rows.states[at], rows.load[at], injected, nodes="all")
-
-
-class ActingHosts(_OperatedHosts):
-    """With controls that act; `at` is of whole days where they remember."""
-
-    def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
-        """As of `Hosts`."""
-        injected = _injected(self, rows, at, candidate, power)
-        return self.solver.solve(rows.load[at], injected, nodes="all").v
-
-
-def _injected(
-    hosts: _OperatedHosts, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray
-) -> ComplexArray:
-    """Complex (solution, PV system): what is there already, and the new one."""
-    injected = np.zeros((len(at), len(hosts.solver.feeder.pv)), dtype=np.complex128)
-    if rows.generation is not None:
-        injected[:, : hosts.existing] = rows.generation[at]
-    injected[np.arange(len(at)), hosts.existing + candidate] = power
-    return injected
-
-
-@dataclass(frozen=True, eq=False)
 class Prepared:
     """Solvers of a study.
 
@@ -364,8 +328,8 @@ class Prepared:
     """
 
     base: Solver
-    held: FixedHosts | HeldHosts
-    acting: ActingHosts | None
+    held: Hosts
+    acting: Hosts | None
 
 
 def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
@@ -384,16 +348,18 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
     feeder = base.feeder
     wider = with_places(feeder, candidates, most_kva)
     if isinstance(base, OperatedSolver):
-        held = HeldHosts(base.on(wider, controls="frozen"), len(feeder.pv))
+        existing = len(feeder.pv)
+        columns = np.arange(len(feeder.loads)), np.arange(existing), existing + np.arange(len(candidates))
+        held = Hosts(base.on(wider, controls="frozen"), *columns, held=True)
         moves = base.controls != "frozen" and bool(
             feeder.as_operated.regulators or feeder.as_operated.capacitors
         )
-        return Prepared(base, held, ActingHosts(base.on(wider), len(feeder.pv)) if moves else None)
+        return Prepared(base, held, Hosts(base.on(wider), *columns) if moves else None)
     if isinstance(base, BatchSolver):
-        columns = np.searchsorted(wider.retained, feeder.retained)
+        own = np.searchsorted(wider.retained, feeder.retained)
         places = np.searchsorted(wider.retained, candidates)
-        curves = _curves(base.voltvar, columns, places, len(wider.retained))
-        return Prepared(base, FixedHosts(base.on(wider, curves), columns, places), None)
+        curves = _curves(base.voltvar, own, places, len(wider.retained))
+        return Prepared(base, Hosts(base.on(wider, curves), own, own, places), None)
     raise PowerFlowError(
         "hosting capacity is computed by the package's own solvers; this is a bug, report it"
     )
@@ -726,7 +692,7 @@ class _Block:
 
     # -------------------------------------------------------------------------- acting controls
 
-    def _acting(self, hosts: ActingHosts, held: Brackets) -> Brackets:
+    def _acting(self, hosts: Hosts, held: Brackets) -> Brackets:
         """Search with whole days, from what taps as drawn allow."""
         q, rows = self._q, self._whole
         margin = rows.bounds.margins(self._v, np.arange(len(rows)))[0].reshape(self._days, -1).min(axis=1)
@@ -745,7 +711,7 @@ class _Block:
         return brackets
 
     def _whole_days(
-        self, hosts: ActingHosts, pairs: IntArray, capacity: IntArray
+        self, hosts: Hosts, pairs: IntArray, capacity: IntArray
     ) -> tuple[FloatArray, IntArray, IntArray]:
         q, rows, steps = self._q, self._whole, self._steps
         first = (pairs // q.candidates) * steps

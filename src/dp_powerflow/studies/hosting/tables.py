@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from dp_powerflow.corpus.tables import Connections
-from dp_powerflow.page.charts import Axis, Band, NetworkMap, Quantiles
+from dp_powerflow.page.charts import Axis, Band, Quantiles
 from dp_powerflow.page.document import Figure
 from dp_powerflow.studies.hosting.days import BINDS, Binds, Capacities
-from dp_powerflow.studies.study import Findings, Study
+from dp_powerflow.studies.study import Findings, Study, network_map
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -45,23 +45,10 @@ def map_of(connections: Connections, places: IntArray, median_kw: FloatArray) ->
         view = np.zeros((1, connections.n_buses), dtype=np.int64)
         view[0, connections.bus_of[places[of]]] = counts[of]
         views[f"phase {phase}"] = view
-    known = connections.coordinates
-    chart = NetworkMap(
-        _CAPACITY,
-        connections.bus_ids,
-        connections.pairs,
-        connections.kinds,
-        connections.source.tolist(),
-        [0],
-        views,
-        per_kw,
-        (least, most),
-        middle,
-        None if known is None else np.round(known, 6).tolist(),
-    )
+    chart = network_map(connections, _CAPACITY, views, per_kw, (least, most), middle)
     laid = (
         "Buses stand at their released coordinates."
-        if known is not None
+        if connections.coordinates is not None
         else "The layout is computed from the connections alone: lengths and directions mean nothing."
     )
     caption = (

@@ -41,25 +41,15 @@ class Part(StrEnum):
     TRANSFORMER = "transformer"
     REGULATOR = "regulator"
 
-    def rate(self, settings: Reliability) -> float:
-        """Faults per year, of a line per km and year."""
-        return {
-            Part.OVERHEAD: settings.overhead_per_km_year,
-            Part.UNDERGROUND: settings.underground_per_km_year,
-            Part.SWITCH: settings.switch_per_year,
-            Part.TRANSFORMER: settings.transformer_per_year,
-            Part.REGULATOR: settings.regulator_per_year,
-        }[self]
 
-    def repair_hours(self, settings: Reliability) -> float:
-        """Mean time to repair [h]."""
-        return {
-            Part.OVERHEAD: settings.overhead_repair_hours,
-            Part.UNDERGROUND: settings.underground_repair_hours,
-            Part.SWITCH: settings.switch_repair_hours,
-            Part.TRANSFORMER: settings.transformer_repair_hours,
-            Part.REGULATOR: settings.regulator_repair_hours,
-        }[self]
+_SETTINGS = {
+    Part.OVERHEAD: ("overhead_per_km_year", "overhead_repair_hours"),
+    Part.UNDERGROUND: ("underground_per_km_year", "underground_repair_hours"),
+    Part.SWITCH: ("switch_per_year", "switch_repair_hours"),
+    Part.TRANSFORMER: ("transformer_per_year", "transformer_repair_hours"),
+    Part.REGULATOR: ("regulator_per_year", "regulator_repair_hours"),
+}
+"""Faults per year, of a line per km and year, and mean time to repair [h]."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +273,8 @@ def _failing(
 
 
 def _element(pair: Pair, part: Part, settings: Reliability, amount: float) -> Element:
-    return Element(pair, part, part.rate(settings) * amount, part.repair_hours(settings))
+    rate, hours = (float(getattr(settings, name)) for name in _SETTINGS[part])
+    return Element(pair, part, rate * amount, hours)
 
 
 def rates_of(elements: tuple[Element, ...]) -> FloatArray:

@@ -9,17 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from dp_powerflow.corpus.tables import Connections
-from dp_powerflow.page import Axis, Bars, Figure, Histogram, Item, NetworkMap, Series, Table
+from dp_powerflow.page import Axis, Bars, Figure, Histogram, Item, Series, Table
 from dp_powerflow.studies.reliability.feeder import Part, public_buses
 from dp_powerflow.studies.reliability.indices import PERCENT
-from dp_powerflow.studies.study import Findings, Study
+from dp_powerflow.studies.study import Findings, Study, network_map
 from dp_powerflow.units import FloatArray
 
 if TYPE_CHECKING:
     from dp_powerflow.studies.reliability import Found
 
-INTERRUPTIONS, HOURS, KWH = 6, 6, 3
-"""Digits after the point of published interruptions, hours and energies."""
+DIGITS = {"saifi": 6, "saidi_hours": 6, "ens_kwh": 3, "caidi_hours": 6, "asai": 9, "aens_kwh": 6}
+"""Digits after the point of published indices. The first three are summed up, and simulated too."""
+SUMMED = tuple(DIGITS)[:3]
+INTERRUPTIONS, HOURS, KWH = (DIGITS[name] for name in SUMMED)
 _MOST_BARS = 15
 _BINS = 40
 _COLOURS = 1000
@@ -43,64 +45,50 @@ def findings_of(study: Study, found: Found) -> Findings:
     )
 
 
-def _estimates(found: Found) -> dict[str, tuple[float, float, float]]:
+def _estimates(found: Found) -> dict[str, tuple[float, float | None, float | None]]:
     """Index → in closed form, simulated, and its standard error; rounded."""
-    system, simulated = found.expected.system, found.simulated
-    years = len(simulated.saifi)
-    result = {}
-    for name, exact, of_years, digits in (
-        ("saifi", system.saifi, simulated.saifi, INTERRUPTIONS),
-        ("saidi_hours", system.saidi_hours, simulated.saidi_hours, HOURS),
-        ("ens_kwh", system.ens_kwh, simulated.ens_kwh, KWH),
-    ):
-        error = float(of_years.std(ddof=1)) / years**0.5
-        result[name] = (
-            round(exact, digits),
-            round(float(of_years.mean()), digits),
-            round(error, digits),
-        )
+    years, result = len(found.simulated.saifi), {}
+    for name, digits in DIGITS.items():
+        exact, mean, error = round(getattr(found.expected.system, name), digits), None, None
+        if name in SUMMED:
+            of_years = getattr(found.simulated, name)
+            mean = round(float(of_years.mean()), digits)
+            error = round(float(of_years.std(ddof=1)) / years**0.5, digits)
+        result[name] = exact, mean, error
     return result
 
 
+def _rounded(values: FloatArray) -> dict[str, float]:
+    """SAIFI, SAIDI and energy not served by name."""
+    return {name: round(float(value), DIGITS[name]) for name, value in zip(SUMMED, values, strict=True)}
+
+
 def _figures(found: Found) -> dict[str, Any]:
-    system, estimates = found.expected.system, _estimates(found)
+    estimates, simulated, sections = _estimates(found), found.simulated, found.sections
     parts: dict[str, dict[str, float]] = {}
     for part in Part:
         mine = np.array([element.part is part for element in found.tree.elements], dtype=np.bool_)
         if mine.any():
-            saifi, saidi, ens = found.expected.of_element[mine].sum(axis=0).tolist()
-            parts[part.value] = {
-                "elements": int(mine.sum()),
-                "saifi": round(saifi, INTERRUPTIONS),
-                "saidi_hours": round(saidi, HOURS),
-                "ens_kwh": round(ens, KWH),
-            }
+            added = found.expected.of_element[mine].sum(axis=0)
+            parts[part.value] = {"elements": int(mine.sum()), **_rounded(added)}
+    percentiles = np.round(np.percentile(simulated.saidi_hours, PERCENT), HOURS).tolist()
     return {
-        "saifi": estimates["saifi"][0],
-        "saidi_hours": estimates["saidi_hours"][0],
-        "caidi_hours": round(system.caidi_hours, HOURS),
-        "asai": round(system.asai, 9),
-        "ens_kwh": estimates["ens_kwh"][0],
-        "aens_kwh": round(system.aens_kwh, HOURS),
-        "customers": system.customers,
+        **{name: exact for name, (exact, _, _) in estimates.items()},
+        "customers": found.expected.system.customers,
         "customers_declared": found.points.declared,
         "simulated": {
-            name: {"mean": mean, "standard_error": error} for name, (_, mean, error) in estimates.items()
+            name: {"mean": estimates[name][1], "standard_error": estimates[name][2]} for name in SUMMED
         },
-        "simulated_years": len(found.simulated.saifi),
-        "simulated_faults": found.simulated.faults,
-        "saidi_hours_percentiles": dict(
-            zip(
-                (f"{level:g}" for level in PERCENT),
-                np.round(np.percentile(found.simulated.saidi_hours, PERCENT), HOURS).tolist(),
-                strict=True,
-            )
-        ),
+        "simulated_years": len(simulated.saifi),
+        "simulated_faults": simulated.faults,
+        "saidi_hours_percentiles": {
+            f"{level:g}": hours for level, hours in zip(PERCENT, percentiles, strict=True)
+        },
         "by_part": parts,
-        "devices": found.sections.devices,
-        "sectionalisers": found.sections.sectionalisers,
-        "ties": found.sections.ties,
-        "sections": found.sections.count,
+        "devices": sections.devices,
+        "sectionalisers": sections.sectionalisers,
+        "ties": sections.ties,
+        "sections": sections.count,
         "doubled_lines": found.tree.doubled,
     }
 
@@ -109,36 +97,18 @@ def _figures(found: Found) -> dict[str, Any]:
 
 
 def _system(found: Found) -> pa.Table:
-    system, estimates = found.expected.system, _estimates(found)
-    others = {
-        "caidi_hours": round(system.caidi_hours, HOURS),
-        "asai": round(system.asai, 9),
-        "aens_kwh": round(system.aens_kwh, HOURS),
-    }
-    return pa.table(
-        {
-            "index": pa.array([*estimates, *others], pa.string()),
-            "closed_form": pa.array(
-                [*(each[0] for each in estimates.values()), *others.values()], pa.float64()
-            ),
-            "simulated": pa.array([*(each[1] for each in estimates.values()), *[None] * 3], pa.float64()),
-            "standard_error": pa.array(
-                [*(each[2] for each in estimates.values()), *[None] * 3], pa.float64()
-            ),
-        }
-    )
+    estimates = _estimates(found)
+    columns = {"index": pa.array(estimates, pa.string())}
+    for k, name in enumerate(("closed_form", "simulated", "standard_error")):
+        columns[name] = pa.array([each[k] for each in estimates.values()], pa.float64())
+    return pa.table(columns)
 
 
 def _distribution(found: Found) -> pa.Table:
-    simulated = found.simulated
     columns = {"percentile": np.array(PERCENT)}
-    for name, values, digits in (
-        ("saifi", simulated.saifi, INTERRUPTIONS),
-        ("saidi_hours", simulated.saidi_hours, HOURS),
-        ("ens_kwh", simulated.ens_kwh, KWH),
-    ):
-        columns[name] = np.round(np.percentile(values, PERCENT), digits)
-    columns["customer_hours"] = np.round(simulated.customer_percentiles, HOURS)
+    for name in SUMMED:
+        columns[name] = np.round(np.percentile(getattr(found.simulated, name), PERCENT), DIGITS[name])
+    columns["customer_hours"] = np.round(found.simulated.customer_percentiles, HOURS)
     return pa.table(columns)
 
 
@@ -158,7 +128,7 @@ def _nodes(study: Study, found: Found) -> pa.Table:
     )
 
 
-_Row = tuple[str | None, str | None, str, float, float, float]
+_Row = tuple[Any, ...]
 
 
 def _pairs(study: Study, found: Found) -> list[_Row]:
@@ -173,19 +143,11 @@ def _pairs(study: Study, found: Found) -> list[_Row]:
         key = (ends[0], ends[1], found.tree.graph.kind_of[element.pair])
         summed[key] = summed.get(key, np.zeros(3)) + added
     order = sorted(summed, key=lambda key: tuple((name is None, name or "") for name in key))
-    return [
-        (
-            *key,
-            round(float(summed[key][0]), INTERRUPTIONS),
-            round(float(summed[key][1]), HOURS),
-            round(float(summed[key][2]), KWH),
-        )
-        for key in order
-    ]
+    return [(*key, *_rounded(summed[key]).values()) for key in order]
 
 
 def _elements(rows: list[_Row]) -> pa.Table:
-    names = ("from_bus", "to_bus", "kind", "saifi", "saidi_hours", "ens_kwh")
+    names = ("from_bus", "to_bus", "kind", *SUMMED)
     types = (*[pa.string()] * 3, *[pa.float64()] * 3)
     return pa.table(
         {name: pa.array([row[k] for row in rows], types[k]) for k, name in enumerate(names)},
@@ -199,7 +161,7 @@ def _items(study: Study, found: Found, rows: list[_Row]) -> Iterator[Item]:
     estimates = _estimates(found)
     yield Table(
         header=("index", "closed form", "simulated", "standard error"),
-        rows=tuple((name, *(f"{value:.4g}" for value in values)) for name, values in estimates.items()),
+        rows=tuple((name, *(f"{value:.4g}" for value in estimates[name])) for name in SUMMED),
         caption="Expected figures of a year, computed exactly and by simulation.",
         numeric=frozenset({1, 2, 3}),
     )
@@ -255,17 +217,12 @@ def _map(study: Study, connections: Connections, found: Found) -> Figure:
         id="map",
         title="Hours without supply",
         caption="Expected hours a year at every bus.",
-        chart=NetworkMap(
-            value=Axis("hours a year", "h", decimals=3),
-            buses=connections.bus_ids,
-            pairs=connections.pairs,
-            kinds=connections.kinds,
-            source=connections.source.tolist(),
-            at=[0],
-            views={"expected": counts},
-            per_unit=per_unit,
-            domain=(round(lowest, 3), round(highest, 3)),
-            middle=round((lowest + highest) / 2.0, 3),
-            coordinates=None if connections.coordinates is None else connections.coordinates.tolist(),
+        chart=network_map(
+            connections,
+            Axis("hours a year", "h", decimals=3),
+            {"expected": counts},
+            per_unit,
+            (round(lowest, 3), round(highest, 3)),
+            round((lowest + highest) / 2.0, 3),
         ),
     )

@@ -7,25 +7,23 @@ stands in for the drawn ones once, which gives the floor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.fidelity.effort import Effort
-from dp_powerflow.fidelity.gaps import gap_error
-from dp_powerflow.fidelity.likeness import nearest_distance
 from dp_powerflow.fidelity.metrics import (
     Fidelity,
     Setting,
-    Traits,
     autocorrelation,
     compare,
-    hourly,
     lags,
 )
-from dp_powerflow.fidelity.ramps import changes_w1_percent, high_ramp
-from dp_powerflow.fidelity.verdicts import TOLD, USE, Finding, Titled
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.fidelity.verdicts import TOLD, USE, Effort, Finding, Titled
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.fit import ONE_CLASS
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.drawing import days_off
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BAND = (0.1, 0.5, 0.9)
 """Quantiles over customers and days that a daily profile is shown by."""
@@ -108,7 +106,7 @@ def compare_customers(
     pairs = []
     for index, (own, first, second) in enumerate(_thirds(len(drawn), len(real), setting.seed, effort)):
         halves = drawn[own], real[first], real[second]
-        pairs.append((_figures(halves[0], halves[2], setting), _figures(halves[1], halves[2], setting)))
+        pairs.append((compare(halves[0], halves[2], setting), compare(halves[1], halves[2], setting)))
         on_split(index + 1, effort.splits)
     return CustomerComparison(tuple(_findings(pairs)), _curves(halves))
 
@@ -122,52 +120,18 @@ def _thirds(n_drawn: int, n_real: int, seed: int, effort: Effort) -> Iterator[tu
         yield drawn[:size], real[:size], real[size : 2 * size]
 
 
-@dataclass(frozen=True)
-class _Figures:
-    """One side against real half B: what `compare` finds, and what it does not look at."""
-
-    found: Fidelity
-    changes_w1: float
-    high_ramps: tuple[float, float]
-    gap: float
-    nearest: float
-
-
-def _figures(side: FloatArray, real: FloatArray, setting: Setting) -> _Figures:
-    return _Figures(
-        compare(side, real, setting),
-        changes_w1_percent(side, real),
-        (high_ramp(side), high_ramp(real)),
-        gap_error(hourly(side), hourly(real), setting.weekend, setting.seed),
-        nearest_distance(side, real),
-    )
-
-
-def _findings(pairs: list[tuple[_Figures, _Figures]]) -> Iterator[Finding]:
+def _findings(pairs: list[tuple[Fidelity, Fidelity]]) -> Iterator[Finding]:
     """Of every split: the drawn side against B, and A against B."""
     drawn, floor = ([pair[side] for pair in pairs] for side in range(2))
-
-    for titled in (*_DISTANCES, *_USES):
-        yield titled.of_distances(*([_distance(one, titled.name) for one in side] for side in (drawn, floor)))
-    for titled in _AREAS:
-        yield titled.of_areas(*([_distance(one, titled.name) for one in side] for side in (drawn, floor)))
+    for titled in (*_DISTANCES, *_USES, *_AREAS):
+        judge = titled.of_areas if titled in _AREAS else titled.of_distances
+        yield judge(*([float(getattr(one, titled.name)) for one in side] for side in (drawn, floor)))
     for titled in _FIGURES:
-        own, first, second = (
-            [_figure(one, titled.name, of_real) for one in side]
-            for side, of_real in ((drawn, False), (floor, False), (floor, True))
+        yield titled.of_figures(
+            [getattr(one.drawn, titled.name) for one in drawn],
+            [getattr(one.drawn, titled.name) for one in floor],
+            [getattr(one.real, titled.name) for one in floor],
         )
-        yield titled.of_figures(own, first, second)
-
-
-def _distance(one: _Figures, name: str) -> float:
-    return float(getattr(one, name) if hasattr(one, name) else getattr(one.found, name))
-
-
-def _figure(one: _Figures, name: str, of_real: bool) -> float:
-    if name == "high_ramp":
-        return one.high_ramps[of_real]
-    assert name in {field.name for field in fields(Traits)}
-    return float(getattr(one.found.real if of_real else one.found.drawn, name))
 
 
 def _curves(halves: tuple[FloatArray, FloatArray, FloatArray]) -> Curves:
@@ -185,3 +149,81 @@ def _curves(halves: tuple[FloatArray, FloatArray, FloatArray]) -> Curves:
         memories[1],
         memories[2],
     )
+
+
+# --- the meters -------------------------------------------------------------------------------------------
+
+
+MOST_DIGITS = 4
+_EXACT = 1e-3  # of a quantum
+_NEARLY_ALL = 0.99
+_COMMON = 0.1  # share of the customers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Customers:
+    """PRIVATE. Some customers and days of a history, with what the release's model says of them.
+
+    Attributes
+    ----------
+    history : the meters.
+    off : (day,) whether it is a day off.
+    floor_kw : (customer,) lowest load that the model knows [kW].
+    """
+
+    history: LoadHistory
+    off: BoolArray
+    floor_kw: FloatArray
+
+    @property
+    def load_kw(self) -> FloatArray:
+        """(customer, day, step) raised to the floor, as the fit does [kW]."""
+        return np.maximum(self.history.load_kw, self.floor_kw[:, None, None])
+
+
+def some_customers(
+    model: LoadModel, history: LoadHistory, most: tuple[int, int], rng: np.random.Generator
+) -> Customers:
+    """PRIVATE. At most so many customers, drawn at random, and so many first days.
+
+    Parameters
+    ----------
+    most : customers and days.
+    """
+    chosen = np.sort(rng.permutation(history.n_load_points)[: most[0]])
+    names = [history.load_points[k] for k in chosen]
+    part = history.select(names, history.days[: most[1]])
+    return Customers(part, days_off(model, part), _floors(model, part))
+
+
+def quantum_of(history: LoadHistory) -> float | None:
+    """INTERNAL. Resolution of the meters [kW], None where none is seen.
+
+    Energies of an interval with up to four digits, or powers: the coarsest of which, for one customer in ten
+    or more, nearly all readings are multiples. A lowest reading, such as a floor, does not count.
+    """
+    per_hour = 60.0 / history.step_minutes
+    grids = {scale * 10.0**-digits for digits in range(MOST_DIGITS + 1) for scale in (1.0, per_hour)}
+    some = history.load_kw[:: max(1, history.n_load_points // 200)]
+    some = some.reshape(len(some), -1)
+    thin = max(1, some.shape[1] // 1000)
+    for quantum in sorted(grids, reverse=True):
+        fitting = [_multiples(own[::thin], quantum) for own in some]
+        if np.mean(fitting) >= _COMMON:
+            return quantum
+    return None
+
+
+def _multiples(values: FloatArray, quantum: float) -> bool:
+    """Whether nearly all values above the lowest are multiples of a quantum, and not one and the same."""
+    above = values[values > values.min()]
+    if np.unique(above).size < 2:
+        return False
+    return bool(np.mean(np.abs(above / quantum - np.round(above / quantum)) < _EXACT) > _NEARLY_ALL)
+
+
+def _floors(model: LoadModel, history: LoadHistory) -> FloatArray:
+    low = {part.name: part.bounds[0] for part in model.classes}
+    lowest = min(low.values())
+    each = np.array([low.get(label or ONE_CLASS, lowest) for label in history.class_label])
+    return each * history.scale_kw if model.scaled and history.scale_kw is not None else each

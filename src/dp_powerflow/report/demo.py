@@ -7,16 +7,23 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dp_powerflow.config import Config, parse_config
+from dp_powerflow.config import Config, read_config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest, at_most, in_digits
-from dp_powerflow.manifest.policy import NO_PROTECTION
+from dp_powerflow.manifest.model import (
+    CERTIFICATE_FILE,
+    NO_PROTECTION,
+    QUALITY_FILE,
+    Manifest,
+    at_most,
+    in_digits,
+)
 from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.page import (
@@ -265,108 +272,8 @@ def _by_step(values: FloatArray) -> FloatArray:
     return quantiles
 
 
-SEED = 1
 TWIN, PAPER, STATE, PAGE = "release", "paper", "private-state", "index.html"
-TAPS = "taps.csv"
-TAPS_TEXT = """# declared: regulators of the public IEEE 123 at 63 % of its nominal load
-transformer,winding,tap
-reg1a,2,1.01875
-reg2a,2,1.0
-reg3a,2,1.00625
-reg3c,2,1.0
-reg4a,2,1.04375
-reg4b,2,1.01875
-reg4c,2,1.025
-"""
-HOMES_PER_POINT = 20
-"""Homes behind a load point of the paper's release: about as many as are behind a node of the feeder."""
-Raw = dict[str, dict[str, Any]]
-
-SHARED: Raw = {
-    "feeder": {"source": "ieee123"},
-    # About as many homes as the feeder has customers: each is one of them, hardly any stands for two.
-    "loads": {
-        "kind": "simulated",
-        "homes_only": True,
-        "load_points": 2400,
-        "days": 56,
-        "step_minutes": 15,
-    },
-}
-MODEL = {"epsilon": 1.0, "delta": 1e-5, "bounds": [0.005, 1.0], "power_factor": 0.97}
-EPSILON_CAP = 2.0
-"""Of the customers: room for both load models."""
-TWIN_RAW: Raw = {
-    **SHARED,
-    "model": {**MODEL, "estimator": "history"},
-    "nodes": {"load_class": "residential", "kw_per_customer": 1.5},
-    "network": {
-        "mode": "twin-network",
-        "epsilon": 1.0,
-        "change": 0.05,
-        "id": "twin-1",
-        "released": "all",
-    },
-    "release": {
-        "id": "demo",
-        "days": 28,
-        "output": TWIN,
-        "state": STATE,
-        "epsilon_cap": EPSILON_CAP,
-        "insecure_seed": SEED,
-    },
-}
-"""The twin: ε = 1 for a line whose R and X change by up to 5 %."""
-PAPER_RAW: Raw = {
-    "feeder": {**SHARED["feeder"], "taps": TAPS},
-    # The same homes, summed: Algorithm 1 is fitted to the loads of buses.
-    "loads": {
-        **SHARED["loads"],
-        "load_points": SHARED["loads"]["load_points"] // HOMES_PER_POINT,
-        "homes_per_point": HOMES_PER_POINT,
-    },
-    # Independent days: all that the evidence on a true network covers. The mean of a load point is 0.073.
-    "model": {**MODEL, "bounds": [0.01, 0.29], "estimator": "structured", "variance_floor": 1e-2},
-    # The twin's load on average; 2.5 times the nominal load at the upper bound.
-    "nodes": {"load_class": "residential", "scale_factor": 8.5},
-    "network": {
-        "mode": "true-network",
-        "bound": "paper",
-        "radius": 1e-4,
-        "epsilon": 100.0,
-        "delta": 0.01,
-        "calibration_days": 300,
-        "require_evidence": False,
-    },
-    "release": {
-        "id": PAPER,
-        "days": 28,
-        "output": PAPER,
-        "state": STATE,
-        "continues_loads": "loads-1",
-        "epsilon_cap": EPSILON_CAP,
-        "insecure_seed": SEED,
-    },
-}
-"""Algorithm 1 of the paper at its r. The policy is a target: the evidence does not support it.
-
-A node is one draw. Single homes peak at 30 times their mean, which no feeder carries at every node; sums of
-20 homes at 6 times, and 1 of 1,000 quarter hours passes the upper bound, 4 times the mean.
-"""
-
-
-def demo_config(folder: Path, raw: Raw = TWIN_RAW) -> Config:
-    """The config of a release of the demonstration in a folder."""
-    return parse_config(raw, base=folder.resolve())
-
-
-def as_toml(raw: Raw) -> str:
-    """A config as a file: sections of numbers, words and lists."""
-    sections = (
-        "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())])
-        for name, values in raw.items()
-    )
-    return "\n\n".join(sections) + "\n"
+FILES = "release.toml", "paper.toml", "taps.csv"
 
 
 @dataclass(frozen=True)
@@ -376,13 +283,10 @@ class Demo:
     Attributes
     ----------
     folder : where everything is, as the user wrote it.
-    twin, paper : their configs.
     models : load models by release, of those that were made here.
     """
 
     folder: Path
-    twin: Config
-    paper: Config
     models: dict[str, LoadModel] = field(default_factory=dict)
 
     @classmethod
@@ -393,10 +297,20 @@ class Demo:
                 f"{folder} exists already; name another folder with --out, or remove it", code="output-taken"
             )
         folder.mkdir(parents=True)
-        for name, raw in {TWIN: TWIN_RAW, PAPER: PAPER_RAW}.items():
-            (folder / f"{name}.toml").write_text(as_toml(raw), encoding="utf-8")
-        (folder / TAPS).write_text(TAPS_TEXT, encoding="utf-8")
-        return cls(folder, demo_config(folder), demo_config(folder, PAPER_RAW))
+        for name in FILES:
+            content = files("dp_powerflow.report").joinpath("demo_files", name).read_bytes()
+            (folder / name).write_bytes(content)
+        return cls(folder)
+
+    @cached_property
+    def twin(self) -> Config:
+        """The release on a twin."""
+        return read_config(self.folder / "release.toml")
+
+    @cached_property
+    def paper(self) -> Config:
+        """The paper's release."""
+        return read_config(self.folder / "paper.toml")
 
     @cached_property
     def meters(self) -> dict[str, Meters]:
@@ -415,7 +329,7 @@ class Demo:
 
     def compare(self, say: Callable[[str], None] = lambda _: None) -> tuple[Side, Side]:
         """Both releases in the words of the table, and how close they are to the true voltages."""
-        state = PrivateState.open(self.twin.release.state, insecure_seed=SEED)
+        state = PrivateState.open(self.twin.release.state, insecure_seed=self.twin.release.insecure_seed)
         say("solving the simulated meters themselves")
         on_twin, on_true = (
             read_inputs(own, state, history=self.meters[own.release.id].history)
@@ -447,7 +361,7 @@ class Demo:
 
     def _twin_side(self, inputs: ReleaseInputs, look: Look) -> Side:
         manifest = self._manifest(TWIN)
-        network, rows = manifest.guarantee.network, manifest.guarantee.network.shown_changes()
+        network, rows = manifest.guarantee.network, manifest.guarantee.network.shown_changes
         epsilon, advantage = (
             "; ".join(f"{at_most(getattr(row, name))} for {row.change:.0%}" for row in rows)
             for name in ("epsilon", "advantage")
@@ -461,7 +375,7 @@ class Demo:
             delta=in_digits(network.delta),
             advantage=advantage,
             proved="yes, for every network",
-            days=network.days,
+            days="any number",
             loading=_loading(inputs, look),
             fidelity=Fidelity.of(look.released, look.true),
             open=f"{TWIN}/{CERTIFICATE_FILE}",
@@ -474,7 +388,9 @@ class Demo:
         network = manifest.guarantee.network
         return Side(
             name="DP-Powerflow (the paper)",
-            customers=_customers(manifest, f"load point, a sum of {HOMES_PER_POINT} homes"),
+            customers=_customers(
+                manifest, f"load point, a sum of {inputs.config.loads.homes_per_point} homes"
+            ),
             protected=f"{NO_PROTECTION}: no change of a line is covered, because power factors are fixed",
             unit=f"the network, its matrix changed by up to r = {in_digits(network.radius)} p.u. and with "
             "the same possible voltages",
@@ -517,7 +433,7 @@ NOTES = (
     "Customers are simulated and noise comes from a seed: this is a demonstration, not a release. True "
     "voltages: the simulated meters themselves on the true feeder, solved as the release is (the "
     "twin as operated, regulators acting; the paper's with fixed taps). A node of the paper's release is one "
-    f"draw, fitted to sums of {HOMES_PER_POINT} of these homes. Its load is the twin's on average, and the "
+    "draw, fitted to sums of 20 of these homes. Its load is the twin's on average, and the "
     "taps are those of that load: too high where load is light, as nothing moves them.",
     "Each release has a load model of its own, which the customers pay for (the ledger adds them up). "
     "Whoever has both has what the weaker one gives away. Publish one of them.",
