@@ -16,8 +16,8 @@ from dp_powerflow.model.sample import SolvedDays, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
 from dp_powerflow.studies.hosting import HostingCapacity
-from dp_powerflow.studies.study import Study, sentences_of
-from support.studies import SOLVED_TO, GivenDays, GivenLaw, random_days, study_of
+from dp_powerflow.studies.study import GivenDays, GivenLaw, Study, sentences_of
+from support.studies import SOLVED_TO, random_days, study_of
 
 STEPS = 24
 Z = complex(0.03, 0.05)
