@@ -218,8 +218,8 @@ def figures_of(
         "units_kw": round(float(sum(fact.unit.kw_max for fact in facts)), 3),
         "by_status": {name: counts[name] for name in STATUSES if counts[name]},
         "not_corrected": int(np.count_nonzero(uncorrected)),
-        "mean_cost_per_h": _rounded(np.mean(cost[known])) if known.any() else None,
-        "mean_cost_without_units_per_h": _rounded(np.mean(without[both])) if both.any() else None,
+        "mean_cost_per_h": _rounded(float(np.mean(cost[known]))) if known.any() else None,
+        "mean_cost_without_units_per_h": _rounded(float(np.mean(without[both]))) if both.any() else None,
         "largest_cost_error_percent": _largest(_error_percent(linear[known], cost[known])),
         "largest_voltage_error_pu": _largest(np.abs(vm - linear_vm)[solved], 6),
         "snapshots_beyond_voltage": _sizes(beyond_v.max(axis=1), SIZES_PU),
@@ -238,7 +238,7 @@ def _error_percent(linear: FloatArray, cost: FloatArray) -> FloatArray:
 
 
 def _rounded(value: float) -> float:
-    return round(float(value), 6)
+    return round(value, 6)
 
 
 def _largest(values: FloatArray, digits: int = 4) -> float | None:
