@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from dp_powerflow.errors import ConfigError, Lines, MissingExtraError, PrivacyError
 
 CIRCUIT = "Clear\nNew Circuit.c basekv=4.16 bus1=s\nNew Line.a bus1=s bus2=x length=1 units=km\n"
 LOAD = "New Load.l bus1=x.1 phases=1 kv=2.4 kW=10 kvar=3\n"
@@ -63,3 +66,20 @@ def test_an_unknown_command_or_option_ends_with_exit_code_2(tmp_path: Path) -> N
         result = dp_powerflow(*arguments, cwd=tmp_path)
         assert result.returncode == 2
         assert "Traceback" not in result.stderr
+
+
+def test_the_fix_is_what_stands_last_but_for_what_was_spent() -> None:
+    assert ConfigError("this is wrong; do that").fix == "do that"
+    assert ConfigError("this is wrong; do that; nothing was spent").fix == "do that"
+    assert ConfigError("this is wrong; nothing was spent").fix is None
+    told = ConfigError("this is wrong", fix="do that", code="of-its-own")
+    assert (str(told), told.fix, told.code) == ("this is wrong; do that", "do that", "of-its-own")
+    assert PrivacyError("this is wrong").code == "privacy"
+    assert ConfigError(Lines("2 mistakes:\n  1. one; do this\n  2. two; do that")).fix is None
+
+
+def test_an_error_survives_a_pipe_with_its_code() -> None:
+    for error in (ConfigError("a; b", code="of-its-own"), MissingExtraError("torch", "ml")):
+        again = pickle.loads(pickle.dumps(error))
+        assert again.to_dict() == error.to_dict()
+        assert again.each == (again,)

@@ -235,12 +235,14 @@ def write_report(
     content: object,
     *,
     table: str | None = None,
+    page: str | None = None,
     figures: Mapping[str, Callable[[str], bytes]] = MappingProxyType({}),
 ) -> Written:
-    """Write a text as Markdown, its content as JSON, a table as CSV, and figures by name as SVG and PNG."""
+    """Write a text as Markdown, its content as JSON, a table as CSV, a page, and figures."""
     contents: dict[str, str | bytes] = {f"{stem}.md": text}
     contents |= {} if table is None else {f"{stem}.csv": table}
     contents[f"{stem}.json"] = json.dumps(content, indent=1, allow_nan=False)
+    contents |= {} if page is None else {f"{stem}.html": page}
     contents |= {f"{name}.{form}": draw(form) for name, draw in figures.items() for form in ("svg", "png")}
     return write_results(folder, text, contents)
 

@@ -199,14 +199,8 @@ def _floor_row(chain: Chain, epsilon: float) -> str:
 def to_csv(tables: _Tables) -> str:
     """One row per feeder and design."""
     header = ["feeder", "noise", "epsilon 5 %", "epsilon 50 %", "delta", "advantage 5 %", "advantage 50 %"]
-    header += [
-        "draws",
-        "without power flow",
-        "W1 pooled",
-        "standard error",
-        "W1 worst node",
-        "standard error",
-    ]
+    header += ["draws", "without power flow", "W1 pooled", "standard error"]
+    header += ["W1 worst node", "standard error"]
     return csv_text(
         header,
         (

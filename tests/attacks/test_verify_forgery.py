@@ -172,7 +172,6 @@ def test_a_forger_who_states_all_that_follows_gets_no_further(forger: Forger) ->
         "declared.generation",
         "policy.epsilon",
         "policy.delta",
-        "policy.base_mva",
         "policy.evidence_required",
         "loads.spent",
         "network.spent",

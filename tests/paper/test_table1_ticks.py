@@ -126,7 +126,8 @@ def test_the_printed_table_is_the_papers() -> None:
 
 
 def test_an_explanation_is_of_a_mark_that_the_paper_does_not_have() -> None:
-    for printed, column, mark in EXPLAINED:
+    cells = [(printed, *cell.split()) for printed, marks in EXPLAINED.items() for cell in marks]
+    for printed, column, mark in ((row, Column[name], Mark[ours]) for row, name, ours in cells):
         assert PRINTED[printed].mark(column) is not mark
 
 

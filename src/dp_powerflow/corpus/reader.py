@@ -49,7 +49,7 @@ from dp_powerflow.corpus.tables import (
     read_days,
     read_nodes,
 )
-from dp_powerflow.corpus.zarr_store import DIMENSIONS, attributes_of, export_zarr
+from dp_powerflow.corpus.zarr_store import dataset_of, export_zarr
 from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
@@ -242,20 +242,7 @@ class Corpus:
 
     def to_xarray(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
         """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`."""
-        xarray = require("xarray", "xarray")
-        numbers, wanted = self._each_once(days, nodes)
-        series, said = self.node_series(numbers, wanted, with_loads=with_loads), attributes_of(self.extras)
-        return xarray.Dataset(
-            {name: (DIMENSIONS, values, said[name]) for name, values in series.items()},
-            coords={
-                "day": numbers,
-                "step": np.arange(self.layout.steps),
-                "node": wanted,
-                "node_id": ("node", [self.nodes.ids[k] for k in wanted]),
-                **self._date_of_days(days),
-            },
-            attrs={"release_id": self.release_id},
-        )
+        return dataset_of(self, *self._each_once(days, nodes), with_loads=with_loads)
 
     def to_zarr(self, directory: str | os.PathLike[str]) -> Path:
         """Copy voltages, and what is published beside them, into a new Zarr store; needs the extra `xarray`.
@@ -365,12 +352,6 @@ class Corpus:
             **{name: values.astype("datetime64[s]") for name, values in stamps.items()},
             **{name: values.transpose(0, 2, 1).ravel() for name, values in series.items()},
         }
-
-    def _date_of_days(self, days: Days) -> dict[str, Any]:
-        """Coordinate of the dates, where there are any."""
-        if self.dates is None:
-            return {}
-        return {"date": ("day", self.dates[self.day_numbers(days)].astype("datetime64[s]"))}
 
     def day_numbers(self, days: Days) -> IntArray:
         """Day numbers as an array, or an error for a day that is not there."""

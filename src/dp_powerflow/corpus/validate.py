@@ -198,14 +198,37 @@ def _listing(
     directory: Location, layout: CorpusLayout, other_files: frozenset[str]
 ) -> tuple[Parts, list[str]]:
     """Parts that are there, and what is there that should not be or the other way round."""
-    if isinstance(directory, RemotePath):
-        parts, problems = _objects(directory, layout, other_files)
-    else:
-        parts, problems = _files(directory, layout, other_files)
+    parts: Parts = {folder: [] for folder in FOLDERS}
+    names, problems = _names_below(directory, other_files)
+    for name in names:
+        found = _part_of(name, layout)
+        if found is not None:
+            parts[found[0]].append(found[1])
+        elif name not in other_files | _TABLES:
+            problems.append(f"{name} does not belong to the corpus.")
     missing = layout.n_parts - len(parts[DATA])
     if missing:
         problems.append(f"{missing} of {layout.n_parts} parts are missing in {DATA}/.")
     return parts, problems
+
+
+def _names_below(directory: Location, other_files: frozenset[str]) -> tuple[list[str], list[str]]:
+    """Names of all files, and what is there that is neither a file nor a folder of a release."""
+    if isinstance(directory, RemotePath):
+        with loading(directory):
+            return list(directory.below()), []
+    names, problems = [], []
+    folders = {parent.as_posix() for name in other_files for parent in Path(name).parents}
+    folders |= {DATA, *(folder for folder in BESIDE if any((directory / folder).glob("part-*")))}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            problems.append(f"{name} is a link or a device; a release holds files only.")
+        elif path.is_file():
+            names.append(name)
+        elif name not in folders:
+            problems.append(f"{name} does not belong to the corpus.")
+    return names, problems
 
 
 def _part_of(name: str, layout: CorpusLayout) -> tuple[str, int] | None:
@@ -213,39 +236,6 @@ def _part_of(name: str, layout: CorpusLayout) -> tuple[str, int] | None:
     folder, _, file = name.rpartition("/")
     part = part_number(file) if folder in FOLDERS else None
     return None if part is None or part >= layout.n_parts else (folder, part)
-
-
-def _objects(place: RemotePath, layout: CorpusLayout, other_files: frozenset[str]) -> tuple[Parts, list[str]]:
-    parts, problems = _no_parts(), []
-    with loading(place):
-        names = place.below()
-    for name in names:
-        found = _part_of(name, layout)
-        if found is not None:
-            parts[found[0]].append(found[1])
-        elif name not in other_files | _TABLES:
-            problems.append(f"{name} does not belong to the corpus.")
-    return parts, problems
-
-
-def _no_parts() -> Parts:
-    return {folder: [] for folder in FOLDERS}
-
-
-def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -> tuple[Parts, list[str]]:
-    parts, problems = _no_parts(), []
-    folders = {parent.as_posix() for name in other_files for parent in Path(name).parents}
-    folders |= {DATA, *(folder for folder in BESIDE if any((directory / folder).glob("part-*")))}
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory).as_posix()
-        found = _part_of(name, layout)
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            problems.append(f"{name} is a link or a device; a release holds files only.")
-        elif path.is_file() and found is not None:
-            parts[found[0]].append(found[1])
-        elif name not in (folders if path.is_dir() else other_files | _TABLES):
-            problems.append(f"{name} does not belong to the corpus.")
-    return parts, problems
 
 
 def _look_beside(

@@ -395,9 +395,7 @@ class CorpusWriter:
 
     def write_nodes(self, nodes: NodeTable) -> dict[str, str]:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
-        content = encode_nodes(self.layout, self.release_id, nodes)
-        with storing(self.target):
-            return {NODES_FILE: put(self.root / NODES_FILE, content)}
+        return self._write_tables({NODES_FILE: encode_nodes(self.layout, self.release_id, nodes)})
 
     def write_connections(self, connections: Connections | None) -> dict[str, str]:
         """Write `buses.parquet` and `connections.parquet`; nothing where they are not published.
@@ -408,20 +406,20 @@ class CorpusWriter:
             return {}
         if len(connections.bus_of) != self.layout.nodes:
             raise CorpusError("the connections of a corpus are those of its nodes, of no other number")
-        files = {
-            BUSES_FILE: encode_buses(self.layout, self.release_id, connections),
-            CONNECTIONS_FILE: encode_connections(self.layout, self.release_id, connections),
-        }
-        with storing(self.target):
-            return {name: put(self.root / name, content) for name, content in files.items()}
+        buses, pairs = (
+            encode(self.layout, self.release_id, connections) for encode in (encode_buses, encode_connections)
+        )
+        return self._write_tables({BUSES_FILE: buses, CONNECTIONS_FILE: pairs})
 
     def write_days(self, days: DayTable | None) -> dict[str, str]:
         """Write `days.parquet`: dates, days off and weather; nothing where days have no dates."""
         if days is None:
             return {}
-        content = encode_days(self.layout, self.release_id, days)
+        return self._write_tables({DAYS_FILE: encode_days(self.layout, self.release_id, days)})
+
+    def _write_tables(self, files: Mapping[str, bytes]) -> dict[str, str]:
         with storing(self.target):
-            return {DAYS_FILE: put(self.root / DAYS_FILE, content)}
+            return {name: put(self.root / name, content) for name, content in files.items()}
 
     def add_file(self, name: str, content: bytes) -> dict[str, str]:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.

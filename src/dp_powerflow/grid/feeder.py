@@ -69,6 +69,15 @@ class Protected:
     x_ohm_per_km: float = 0.4
     c_nf_per_km: float = 10.0
 
+    def covers(self, quantity: Quantity) -> bool:
+        """Whether a figure that is not of a line is covered."""
+        covered = {
+            Quantity.TRANSFORMER: self.transformers,
+            Quantity.CAPACITOR: self.capacitors,
+            Quantity.PV: self.pv,
+        }
+        return covered[quantity]
+
 
 Protect = Literal["all", "if present"]
 """Whether all that is declared protected must be in a network, or is protected where it is."""

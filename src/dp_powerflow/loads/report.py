@@ -245,11 +245,11 @@ def _fill_from_similar_days(
 #
 # Three comparisons, each with a declared, PUBLIC reference or within the file:
 #
-# - the median level of all load points against the public scale, or against a plausible range in kW; - the
-# median level of all customers against the public load of a typical one, where it is declared: the only
-# comparison that can see a factor of 4 in the whole file; - a second group of levels a factor of 1,000 from
-# the largest one, with its shape; relative to a public scale also one a factor of 4 away, where the scale
-# is good enough to leave a valley between the two.
+# - the median level of all load points against the public scale, or against a plausible range in kW;
+# - the median level of all customers against the public load of a typical one, where it is declared: the
+#   only comparison that can see a factor of 4 in the whole file;
+# - a second group of levels a factor of 1,000 from the largest one, with its shape; relative to a public
+#   scale also one a factor of 4 away, where the scale is good enough to leave a valley between the two.
 #
 # Readings a factor of 1,000 beyond any customer (**wild** ones) are counted first and judge nothing: huge
 # values of either sign cancel in the mean of a day, and what is left would tell no level at all.

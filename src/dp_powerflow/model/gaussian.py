@@ -233,7 +233,8 @@ class LoadModel:
             if fields["format"] != FORMAT:
                 raise PrivacyError(
                     f"this is not a load model of the format '{FORMAT}'; dp-powerflow {LAST_READER} is the "
-                    "last version that reads earlier ones"
+                    "last version that reads earlier ones",
+                    code="format-not-read",
                 )
             with np.errstate(all="ignore"):  # figures that somebody made up may overflow
                 model = _derived_again(_from_plain(fields))

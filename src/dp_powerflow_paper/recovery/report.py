@@ -103,17 +103,7 @@ def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
         "Points chosen by W1 to true training days, and what is claimed for the network:",
         "",
         *_table(
-            [
-                "method",
-                "ε",
-                "claim",
-                "a bound",
-                "ε_load",
-                "p_max (of the fit)",
-                "floor",
-                "σ [p.u.]",
-                "W1 [1e-3 p.u.]",
-            ],
+            _CHOICE_HEADER,
             [row for part in parts for row in _choice_rows(part)],
         ),
         "",
@@ -191,6 +181,10 @@ def _hole_lines(parts: Sequence[Part]) -> list[str]:
         *_table(header, rows),
         "",
     ]
+
+
+_CHOICE_HEADER = ["method", "ε", "claim", "a bound", "ε_load", "p_max (of the fit)", "floor", "σ [p.u.]"]
+_CHOICE_HEADER += ["W1 [1e-3 p.u.]"]
 
 
 def _choice_rows(part: Part) -> list[list[str]]:

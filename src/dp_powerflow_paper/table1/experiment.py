@@ -15,11 +15,11 @@ from dp_powerflow import __version__
 from dp_powerflow.errors import ConfigError, MissingExtraError
 from dp_powerflow.lowlevel import cores, run_on_pool
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
-from dp_powerflow_paper.run import Store, Written, fingerprint_of, write_results
+from dp_powerflow_paper.run import Store, Written, store_of
 from dp_powerflow_paper.table1.auditing import AUDIT_CODE, audit_row
 from dp_powerflow_paper.table1.bench import Bench, Scale
 from dp_powerflow_paper.table1.measuring import Chunk, absent, chunks_of, measure_chunk, put_together
-from dp_powerflow_paper.table1.output import contents_of
+from dp_powerflow_paper.table1.output import write_table
 from dp_powerflow_paper.table1.results import Check, Measured, checks_of, elsewhere
 from dp_powerflow_paper.table1.rows import Row, all_rows
 from dp_powerflow_paper.table1.tables import Table1
@@ -56,22 +56,17 @@ class Run:
     def bench(self, data: str) -> Bench:
         """A data set, with the store of its results."""
         dataset = open_dataset(replace(self.options, data=data, pv=False))
-        facts = {"data": dataset.identity, **self._facts}
-        return Bench(dataset, self.scale, self.options.seed, Store(self._folder(data), fingerprint_of(facts)))
+        return Bench(dataset, self.scale, self.options.seed, self._store(data, data=dataset.identity))
 
     @property
     def audits(self) -> Store:
         """Of the audits, which are on a small public network of their own."""
-        facts = {"audit": AUDIT_CODE, **self._facts}
-        return Store(self._folder("audit"), fingerprint_of(facts))
+        return self._store("audit", audit=AUDIT_CODE)
 
-    @property
-    def _facts(self) -> dict[str, Any]:
+    def _store(self, name: str, **facts: Any) -> Store:
+        folder = f"table1-{name}{'-quick' if self.options.quick else ''}"
         size = asdict(self.scale)
-        return {"version": __version__, "code": _CODE, "seed": self.options.seed, "scale": size}
-
-    def _folder(self, name: str) -> Any:
-        return self.options.out / f"table1-{name}{'-quick' if self.options.quick else ''}"
+        return store_of(self.options, folder, version=__version__, code=_CODE, scale=size, **facts)
 
     def chunks(self, row: Row) -> tuple[Chunk, ...]:
         """Of its runs."""
@@ -230,5 +225,4 @@ def run(options: ExperimentOptions, workers: int | None = None) -> Written:
         options.quick,
         {name: bench.data.n_steps for name, bench in benches.items()},
     )
-    text, contents = contents_of(table)
-    return write_results(options.out, text, contents)
+    return write_table(options.out, table)

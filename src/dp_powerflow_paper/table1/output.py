@@ -5,17 +5,19 @@ Fidelity against ε, one mark per system: loads above, networks below, one colum
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from dp_powerflow.lowlevel import figure_bytes, new_figure, plain
 from dp_powerflow.page import Bars, Callout, Figure, Page, Section, Series, Table
 from dp_powerflow.page.charts import Axis
+from dp_powerflow_paper.run import Written, write_report
 from dp_powerflow_paper.sources import ONE_CUSTOMER_STEP
 from dp_powerflow_paper.table1 import ticks
 from dp_powerflow_paper.table1.printed import PRINTED, Column
@@ -176,19 +178,14 @@ RULES = (
 """How every tick follows from numbers."""
 
 
-def contents_of(table: Table1) -> tuple[str, dict[str, str | bytes]]:
-    """The text for the terminal, and files by name."""
+def write_table(folder: Path, table: Table1) -> Written:
+    """Write the text for the terminal, the figures, and the page."""
     stem = f"table1{'-quick' if table.quick else ''}"
-    text = to_markdown(table)
-    contents: dict[str, str | bytes] = {
-        f"{stem}.csv": to_csv(table),
-        f"{stem}.json": json.dumps(to_json(table), indent=1, allow_nan=False),
-        f"{stem}.md": text,
-        f"{stem}.html": to_page(table).to_html(),
-    }
-    for form in ("png", "svg"):
-        contents[f"{stem}.{form}"] = draw_figure(table, form)
-    return text, contents
+    figures = {stem: partial(draw_figure, table)}
+    content, page = to_json(table), to_page(table).to_html()
+    return write_report(
+        folder, stem, to_markdown(table), content, table=to_csv(table), page=page, figures=figures
+    )
 
 
 def to_json(table: Table1) -> object:

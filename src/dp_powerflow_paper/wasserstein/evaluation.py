@@ -19,7 +19,7 @@ from dp_powerflow_paper.mechanisms import Mechanism
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow
 from dp_powerflow_paper.mechanisms.gaussian import AdmittanceNoise, NoisyVoltages
 from dp_powerflow_paper.mechanisms.noise import STEP, NoiseUnit
-from dp_powerflow_paper.run import Store, fingerprint_of
+from dp_powerflow_paper.run import store_of
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
 from dp_powerflow_paper.wasserstein.search import Configuration
 
@@ -109,15 +109,9 @@ _CODE = 4
 def new_lab(options: ExperimentOptions, scale: Scale, data: Dataset) -> Lab:
     """The lab with a store that knows what its results depend on; a short history has fewer days."""
     scale = replace(scale, days=min(scale.days, data.n_days))
-    facts = {
-        "version": __version__,
-        "code": _CODE,
-        "data": data.identity,
-        "seed": options.seed,
-        "scale": asdict(scale),
-    }
-    folder = options.out / f"wasserstein-{data.name}{'-quick' if options.quick else ''}"
-    return Lab(data, scale, options.seed, Store(folder, fingerprint_of(facts)))
+    folder = f"wasserstein-{data.name}{'-quick' if options.quick else ''}"
+    facts = {"version": __version__, "code": _CODE, "data": data.identity, "scale": asdict(scale)}
+    return Lab(data, scale, options.seed, store_of(options, folder, **facts))
 
 
 def evaluate(lab: Lab, config: Configuration) -> Outcome:

@@ -250,16 +250,8 @@ def _literal(outcomes: Sequence[Outcome]) -> list[str]:
         "its worst step, which decides what a target admits.",
         "",
     ]
-    header = [
-        "p_max: fit, draws",
-        "classes",
-        "ε_load",
-        "ε best step",
-        "ε median step",
-        "ε worst step",
-        "largest ε",
-        "W1",
-    ]
+    header = ["p_max: fit, draws", "classes", "ε_load", "ε best step", "ε median step", "ε worst step"]
+    header += ["largest ε", "W1"]
     return words + _rows(header, rows)
 
 

@@ -1,6 +1,6 @@
 """Levels of an OpenDSS circuit, and circuits made of a frame and other levels.
 
-A twin is never the true circuit with figures edited: it is written anew from its frame (`frame.Frame`), its
+A twin is never the true circuit with figures edited: it is written anew from its frame (`reader.Frame`), its
 levels and its codes, so that it is a function of these alone.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -495,13 +496,8 @@ class ElementReader:
         quantity = {"capacitor": Quantity.CAPACITOR, "pvsystem": Quantity.PV}.get(
             element.kind, Quantity.TRANSFORMER
         )
-        covered = {
-            Quantity.TRANSFORMER: self.protected.transformers,
-            Quantity.CAPACITOR: self.protected.capacitors,
-            Quantity.PV: self.protected.pv,
-        }[quantity]
         level = level_of(figures)
-        if covered and level > 0.0:
+        if self.protected.covers(quantity) and level > 0.0:
             # Two classes of transformers may share a name.
             key = element.name if element.kind != "autotrans" else f"autotrans.{element.name}"
             self.levels[ParameterKey(quantity, key)] = level
@@ -596,9 +592,6 @@ class ElementReader:
 _INJECTIONS = frozenset({"storage", "isource", "vccs", "indmach012", "gicsource"})
 _IDLE = CONTROLS | {"energymeter", "monitor", "sensor"}
 _FORBIDDEN = frozenset("\"'`")
-_KEPT = 4
-_known: dict[tuple[DssOrigin, Protected], tuple[Frame, NetworkParameters]] = {}
-"""The circuits read last; reading a large one takes longer than building a twin of it."""
 
 
 def read_parameters(origin: DssOrigin, protected: Protected) -> NetworkParameters:
@@ -606,18 +599,9 @@ def read_parameters(origin: DssOrigin, protected: Protected) -> NetworkParameter
     return frame_and_parameters(origin, protected)[1]
 
 
+@lru_cache(maxsize=4)  # reading a large circuit takes longer than building a twin of it
 def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame, NetworkParameters]:
-    """What a twin of the circuit has beside its levels, and PRIVATE the levels."""
-    key = (origin, protected)
-    if key not in _known:
-        while len(_known) >= _KEPT:
-            _known.pop(next(iter(_known)))
-        _known[key] = _read_frame(origin, protected)
-    return _known[key]
-
-
-def _read_frame(origin: DssOrigin, protected: Protected) -> tuple[Frame, NetworkParameters]:
-    """The frame, and PRIVATE the levels; refuses what neither of them can hold."""
+    """What a twin has beside its levels, and PRIVATE the levels; refuses what neither of them can hold."""
     engine = build_circuit(origin, engine_of(origin))
     run(engine, "makebuslist", origin)
     operated = read_operated(engine)

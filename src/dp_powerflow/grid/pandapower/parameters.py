@@ -490,7 +490,6 @@ class _Source:
     catalogue : standard line types that are public.
     lines, groups : elements with levels, in the order of the tables.
     charged : whether a line has charging at all.
-    parameters : all levels, once somebody has asked for them and nothing was refused.
     """
 
     def __init__(self, origin: PandapowerOrigin, protected: Protected) -> None:
@@ -502,7 +501,6 @@ class _Source:
         self.names = Names(origin.net)
         stated = zip(origin.net.line.index, origin.net.line["c_nf_per_km"], strict=True)
         self.charged = {int(index): bool(value != 0.0) for index, value in stated}
-        self.parameters: NetworkParameters | None = None
         self._framed: dict[bool, Any] = {}
 
     def frame(self, *, declared: bool) -> Any:
@@ -527,34 +525,18 @@ class _Source:
         return own_copy(self._framed[declared])
 
 
-_KEPT = 4
-_known: dict[tuple[PandapowerOrigin, Protected], _Source] = {}
-"""Of the nets read last."""
-
-
+@functools.lru_cache(maxsize=4)
 def _source_of(origin: PandapowerOrigin, protected: Protected) -> _Source:
-    key = (origin, protected)
-    if key not in _known:
-        while len(_known) >= _KEPT:
-            _known.pop(next(iter(_known)))
-        _known[key] = _Source(origin, protected)
-    return _known[key]
+    return _Source(origin, protected)
 
 
+@functools.lru_cache(maxsize=4)
 def read_parameters(origin: PandapowerOrigin, protected: Protected) -> NetworkParameters:
     """Every level that noise covers; refuses what could not be rebuilt from them."""
-    known = _known.get((origin, protected))
-    if known is not None and known.parameters is not None:
-        return known.parameters
     # Who gave the taps is known to the feeder: `rebuild` asks.
     controls = read_controls(origin.net, by_phase=origin.by_phase)
     refuse_results(origin.net, controls, public=origin.public, taps_declared=origin.taps_given)
     source = _source_of(origin, protected)
-    source.parameters = _parameters(origin, source, protected)
-    return source.parameters
-
-
-def _parameters(origin: PandapowerOrigin, source: _Source, protected: Protected) -> NetworkParameters:
     levels: dict[ParameterKey, float] = {}
     coded: list[CodedLine] = []
     for line in source.lines:
@@ -562,7 +544,7 @@ def _parameters(origin: PandapowerOrigin, source: _Source, protected: Protected)
             coded.append(CodedLine(line.name, line.code, tuple(sorted(source.catalogue))))
         levels.update({ParameterKey(quantity, line.name): abs(v) for quantity, v in line.figures.items()})
     for group in source.groups:
-        if _covers(protected, group.quantity):
+        if protected.covers(group.quantity):
             levels[_key(source.names, group)] = level_of(group.figures)
     compensating = tuple(
         f"{kind}:{source.names.of(kind, row.Index)}"
@@ -596,14 +578,6 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     )
     neutral = controlled and not (declared or origin.public)
     return replace(twin, taps_from=TAPS_NEUTRAL if neutral else feeder.taps_from)
-
-
-def _covers(protected: Protected, quantity: Quantity) -> bool:
-    return {
-        Quantity.TRANSFORMER: protected.transformers,
-        Quantity.CAPACITOR: protected.capacitors,
-        Quantity.PV: protected.pv,
-    }[quantity]
 
 
 def _level(levels: Levels, key: ParameterKey) -> float:
@@ -808,7 +782,7 @@ def _ratings(row: Any) -> FloatArray:
 def _fill_groups(source: _Source, made: Any, protected: Protected, levels: Levels) -> None:
     origin, names = source.origin, source.names
     for group in source.groups:
-        if not _covers(protected, group.quantity):
+        if not protected.covers(group.quantity):
             values = [rule(value) for rule, value in zip(group.rules, group.figures, strict=True)]
         elif level_of(group.figures) > 0.0:
             values = list(_level(levels, _key(names, group)) * shape_of(group.figures))

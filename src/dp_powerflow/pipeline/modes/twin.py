@@ -629,7 +629,7 @@ def released_connections(
         pairs=np.array([pair[:2] for pair in pairs], dtype=np.int64).reshape(-1, 2),
         kinds=tuple(str(pair[2]) for pair in pairs),
         source=graph.source[order],
-        coordinates=None if places is None else _at(places, [graph.names[bus] for bus in order]),
+        coordinates=None if places is None else _placed(places, [graph.names[bus] for bus in order]),
     )
 
 
@@ -666,5 +666,5 @@ def _order(graph: BusGraph, released: IntArray, key: StreamKey) -> IntArray:
     return np.array([*with_nodes, *shuffled.tolist()], dtype=np.int64)
 
 
-def _at(places: Places, names: list[str]) -> FloatArray:
+def _placed(places: Places, names: list[str]) -> FloatArray:
     return np.array([places[name] for name in names], dtype=np.float64)

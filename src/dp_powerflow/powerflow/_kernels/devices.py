@@ -335,7 +335,7 @@ def inject_held(typing: Any, branches: Any, w_re: Any, w_im: Any, work: Any, k: 
 
 
 class OperatedPlan(NamedTuple):
-    """All that the kernels know of the network; positions as in `terminals.TerminalFactors`.
+    """All that the kernels know of the network; positions as in `factor.TerminalFactors`.
 
     Values of `lower`, `upper` and `pivot` are real 2×2 blocks (row, 4). `lower` has a row per position: the
     factor's for the core, the recovery's for eliminated nodes. `source` is the row of injected currents that

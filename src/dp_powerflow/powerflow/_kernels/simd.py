@@ -7,7 +7,7 @@ states the vector operations directly, with one snapshot per lane.
 All arrays are C-contiguous float64 that end in a lane axis, or plain vectors of coefficients; indices are
 int64. Multiply-adds are `llvm.fma`: exact, in software where a processor has no such instruction, so the bits
 are the same on all. No fast-math flag is set: NaN stays NaN and a snapshot's result does not depend on its
-neighbours. numba's cache on disk does not notice a change of this file: touch the kernels as well.
+neighbours.
 """
 
 from __future__ import annotations

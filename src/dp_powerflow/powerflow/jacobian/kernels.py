@@ -28,8 +28,7 @@ from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 # Vector instructions on blocks and nodes of `LANES` snapshots, for the kernels of the Jacobian.
 #
 # Arrays end in a lane axis, one lane per snapshot. A 2×2 block [[a, b], [c, d]] is four rows of lanes,
-# a node of a vector two. `plan` is a `BlockPlan`, whose pivots and edges the loops follow. numba's cache on
-# disk does not notice a change of this file: touch `kernels.py` too.
+# a node of a vector two. `plan` is a `BlockPlan`, whose pivots and edges the loops follow.
 
 
 LANES = 8

@@ -158,6 +158,7 @@ class Database:
                 raise self.error(
                     "is of an earlier version of dp-powerflow",
                     f"use dp-powerflow {LAST_READER}, the last version that reads it; nothing was spent",
+                    code="format-not-read",
                 )
             if application != _APPLICATION_ID:
                 raise self.corrupt()
@@ -165,6 +166,7 @@ class Database:
                 raise self.error(
                     f"has format {version}, and this version of dp-powerflow reads format {_VERSION}",
                     "use the version that wrote it; nothing was spent",
+                    code="format-not-read",
                 )
             yield connection
 
@@ -198,8 +200,8 @@ class Database:
     def corrupt(self) -> PrivacyError:
         return self.error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
 
-    def error(self, problem: str, remedy: str) -> PrivacyError:
-        return PrivacyError(f"the ledger {self._path} {problem}; {remedy}", code="ledger-damaged")
+    def error(self, problem: str, remedy: str, code: str = "ledger-damaged") -> PrivacyError:
+        return PrivacyError(f"the ledger {self._path} {problem}; {remedy}", code=code)
 
 
 def insert(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
