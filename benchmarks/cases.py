@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
+from dp_powerflow import Feeder, open_feeder
+from dp_powerflow.grid.feeder import GROUND, Line, Load
 from dp_powerflow.grid.operation import Operation, Pick, Regulator
-from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 SIMBENCH_CODE = "1-MV-urban--0-sw"

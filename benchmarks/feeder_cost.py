@@ -27,8 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.config import read_config
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow import LoadHistory, read_config
 from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.release import run_release
 

@@ -51,8 +51,8 @@ def _time_all(kind: type, timer: _Timer) -> None:
 
 def main() -> None:
     place = Path(sys.argv.pop(1))
+    from dp_powerflow import Ledger
     from dp_powerflow.cli import main as command
-    from dp_powerflow.privacy.ledger.book import Ledger
 
     timer = _Timer()
     _time_all(Ledger, timer)

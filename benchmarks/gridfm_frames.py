@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 import dp_powerflow as dpf
+from dp_powerflow import GridfmStyle, read_gridfm
 from dp_powerflow.corpus.gridfm.network import NodeFacts
-from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
-from dp_powerflow.corpus.gridfm.schema import GridfmStyle
+from dp_powerflow.corpus.gridfm.reader import GridfmData
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 
 SCENARIOS = 200

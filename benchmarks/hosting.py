@@ -19,14 +19,12 @@ from pathlib import Path
 import numpy as np
 
 import dp_powerflow as dpf
-from dp_powerflow.grid.feeder import GROUND, Feeder, PVSystem
+from dp_powerflow import Feeder, OperatedSolution, OperatedSolver
+from dp_powerflow.grid.feeder import GROUND, PVSystem
+from dp_powerflow.lowlevel import LoadSampler, Study, clear_sky, solve_days
 from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.model.sample import LoadSampler, solve_days
-from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
-from dp_powerflow.powerflow.sun import clear_sky
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.studies.hosting.tables import Hosted, findings_of
-from dp_powerflow.studies.study import Study
 
 STEPS, LATITUDE = 96, 40.0
 TOLERANCE = 1e-12

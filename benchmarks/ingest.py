@@ -33,18 +33,14 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
 
-from dp_powerflow.loads.declared import LongColumns, MeterFormat, ServiceMap, WideColumns
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow import Budget, FitOptions, LoadHistory, LongColumns, MeterFormat, StreamKey, WideColumns
+from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_long, read_wide
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
+from dp_powerflow.loads.simulate import DEMO_CLASSES
 from dp_powerflow.loads.timegrid import build_time_grid
-from dp_powerflow.model.estimators import Estimator
+from dp_powerflow.lowlevel import Estimator, Structured, simulate_load_history
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import FitOptions
-from dp_powerflow.model.structured import Structured
-from dp_powerflow.privacy.budget import Budget
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
 ZONE, FIRST, STEPS = "Europe/Zurich", dt.date(2023, 1, 1), 96

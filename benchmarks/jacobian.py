@@ -9,8 +9,7 @@ import time
 
 import numpy as np
 
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow import BatchSolver, open_feeder
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 
 SNAPSHOTS = 96_000

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.structured import Structured
+from dp_powerflow.lowlevel import Structured, simulate_load_history
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.learned.accounting import SampledGaussian
 from dp_powerflow_paper.learned.forecaster import (

@@ -115,8 +115,7 @@ def flush_seconds(folder: Path) -> float:
 
 
 def opened(place: Path) -> tuple[Any, Any]:
-    from dp_powerflow.privacy.ledger.book import Ledger
-    from dp_powerflow.privacy.state import PrivateState
+    from dp_powerflow import Ledger, PrivateState
 
     state = PrivateState.open(place, insecure_seed=1)
     return state, Ledger.open(state)

@@ -22,15 +22,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.model.options import PublicSpread
-from dp_powerflow.model.sample import LoadSampler, solve_days
+from dp_powerflow import BatchSolver, Feeder, StreamKey, open_feeder
+from dp_powerflow.grid.feeder import Line
+from dp_powerflow.lowlevel import (
+    ClassLaw,
+    LoadLaw,
+    LoadSampler,
+    Network,
+    PublicSpread,
+    nominal_law,
+    solve_days,
+)
 from dp_powerflow.pipeline.modes.true import middle_load_kw
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.lines import SPREAD_P, SPREAD_Q
 

@@ -16,20 +16,24 @@ from typing import Any
 import numpy as np
 from load_populations import Customers
 
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow import Budget, FitOptions, LoadHistory, StreamKey
+from dp_powerflow.lowlevel import (
+    ClassLaw,
+    Estimator,
+    GaussianComponent,
+    LoadLaw,
+    LoadSampler,
+    Plain,
+    PrivacyUnit,
+    Structured,
+)
 from dp_powerflow.model.derive import derive
-from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
-from dp_powerflow.model.law import ClassLaw, GaussianComponent, LoadLaw
-from dp_powerflow.model.options import DayFacts, FitOptions
-from dp_powerflow.model.plain import Plain
-from dp_powerflow.model.sample import LoadSampler
-from dp_powerflow.model.structured import Structured
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
+from dp_powerflow.model.options import DayFacts
+from dp_powerflow.privacy.budget import QueryCost
 from dp_powerflow.privacy.queries import Query, QuerySession, Session, add_noise, exact_sum
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BUDGET = Budget(1.0, 1e-5, PrivacyUnit.LOAD_POINT)

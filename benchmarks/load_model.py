@@ -32,12 +32,11 @@ from load_columns import BUDGET, as_history, columns, lived
 from load_model_kl import kl_tables, sampling_rate
 from load_populations import MAKERS, Customers, meters, open_populations
 
+from dp_powerflow import FitOptions
 from dp_powerflow.fidelity.metrics import COINCIDENT, Fidelity, Traits, compare
+from dp_powerflow.lowlevel import Plain, Structured
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.history.plan import History, PredictedError
-from dp_powerflow.model.options import FitOptions
-from dp_powerflow.model.plain import Plain
-from dp_powerflow.model.structured import Structured
 from dp_powerflow.pipeline.outlook import stand_in_errors
 from dp_powerflow.units import FloatArray
 

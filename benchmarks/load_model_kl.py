@@ -27,15 +27,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.model.estimators import Estimator
-from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow import Budget, FitOptions, LoadHistory, StreamKey
+from dp_powerflow.loads.simulate import DEMO_CLASSES
+from dp_powerflow.lowlevel import (
+    Estimator,
+    LoadSampler,
+    PrivacyUnit,
+    PublicSpread,
+    WeakBudgetWarning,
+    simulate_load_history,
+)
+from dp_powerflow.model.fit import fit
 from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.model.sample import LoadSampler
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
 DAYS = 7

@@ -23,12 +23,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from dp_powerflow import LoadHistory, open_feeder
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fidelity.metrics import Setting
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.loads.history import SATURDAY, LoadHistory
+from dp_powerflow.loads.history import SATURDAY
 from dp_powerflow.loads.profiles import read_simbench
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
+from dp_powerflow.loads.simulate import DEMO_CLASSES
+from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import BoolArray, FloatArray
 from dp_powerflow_paper.datasets import oedi_history
 

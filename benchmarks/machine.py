@@ -22,8 +22,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dp_powerflow import StreamKey
 from dp_powerflow._bits.aes import hardware_words
-from dp_powerflow.privacy.random import StreamKey
 
 LANES = 8
 """Doubles of one vector of the multiply-add loop: 512 bits, which narrower processors do in two steps. The

@@ -20,7 +20,8 @@ import scipy.sparse as sp
 from load_populations import swiss
 from scipy import stats
 
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
+from dp_powerflow.loads.simulate import DEMO_CLASSES
+from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms import Target, solve_loads

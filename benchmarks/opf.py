@@ -19,10 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import dp_powerflow as dpf
-from dp_powerflow._threads import cores, in_order
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.batch import BatchSolver, Solver
-from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow import BatchSolver, Feeder, OperatedSolver
+from dp_powerflow._threads import in_order
+from dp_powerflow.lowlevel import Solver, cores
 from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Snapshots, Unit
 from dp_powerflow.studies.dispatch.program import Point
 

@@ -14,9 +14,9 @@ import numpy as np
 import pandapower as pp
 import pandapower.networks as networks
 
+from dp_powerflow import BatchSolver
 from dp_powerflow.grid.feeder import GROUND
 from dp_powerflow.grid.pandapower.reader import read_pandapower
-from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.studies.dispatch.dispatcher import Dispatcher, Options, Snapshots, Unit
 
 IMPORT = 0.05

@@ -174,7 +174,7 @@ def compare(case: str, result: dict[str, np.ndarray]) -> float:
     sys.path.insert(0, str(HERE))
     from cases import load_factors, nodal_load, open_case
 
-    from dp_powerflow.powerflow.batch import BatchSolver
+    from dp_powerflow import BatchSolver
 
     feeder = open_case(case)
     which = result["which"]

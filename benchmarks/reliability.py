@@ -10,12 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow import BatchSolver, Feeder, open_feeder
+from dp_powerflow.lowlevel import Study
 from dp_powerflow.model.sample import LoadBlock
-from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.studies.reliability import Reliability
-from dp_powerflow.studies.study import Study
 from dp_powerflow.units import FloatArray, IntArray
 
 YEARS = 100_000

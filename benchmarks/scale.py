@@ -91,7 +91,7 @@ def in_a_process(size: int, arguments: argparse.Namespace) -> dict[str, float]:
 
 def measure(size: int, arguments: argparse.Namespace) -> dict[str, float]:
     """Processor seconds, megabytes on disk and peak memory of one feeder."""
-    from dp_powerflow.grid.sources import open_feeder
+    from dp_powerflow import open_feeder
 
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
     from support.synthetic import write_synthetic
@@ -130,9 +130,9 @@ def measure(size: int, arguments: argparse.Namespace) -> dict[str, float]:
 
 def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
     """Processor seconds of the losses of some lines, both directions, x = 1 %, two days of 24 steps."""
-    from dp_powerflow.evidence.lines.evidence import LineLoss, scaled
-    from dp_powerflow.model.law import ClassLaw, nominal_law
-    from dp_powerflow.privacy.random import StreamKey
+    from dp_powerflow import StreamKey
+    from dp_powerflow.evidence.lines.evidence import LineLoss
+    from dp_powerflow.lowlevel import ClassLaw, nominal_law, scaled
 
     steps = 24
     nominal = -feeder.nominal_injection[feeder.retained]
@@ -154,13 +154,13 @@ def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
 
 
 def frozen_solver(feeder: Any) -> Any:
-    from dp_powerflow.powerflow.batch import BatchSolver
+    from dp_powerflow import BatchSolver
 
     return BatchSolver(feeder, tolerance=TOLERANCE, threads=1)
 
 
 def operated_solver(feeder: Any) -> Any:
-    from dp_powerflow.powerflow.operated import OperatedSolver
+    from dp_powerflow import OperatedSolver
 
     return OperatedSolver(feeder, controls="day", steps=STEPS, tolerance=TOLERANCE, threads=1)
 
@@ -184,11 +184,11 @@ class Job:
 
 def frozen_job(solver: Any, folder: Path) -> Job:
     """One draw of the day model per loaded node, voltages alone."""
+    from dp_powerflow import StreamKey
     from dp_powerflow.corpus.schema import CorpusLayout
     from dp_powerflow.corpus.writer import CorpusWriter
+    from dp_powerflow.lowlevel import LoadSampler
     from dp_powerflow.model.law import LoadNodes
-    from dp_powerflow.model.sample import LoadSampler
-    from dp_powerflow.privacy.random import StreamKey
 
     feeder = solver.feeder
     nominal_kw = -feeder.nominal_injection[feeder.retained].real * feeder.base_mva * 1000.0
@@ -234,9 +234,10 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
     """
     from decade import Timed
 
+    from dp_powerflow import OperatedSolver
     from dp_powerflow.model.sample import BlockSolver, blocks_at_once
     from dp_powerflow.pipeline.parts import runs_of
-    from dp_powerflow.powerflow.operated import OperatedSolver, days_at_once
+    from dp_powerflow.powerflow.operated import days_at_once
 
     job.writer.prepare()
     spent, days, first, mended = np.zeros(3), 0, 0, 0
@@ -269,12 +270,10 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
 
 def load_model():  # type: ignore[no-untyped-def]
     """A load model fitted on simulated customers, relative to the nominal load of a node."""
-    from dp_powerflow.loads.simulate import simulate_load_history
+    from dp_powerflow import Budget, FitOptions, StreamKey
+    from dp_powerflow.lowlevel import PrivacyUnit, PublicSpread, Structured, simulate_load_history
     from dp_powerflow.model.fit import fit
-    from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
-    from dp_powerflow.model.structured import Structured
-    from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-    from dp_powerflow.privacy.random import StreamKey
+    from dp_powerflow.model.options import FixedPowerFactor
 
     history = simulate_load_history(200, n_days=20, step_minutes=1440 // STEPS, seed=0)
     options = FitOptions(
@@ -290,10 +289,9 @@ def load_model():  # type: ignore[no-untyped-def]
 
 def theorem(feeder, days: int) -> float:  # type: ignore[no-untyped-def]
     """Processor seconds of Theorem 1 in every mode; both load laws are calibrated on so many days."""
+    from dp_powerflow import StreamKey
     from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence
-    from dp_powerflow.grid.reduction import Network
-    from dp_powerflow.model.law import ClassLaw, nominal_law
-    from dp_powerflow.privacy.random import StreamKey
+    from dp_powerflow.lowlevel import ClassLaw, Network, nominal_law
 
     nominal = -feeder.nominal_injection[feeder.retained]
     lag = np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))

@@ -17,7 +17,8 @@ import numpy as np
 from load_populations import DAYS, swiss
 
 from dp_powerflow.fidelity.metrics import LAG_MINUTES, autocorrelation, hourly, traits
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
+from dp_powerflow.loads.simulate import DEMO_CLASSES
+from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
 
 HOMES = 600

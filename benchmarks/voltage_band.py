@@ -19,10 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.batch import BatchSolver, Solution
-from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow import BatchSolver, Feeder, OperatedSolver, Solution, open_feeder
 from dp_powerflow.units import FloatArray
 
 ROOT = Path(__file__).resolve().parents[1]

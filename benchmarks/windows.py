@@ -24,12 +24,11 @@ import numpy as np
 from decade import STEPS, TOLERANCE, history
 
 import dp_powerflow as dpf
+from dp_powerflow import OperatedSolver, open_feeder
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.sample import solve_days
-from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow.lowlevel import solve_days
 
 CUSTOMERS = 2000
 CACHES = {"default": None, "256 MB, the default of 0.4": 256.0}

@@ -15,7 +15,7 @@ from cases import KV, Z_BASE, balanced_branches, load_factors, nodal_load, open_
 from dss import DSS
 from outcome import Outcome
 
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, circuit_without_injections
 from dp_powerflow.units import ComplexArray
 

@@ -13,7 +13,7 @@ import numpy as np
 from cases import daily_factors, open_case
 from outcome import Outcome
 
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, build_circuit
 from dp_powerflow.units import FloatArray
 

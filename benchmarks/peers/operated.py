@@ -15,9 +15,9 @@ import numpy as np
 from cases import daily_factors, nodal_load, open_case
 from outcome import Outcome
 
+from dp_powerflow import BatchSolver, OperatedSolution, OperatedSolver, Solution
 from dp_powerflow.grid.operation import CONSTANT_POWER
-from dp_powerflow.powerflow.batch import BatchSolver, Solution
-from dp_powerflow.powerflow.operated import ControlMode, OperatedSolution, OperatedSolver
+from dp_powerflow.powerflow.operated import ControlMode
 
 STEPS = 96
 PASSES = 3

@@ -8,7 +8,7 @@ import numpy as np
 from cases import load_factors, nodal_load, open_case
 from outcome import Outcome
 
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow import BatchSolver
 
 KEEP = 32
 PASSES = 8

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from cases import open_case
 from outcome import Outcome
 
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow import BatchSolver
 from dp_powerflow.units import ComplexArray
 
 BLOCK = 4096

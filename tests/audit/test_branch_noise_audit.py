@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow import StreamKey
 from dp_powerflow_paper.fioretto2019.acopf import (
     Admittances,
     Branches,

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow.privacy.budget import gdp_epsilon
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow import StreamKey
+from dp_powerflow.lowlevel import gdp_epsilon
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, read_feeder15
 from dp_powerflow_paper.dvorkin2020.leaks import Normal, epsilon_between, gaussian_epsilon, neighbours
 from dp_powerflow_paper.dvorkin2020.policy import Expected, Policy, TotalVariance, Variant

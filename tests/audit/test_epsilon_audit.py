@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_powerflow.privacy.budget import PrivacyUnit, rho_to_epsilon
+from dp_powerflow import StreamKey
+from dp_powerflow.lowlevel import PrivacyUnit
+from dp_powerflow.privacy.budget import rho_to_epsilon
 from dp_powerflow.privacy.queries import Query, Region, add_noise, exact_sum
-from dp_powerflow.privacy.random import StreamKey
 from support.auditing import epsilon_lower_bound
 
 RUNS = 100_000

@@ -7,17 +7,14 @@ import datetime as dt
 import numpy as np
 import pytest
 
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
+from dp_powerflow.lowlevel import Plain, PrivacyUnit
 from dp_powerflow.model.estimators import Records, from_coefficients
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import RADIUS, Centroids, PrivateClasses, initial_centroids
-from dp_powerflow.model.plain import Plain
 from dp_powerflow.privacy import queries
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, rho_to_epsilon
+from dp_powerflow.privacy.budget import rho_to_epsilon
 from dp_powerflow.privacy.queries import QuerySession
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.sources.models import private_spread
 from support.auditing import epsilon_lower_bound
 

@@ -15,25 +15,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow import Budget, FitOptions, LoadHistory, StreamKey
+from dp_powerflow.lowlevel import PrivacyUnit, gdp_epsilon
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, history_facts
 from dp_powerflow.model.history import estimate as calibrate
 from dp_powerflow.model.history.individuals import Individuals
 from dp_powerflow.model.history.law import HistoryLaw
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import FitOptions
 from dp_powerflow.privacy import queries
-from dp_powerflow.privacy.budget import (
-    Budget,
-    PrivacyUnit,
-    QueryCost,
-    gdp_epsilon,
-    rho_to_epsilon,
-    total_rho,
-)
+from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Blocks, Query, QuerySession, Session, quantise
-from dp_powerflow.privacy.random import Stream, StreamKey
+from dp_powerflow.privacy.random import Stream
 from dp_powerflow.units import IntArray
 from support.auditing import CONFIDENCE
 from support.histories import BOUNDS, adversaries, customers, history_of

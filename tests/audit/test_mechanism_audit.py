@@ -14,12 +14,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dp_powerflow import BatchSolver
 from dp_powerflow.evidence.calibration import load_box_set
-from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.theorem import OperatingSet
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.lowlevel import ClassLaw, LoadLaw, Network, OperatingSet, network_facts, nominal_law
 from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
 from dp_powerflow_paper.mechanisms.gaussian import (

@@ -17,12 +17,9 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from dp_powerflow.grid.feeder import Feeder, NetworkParameters, ParameterKey, Protected, Quantity
-from dp_powerflow.grid.sources import Rebuilder
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.design import LOG_GRID, TwinDesign, twin_guarantee
-from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow import BatchSolver, Feeder, Protected, StreamKey, TwinDesign
+from dp_powerflow.grid.feeder import NetworkParameters, ParameterKey
+from dp_powerflow.lowlevel import LOG_GRID, Quantity, Rebuilder, draw_twin, parameters_of, twin_guarantee
 from support.tiny_feeder import two_lines
 
 CHANGE = 0.05

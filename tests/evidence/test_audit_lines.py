@@ -7,15 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver, Feeder, StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.collect import AuditRequest, audit_lines, fresh_days, regress_line
-from dp_powerflow.evidence.lines.evidence import LineLoss, Neighbour, judge, scaled, scaled_both_ways
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.model.sample import solve_days
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.evidence.lines.evidence import LineLoss, Neighbour, judge, scaled_both_ways
+from dp_powerflow.lowlevel import LoadLaw, Network, scaled, solve_days
 from support.laws import sampler, with_spread
 from support.line_feeders import chain, law_of
 

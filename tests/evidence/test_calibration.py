@@ -9,33 +9,36 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dp_powerflow import Feeder, StreamKey
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.calibration import (
-    DaySolver,
     MonteCarlo,
     check_assumptions,
     implied_load_range,
     load_box_set,
-    monte_carlo,
     printed_closed_form,
     volt_var_constant,
 )
 from dp_powerflow.evidence.collect import Case, Instance, Policy, collect_evidence, over_days, radius_in_lines
 from dp_powerflow.evidence.symbols import Admittance, implied_load
-from dp_powerflow.evidence.theorem import (
+from dp_powerflow.evidence.theorem import corrected_bound, full_support_bound
+from dp_powerflow.grid.feeder import GROUND, Load
+from dp_powerflow.grid.reduction import kron_amplification
+from dp_powerflow.lowlevel import (
+    ClassLaw,
+    DaySolver,
+    Generation,
+    LoadLaw,
+    Network,
     NetworkFacts,
     OperatingSet,
-    corrected_bound,
-    full_support_bound,
+    VoltVar,
+    monte_carlo,
+    nominal_law,
 )
-from dp_powerflow.grid.feeder import GROUND, Feeder, Load
-from dp_powerflow.grid.reduction import Network, kron_amplification
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
+from dp_powerflow.powerflow.devices import CATEGORY_B
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
-from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.privacy.random import StreamKey
 from support.laws import sampler
 from support.random_networks import solve
 

@@ -17,7 +17,7 @@ from dp_powerflow.evidence.symbols import (
     log_density_of_reactive,
     manifold_loss,
 )
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.lowlevel import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.jacobian.matrices import dg, log_volume
 from support.laws import draw
 from support.random_networks import random_network, small_law, solve

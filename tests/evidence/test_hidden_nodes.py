@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence, network_facts
+from dp_powerflow import StreamKey, open_feeder
+from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence
 from dp_powerflow.evidence.symbols import Admittance, log_density_of_active, log_density_of_reactive
-from dp_powerflow.evidence.theorem import (
-    HiddenNodes,
+from dp_powerflow.evidence.theorem import HiddenNodes, full_support_bound, hidden_nodes
+from dp_powerflow.grid.reduction import Amplification
+from dp_powerflow.lowlevel import (
+    ClassLaw,
+    Generation,
+    Network,
     NetworkFacts,
     OperatingSet,
-    full_support_bound,
-    hidden_nodes,
+    network_facts,
+    nominal_law,
 )
-from dp_powerflow.grid.reduction import Amplification, Network
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
-from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.evidence import evidence_lines
 from support.laws import draw
 from support.random_networks import random_network, small_law, solve

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.evidence.symbols import (
     Admittance,
     implied_load,
     log_density_of_active,
     log_density_of_reactive,
 )
-from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.grid.feeder import Line
+from dp_powerflow.lowlevel import ClassLaw, LoadLaw, Network, nominal_law
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import injection
 from support.laws import draw

@@ -13,25 +13,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, StreamKey, open_feeder
 from dp_powerflow.evidence import calibration
 from dp_powerflow.evidence.calibration import (
     ANSI_RANGE,
-    DaySolver,
     check_assumptions,
     implied_load_range,
     load_box_set,
-    monte_carlo,
     printed_closed_form,
 )
-from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, network_facts
-from dp_powerflow.evidence.theorem import OperatingSet
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.model.sample import LoadSampler, SolvedDays, solve_days
+from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence
+from dp_powerflow.lowlevel import (
+    ClassLaw,
+    DaySolver,
+    LoadLaw,
+    LoadSampler,
+    Network,
+    OperatingSet,
+    monte_carlo,
+    network_facts,
+    nominal_law,
+    solve_days,
+)
+from dp_powerflow.model.sample import SolvedDays
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.privacy.random import StreamKey
 from support.synthetic import write_synthetic
 
 FOUR_GIB = 4.0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
+from dp_powerflow import Feeder, StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.collect import plain
 from dp_powerflow.evidence.lines.collect import (
     LineReport,
     LineRequest,
@@ -26,14 +26,11 @@ from dp_powerflow.evidence.lines.evidence import (
     delta_bounds,
     judge,
     least_epsilon,
-    lower_share,
     scaled_both_ways,
     smallest_share,
     upper_mean,
-    upper_share,
 )
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.lowlevel import lower_share, plain, upper_share
 from dp_powerflow.report.evidence import line_lines
 from dp_powerflow.report.figures import line_figures, positions
 from dp_powerflow_paper.lines import run_lines, to_json, to_markdown

@@ -9,23 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines import evidence as lines_module
-from dp_powerflow.evidence.lines.evidence import (
-    LineLoss,
-    LineLosses,
-    Neighbour,
-    Side,
-    scaled,
-    scaled_both_ways,
-    with_change,
-)
+from dp_powerflow.evidence.lines.evidence import LineLoss, LineLosses, Neighbour, Side, scaled_both_ways
 from dp_powerflow.evidence.symbols import Admittance, full_support_loss
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import DENSE_UP_TO, Network
-from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.grid.reduction import DENSE_UP_TO
+from dp_powerflow.lowlevel import LoadLaw, Network, scaled, with_change
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, jacobian_real
-from dp_powerflow.privacy.random import StreamKey
 from support.laws import GivenDays, draw, sampler, with_spread
 from support.line_feeders import chain, law_of
 from support.random_networks import solve

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow.config import Config
+from dp_powerflow import Config
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.modes.true import TrueMode
@@ -70,8 +70,7 @@ def test_nothing_of_the_release_depends_on_whether_lines_were_asked_for(
 
 
 def test_a_fixed_power_factor_is_answered_in_words(config: Config, tmp_path: Path) -> None:
-    from dp_powerflow.model.gaussian import LoadModel
-    from dp_powerflow.privacy.state import PrivateState
+    from dp_powerflow import LoadModel, PrivateState
 
     paper = small_config(tmp_path, network={"bound": "paper", "line_draws": 20})
     model = LoadModel.load(Path(config.release.output) / "model.json")

@@ -18,23 +18,25 @@ import numpy as np
 import pytest
 
 import dp_powerflow
+from dp_powerflow import Feeder, LoadModel, Protected, StreamKey, TwinDesign
 from dp_powerflow.corpus.grid import NodeColumns
 from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import Instance
-from dp_powerflow.grid.feeder import Feeder, Protected
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import Rebuilder
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
-from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.lowlevel import (
+    GaussianComponent,
+    LoadLaw,
+    LoadSampler,
+    Network,
+    PrivacyUnit,
+    Rebuilder,
+    draw_twin,
+    parameters_of,
+)
+from dp_powerflow.model.law import ClassModel, LoadNodes, ReactiveModel
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.parts import PartJob
-from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow.twin.draw import draw_twin, parameters_of
 
 DAYS, BLOCK = 8000, 3000
 STANDARD_ERRORS = 6.0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import (
@@ -22,10 +23,9 @@ from dp_powerflow.evidence.collect import (
     why_no_number,
     with_exact_kappa,
 )
-from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, corrected_bound, paper_bound
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Amplification, Network
-from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.evidence.theorem import corrected_bound, paper_bound
+from dp_powerflow.grid.reduction import Amplification
+from dp_powerflow.lowlevel import LoadLaw, Network, NetworkFacts, OperatingSet
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.units import FloatArray
 from support.random_networks import small_law

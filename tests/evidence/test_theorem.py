@@ -14,8 +14,6 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.symbols import Admittance, full_support_loss, implied_load, manifold_loss
 from dp_powerflow.evidence.theorem import (
-    NetworkFacts,
-    OperatingSet,
     corrected_bound,
     exit_probability,
     full_support_bound,
@@ -23,7 +21,7 @@ from dp_powerflow.evidence.theorem import (
     paper_bound,
 )
 from dp_powerflow.grid.reduction import Amplification
-from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.lowlevel import LoadLaw, NetworkFacts, OperatingSet
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
 from support.laws import draw
 from support.random_networks import random_network, small_law, solve

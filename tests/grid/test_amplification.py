@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network, kron_amplification, sigma_min, spectral_norm
+from dp_powerflow.grid.reduction import kron_amplification, sigma_min, spectral_norm
+from dp_powerflow.lowlevel import Network
 
 
 def dense_psi(network: Network) -> np.ndarray:

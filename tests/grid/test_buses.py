@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dp_powerflow.grid.buses import BusGraph, bus_name
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow import Feeder, open_feeder
+from dp_powerflow.grid.buses import bus_name
+from dp_powerflow.lowlevel import BusGraph
 
 
 def joined(graph: BusGraph, kind: str) -> set[frozenset[str]]:

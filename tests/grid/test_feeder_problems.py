@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import open_feeder
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.buses import Problems, SeveralReasonsError, in_full, reasons_of
-from dp_powerflow.grid.sources import Rebuilder, feeder_problems, open_feeder
+from dp_powerflow.grid.sources import feeder_problems
+from dp_powerflow.lowlevel import Rebuilder
 from support.pandapower_nets import quiet
 
 CIRCUIT = """Clear

@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, OperatedSolver, open_feeder
 from dp_powerflow.errors import DpPowerflowError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.operated import OperatedSolver
 from support.engine_controls import ControlledEngine, agreement, random_loads, starts_of
 from support.feeder_survey import opendss_masters
 

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from dss import DSS
 
+from dp_powerflow import open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.sources import BUILT_IN, built_in_commands, open_feeder
+from dp_powerflow.grid.sources import BUILT_IN, built_in_commands
 
 # Published IEEE 13 solution: node → (p.u., degrees), printed to four and two decimals.
 PUBLISHED_IEEE13 = {

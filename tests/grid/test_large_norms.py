@@ -8,18 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import (
     LineProjector,
-    Network,
     is_symmetric,
     kron_amplification,
     norm_bound,
     sigma_min,
     weighted_impedance_norm,
 )
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.lowlevel import Network
 from support.synthetic import synthetic_script, write_synthetic
 
 

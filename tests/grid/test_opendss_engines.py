@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dp_powerflow import open_feeder
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.opendss.engine import engine_of, file_origin
-from dp_powerflow.grid.sources import Rebuilder, open_feeder
+from dp_powerflow.lowlevel import Rebuilder
 from dp_powerflow.pipeline.inputs import network_chunks
 from support.fleet_small import circuit
 

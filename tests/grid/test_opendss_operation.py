@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.grid.operation import InverterCurve, Pick, Regulator, Response
-from dp_powerflow.grid.sources import open_feeder
 from support.opened import opened_once
 from support.operated import EngineSolution, folded, imbalance, ratios_of, solved, with_inner
 

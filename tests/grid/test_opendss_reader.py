@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import declared_voltages
-from dp_powerflow.grid.sources import open_feeder, read_taps, write_taps
+from dp_powerflow.grid.sources import read_taps, write_taps
 
 SMALL = """
 Clear

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from dss import DSS
 
+from dp_powerflow import open_feeder
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.opendss import script
 from dp_powerflow.grid.opendss.script import read_script
-from dp_powerflow.grid.sources import open_feeder
 
 MASTER = """
 Clear

@@ -14,9 +14,10 @@ import scipy.sparse as sp
 
 pytest.importorskip("pandapower")
 
-from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
+from dp_powerflow import Feeder, OperatedSolver
+from dp_powerflow.grid.feeder import TAPS_SOLVED
 from dp_powerflow.grid.pandapower.reader import read_pandapower
-from dp_powerflow.powerflow.operated import LEVELS, PER_NOMINAL, OperatedSolver
+from dp_powerflow.powerflow.operated import LEVELS, PER_NOMINAL
 from support.pandapower_nets import quiet, small_net, unbalanced_net
 
 BAND = (0.985, 1.005)

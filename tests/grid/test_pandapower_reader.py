@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError, MissingExtraError
 from dp_powerflow.grid.buses import islanded_nodes, without_islands
-from dp_powerflow.grid.feeder import Feeder, Line
+from dp_powerflow.grid.feeder import Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower, read_pandapower_file, read_simbench
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import check_feeder, open_feeder
+from dp_powerflow.grid.sources import check_feeder
+from dp_powerflow.lowlevel import Network
 from dp_powerflow.units import ComplexArray, FloatArray
 
 needs_pandapower = pytest.mark.skipif(

@@ -12,12 +12,12 @@ import scipy.sparse.linalg as sl
 
 pytest.importorskip("pandapower")
 
+from dp_powerflow import BatchSolver, Feeder, OperatedSolver, Protected, open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Protected
+from dp_powerflow.grid.feeder import GROUND, Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower, with_declared_loads
-from dp_powerflow.grid.sources import Rebuilder, check_feeder, open_feeder
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow.grid.sources import check_feeder
+from dp_powerflow.lowlevel import Rebuilder
 from dp_powerflow.units import ComplexArray
 from support.pandapower_nets import quiet, unbalanced_net
 

@@ -7,11 +7,13 @@ import copy
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, Protected, open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import SHAPE_GRID, Feeder, ParameterKey, Protected, Quantity, level_of, shape_of
+from dp_powerflow.grid.feeder import SHAPE_GRID, ParameterKey, level_of, shape_of
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.sources import Rebuilder, network_parameters, open_feeder
+from dp_powerflow.grid.sources import network_parameters
+from dp_powerflow.lowlevel import Quantity, Rebuilder
 from support.tiny_feeder import EVERYTHING, rebuilt, two_lines
 
 LINE_LEVELS = (Quantity.RESISTANCE, Quantity.REACTANCE, Quantity.CHARGING)

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from dss import DSS
 
+from dp_powerflow import Feeder, OperatedSolver, open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss import script
-from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.comparison import check_reading, compare
-from dp_powerflow.powerflow.operated import OperatedSolver
 
 FOUR_WIRES = """Clear
 New Circuit.c basekv=12.47 pu=1.02 bus1=src mvasc3=200 mvasc1=180

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.grid.feeder import Line
+from dp_powerflow.lowlevel import Network
 from support.feeder_reference import opendss_with_wye_equivalents, reduced_solution
 
 FEEDERS = ["ieee13", "ieee123", "ieee123_dss/IEEE123Master.dss", "ieee13_dss/IEEE13Nodeckt.dss"]

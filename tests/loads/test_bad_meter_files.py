@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dp_powerflow import LongColumns, MeterFormat, WideColumns
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.declared import LongColumns, MeterFormat, ServiceMap, WideColumns
+from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.report import IngestResult
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import MeterFormat
 from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError, LoadDataError
 from dp_powerflow.fleet.run import plan_fleet
-from dp_powerflow.loads.declared import MeterFormat, ServiceMap
+from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.report import MARKING
 from dp_powerflow.pipeline import release as release_run

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import LoadHistory
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.history import LoadHistory
 
 DAYS = (dt.date(2024, 1, 1), dt.date(2024, 1, 2), dt.date(2024, 1, 5))
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dp_powerflow import LongColumns, MeterFormat, WideColumns
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads import ingest
-from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, ServiceMap, WideColumns
+from dp_powerflow.loads.declared import IngestRules, ServiceMap
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.units import FloatArray
 from support.meter_files import write_long, write_wide

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dp_powerflow import MeterFormat
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.declared import IngestRules, MeterFormat
+from dp_powerflow.loads.declared import IngestRules
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.timegrid import Misplaced, build_time_grid
 from support.meter_files import expected_days, intervals, stamp, write_long, write_wide

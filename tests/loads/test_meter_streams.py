@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dp_powerflow import LongColumns, MeterFormat
 from dp_powerflow._threads import ahead, in_order, slices
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads import ingest
-from dp_powerflow.loads.declared import LongColumns, MeterFormat
 from dp_powerflow.loads.ingest import read_long
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history, simulated_services, summed
+from dp_powerflow.loads.simulate import DEMO_CLASSES, simulated_services, summed
 from dp_powerflow.loads.timegrid import ReadingGrid, build_time_grid
+from dp_powerflow.lowlevel import simulate_load_history
 
 HOURLY = MeterFormat("kW", "start", "UTC", 60)
 DAY = dt.date(2024, 5, 6)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import LoadHistory
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity.metrics import autocorrelation_error, traits
-from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import (
     DEMO_CLASSES,
     CustomerClass,
@@ -20,8 +20,8 @@ from dp_powerflow.loads.simulate import (
     Photovoltaics,
     calendar_of,
     demo_power_factors,
-    simulate_load_history,
 )
+from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
 from support.meter_files import median_pairwise_correlation
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.loads.report import FOUR, THOUSAND, Levels, second_group
-from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import BoolArray, FloatArray
 
 FACTORS = (1000.0, 0.001)

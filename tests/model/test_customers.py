@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.law import ClassLaw, LoadLaw
+from dp_powerflow.lowlevel import ClassLaw, LoadLaw
 from dp_powerflow.model.sample import MOST_DEVIATIONS, CustomerLaw, CustomerSampler
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import IntArray
 
 STEPS, DAYS = 6, 400

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import StreamKey
 from dp_powerflow._names import DRAWS
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.lowlevel import ClassLaw, LoadLaw, LoadSampler
 from dp_powerflow.model.history.one_pass import Ladder
 from dp_powerflow.model.history.process import Process
-from dp_powerflow.model.law import ClassLaw, LoadLaw
-from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSampler
+from dp_powerflow.model.sample import CustomerLaw, CustomerSampler
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.privacy.random import StreamKey
 from support.small import small_config
 
 KEY = StreamKey.from_insecure_seed(5)

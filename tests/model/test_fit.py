@@ -11,17 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.errors import DpPowerflowError, LoadDataError, PrivacyError
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.loads.simulate import DEMO_CLASSES, demo_power_factors, simulate_load_history
-from dp_powerflow.model.fit import WeakBudgetWarning, fit
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions, FittedReactive, FixedPowerFactor, PublicSpread
+from dp_powerflow.loads.simulate import DEMO_CLASSES, demo_power_factors
+from dp_powerflow.lowlevel import (
+    Plain,
+    PrivacyUnit,
+    PublicSpread,
+    Structured,
+    WeakBudgetWarning,
+    simulate_load_history,
+)
+from dp_powerflow.model.fit import fit
+from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.plain import Plain
-from dp_powerflow.model.structured import Structured
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, total_rho
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.budget import total_rho
 from dp_powerflow.units import FloatArray
 from support.lognormal import LOGNORMAL_CLASSES, LOGNORMAL_HOMES
 

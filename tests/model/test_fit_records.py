@@ -7,13 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, FitOptions, StreamKey
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.lowlevel import PrivacyUnit, simulate_load_history
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
 
 OPTIONS = FitOptions(bounds=(0.01, 3.0), use_scale=True)
 KEY = StreamKey.from_insecure_seed(3)

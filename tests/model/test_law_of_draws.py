@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dp_powerflow import StreamKey
+from dp_powerflow.lowlevel import ClassLaw, LoadLaw, LoadSampler
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
-from dp_powerflow.model.law import ClassLaw, LoadLaw
-from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSampler, LoadSource
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource
 from support.populations import population
 
 KEY = StreamKey.from_insecure_seed(11)

@@ -8,26 +8,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.model.estimators import Estimator
-from dp_powerflow.model.fit import WeakBudgetWarning, fit
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions
-from dp_powerflow.model.plain import Plain
+from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
+from dp_powerflow.loads.simulate import DEMO_CLASSES
+from dp_powerflow.lowlevel import (
+    Estimator,
+    Plain,
+    PrivacyUnit,
+    Structured,
+    WeakBudgetWarning,
+    simulate_load_history,
+)
+from dp_powerflow.model.fit import fit
 from dp_powerflow.model.structured import (
     PRIOR_WHITENED_STD,
     Bands,
     Block,
     Offset,
-    Structured,
     StructuredPlan,
     block_covariance,
     energy_around_mean,
     posterior_variance,
 )
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 from support.lognormal import LOGNORMAL_HOMES
 

@@ -10,19 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.lowlevel import (
+    Plain,
+    PrivacyUnit,
+    PublicSpread,
+    Structured,
+    WeakBudgetWarning,
+    simulate_load_history,
+)
 from dp_powerflow.model.derive import planned_queries, replay
-from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
-from dp_powerflow.model.gaussian import FORMAT, LoadModel
-from dp_powerflow.model.options import FitOptions, FittedReactive, FixedPowerFactor, PublicSpread
+from dp_powerflow.model.fit import fit, history_facts
+from dp_powerflow.model.gaussian import FORMAT
+from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.plain import Plain
-from dp_powerflow.model.structured import Structured
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, total_rho
+from dp_powerflow.privacy.budget import total_rho
 from dp_powerflow.privacy.queries import Answer
-from dp_powerflow.privacy.random import StreamKey
 
 N_DAYS = 4
 TYPES = ("weekday", "weekend") * 2

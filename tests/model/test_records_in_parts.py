@@ -7,17 +7,16 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, FitOptions, StreamKey
 from dp_powerflow._bits.elementary import log
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
+from dp_powerflow.loads.simulate import DEMO_CLASSES
+from dp_powerflow.lowlevel import PrivacyUnit, Structured, simulate_load_history
 from dp_powerflow.model.derive import planned_queries
 from dp_powerflow.model.estimators import Customers, Records
 from dp_powerflow.model.fit import MeterSource, fit, history_facts
 from dp_powerflow.model.history import estimate as calibrate
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import FitOptions, FittedReactive
-from dp_powerflow.model.structured import Structured
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.model.options import FittedReactive
 from support.histories import history_of
 
 HISTORY = simulate_load_history(40, n_days=15, step_minutes=60, seed=2, reactive=True)

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import LoadModel, StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadNodes, ReactiveModel
-from dp_powerflow.model.sample import LoadBlock, LoadSampler, draw_node_classes
-from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.lowlevel import GaussianComponent, LoadSampler, PrivacyUnit
+from dp_powerflow.model.law import ClassModel, LoadNodes, ReactiveModel
+from dp_powerflow.model.sample import LoadBlock, draw_node_classes
 
 T = 8
 KEY = StreamKey.from_insecure_seed(1).bind("release", "test")

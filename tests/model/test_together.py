@@ -7,18 +7,10 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import pytest
 
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.sample import (
-    BlockSolver,
-    LoadBlock,
-    SolvedDays,
-    blocks_at_once,
-    placed_load,
-    solve_days,
-)
+from dp_powerflow import BatchSolver, OperatedSolver, open_feeder
+from dp_powerflow.lowlevel import placed_load, solve_days
+from dp_powerflow.model.sample import BlockSolver, LoadBlock, SolvedDays, blocks_at_once
 from dp_powerflow.pipeline.parts import runs_of
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.units import IntArray
 
 STEPS, DAYS, PER_BLOCK = 6, 11, 2

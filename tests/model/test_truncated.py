@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.law import truncate
+from dp_powerflow.lowlevel import truncate
 
 
 def correlated(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

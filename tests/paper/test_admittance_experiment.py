@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import run as command
 from dp_powerflow_paper.admittance import (
     DrivenCircuit,

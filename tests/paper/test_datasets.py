@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms import solve_loads
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, StreamKey
 from dp_powerflow.errors import ConfigError, FeederError, MissingExtraError, PowerFlowError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020 import experiment
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, case_of, read_feeder15

@@ -5,14 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_powerflow.evidence.lines.evidence import scaled, with_change
+from dp_powerflow import BatchSolver, Feeder, TwinDesign, open_feeder
 from dp_powerflow.evidence.symbols import Admittance, implied_load, log_density_of_active
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.law import ClassLaw, nominal_law
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.lowlevel import ClassLaw, Network, nominal_law, scaled, with_change
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.sources.networks import Twin
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder, StreamKey
 from dp_powerflow.errors import ConfigError, MissingExtraError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.privacy.random import Stream, StreamKey, discrete_laplace
+from dp_powerflow.lowlevel import discrete_laplace
+from dp_powerflow.privacy.random import Stream
 from dp_powerflow.units import IntArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.fioretto2019 import experiment, feeder, noise

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.symbols import Admittance, manifold_loss
-from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.lowlevel import plain
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.grid.feeder import Line
+from dp_powerflow.lowlevel import ClassLaw, LoadLaw, Network, nominal_law, plain
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.manifold import Scale, clopper_pearson, draw, run_manifold, to_markdown
 from dp_powerflow_paper.neighbours import (

@@ -10,12 +10,11 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.calibration import load_box_set
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.law import ClassLaw, nominal_law
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.grid.feeder import GROUND, Line, Load
+from dp_powerflow.lowlevel import ClassLaw, Network, nominal_law
 from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.mechanisms.gaussian import (

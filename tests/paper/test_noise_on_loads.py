@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.sources.iid import (
     NIGHT_SHARE,

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from dp_powerflow import read_config
 from dp_powerflow.cli import app
-from dp_powerflow.config import read_config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, LoadDataError
-from dp_powerflow.pipeline.modes.base import INTERNAL
-from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.report.figures import figure_bytes, new_figure
+from dp_powerflow.lowlevel import INTERNAL, PrivacyUnit, figure_bytes, new_figure
 from dp_powerflow_paper import twin
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, is_public, open_dataset
 from dp_powerflow_paper.recovery import experiment as recovery

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow_paper.datasets import ExperimentOptions, silent
 from dp_powerflow_paper.mechanisms import solve_loads
 from dp_powerflow_paper.mechanisms.gaussian import NoiseFree

@@ -7,13 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.collect import network_facts, with_exact_kappa
-from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, paper_bound
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.evidence.collect import with_exact_kappa
+from dp_powerflow.evidence.theorem import paper_bound
+from dp_powerflow.lowlevel import LoadLaw, Network, NetworkFacts, OperatingSet, network_facts
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import (
     full_support_variant,

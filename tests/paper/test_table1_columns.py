@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow import Feeder, TwinDesign
+from dp_powerflow.lowlevel import Solver
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee, LoadMechanism

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver, open_feeder
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar
+from dp_powerflow.lowlevel import VoltVar
+from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B
 from dp_powerflow.powerflow.operated import ActingSolver
 from support.sunny import pv_generation
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dp_powerflow import BatchSolver, Feeder, Solution
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.batch import BatchSolver, Solution
 from dp_powerflow.powerflow.factor import rounding_floor
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.dense import DenseSolver

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.batch import BatchSolver, prepare
+from dp_powerflow.powerflow.batch import prepare
 from dp_powerflow.powerflow.factor import Rows, factorise, no_load_voltage
 from dp_powerflow_paper.dense import DenseSolver
 from support.small_feeders import feeder_of

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.lowlevel import Network
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
 from dp_powerflow.units import ComplexArray

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
+from dp_powerflow.lowlevel import VoltVar
+from dp_powerflow.powerflow.devices import CATEGORY_B
 from dp_powerflow.powerflow.jacobian.matrices import (
     dg,
     diagonal_terms,

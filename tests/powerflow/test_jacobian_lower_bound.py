@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dp_powerflow import Feeder
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import Network
+from dp_powerflow.lowlevel import Network
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import (
     SigmaBound,

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import NORM_FAILURE, Network
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow import BatchSolver, Feeder, open_feeder
+from dp_powerflow.grid.reduction import NORM_FAILURE
+from dp_powerflow.lowlevel import Network
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import (
     Elimination,

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import Feeder, PVSystem
+from dp_powerflow.grid.feeder import PVSystem
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar
+from dp_powerflow.lowlevel import Network, VoltVar
+from dp_powerflow.powerflow.devices import CATEGORY_B
 from support.opendss_solver import OpenDssSolver
 
 AGREEMENT = 1e-7

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver, Feeder, OperatedSolution, OperatedSolver
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.operation import CONSTANT_POWER
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.operated import LEVELS, PER_NOMINAL, OperatedSolution, OperatedSolver
+from dp_powerflow.powerflow.operated import LEVELS, PER_NOMINAL
 from dp_powerflow.units import FloatArray, IntArray
 from support.engine_controls import (
     ControlledEngine,

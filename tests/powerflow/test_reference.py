@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow_paper.dense import DenseSolver
 from support.small_feeders import exact_voltage, one_line
 

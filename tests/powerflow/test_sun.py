@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.powerflow.sun import MOST_IRRADIANCE, clear_sky
+from dp_powerflow.lowlevel import clear_sky
+from dp_powerflow.powerflow.sun import MOST_IRRADIANCE
 from dp_powerflow.units import FloatArray
 
 MINUTES = 1440

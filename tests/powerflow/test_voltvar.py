@@ -8,13 +8,13 @@ from typing import cast
 import numpy as np
 import pytest
 
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import GROUND, Feeder, PVSystem
+from dp_powerflow.grid.feeder import GROUND, PVSystem
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
+from dp_powerflow.lowlevel import Network, VoltVar
+from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVarCurve
 from dp_powerflow_paper.dense import DenseSolver
 from support.small_feeders import feeder_of
 from support.sunny import pv_generation

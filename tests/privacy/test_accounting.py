@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from dp_accounting import pld, rdp
 
+from dp_powerflow import Budget
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.lowlevel import PrivacyUnit, epsilon_to_rho
 from dp_powerflow.privacy.budget import (
     LEAST_DELTA,
     LEAST_EPSILON,
     MOST_EPSILON,
-    Budget,
-    PrivacyUnit,
     QueryCost,
-    epsilon_to_rho,
     rho_to_epsilon,
     total_rho,
 )

@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.budget import PrivacyUnit, QueryCost
+from dp_powerflow.lowlevel import PrivacyUnit
+from dp_powerflow.privacy.budget import QueryCost
 from dp_powerflow.privacy.queries import (
     GRID_RADIUS,
     MAX_DIMENSION,
@@ -19,7 +21,6 @@ from dp_powerflow.privacy.queries import (
     release_sum,
     sensitivity_squared,
 )
-from dp_powerflow.privacy.random import StreamKey
 
 
 def query(region: Region, dimension: int, radius: float = 1.0, rho: float = 0.5) -> Query:

@@ -13,16 +13,10 @@ from dp_accounting import pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dp_powerflow import Budget, Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.budget import (
-    Budget,
-    Neighbours,
-    PrivacyUnit,
-    QueryCost,
-    epsilon_to_rho,
-    rho_to_epsilon,
-    total_rho,
-)
+from dp_powerflow.lowlevel import PrivacyUnit, epsilon_to_rho
+from dp_powerflow.privacy.budget import Neighbours, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Cap,
@@ -40,9 +34,8 @@ from dp_powerflow.privacy.ledger.accounts import (
     to_plain,
     total,
 )
-from dp_powerflow.privacy.ledger.book import Charge, Ledger
+from dp_powerflow.privacy.ledger.book import Charge
 from dp_powerflow.privacy.ledger.records import Account, Unrelated
-from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
 REQUEST, OTHER_REQUEST = "a" * 64, "b" * 64

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from dp_powerflow import Budget, Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.budget import Budget, Neighbours
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost, PureCost, TwinCap
-from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger
+from dp_powerflow.privacy.ledger.book import Charge, Data
 from dp_powerflow.privacy.ledger.records import LedgerSummary, Unrelated
-from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
 CAP = TwinCap(1.0, 0.0, LINE)

@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.budget import gdp_delta, gdp_epsilon, gdp_mu
+from dp_powerflow.lowlevel import gdp_delta, gdp_epsilon, gdp_mu
 
 MUS = [1e-4, 0.01, 0.1, 0.5, 1.0, 3.0, 20.0, 300.0]
 DELTAS = [1e-15, 1e-9, 1e-5, 1e-2]

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
+from dp_powerflow import Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Books, Chain, Entry, Unrelated
 from dp_powerflow.privacy.ledger.store import Database
-from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
 CAP = InstanceCap(10.0, 1e-5, LINE)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from dp_powerflow import Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.book import Charge, Ledger
+from dp_powerflow.privacy.ledger.book import Charge
 from dp_powerflow.privacy.ledger.records import Unrelated
-from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
 REQUEST = "d" * 64

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 
+from dp_powerflow import Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import store as ledger_anchor
 from dp_powerflow.privacy.ledger import store as ledger_database
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.book import Charge, Ledger
+from dp_powerflow.privacy.ledger.book import Charge
 from dp_powerflow.privacy.ledger.records import Account, Chain, Entry, Unrelated
-from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
 CAP = InstanceCap(10.0, 1e-5, LINE)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_powerflow.privacy.budget import Neighbours, PrivacyUnit, composed_epsilon
+from dp_powerflow import Ledger, PrivateState
+from dp_powerflow.lowlevel import PrivacyUnit
+from dp_powerflow.privacy.budget import Neighbours, composed_epsilon
 from dp_powerflow.privacy.ledger.accounts import (
     Cap,
     Composed,
@@ -26,8 +28,6 @@ from dp_powerflow.privacy.ledger.accounts import (
     TwinCap,
     TwinCost,
 )
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
 REQUEST = "e" * 64

@@ -15,10 +15,12 @@ from dp_accounting.pld import common, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dp_powerflow import Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.lowlevel import gdp_epsilon, gdp_mu
 from dp_powerflow.manifest.build import AccountFacts
 from dp_powerflow.manifest.model import TwinAccount
-from dp_powerflow.privacy.budget import Neighbours, composed_epsilon, gdp_epsilon, gdp_mu
+from dp_powerflow.privacy.budget import Neighbours, composed_epsilon
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Composed,
@@ -30,9 +32,7 @@ from dp_powerflow.privacy.ledger.accounts import (
     cost_from_plain,
     to_plain,
 )
-from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
-from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.verification import render_ledger
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.random import MAX_SIGMA, StreamKey, discrete_gaussian, uniform_below
+from dp_powerflow.lowlevel import discrete_gaussian
+from dp_powerflow.privacy.random import MAX_SIGMA, uniform_below
 
 KEY = StreamKey.from_insecure_seed(2024)
 DRAWS = 200_000

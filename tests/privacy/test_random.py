@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
+from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.random import Stream, StreamKey
+from dp_powerflow.privacy.random import Stream
 
 
 def test_generator_is_aes_128_as_published() -> None:

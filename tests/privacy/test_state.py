@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow._files import private_writer, write_private
+from dp_powerflow import Ledger, PrivateState, StreamKey
+from dp_powerflow._files import private_writer
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.state import Commitment, PrivateState, commit
+from dp_powerflow.lowlevel import write_private
+from dp_powerflow.privacy.state import Commitment, commit
 
 
 def mode(path: Path) -> int:

@@ -8,9 +8,10 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar
+from dp_powerflow import BatchSolver, Feeder
+from dp_powerflow.grid.feeder import GROUND, Load, PVSystem
+from dp_powerflow.lowlevel import VoltVar
+from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.dense import DenseSolver
 

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import dp_powerflow as dpf
+from dp_powerflow import BatchSolver, Feeder, OperatedSolver
 from dp_powerflow.errors import MissingExtraError
-from dp_powerflow.grid.feeder import GROUND, Feeder
+from dp_powerflow.grid.feeder import GROUND
 from dp_powerflow.grid.pandapower.reader import read_pandapower
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Snapshots, Unit
 from dp_powerflow.studies.dispatch.program import Point
 from dp_powerflow.units import ComplexArray

@@ -9,15 +9,14 @@ import pytest
 import scipy.sparse as sp
 from pydantic import ValidationError
 
-from dp_powerflow import open_feeder
+from dp_powerflow import BatchSolver, Feeder, OperatedSolution, OperatedSolver, open_feeder
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load, PVSystem, Tap
-from dp_powerflow.model.sample import SolvedDays, solve_days
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
+from dp_powerflow.grid.feeder import GROUND, Line, Load, PVSystem, Tap
+from dp_powerflow.lowlevel import Study, solve_days
+from dp_powerflow.model.sample import SolvedDays
 from dp_powerflow.studies.hosting import HostingCapacity
-from dp_powerflow.studies.study import Study, sentences_of
-from support.studies import SOLVED_TO, GivenDays, GivenLaw, random_days, study_of
+from dp_powerflow.studies.study import GivenDays, GivenLaw, sentences_of
+from support.studies import SOLVED_TO, random_days, study_of
 
 STEPS = 24
 Z = complex(0.03, 0.05)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import dp_powerflow as dpf
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.grid.feeder import Line
 from dp_powerflow.studies.dispatch.dispatcher import admittance_at
 from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow, P, Q, States, U
 from dp_powerflow.units import ComplexArray, FloatArray

@@ -11,25 +11,22 @@ import numpy as np
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow.config import Config
+from dp_powerflow import BatchSolver, Config, Feeder, StreamKey
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.lowlevel import BusGraph, Study
 from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
 from dp_powerflow.pipeline.deriving.manifest import parse
 from dp_powerflow.pipeline.deriving.pages import card_bytes
 from dp_powerflow.pipeline.deriving.verify import open_files
 from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
 from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.studies.reliability import Reliability
 from dp_powerflow.studies.reliability.feeder import public_buses
-from dp_powerflow.studies.study import Kind, Study
+from dp_powerflow.studies.study import Kind
 from support.small import small_config
 from support.studies import random_days, study_of
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from dp_powerflow import Feeder, Protected, StreamKey, open_feeder
 from dp_powerflow.errors import ConfigError, FeederError
-from dp_powerflow.grid.feeder import Feeder, Protected
-from dp_powerflow.grid.sources import Rebuilder, built_in_commands, open_feeder
+from dp_powerflow.grid.sources import built_in_commands
+from dp_powerflow.lowlevel import Rebuilder, Study
 from dp_powerflow.page import Page, Section
 from dp_powerflow.pipeline.modes.twin import released_connections
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.studies.reliability import Reliability
-from dp_powerflow.studies.study import Findings, Study
+from dp_powerflow.studies.study import Findings
 from support.drawn_studies import given_study, stretched
 
 KM = 0.3048e-3  # of a foot

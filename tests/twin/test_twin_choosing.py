@@ -8,9 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from dp_powerflow.grid.feeder import Protected
+from dp_powerflow import Protected, TwinDesign
+from dp_powerflow.lowlevel import Chain
 from dp_powerflow.twin.choosing import CHAINS, MEAN_DISTANCES, SCALES, choosing_lines, predicted, scale_of
-from dp_powerflow.twin.design import STEPS, Chain, TwinDesign, chain_of, least_error
+from dp_powerflow.twin.design import STEPS, chain_of, least_error
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.twin import CONSTANT_DRAWS, Draws, design_of_scale, surrogate
 

@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from dp_powerflow import Protected, TwinDesign
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.feeder import Protected
-from dp_powerflow.privacy.budget import gdp_delta, gdp_epsilon
-from dp_powerflow.twin.design import (
-    LOG_GRID,
-    TwinDesign,
-    code_mu,
-    shift_of,
-    twin_guarantee,
-    twin_neighbours,
-)
+from dp_powerflow.lowlevel import LOG_GRID, gdp_delta, gdp_epsilon, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.design import code_mu, shift_of
 
 LENGTHS = Protected(lines="length")
 

@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dp_powerflow import BatchSolver, Feeder, Protected, StreamKey, TwinDesign, open_feeder
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.feeder import CodedLine, Feeder, NetworkParameters, ParameterKey, Protected, Quantity
-from dp_powerflow.grid.sources import Rebuilder, open_feeder
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey, discrete_laplace, square_laplace
-from dp_powerflow.twin.choosing import surrogate_load, voltage_distance
-from dp_powerflow.twin.design import LOG_GRID, Noise, TwinDesign
-from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, respond
+from dp_powerflow.grid.feeder import CodedLine, NetworkParameters, ParameterKey
+from dp_powerflow.lowlevel import (
+    LOG_GRID,
+    Quantity,
+    Rebuilder,
+    discrete_laplace,
+    draw_twin,
+    parameters_of,
+    surrogate_load,
+    voltage_distance,
+)
+from dp_powerflow.privacy.random import square_laplace
+from dp_powerflow.twin.design import Noise
+from dp_powerflow.twin.draw import Twin, respond
 from support.tiny_feeder import two_lines
 
 KEY = StreamKey.from_insecure_seed(3)

@@ -11,19 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.errors import LoadDataError, PrivacyError
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
-from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.lowlevel import PrivacyUnit, WeakBudgetWarning
+from dp_powerflow.model.fit import fit, history_facts
 from dp_powerflow.model.history.estimate import mean_of
 from dp_powerflow.model.history.law import Population
 from dp_powerflow.model.history.plan import History, predicted_errors
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path
-from dp_powerflow.model.options import FitOptions, FittedReactive
+from dp_powerflow.model.options import FittedReactive
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 from support.histories import BOUNDS, customers, day_facts, history_of, with_reactive
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, FitOptions, LoadModel, StreamKey
 from dp_powerflow._bits.elementary import log
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.lowlevel import PrivacyUnit, simulate_load_history
 from dp_powerflow.model.derive import Derived, NoRecords, derive
 from dp_powerflow.model.estimators import Contribution, Records, vector_to_symmetric
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.asking import positive
 from dp_powerflow.model.history.contributions import Scores, rank_features, scores
 from dp_powerflow.model.history.estimate import _through
@@ -25,11 +25,11 @@ from dp_powerflow.model.history.law import SCORES, HistoryClass
 from dp_powerflow.model.history.numbers import interpolate
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
-from dp_powerflow.model.options import Bounds, DayFacts, FitOptions, FittedReactive, HistoryFacts
+from dp_powerflow.model.options import Bounds, DayFacts, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import QueryCost
 from dp_powerflow.privacy.queries import GRID_RADIUS, Blocks, Query, Region, Session, exact_sum
-from dp_powerflow.privacy.random import Stream, StreamKey
+from dp_powerflow.privacy.random import Stream
 from dp_powerflow.units import FloatArray, IntArray
 
 KEY = StreamKey.from_insecure_seed(1)

@@ -12,18 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.errors import LoadDataError, PrivacyError
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.lowlevel import PrivacyUnit, PublicSpread, WeakBudgetWarning, epsilon_to_rho
 from dp_powerflow.model.derive import planned_queries, replay
-from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
-from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.fit import fit, history_facts
 from dp_powerflow.model.history import plan
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import FitOptions, FittedReactive, FixedPowerFactor, PublicSpread
+from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho, rho_to_epsilon, total_rho
+from dp_powerflow.privacy.budget import rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Answer
-from dp_powerflow.privacy.random import StreamKey
 from support.histories import BOUNDS, customers, day_facts, history_of
 
 N, DAYS, STEPS = 40, 16, 12

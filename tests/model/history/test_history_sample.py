@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
+from dp_powerflow import StreamKey
 from dp_powerflow._bits.normal_pairs import short_pair1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES, Population
@@ -16,7 +17,6 @@ from dp_powerflow.model.history.one_pass import MARGIN, Ladder
 from dp_powerflow.model.history.process import TILE, Process
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.sample import MOST_DEVIATIONS
-from dp_powerflow.privacy.random import StreamKey
 from support.populations import days_off, population, shared_factor
 
 KEY = StreamKey.from_insecure_seed(5)

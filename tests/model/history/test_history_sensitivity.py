@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow import Budget, FitOptions, LoadHistory
 from dp_powerflow.model.estimators import Records, vector_to_symmetric
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.history import contributions as of_customer
 from dp_powerflow.model.history import plan
 from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import FitOptions, FittedReactive
+from dp_powerflow.model.options import FittedReactive
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy import queries
-from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.queries import Answer, Region
 from dp_powerflow.units import FloatArray
 from support.histories import (

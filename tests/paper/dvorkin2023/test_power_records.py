@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError, PrivacyError
-from dp_powerflow.powerflow.sun import clear_sky
+from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
 from dp_powerflow_paper.dvorkin2023.restored import restore_records

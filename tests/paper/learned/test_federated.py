@@ -12,7 +12,7 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from dp_powerflow.errors import LoadDataError, PrivacyError
-from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow_paper.learned.accounting import SampledGaussian, noise_for
 from dp_powerflow_paper.learned.forecaster import (
     HIDDEN,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dp_powerflow import StreamKey
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow_paper.fioretto2019.acopf import CostBand
 from dp_powerflow_paper.fioretto2019.cases import TrueCase, read_case
 from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate, served_grid, true_loads

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dp_powerflow import StreamKey
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.acopf import CostBand
 from dp_powerflow_paper.mak2019.experiment import at_an_end, load_from_cost
