@@ -33,13 +33,11 @@ def test_it_is_marked_internal_before_anything_else() -> None:
 
 
 def test_a_feeder_has_its_key_its_state_its_account_and_the_distance_of_its_twin() -> None:
-    [row] = tables(internal_page(record(released(7, attempt=2))))["feeders"]
+    [row] = tables(internal_page(record(released(7))))["feeders"]
     assert row == {
         "feeder": "oak street 7",
         "public name": "feeder-0007",
         "state": "released",
-        "attempt": "2",
-        "worker": "worker-1",
         "time [s]": "1.6",
         "nodes": "142",
         "days": "365",
