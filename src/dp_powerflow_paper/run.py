@@ -235,7 +235,7 @@ def write_report(
     content: object,
     *,
     table: str | None = None,
-    page: str | None = None,
+    page: bytes | None = None,
     figures: Mapping[str, Callable[[str], bytes]] = MappingProxyType({}),
 ) -> Written:
     """Write a text as Markdown, its content as JSON, a table as CSV, a page, and figures."""

@@ -132,7 +132,7 @@ def test_every_twin_is_paid_for_and_one_that_is_paid_for_is_drawn_once(tmp_path:
     assert not run_fleet(config, engine=Here()).failed
     assert (kept(), charged(tmp_path)) == (first, {name: [twin]})
     # Another design under the same id is refused; under another one it is paid for as a whole.
-    own = {"network": {"epsilon": 3.0}}
+    own: dict[str, Any] = {"network": {"epsilon": 3.0}}
     [refused] = run_fleet(twins(tmp_path, "west", **own), engine=Here()).failed
     assert "choose a new twin id" in str(refused.problem)
     assert not run_fleet(twins(tmp_path, "west", "other", **own), engine=Here()).failed

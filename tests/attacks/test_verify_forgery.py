@@ -172,7 +172,6 @@ def test_a_forger_who_states_all_that_follows_gets_no_further(forger: Forger) ->
         "declared.generation",
         "policy.epsilon",
         "policy.delta",
-        "policy.base_mva",
         "policy.evidence_required",
         "loads.spent",
         "network.spent",
@@ -200,8 +199,8 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     for field in fields(facts.declared):
         value = getattr(facts.declared, field.name)
         if isinstance(value, float):
-            other = replace(facts.declared, **{field.name: value * 0.9})
-            yield f"declared.{field.name}", replace(facts, declared=other)
+            change: Any = {field.name: value * 0.9}
+            yield f"declared.{field.name}", replace(facts, declared=replace(facts.declared, **change))
     for name, value in facts.policy.model_dump().items():
         if isinstance(value, bool | float):
             policy = facts.policy.model_copy(

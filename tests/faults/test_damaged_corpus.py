@@ -17,8 +17,8 @@ import pytest
 import dp_powerflow as dpf
 from dp_powerflow.corpus import storage
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.fleet.manifest import FORMAT
 from dp_powerflow.fleet.names import partition
+from dp_powerflow.manifest.model import FORMAT
 from support.corpora import EXTRAS
 from support.manifest_releases import make_release, twin_config
 
@@ -215,7 +215,7 @@ def test_a_fleet_is_checked_feeder_by_feeder(release: Path, tmp_path: Path) -> N
     entries = [{"name": name, "manifest_file_sha256": digest} for name in ("sound", "part", "manifest")]
     for entry in entries:
         shutil.copytree(release, fleet / partition(entry["name"]))
-    (fleet / "fleet.json").write_text(json.dumps({"format": FORMAT, "feeders": entries}))
+    (fleet / "fleet.json").write_text(json.dumps({"format": FORMAT, "kind": "fleet", "feeders": entries}))
     flipped(fleet / partition("part") / DATA)
     with (fleet / partition("manifest") / "manifest.json").open("a") as file:
         file.write(" ")

@@ -33,13 +33,11 @@ def test_it_is_marked_internal_before_anything_else() -> None:
 
 
 def test_a_feeder_has_its_key_its_state_its_account_and_the_distance_of_its_twin() -> None:
-    [row] = tables(internal_page(record(released(7, attempt=2))))["feeders"]
+    [row] = tables(internal_page(record(released(7))))["feeders"]
     assert row == {
         "feeder": "oak street 7",
         "public name": "feeder-0007",
         "state": "released",
-        "attempt": "2",
-        "worker": "worker-1",
         "time [s]": "1.6",
         "nodes": "142",
         "days": "365",
@@ -53,17 +51,9 @@ def test_a_feeder_has_its_key_its_state_its_account_and_the_distance_of_its_twin
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    nothing = dict.fromkeys(
-        ("attempt", "seconds", "worker", "network", "nodes", "days", "corpus_bytes", "owner")
-    )
+    nothing = dict.fromkeys(("seconds", "network", "nodes", "days", "corpus_bytes", "owner"))
     [row] = tables(internal_page(record(released(1, state="waiting", **nothing))))["feeders"]
-    assert list(row.values()) == ["oak street 1", "feeder-0001", "waiting", *["–"] * 11]
-
-
-def test_a_charge_of_an_earlier_run_is_told_apart() -> None:
-    paid = AccountRecord("network-twin-1", 4.0, 1e-5, 6.0, already_charged=True)
-    [row] = tables(internal_page(record(released(1, network=paid))))["feeders"]
-    assert row["ε charged"] == "before"
+    assert list(row.values()) == ["oak street 1", "feeder-0001", "waiting", *["–"] * 9]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +99,6 @@ def test_cards_count_states_and_say_what_is_left() -> None:
     assert found["Failed"] == ("1", "")
     assert found["Customers"] == ("ε 2 left", "loads-1, ε 4 charged")
     assert found["Networks"] == ("ε 1.25 left", "of the account with least")
-    before = AccountRecord("loads-1", already_charged=True)
-    assert cards(record(released(1), customers=before))["Customers"][1] == "loads-1, charged before"
 
 
 def test_warnings_say_how_many_feeders_they_are_about() -> None:
@@ -125,7 +113,7 @@ def test_warnings_say_how_many_feeders_they_are_about() -> None:
 
 def test_names_that_look_like_markup_stay_names() -> None:
     hostile = "<script>alert(1)</script>"
-    page = internal_page(record(released(1, state="failed", problem=hostile, worker=hostile))).to_html()
+    page = internal_page(record(released(1, state="failed", problem=hostile))).to_html()
     assert hostile.encode() not in page
 
 

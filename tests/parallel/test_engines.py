@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow._parallel import (
+    NOTHING,
     DaskScheduler,
     Local,
     LocalDask,
@@ -31,7 +32,6 @@ from dp_powerflow._parallel import (
     refuse_unfit_workers,
     run_on,
 )
-from dp_powerflow._parallel.cluster import NOTHING
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
 from dp_powerflow.pipeline.inputs import read_inputs

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow._parallel import Engine, Local, Processes, Rest, Threads
+from dp_powerflow._parallel import Local, Processes, Rest, Runner, Threads
 from dp_powerflow._threads import in_order
 from dp_powerflow.config import Config
 from dp_powerflow.errors import MissingExtraError, PowerFlowError
@@ -73,7 +73,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return made(PARTS * made(1).writer.layout.days_per_part)
 
 
-def hashes(job: PartJob, engine: Engine, folder: Path) -> dict[str, str]:
+def hashes(job: PartJob, engine: Runner, folder: Path) -> dict[str, str]:
     """SHA-256 of every file of all parts, made in a new directory."""
     writer = replace(job.writer, target=folder / "out")
     writer.prepare()
@@ -210,7 +210,7 @@ def test_few_tasks_share_all_cores(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", [Local(1), Local(3)])
-def test_a_failure_keeps_its_kind(engine: Engine) -> None:
+def test_a_failure_keeps_its_kind(engine: Runner) -> None:
     with pytest.raises(PowerFlowError, match=r"^no solution$"):
         engine.map(Failing("known"), range(5), lambda _: None)
     with pytest.raises(MissingExtraError, match="pip install"):

@@ -15,8 +15,8 @@ from dp_powerflow.grid.feeder import GROUND, Line, Load, PVSystem, Tap
 from dp_powerflow.lowlevel import Study, solve_days
 from dp_powerflow.model.sample import SolvedDays
 from dp_powerflow.studies.hosting import HostingCapacity
-from dp_powerflow.studies.study import sentences_of
-from support.studies import SOLVED_TO, GivenDays, GivenLaw, random_days, study_of
+from dp_powerflow.studies.study import GivenDays, GivenLaw, sentences_of
+from support.studies import SOLVED_TO, random_days, study_of
 
 STEPS = 24
 Z = complex(0.03, 0.05)

@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import scipy.sparse as sp
 
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.sample import LoadBlock
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.operated import OperatedSolver
-from dp_powerflow.studies.study import Study
-from dp_powerflow.units import FloatArray, IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class GivenLaw:
-    """Where given loads belong: the loaded nodes, or the loads of the feeder."""
-
-    steps: int
-    base_mva: float
-    positions: IntArray | None
-    shares: sp.csr_array | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class GivenLoads:
-    """Loads (column, day, step) [kW] without reactive power, in blocks of so many days."""
-
-    law: GivenLaw
-    load_kw: FloatArray
-    block_days: int = 2
-
-    @property
-    def n_days(self) -> int:
-        return int(self.load_kw.shape[1])
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.n_days // self.block_days)
-
-    def block(self, index: int) -> LoadBlock:
-        first = index * self.block_days
-        part = self.load_kw[:, first : first + self.block_days].copy()
-        return LoadBlock(first, part, 0.3 * part)
+from dp_powerflow.studies.study import GivenDays, GivenLaw, Study
+from dp_powerflow.units import FloatArray
 
 
 def given_study(feeder: Feeder, shape: FloatArray | None = None, *, by_load: bool = False) -> Study:
@@ -57,13 +23,14 @@ def given_study(feeder: Feeder, shape: FloatArray | None = None, *, by_load: boo
     of_day = np.ones((3, 4)) if shape is None else shape
     positions, nominal_kw = feeder.drawn_loads() if by_load else feeder.loaded_nodes()
     law = GivenLaw(of_day.shape[1], feeder.base_mva, positions)
+    load_kw = nominal_kw[:, None, None] * of_day
 
     def solver(threads: int | None) -> Solver:
         return OperatedSolver(feeder) if by_load else BatchSolver(feeder)
 
     return Study(
         feeder=feeder,
-        source=GivenLoads(law, nominal_kw[:, None, None] * of_day),
+        source=GivenDays(law, load_kw, 0.3 * load_kw),
         make_solver=solver,
         released=feeder.energised,
         node_ids=tuple(f"n{k:03d}" for k in range(len(feeder.energised))),

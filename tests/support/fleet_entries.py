@@ -71,12 +71,7 @@ def fleet(feeders: int) -> tuple[list[FeederEntry], dict[str, dict[str, Any]]]:
 def released(number: int, **fields: Any) -> FeederRecord:
     """A feeder as its owner sees it."""
     known: dict[str, Any] = {
-        **{
-            "state": "released",
-            "attempt": 1,
-            "seconds": 1.5 + number / 100,
-            "worker": f"worker-{number % 2}",
-        },
+        **{"state": "released", "seconds": 1.5 + number / 100},
         "network": AccountRecord(f"network-twin-{number}", 4.0, 1e-5, 6.0),
         **{"nodes": 142, "days": 365, "corpus_bytes": 1_234_567, "owner": OWNER},
     }

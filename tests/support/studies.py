@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from dp_powerflow.corpus.tables import Connections, opaque_buses
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.sample import LoadBlock
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.powerflow.sun import clear_sky
-from dp_powerflow.studies.study import Study
+from dp_powerflow.studies.study import GivenDays, GivenLaw, Study
 from dp_powerflow.units import FloatArray, IntArray
 
 SOLVED_TO = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class GivenLaw:
-    """Where given loads belong."""
-
-    steps: int
-    base_mva: float
-    positions: IntArray | None = None
-    shares: sp.csr_array | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class GivenDays:
-    """Days of loads as they are given.
-
-    Attributes
-    ----------
-    load_kw, load_kvar : (column, day, step) [kW], [kvar].
-    block_days : days of a block.
-    """
-
-    law: GivenLaw
-    load_kw: FloatArray
-    load_kvar: FloatArray
-    block_days: int = 2
-
-    @property
-    def n_days(self) -> int:
-        return int(self.load_kw.shape[1])
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.n_days // self.block_days)
-
-    def block(self, index: int) -> LoadBlock:
-        days = slice(index * self.block_days, (index + 1) * self.block_days)
-        return LoadBlock(index * self.block_days, self.load_kw[:, days], self.load_kvar[:, days])
 
 
 def random_days(feeder: Feeder, days: int, steps: int, share: float, *, operated: bool = True) -> GivenDays:

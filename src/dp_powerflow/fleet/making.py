@@ -8,6 +8,7 @@ random comes from the key, so a feeder whose worker is lost is made again by ano
 
 from __future__ import annotations
 
+import pickle
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from dp_powerflow._parallel import Threads
 from dp_powerflow._threads import cores
 from dp_powerflow.config import Config
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
+from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.plan import kept_model, refuse_another_model
 from dp_powerflow.pipeline.ready import Ready, make_ready
@@ -43,6 +45,7 @@ class Examined:
     corpus_bytes : PUBLIC. How large the corpus will be, about.
     warnings : PUBLIC. What public loads do.
     draws : PUBLIC. What is drawn for every step: nodes, or customers.
+    feeder : the network, pickled, where reading its file takes long: it is then read once. Else None.
     """
 
     dataset: str
@@ -52,6 +55,7 @@ class Examined:
     corpus_bytes: int
     warnings: tuple[str, ...]
     draws: int = 0
+    feeder: bytes | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +69,7 @@ class Task:
     files : what the private state keeps of it.
     places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
     paid : what was paid for it; None if it is only to be examined.
+    feeder : the network, as `Examined` has it.
     only_draws : whether it is drawn and reported, and nothing published yet: at a store the private state
         keeps both before anybody sees the first part.
     """
@@ -74,6 +79,7 @@ class Task:
     files: Files
     places: Mapping[int, str] | None = None
     paid: Paid | None = None
+    feeder: bytes | None = None
     only_draws: bool = False
 
 
@@ -130,7 +136,10 @@ class FeederJob:
     def _attempt(self, task: Task, state: CarriedState, threads: int) -> Stage:
         """What is found or made, or why not: nothing is raised, for other feeders go on."""
         try:
-            ready = make_ready(task.config, state, history=meters_on(self.meters, task.places))
+            # Pickled by a worker of this run, kept by the data owner meanwhile.
+            feeder = None if task.feeder is None else pickle.loads(task.feeder)  # nosec B301
+            meters = meters_on(self.meters, task.places)
+            ready = make_ready(task.config, state, history=meters, feeder=feeder)
             if task.paid is None:
                 return Stage(task.name, _examined(ready))
             return Stage(task.name, _made(ready, task.paid, threads, only_draws=task.only_draws))
@@ -162,7 +171,13 @@ def _examined(ready: Ready) -> Examined:
         ready.corpus_bytes,
         ready.feasibility.warnings,
         mode.draws(inputs, ready.structure),
+        pickle.dumps(inputs.feeder) if _takes_long(inputs.config.feeder.source) else None,
     )
+
+
+def _takes_long(source: str) -> bool:
+    """Whether reading a file takes far longer than taking over what came of it."""
+    return source.lower().endswith(".json") or source.lower().startswith(SIMBENCH)
 
 
 def _made(ready: Ready, paid: Paid, threads: int, *, only_draws: bool) -> Made | None:

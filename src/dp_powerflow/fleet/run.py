@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -84,6 +84,8 @@ AHEAD = "dp_powerflow.fleet.making"
 FEEDERS_PER_PROCESS = 200
 """Feeders, examined or made, after which a worker process is replaced: an engine of dss-python keeps about
 2 MB for ever, so that a process that opens thousands of feeders runs out of memory."""
+MOST_BYTES = 512 * 2**20
+"""Of networks that are kept between their check and their release."""
 DRAWS_PER_NODE = 20
 """Customers that are drawn in the time in which a node is solved and written, about."""
 LOST = (
@@ -213,7 +215,14 @@ class _Fleet:
         files = {} if model is None else {(where, MODEL_FILE): model}
         return FeederJob(self.state.stream_key(), self.state.root, self.meters, files)
 
-    def task(self, feeder: FleetFeeder, paid: Paid | None = None, *, only_draws: bool = False) -> Task:
+    def task(
+        self,
+        feeder: FleetFeeder,
+        paid: Paid | None = None,
+        read: bytes | None = None,
+        *,
+        only_draws: bool = False,
+    ) -> Task:
         """One feeder, with what the private state keeps of it but for receipts."""
         files: dict[tuple[str, str], bytes] = {}
         for where in (feeder.release_id, *mode_of(feeder.config).kept_under):
@@ -222,7 +231,7 @@ class _Fleet:
                     content = None if is_receipt(name) else self.state.read_internal(where, name)
                     if content is not None:
                         files[where, name] = content
-        return Task(feeder.name, feeder.config, files, self._places(feeder), paid, only_draws)
+        return Task(feeder.name, feeder.config, files, self._places(feeder), paid, read, only_draws)
 
     def examine(
         self,
@@ -436,6 +445,7 @@ class _Run:
     ways: dict[str, _Way] = field(default_factory=dict)
     till: _Till | None = None
     config_kept: bool = False
+    room: int = MOST_BYTES
 
     def all(self) -> tuple[Outcome, ...]:
         """Make what is missing; whatever ends the run, `fleet.json` says what is there."""
@@ -523,12 +533,18 @@ class _Run:
                 continue
             if not only_draws:
                 self._event(way, "solving")
-            yield self.fleet.task(way.feeder, way.paid, only_draws=only_draws)
+            read = None if way.examined is None else way.examined.feeder
+            yield self.fleet.task(way.feeder, way.paid, read, only_draws=only_draws)
+            if way.examined is not None and not only_draws:
+                way.examined = replace(way.examined, feeder=None)
 
     def _examined(self, stage: Stage) -> None:
         way = self.ways[stage.name]
         if isinstance(stage.said, Examined):
             way.examined, way.seconds = stage.said, stage.seconds
+            self.room -= len(stage.said.feeder or b"")
+            if self.room < 0:  # it is read again
+                way.examined = replace(stage.said, feeder=None)
             self._event(way, "checked")
         else:
             self._fail(way, *self.fleet.problem_of(stage))

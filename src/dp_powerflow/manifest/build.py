@@ -250,7 +250,10 @@ class Facts:
         if "network" not in found and self.network.is_weak:
             found.insert(0, "network-sum")
         found += weak_delta(self.model.delta)
-        found += ["insecure-seed"] * self.insecure_seed + ["simulated-loads"] * self.model.simulated  # type: ignore[list-item]
+        if self.insecure_seed:
+            found.append("insecure-seed")
+        if self.model.simulated:
+            found.append("simulated-loads")
         return [*found, *self.policy.after_warnings]
 
 

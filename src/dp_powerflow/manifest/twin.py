@@ -246,7 +246,7 @@ class TwinPolicy(NetworkPolicy):
     @property
     def warnings(self) -> tuple[WarningCode, ...]:
         """Also that coordinates are published, which an owner may not take for a loss."""
-        return (*super().warnings, *(("coordinates",) if self.coordinates == "public" else ()))  # type: ignore[return-value]
+        return (*super().warnings, "coordinates") if self.coordinates == "public" else super().warnings
 
     @property
     def shown_changes(self) -> list[Changed]:

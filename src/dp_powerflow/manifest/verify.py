@@ -545,8 +545,8 @@ def check_pages(opened: Opened) -> Iterator[Check]:
     if manifest.release.software != f"dp-powerflow {__version__}":
         words = Words.of(manifest)
         own = " ".join((*words["customers_guarantee"], *words["network_guarantee"]))
-        made = f"Not compared: {manifest.release.software} made the pages, in its own words"
-        yield Check("pages", True, f"{made}. dp-powerflow {__version__} says: {own}")
+        said = f"Not compared: {manifest.release.software} made the pages, in its own words"
+        yield Check("pages", True, f"{said}. dp-powerflow {__version__} says: {own}")
         return
     made = {
         CERTIFICATE_FILE: certificate_html(manifest),

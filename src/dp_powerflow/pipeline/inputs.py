@@ -206,15 +206,20 @@ def read_inputs(
 
 
 def read_network(
-    config: Config, state: PrivateState, steps: int, services: Services | None = None
+    config: Config,
+    state: PrivateState,
+    steps: int,
+    services: Services | None = None,
+    feeder: Feeder | None = None,
 ) -> NetworkInputs:
     """The network side alone, for audits and certificates of a load model with so many steps per day.
 
     Parameters
     ----------
     services : what is declared of the load points; None for nothing.
+    feeder : the network of the config, if somebody has read it already.
     """
-    almanac, feeder = almanac_of(config), feeder_of(config)
+    almanac, feeder = almanac_of(config), feeder or feeder_of(config)
     sun = _irradiance(config, feeder, steps)
     return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 

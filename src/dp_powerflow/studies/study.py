@@ -14,13 +14,14 @@ from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse as sp
 from jinja2 import TemplateError
 from pydantic import BaseModel, ValidationError
 
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.sample import LoadSource
+from dp_powerflow.model.sample import LoadBlock, LoadSource
 from dp_powerflow.page.charts import Axis, NetworkMap
 from dp_powerflow.page.document import Item, environment
 from dp_powerflow.powerflow.batch import Solver
@@ -76,6 +77,49 @@ class Study:
 
     def __repr__(self) -> str:
         return f"Study({len(self.feeder.nodes)} nodes, {self.days} days of {self.steps} steps)"
+
+
+@dataclass(frozen=True)
+class GivenLaw:
+    """Where given loads belong; see `PlacedLaw`."""
+
+    steps: int
+    base_mva: float
+    positions: IntArray | None = None
+    shares: sp.csr_array | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GivenDays:
+    """Loads that are given, as a source of days.
+
+    Attributes
+    ----------
+    law : where they belong.
+    load_kw, load_kvar : (column, day, step) [kW], [kvar].
+    block_days : days of a block.
+    """
+
+    law: GivenLaw
+    load_kw: FloatArray
+    load_kvar: FloatArray
+    block_days: int = 2
+
+    @property
+    def n_days(self) -> int:
+        """Days of all blocks."""
+        return int(self.load_kw.shape[1])
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.n_days // self.block_days)
+
+    def block(self, index: int) -> LoadBlock:
+        """Some consecutive days."""
+        first = index * self.block_days
+        kw, kvar = (load[:, first : first + self.block_days] for load in (self.load_kw, self.load_kvar))
+        return LoadBlock(first, np.ascontiguousarray(kw), np.ascontiguousarray(kvar))
 
 
 @dataclass(frozen=True, eq=False)

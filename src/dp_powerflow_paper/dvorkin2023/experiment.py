@@ -57,7 +57,7 @@ class Scale:
 QUICK = Scale(runs=3, changes=(0.15,), rounds=(1, 5))
 
 
-def record_row(plant: str, records: PowerRecords, change: float, runs: int, seed: int) -> dict[str, float]:
+def record_row(plant: str, records: PowerRecords, change: float, runs: int, seed: int) -> dict[str, Any]:
     """Losses over the draws, and both sensitivities."""
     mechanism, regression = RecordMechanism(EPSILON, change), records.regression
     generators = [np.random.default_rng([seed, run]) for run in range(runs)]

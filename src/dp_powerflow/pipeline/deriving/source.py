@@ -43,12 +43,12 @@ from dp_powerflow.manifest.model import (
     registered,
 )
 from dp_powerflow.manifest.verify import manifest_content, parsed_manifest
-from dp_powerflow.model.sample import LoadBlock, OneDay, days_per_block, solve_days
+from dp_powerflow.model.sample import OneDay, days_per_block, solve_days
 from dp_powerflow.pipeline.deriving import manifest as derived_manifest
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, Origin
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky
-from dp_powerflow.studies.study import Study
+from dp_powerflow.studies.study import GivenDays, GivenLaw, Study
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 STUDY = "study"
@@ -306,55 +306,6 @@ _ENDS = np.array([[1.0, -1.0], [-1.0, 1.0]])
 """What a series admittance adds to Y at its two ends."""
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where the loads of the tables belong; see `PlacedLaw`."""
-
-    steps: int
-    base_mva: float
-    positions: IntArray | None
-    shares: sp.csr_array | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TableLoads:
-    """Loads of published tables as a source of days.
-
-    Attributes
-    ----------
-    law : where they belong.
-    load_kw, load_kvar : (node, day, step) [kW], [kvar].
-    """
-
-    law: _Place
-    load_kw: FloatArray
-    load_kvar: FloatArray
-
-    @property
-    def n_days(self) -> int:
-        """Days of the tables."""
-        return int(self.load_kw.shape[1])
-
-    @property
-    def n_blocks(self) -> int:
-        """Blocks of days, as long as those of a sampler."""
-        return -(-self.n_days // self._block_days)
-
-    @property
-    def _block_days(self) -> int:
-        return days_per_block(len(self.load_kw))
-
-    def block(self, index: int) -> LoadBlock:
-        """Some consecutive days."""
-        first = index * self._block_days
-        chosen = slice(first, first + self._block_days)
-        return LoadBlock(
-            first,
-            np.ascontiguousarray(self.load_kw[:, chosen]),
-            np.ascontiguousarray(self.load_kvar[:, chosen]),
-        )
-
-
 def basis_of_release(directory: Path, settings: StudySettings) -> Basis:
     """The study of a release that publishes its twin with its loads.
 
@@ -397,10 +348,11 @@ def _study(tables: ReleasedTables) -> Study:
     loaded = network.loaded
     at = np.searchsorted(feeder.retained, place[loaded])  # ascending: the order of nodes is kept
     by_day = demand[:, loaded].reshape(-1, steps, len(loaded)).transpose(2, 0, 1) * KW_PER_MW
-    source = TableLoads(
-        _Place(steps, feeder.base_mva, at),
+    source = GivenDays(
+        GivenLaw(steps, feeder.base_mva, at),
         np.ascontiguousarray(by_day.real),
         np.ascontiguousarray(by_day.imag),
+        days_per_block(len(loaded)),
     )
     return Study(
         feeder=feeder,

@@ -172,36 +172,20 @@ class OptimalDispatch(BaseModel):
 
     def _facts(self, study: Study, tree: BusTree) -> list[UnitFacts]:
         """Units with their public names, in order."""
-        places, found = Places.of(study, tree), []
+        places, units = Places.of(study, tree), []
         for number, own in enumerate(self.units):
             kva = own.kva or max(own.kw, -own.kw_min)
-            unit = Unit(
-                name=f"unit {number}",
-                branches=places.branches(own),
-                kva=kva,
-                kw_max=min(own.kw, kva),
-                kw_min=max(own.kw_min, -kva),
-                cost_per_kwh=own.cost_per_kwh,
-                cost_per_kw2h=own.cost_per_kw2h,
-                sun=own.sun,
-            )
-            found.append(facts_of(study, unit))
+            low, high = max(own.kw_min, -kva), min(own.kw, kva)
+            costs = own.cost_per_kwh, own.cost_per_kw2h
+            units.append(Unit(f"unit {number}", places.branches(own), kva, high, low, *costs, own.sun))
         for number, at in enumerate(() if self.units else places.loads(self.unit_share)):
-            load = study.feeder.loads[at]
+            load, costs = study.feeder.loads[at], (self.unit_cost_per_kwh, self.unit_cost_per_kw2h)
             kw = load.kw * self.unit_size
-            unit = Unit(
-                name=f"unit {number}",
-                branches=load.branches,
-                kva=kw * self.unit_kva_per_kw,
-                kw_max=kw,
-                cost_per_kwh=self.unit_cost_per_kwh,
-                cost_per_kw2h=self.unit_cost_per_kw2h,
-                sun=self.unit_sun,
-            )
-            found.append(facts_of(study, unit))
-        if not found:
+            kva = kw * self.unit_kva_per_kw
+            units.append(Unit(f"unit {number}", load.branches, kva, kw, 0.0, *costs, self.unit_sun))
+        if not units:
             raise ConfigError("no released node has a load, so the rule places no unit; declare units")
-        return found
+        return [facts_of(study, unit) for unit in units]
 
     def _prices(self, study: Study) -> FloatArray:
         """(day, step) prices of import."""

@@ -154,34 +154,40 @@ def _branches(layout: Layout) -> pa.Table:
     )
 
 
+def _joined(days: Sequence[DayResult], of: Callable[[DayResult], FloatArray | IntArray]) -> FloatArray:
+    """An array of every day, one after the other."""
+    return np.concatenate([np.asarray(of(day)) for day in days])
+
+
 def _snapshots(days: Sequence[DayResult]) -> pa.Table:
     """One row per dispatched snapshot."""
-    found = [day.found for day in days]
-    power = [np.nansum(each.power.real, axis=1) for each in found]
     columns: dict[str, pa.Array] = {
         "day": pa.array(np.repeat([day.day for day in days], [len(day.steps) for day in days]), pa.int32()),
-        "step": pa.array(np.concatenate([day.steps for day in days]), pa.int32()),
-        "status": pa.array([status for each in found for status in each.status]),
-        "corrections": pa.array(np.concatenate([each.corrected for each in found]), pa.int32()),
+        "step": pa.array(_joined(days, lambda day: day.steps), pa.int32()),
+        "status": pa.array([status for day in days for status in day.found.status]),
+        "corrections": pa.array(_joined(days, lambda day: day.found.corrected), pa.int32()),
     }
-    numbers: dict[str, FloatArray] = {
-        "price_per_kwh": np.concatenate([day.price for day in days]),
-        "cost_per_h": on_grid(np.concatenate([each.cost for each in found]), _COST),
-        "linear_cost_per_h": on_grid(np.concatenate([each.linear_cost for each in found]), _COST),
-        "cost_without_units_per_h": on_grid(np.concatenate([day.base_cost for day in days]), _COST),
-        "import_kw": on_grid(np.concatenate([each.import_kw for each in found]), 1024.0),
-        "units_kw": on_grid(np.concatenate(power), 1024.0),
-        "vm_min_pu": on_grid(np.concatenate([day.vm.min(axis=1) for day in days]), VM_PER_PU),
-        "vm_max_pu": on_grid(np.concatenate([day.vm.max(axis=1) for day in days]), VM_PER_PU),
-        "worst_voltage_pu": on_grid(np.concatenate([day.beyond_v.max(axis=1) for day in days]), VM_PER_PU),
-        "worst_current_share": on_grid(np.concatenate([day.beyond_i.max(axis=1) for day in days]), 1e4),
+    numbers: dict[str, tuple[Callable[[DayResult], FloatArray], float | None]] = {
+        "price_per_kwh": (lambda day: day.price, None),
+        "cost_per_h": (lambda day: day.found.cost, _COST),
+        "linear_cost_per_h": (lambda day: day.found.linear_cost, _COST),
+        "cost_without_units_per_h": (lambda day: day.base_cost, _COST),
+        "import_kw": (lambda day: day.found.import_kw, 1024.0),
+        "units_kw": (lambda day: np.nansum(day.found.power.real, axis=1), 1024.0),
+        "vm_min_pu": (lambda day: day.vm.min(axis=1), VM_PER_PU),
+        "vm_max_pu": (lambda day: day.vm.max(axis=1), VM_PER_PU),
+        "worst_voltage_pu": (lambda day: day.beyond_v.max(axis=1), VM_PER_PU),
+        "worst_current_share": (lambda day: day.beyond_i.max(axis=1), 1e4),
     }
-    columns |= {name: pa.array(values, mask=np.isnan(values)) for name, values in numbers.items()}
-    counts: dict[str, list[IntArray]] = {
-        "voltages_beyond": [np.count_nonzero(day.beyond_v, axis=1) for day in days],
-        "currents_beyond": [np.count_nonzero(day.beyond_i, axis=1) for day in days],
-    }
-    return pa.table(columns | {k: pa.array(np.concatenate(v), pa.int32()) for k, v in counts.items()})
+    for name, (of, per_unit) in numbers.items():
+        values = _joined(days, of) if per_unit is None else on_grid(_joined(days, of), per_unit)
+        columns[name] = pa.array(values, mask=np.isnan(values))
+    for name, of in (
+        ("voltages_beyond", lambda day: np.count_nonzero(day.beyond_v, axis=1)),
+        ("currents_beyond", lambda day: np.count_nonzero(day.beyond_i, axis=1)),
+    ):
+        columns[name] = pa.array(_joined(days, of), pa.int32())
+    return pa.table(columns)
 
 
 SIZES_PU = (0.0, 0.001, 0.005, 0.01)
@@ -197,28 +203,23 @@ def figures_of(
     settings: OptimalDispatch, days: Sequence[DayResult], facts: Sequence[UnitFacts], unnamed: int
 ) -> dict[str, Any]:
     """Plain figures of all snapshots; `unnamed` branches have no public name."""
-    found = [day.found for day in days]
-    counts = Counter(status for each in found for status in each.status)
-    beyond_v = np.concatenate([day.beyond_v for day in days])
-    beyond_i = np.concatenate([day.beyond_i for day in days])
-    cost = np.concatenate([each.cost for each in found])
-    linear = np.concatenate([each.linear_cost for each in found])
-    without = np.concatenate([day.base_cost for day in days])
+    counts = Counter(status for day in days for status in day.found.status)
+    beyond_v, beyond_i = _joined(days, lambda day: day.beyond_v), _joined(days, lambda day: day.beyond_i)
+    cost, linear = _joined(days, lambda day: day.found.cost), _joined(days, lambda day: day.found.linear_cost)
+    without = _joined(days, lambda day: day.base_cost)
     known = np.isfinite(cost) & np.isfinite(linear)
     both = known & np.isfinite(without)
-    vm = np.concatenate([day.vm for day in days])
-    linear_vm = np.concatenate([each.linear_vm for each in found])
+    vm, linear_vm = _joined(days, lambda day: day.vm), _joined(days, lambda day: day.found.linear_vm)
     solved = np.isfinite(vm) & np.isfinite(linear_vm)
-    corrected = np.concatenate([each.corrected for each in found])
-    uncorrected = corrected[known] < settings.corrections
+    uncorrected = _joined(days, lambda day: day.found.corrected)[known] < settings.corrections
     return {
         "snapshots": len(cost),
         "units": len(facts),
         "units_kw": round(float(sum(fact.unit.kw_max for fact in facts)), 3),
         "by_status": {name: counts[name] for name in STATUSES if counts[name]},
         "not_corrected": int(np.count_nonzero(uncorrected)),
-        "mean_cost_per_h": _rounded(np.mean(cost[known])) if known.any() else None,
-        "mean_cost_without_units_per_h": _rounded(np.mean(without[both])) if both.any() else None,
+        "mean_cost_per_h": _rounded(float(np.mean(cost[known]))) if known.any() else None,
+        "mean_cost_without_units_per_h": _rounded(float(np.mean(without[both]))) if both.any() else None,
         "largest_cost_error_percent": _largest(_error_percent(linear[known], cost[known])),
         "largest_voltage_error_pu": _largest(np.abs(vm - linear_vm)[solved], 6),
         "snapshots_beyond_voltage": _sizes(beyond_v.max(axis=1), SIZES_PU),
@@ -237,7 +238,7 @@ def _error_percent(linear: FloatArray, cost: FloatArray) -> FloatArray:
 
 
 def _rounded(value: float) -> float:
-    return round(float(value), 6)
+    return round(value, 6)
 
 
 def _largest(values: FloatArray, digits: int = 4) -> float | None:
