@@ -166,7 +166,9 @@ def hot_journal(good: bytes, bad: bytes) -> bytes:
     nonce, size = 7, 4096
     places = [at for at in range(0, len(good), size) if good[at : at + size] != bad[at : at + size]]
     header = bytes.fromhex("d9d505f920a163d7")
-    content = (header + struct.pack(">5I", len(places), nonce, len(good) // size, 512, size)).ljust(512, b"\0")
+    content = (header + struct.pack(">5I", len(places), nonce, len(good) // size, 512, size)).ljust(
+        512, b"\0"
+    )
     for at in places:
         page = bad[at : at + size]
         checksum = (nonce + sum(page[k] for k in range(size - 200, 0, -200))) & 0xFFFFFFFF
