@@ -388,8 +388,8 @@ def _not_compared(opened: Opened) -> Iterator[str]:
     manifest = opened.manifest
     if manifest is not None and manifest.release.software != f"dp-powerflow {__version__}":
         yield (
-            f"THE PAGES WERE NOT COMPARED with the manifest: {manifest.release.software} is said to have made "
-            f"them, and this is dp-powerflow {__version__}. Trust what this check says, not the pages."
+            f"THE PAGES WERE NOT COMPARED with the manifest: {manifest.release.software} is said to have "
+            f"made them, and this is dp-powerflow {__version__}. Trust what this check says, not the pages."
         )
 
 
