@@ -23,8 +23,7 @@ from dp_powerflow.fleet.manifest import open_fleet
 from dp_powerflow.fleet.names import is_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.manifest.model import FORMAT
-from dp_powerflow.manifest.model import DIGEST, Check, ReleaseError, canonical_json, digest_of
+from dp_powerflow.manifest.model import DIGEST, FORMAT, Check, ReleaseError, canonical_json, digest_of
 from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
