@@ -17,7 +17,7 @@ from dp_powerflow._names import __version__
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.tables import Connections, DayTable
 from dp_powerflow.corpus.validate import CorpusReport
-from dp_powerflow.grid.feeder import KINDS, Figure
+from dp_powerflow.grid.quantities import KINDS, Figure
 from dp_powerflow.manifest.model import (
     FORMAT,
     LARGEST_DELTA,
