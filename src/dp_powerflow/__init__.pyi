@@ -29,7 +29,7 @@ from dp_powerflow.corpus.gridfm.schema import GridfmStyle as GridfmStyle
 from dp_powerflow.corpus.reader import Corpus as Corpus
 from dp_powerflow.fidelity.report import FidelityReport as FidelityReport
 from dp_powerflow.grid.feeder import Feeder as Feeder
-from dp_powerflow.grid.feeder import Protected as Protected
+from dp_powerflow.grid.quantities import Protected as Protected
 from dp_powerflow.loads.declared import LongColumns as LongColumns
 from dp_powerflow.loads.declared import MeterFormat as MeterFormat
 from dp_powerflow.loads.declared import WideColumns as WideColumns

@@ -14,7 +14,7 @@ from dp_powerflow.evidence.theorem import NetworkFacts as NetworkFacts
 from dp_powerflow.evidence.theorem import OperatingSet as OperatingSet
 from dp_powerflow.grid.buses import BusGraph as BusGraph
 from dp_powerflow.grid.feeder import Levels as Levels
-from dp_powerflow.grid.feeder import Quantity as Quantity
+from dp_powerflow.grid.quantities import Quantity as Quantity
 from dp_powerflow.grid.reduction import Network as Network
 from dp_powerflow.grid.sources import Rebuilder as Rebuilder
 from dp_powerflow.loads.simulate import simulate_load_history as simulate_load_history

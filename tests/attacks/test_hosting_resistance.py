@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from dp_powerflow import StreamKey, TwinDesign, draw_twin, open_feeder
-from dp_powerflow.grid.feeder import Feeder, Quantity
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.quantities import Quantity
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.sample import solve_days
 from dp_powerflow.powerflow.operated import OperatedSolution

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow.grid.feeder import Feeder, Protected
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, file_origin
 from dp_powerflow.grid.opendss.parameters import frame_and_parameters, read_parameters
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.grid.sources import open_feeder
 from support.attacks import EVERYTHING, assert_twins_agree, bits_of, record_of, twin_of
 

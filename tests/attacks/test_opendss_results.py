@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder, ParameterKey, Protected, Quantity
+from dp_powerflow.grid.feeder import Feeder, ParameterKey
 from dp_powerflow.grid.opendss.engine import DssOrigin
+from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.grid.sources import LoadTable, open_feeder, read_loads, read_taps, write_taps
 from support.attacks import assert_twins_agree, record_of, twin_of
 

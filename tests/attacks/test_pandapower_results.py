@@ -16,16 +16,9 @@ import pytest
 pytest.importorskip("pandapower")
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import (
-    TAPS_INTERNAL,
-    TAPS_SOLVED,
-    Feeder,
-    ParameterKey,
-    Protected,
-    Quantity,
-    Tap,
-)
+from dp_powerflow.grid.feeder import TAPS_INTERNAL, TAPS_SOLVED, Feeder, ParameterKey, Tap
 from dp_powerflow.grid.pandapower.reader import TAPS_NEUTRAL, read_pandapower
+from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.grid.sources import Rebuilder, open_feeder, read_taps, write_taps
 from support.pandapower_nets import (
     CABLE,

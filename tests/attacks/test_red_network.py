@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder, Protected, Quantity
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.parameters import read_parameters
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.grid.sources import open_feeder, read_taps
 from support.attacks import assert_twins_agree, record_of, twin_of
 

@@ -5,6 +5,7 @@ True network. Only the released voltages are used, and which nodes are neighbour
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.manifest.build import make_statement
+from dp_powerflow.manifest.render import certificate_html
 from dp_powerflow.manifest.true import LEAST_SHARE
 from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.model.sample import LoadSampler, solve_days
@@ -147,6 +149,6 @@ def test_required_evidence_that_cannot_cover_a_light_node_is_refused_before_anyt
 
 def test_the_manifest_states_the_minimum_and_how_many_nodes_are_released(tmp_path: Path) -> None:
     statement = make_statement(make_inputs(tmp_path, config(), load_model())[0])
-    declared = " ".join(statement.declared_public.network)
-    assert f"least nominal load of a released node: {LEAST_SHARE:g} of the feeder's middle load" in declared
-    assert any(f"That {LAYOUT.nodes} nodes" in sentence for sentence in statement.unprotected)
+    page = " ".join(html.unescape(certificate_html(statement).decode()).split())
+    assert f"least nominal load of a released node: {100 * LEAST_SHARE:g} % of the feeder's middle" in page
+    assert f"{LAYOUT.nodes} nodes of the feeder carry a load" in page

@@ -12,7 +12,8 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.calibration import DaySolver, monte_carlo
 from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.grid.feeder import Feeder, Protected
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law

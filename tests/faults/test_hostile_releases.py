@@ -15,7 +15,7 @@ import pytest
 
 import dp_powerflow as dpf
 from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.fleet.manifest import FORMAT
+from dp_powerflow.manifest.model import FORMAT
 from support.corpora import EXTRAS
 from support.manifest_releases import make_release, twin_config
 

@@ -31,7 +31,7 @@ from dp_powerflow.fidelity.attacks import (
 )
 from dp_powerflow.fidelity.report import Attacks
 from dp_powerflow.fidelity.verdicts import QUICK
-from dp_powerflow.grid.feeder import Protected
+from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel

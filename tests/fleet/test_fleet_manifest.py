@@ -19,14 +19,11 @@ from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, find_sources
-from dp_powerflow.fleet.manifest import (
-    FORMAT,
-    open_fleet,
-)
+from dp_powerflow.fleet.manifest import open_fleet
 from dp_powerflow.fleet.names import is_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.manifest.model import DIGEST, Check, ReleaseError, canonical_json, digest_of
+from dp_powerflow.manifest.model import DIGEST, FORMAT, Check, ReleaseError, canonical_json, digest_of
 from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState

@@ -34,7 +34,7 @@ def test_a_release_and_its_check_are_short_walks(tmp_path: Path) -> None:
     dpf.release(written_by_init(tmp_path / "first"), workers=1)
     config = written_by_init(tmp_path / "second")
     with walking() as made:
-        path = dpf.release(config, workers=1).path
+        path = str(dpf.release(config, workers=1).path)
     dpf.verify(path)
     with walking() as checked:
         dpf.verify(path)

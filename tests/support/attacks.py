@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from dp_powerflow.grid.feeder import Feeder, Levels, ParameterKey, Protected
+from dp_powerflow.grid.feeder import Feeder, Levels, ParameterKey
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.parameters import read_parameters, rebuild
+from dp_powerflow.grid.quantities import Protected
 
 EVERYTHING = Protected(transformers=True, capacitors=True, pv=True)
 

@@ -12,7 +12,7 @@ from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.corpus.tables import Connections, NodeTable, opaque_buses
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.grid.feeder import KINDS
+from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import ComplexArray
 
 LAYOUT = CorpusLayout(days=11, steps=24, nodes=7, days_per_part=4)

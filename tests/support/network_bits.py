@@ -20,7 +20,8 @@ import numpy as np
 
 from dp_powerflow.corpus.grid import round_to_grid
 from dp_powerflow.corpus.gridfm.network import PublishedNetwork, network_of
-from dp_powerflow.grid.feeder import Feeder, Protected
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver, prepare
 from dp_powerflow.powerflow.devices import CATEGORY_B, VoltVar

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.grid.feeder import TAPS_DECLARED, Feeder, Levels, Protected, Tap
+from dp_powerflow.grid.feeder import TAPS_DECLARED, Feeder, Levels, Tap
 from dp_powerflow.grid.pandapower.reader import read_pandapower
+from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.grid.sources import Rebuilder
 
 DECLARED = f"{TAPS_DECLARED}the operator"

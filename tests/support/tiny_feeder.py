@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dp_powerflow.grid.feeder import Feeder, Levels, Protected
+from dp_powerflow.grid.feeder import Feeder, Levels
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.grid.sources import Rebuilder
 
 EVERYTHING = Protected(transformers=True, capacitors=True, pv=True, charging=True)

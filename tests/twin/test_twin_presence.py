@@ -8,8 +8,8 @@ import pytest
 
 from dp_powerflow import Feeder, Protected, StreamKey, TwinDesign
 from dp_powerflow.errors import FeederError, PrivacyError
-from dp_powerflow.grid.feeder import absent_figures, declared_figures
 from dp_powerflow.grid.pandapower.reader import read_pandapower
+from dp_powerflow.grid.quantities import absent_figures, declared_figures
 from dp_powerflow.lowlevel import Quantity, Rebuilder, draw_twin, parameters_of, twin_guarantee
 from dp_powerflow.twin.draw import Twin, absent_from
 from support.pandapower_nets import quiet, small_net

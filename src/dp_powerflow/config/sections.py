@@ -14,7 +14,7 @@ from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.almanac.calendar import zone_of
 from dp_powerflow.config.mistakes import Section
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.feeder import Protect, Protected
+from dp_powerflow.grid.quantities import Protect, Protected
 from dp_powerflow.privacy.budget import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.twin.design import TwinDesign

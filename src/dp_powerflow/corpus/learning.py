@@ -30,7 +30,7 @@ from dp_powerflow.corpus.gridfm.reader import GridfmData, count_scenarios, read_
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
 from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.errors import CorpusError, require
-from dp_powerflow.grid.feeder import KINDS
+from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import IntArray
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from dp_powerflow.corpus.schema import (
 )
 from dp_powerflow.corpus.storage import Location, loading
 from dp_powerflow.errors import ConfigError, CorpusError
-from dp_powerflow.grid.feeder import KINDS
+from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 MOST_PLACE = 1e12

@@ -22,7 +22,8 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fidelity.classifier import area_under_curve
 from dp_powerflow.fidelity.metrics import distances, traits_of
 from dp_powerflow.fidelity.verdicts import Effort
-from dp_powerflow.grid.feeder import NetworkParameters, ParameterKey, Quantity
+from dp_powerflow.grid.feeder import NetworkParameters, ParameterKey
+from dp_powerflow.grid.quantities import Quantity
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import ONE_CLASS, MeterSource, WeakBudgetWarning, fit, history_facts

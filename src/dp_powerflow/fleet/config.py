@@ -40,7 +40,7 @@ from dp_powerflow.config import (
     sentence_of,
 )
 from dp_powerflow.errors import ConfigError, Lines, printable
-from dp_powerflow.grid.feeder import Protect
+from dp_powerflow.grid.quantities import Protect
 
 PublicName = Annotated[str, named_by(PUBLIC_RULE)]
 OF_THE_FLEET = frozenset({"mode", "bound", "id"})

@@ -13,8 +13,9 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import FeederError, printable
-from dp_powerflow.grid.feeder import GROUND, LINE, SWITCH, TRANSFORMER, Feeder, Load, PVSystem
+from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
 from dp_powerflow.grid.operation import without_nodes
+from dp_powerflow.grid.quantities import LINE, SWITCH, TRANSFORMER
 from dp_powerflow.units import BoolArray, IntArray
 
 

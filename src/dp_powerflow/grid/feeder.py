@@ -14,11 +14,9 @@ A feeder rebuilt from other levels (`Rebuilder`) is a function of levels, shapes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,110 +24,8 @@ import scipy.sparse as sp
 from dp_powerflow._bits.elementary import unit
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.operation import CONSTANT_POWER, InverterCurve, Operation, Response
+from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw_to_pu
-
-LINE, SWITCH, TRANSFORMER = "line", "switch", "transformer"
-KINDS = (LINE, SWITCH, TRANSFORMER)
-"""What joins two buses; a transformer is whatever is neither line nor switch, such as a regulator."""
-
-
-class Quantity(StrEnum):
-    """What a parameter measures; the first four are of lines."""
-
-    LENGTH = "length"
-    RESISTANCE = "resistance"
-    REACTANCE = "reactance"
-    CHARGING = "charging"
-    TRANSFORMER = "transformer"
-    CAPACITOR = "capacitor"
-    PV = "pv"
-
-
-@dataclass(frozen=True)
-class Protected:
-    """Which figures the noise of a twin covers; all else of a network is its frame: public, and rounded.
-
-    Attributes
-    ----------
-    lines : "impedance": the totals of R and of X of every line; "length": of a line with a conductor code its
-        length alone, the code being public (of the others R and X).
-    transformers, capacitors, pv : whether their impedances, sizes, capacities are covered.
-    charging : whether the total charging of a line is a level of its own; otherwise it follows from the
-        twin's length of the line and a public figure per km.
-    codes : whether conductor codes are drawn too; with "length" only.
-    x_ohm_per_km, c_nf_per_km : public reactance and charging of a line without a code, per phase.
-    """
-
-    lines: Literal["length", "impedance"] = "impedance"
-    transformers: bool = False
-    capacitors: bool = False
-    pv: bool = False
-    charging: bool = False
-    codes: bool = False
-    x_ohm_per_km: float = 0.4
-    c_nf_per_km: float = 10.0
-
-    def covers(self, quantity: Quantity) -> bool:
-        """Whether a figure that is not of a line is covered."""
-        covered = {
-            Quantity.TRANSFORMER: self.transformers,
-            Quantity.CAPACITOR: self.capacitors,
-            Quantity.PV: self.pv,
-        }
-        return covered[quantity]
-
-
-Protect = Literal["all", "if present"]
-"""Whether all that is declared protected must be in a network, or is protected where it is."""
-Figure = Literal["lengths", "codes", "charging", "transformers", "capacitors", "pv"]
-"""Figures beside R and X that a twin may protect, as manifests name them."""
-
-WITHOUT: Mapping[Figure, str] = {
-    "lengths": "line with a conductor code and a length with a unit",
-    "codes": "line with a conductor code",
-    "charging": "charging of a line",
-    "transformers": "transformer",
-    "capacitors": "capacitor",
-    "pv": "PV system",
-}
-"""What a network without a figure has none of."""
-
-_MEASURED: Mapping[Figure, Quantity] = {
-    "lengths": Quantity.LENGTH,
-    "charging": Quantity.CHARGING,
-    "transformers": Quantity.TRANSFORMER,
-    "capacitors": Quantity.CAPACITOR,
-    "pv": Quantity.PV,
-}
-
-
-def declared_figures(protected: Protected) -> tuple[Figure, ...]:
-    """The figures beside R and X that noise is to cover."""
-    chosen: dict[Figure, bool] = {
-        "lengths": protected.lines == "length",
-        "codes": protected.codes,
-        "charging": protected.charging,
-        "transformers": protected.transformers,
-        "capacitors": protected.capacitors,
-        "pv": protected.pv,
-    }
-    return tuple(figure for figure, covered in chosen.items() if covered)
-
-
-def absent_figures(
-    protected: Protected, quantities: Collection[Quantity], *, coded: bool
-) -> tuple[Figure, ...]:
-    """The declared figures of which a network has none.
-
-    Parameters
-    ----------
-    quantities : that the network, or its twin, has levels of.
-    coded : whether a line of it has a conductor code that is drawn.
-    """
-    there: dict[Figure, bool] = {figure: quantity in quantities for figure, quantity in _MEASURED.items()}
-    there["codes"] = coded
-    return tuple(figure for figure in declared_figures(protected) if not there[figure])
-
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
 """`Feeder.taps_from` where the taps are a function of the network."""

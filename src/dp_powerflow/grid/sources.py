@@ -24,7 +24,6 @@ from dp_powerflow.grid.feeder import (
     Feeder,
     Levels,
     NetworkParameters,
-    Protected,
     Rebuilt,
     Tap,
     lines_rebuilt_wrongly,
@@ -35,6 +34,7 @@ from dp_powerflow.grid.opendss.engine import DssOrigin, file_origin, with_declar
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
+from dp_powerflow.grid.quantities import Protected
 
 BUILT_IN = ("ieee13", "ieee123", "ieee123-pv")
 SIMBENCH = "simbench:"

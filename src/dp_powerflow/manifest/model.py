@@ -36,7 +36,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
-    from dp_powerflow.grid.feeder import Figure
+    from dp_powerflow.grid.quantities import Figure
     from dp_powerflow.manifest.build import Facts
 
 FORMAT: Literal["dp-powerflow manifest, version 1"] = "dp-powerflow manifest, version 1"

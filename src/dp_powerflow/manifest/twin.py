@@ -11,7 +11,7 @@ from pydantic import Field
 from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, GridfmStyle
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.feeder import TRANSFORMER, WITHOUT, Figure, Protected, declared_figures
+from dp_powerflow.grid.quantities import TRANSFORMER, WITHOUT, Figure, Protected, declared_figures
 from dp_powerflow.manifest.model import (
     LARGEST_DELTA,
     LARGEST_EPSILON,

@@ -14,8 +14,9 @@ import numpy as np
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, PowerFlowError
-from dp_powerflow.grid.feeder import Feeder, Levels, NetworkParameters, ParameterKey, Protected, Quantity
+from dp_powerflow.grid.feeder import Feeder, Levels, NetworkParameters, ParameterKey
 from dp_powerflow.grid.opendss.engine import DssOrigin
+from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.loads.history import steps_per_day
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history

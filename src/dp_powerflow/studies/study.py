@@ -10,7 +10,7 @@ import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,15 @@ from pydantic import BaseModel, ValidationError
 
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.sample import LoadBlock, LoadSource
 from dp_powerflow.page.charts import Axis, NetworkMap
 from dp_powerflow.page.document import Item, environment
-from dp_powerflow.powerflow.batch import Solver
-from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from dp_powerflow.grid.feeder import Feeder
+    from dp_powerflow.model.sample import LoadBlock, LoadSource
+    from dp_powerflow.powerflow.batch import Solver
+    from dp_powerflow.powerflow.sun import Generation
 
 Progress = Callable[[int, int], None]
 
@@ -119,6 +121,8 @@ class GivenDays:
         """Some consecutive days."""
         first = index * self.block_days
         kw, kvar = (load[:, first : first + self.block_days] for load in (self.load_kw, self.load_kvar))
+        from dp_powerflow.model.sample import LoadBlock
+
         return LoadBlock(first, np.ascontiguousarray(kw), np.ascontiguousarray(kvar))
 
 

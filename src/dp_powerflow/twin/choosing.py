@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.feeder import Feeder, Protected
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.twin.design import CHANGE, LOG_GRID, Chain, Floor, Noise, TwinDesign, twin_guarantee
 from dp_powerflow.units import ComplexArray, FloatArray
 

@@ -38,7 +38,7 @@ import scipy.sparse as sp
 from dp_powerflow._bits.elementary import exp1, expm11, log1
 from dp_powerflow._bits.linear import log_ndtr1
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
-from dp_powerflow.grid.feeder import Protected, Quantity
+from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon, gdp_mu
 from dp_powerflow.units import FloatArray
 

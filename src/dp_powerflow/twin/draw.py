@@ -23,15 +23,11 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp1, log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import (
+from dp_powerflow.grid.feeder import CodedLine, Feeder, Levels, NetworkParameters, ParameterKey
+from dp_powerflow.grid.quantities import (
     TRANSFORMER,
     WITHOUT,
-    CodedLine,
-    Feeder,
     Figure,
-    Levels,
-    NetworkParameters,
-    ParameterKey,
     Protect,
     Protected,
     Quantity,

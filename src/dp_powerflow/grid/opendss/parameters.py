@@ -26,8 +26,6 @@ from dp_powerflow.grid.feeder import (
     Levels,
     NetworkParameters,
     ParameterKey,
-    Protected,
-    Quantity,
     Tap,
     level_of,
     shape_of,
@@ -77,6 +75,7 @@ from dp_powerflow.grid.opendss.reader import (
 )
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import InverterCurve, Operation
+from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.units import FloatArray
 
 # ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from dp_powerflow.grid.feeder import (
     Feeder,
     Line,
     Load,
-    Quantity,
     Tap,
     shape_of,
 )
@@ -58,6 +57,7 @@ from dp_powerflow.grid.opendss.operation import (
     read_declared,
 )
 from dp_powerflow.grid.operation import Generator, unfed_generators
+from dp_powerflow.grid.quantities import Quantity
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 
 _METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}

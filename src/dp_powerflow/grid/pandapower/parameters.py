@@ -21,8 +21,6 @@ from dp_powerflow.grid.feeder import (
     Levels,
     NetworkParameters,
     ParameterKey,
-    Protected,
-    Quantity,
     level_of,
     rounded,
     shape_of,
@@ -49,6 +47,7 @@ from dp_powerflow.grid.pandapower.reader import (
     read_pandapower,
     tap_changers,
 )
+from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.units import FloatArray
 
 # ----------------------------------------------------------------------------------------------------------

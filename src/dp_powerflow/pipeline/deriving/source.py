@@ -30,7 +30,8 @@ from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.grid.feeder import GROUND, TRANSFORMER, Feeder, Line, Load
+from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
+from dp_powerflow.grid.quantities import TRANSFORMER
 from dp_powerflow.manifest.model import (
     DIGEST,
     MANIFEST_FILE,

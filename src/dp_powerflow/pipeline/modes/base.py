@@ -22,7 +22,8 @@ from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
-from dp_powerflow.grid.feeder import Feeder, Figure
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.quantities import Figure
 from dp_powerflow.manifest.build import weak_delta
 from dp_powerflow.manifest.model import policy_of
 from dp_powerflow.manifest.render import warnings_of

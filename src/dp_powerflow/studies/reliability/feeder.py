@@ -16,7 +16,8 @@ import numpy as np
 from dp_powerflow._threads import in_order
 from dp_powerflow.errors import ConfigError, FeederError
 from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import GROUND, TRANSFORMER, Feeder, Line
+from dp_powerflow.grid.feeder import GROUND, Feeder, Line
+from dp_powerflow.grid.quantities import TRANSFORMER
 from dp_powerflow.model.sample import columns_of, placed_load
 from dp_powerflow.studies.study import Progress, Study
 from dp_powerflow.units import KW_PER_MW, BoolArray, FloatArray, IntArray
