@@ -30,7 +30,7 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import CHANGED_MEANWHILE, keep_begun
 from dp_powerflow.privacy.ledger.accounts import PureCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import CarriedState, PrivateState
 from support.fleet_small import circuit, fleet_config, on_twins
 from support.here import Here
 from support.small import small_config, tree_hash
@@ -450,6 +450,43 @@ def test_no_pickle_in_the_private_state_is_loaded(tmp_path: Path) -> None:
     (folder / f"{'0' * 64}.bin").write_bytes(pickle.dumps(_Touch(loaded)))
     plan(config)
     assert not loaded.exists()
+
+
+def test_a_worker_has_neither_ledger_nor_meters_nor_receipts(tmp_path: Path) -> None:
+    """What is sent holds keyed hashes and public facts of the meters; the state is not looked at there."""
+    config, sent, readings = one(tmp_path, "twin"), list[Any](), list[bytes]()
+    write(tmp_path, circuit(1.0))
+
+    class Watched(Here):
+        @contextmanager
+        def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+            class Watching(LossyKept):
+                def map(self, job: Job[Any, Any], items: Iterable[Any], *how: Any) -> None:
+                    tasks = list(items)
+                    sent.append((job, tasks))
+                    super().map(job, tasks, *how)
+
+            yield Watching(lambda _: None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        read = fleet_run.meters_of
+
+        def noted(*arguments: Any) -> Any:
+            found = read(*arguments)
+            readings.append(found.history.load_kw[0, 0].tobytes())
+            return found
+
+        patch.setattr(fleet_run, "meters_of", noted)
+        assert not run_fleet(config, engine=Watched()).failed
+    assert len(sent) == 2
+    assert readings
+    for job, tasks in sent:
+        content = pickle.dumps((job, tasks))
+        assert not any(reading in content for reading in readings)
+        assert not any(name.startswith("paid-") for task in tasks for _, name in task.files)
+        carried = CarriedState(job.root, job.key, dict(job.files))
+        with pytest.raises(PrivacyError, match="no ledger"):
+            Ledger.open(carried)
 
 
 @pytest.mark.campaign
