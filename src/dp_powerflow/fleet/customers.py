@@ -29,8 +29,8 @@ from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
-from dp_powerflow.pipeline.release import fitted_model, refuse_another_request
-from dp_powerflow.privacy.ledger.book import Charge, Ledger
+from dp_powerflow.pipeline.release import fitted_model, may_have_paid, refuse_another_request
+from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
 
@@ -143,11 +143,12 @@ def customers_charge(
     fleet, reused = config.fleet, config.model.reuse
     if reused is None:
         refuse_another_request(fleet.id, customers.request_sha256, state, ledger)
+    cap = customers.plan.loads_cap
+    data = Data(customers.identity, cap, fleet.continues_loads, fleet.unrelated_loads)
+    if reused is not None and not may_have_paid(ledger, data, reused):
+        raise never_charged(reused)
     account = ledger.account(
-        customers.identity,
-        customers.plan.loads_cap,
-        continues=fleet.continues_loads,
-        unrelated=fleet.unrelated_loads,
+        data.dataset, data.cap, continues=data.continues, unrelated=data.unrelated, frame=data.frame
     )
     if reused is None:
         cost = customers.plan.loads_cost

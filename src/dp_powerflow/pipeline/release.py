@@ -276,12 +276,19 @@ def network_charge(data: Data, plan: Plan) -> Charge:
 
 def reused_charge(ledger: Ledger, customers: Data, reused: str | None) -> Spend | None:
     """The charge of an earlier release, or fleet, to these customers; None if there is none."""
-    if reused is None:
+    if reused is None or not may_have_paid(ledger, customers, reused):
         return None
     account = ledger.account(
         customers.dataset, customers.cap, continues=customers.continues, unrelated=customers.unrelated
     )
     return next(iter(ledger.spends(account, release_id=reused)), None)
+
+
+def may_have_paid(ledger: Ledger, customers: Data, reused: str) -> bool:
+    """Whether an account is there to look for a charge in, or to be asked about; else none is opened."""
+    if customers.continues is not None or ledger.find(customers.cap.kind, customers.dataset) is not None:
+        return True
+    return customers.unrelated is None and bool(ledger.spends(release_id=reused))
 
 
 def balance_after(ledger: Ledger, spend: Spend, cap: Any) -> Balance:
