@@ -155,8 +155,21 @@ def customers_charge(
         found = ledger.preview(account.dataset, account.cap, cost, release_id=fleet.id)
         return asked if found.affordable else ledger.charge_all([asked])[0]  # which says why not
     for earlier in ledger.spends(account, release_id=reused):
+        refuse_unfitted(config, state)
         return earlier
     raise never_charged(reused)
+
+
+def refuse_unfitted(config: FleetConfig, state: PrivateState) -> None:
+    """With one model: refuse to reuse one that was paid for and is not there, before a network is charged."""
+    reused = config.model.reuse
+    if reused is None or config.fleet.models != "one" or state.read_internal(reused, MODEL_FILE) is not None:
+        return
+    raise PrivacyError(
+        f"'{reused}' has fitted no load model of all customers; run it first, or set fleet.models = "
+        "'per-feeder' if it is a fleet with models per feeder; nothing was spent",
+        code="model-reuse",
+    )
 
 
 def keep_shared_model(

@@ -60,7 +60,7 @@ from dp_powerflow.pipeline.plan import (
     request_of,
     with_charge,
 )
-from dp_powerflow.pipeline.ready import Ready, Say, is_made, make_ready, open_state, writer_of
+from dp_powerflow.pipeline.ready import Ready, Say, is_made, make_ready, open_state, seems_made, writer_of
 from dp_powerflow.pipeline.receipts import (
     COMMITMENT,
     REPORT_FILE,
@@ -203,7 +203,7 @@ def place_kept(ready: Ready) -> Iterator[None]:
     """Refuse a place that is taken or cannot be written, and give it back if the release is refused."""
     writer, state = ready_writer(ready), ready.inputs.state
     try:
-        if not is_made(writer, state):
+        if not seems_made(writer, state):
             # What is bound to fail later fails before anything is spent.
             writer.check(begun=is_begun(state, writer.release_id))
         yield
