@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import yaml
 import dp_powerflow as dpf
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.manifest import verify
-from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of, parse_manifest
+from dp_powerflow.manifest.model import DIGEST, at_least, canonical_json, digest_of, parse_manifest
+from dp_powerflow.manifest.render import registry_bytes
 from dp_powerflow.manifest.verify import check_release, read_manifest, verify_release
 from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.verify import check_derived, open_files
@@ -57,7 +59,7 @@ def test_a_publisher_with_an_odd_sign_leaves_the_registry_record_readable(on_tru
     """0x92 is the apostrophe of Windows-1252 read as Latin-1; YAML takes it escaped only."""
     content = manifest_of(on_true)
     content["publication"]["publisher"] = f"Grid{sign}Co"
-    record = yaml.safe_load(verify.registry_bytes(parse_manifest(content)))
+    record = yaml.safe_load(registry_bytes(parse_manifest(content)))
     curator = record["deployment"]["basic"]["data_curators"][0]
     assert curator["data_curator_name"] == f"Grid{sign}Co"
 
@@ -68,6 +70,22 @@ def test_pages_that_are_not_compared_are_warned_of(on_true: Path, monkeypatch: p
     assert not any("NOT COMPARED" in text for text in check_release(opened).warnings)
     monkeypatch.setattr(verify, "__version__", "9.9.9")
     assert check_release(opened).warnings[0].startswith("THE PAGES WERE NOT COMPARED")
+
+
+def test_noise_is_never_shown_larger_than_it_is(on_twin: Path) -> None:
+    """A scale that was rounded up promised more than the release keeps."""
+    stated = read_manifest(on_twin)[0]
+    page = (on_twin / "certificate.html").read_text()
+    shown = re.findall(r"noise, scale ([0-9.e-]+) of the logarithm", page)
+    largest = max(stated.guarantee.network.scale_of(part) for part in stated.guarantee.network.scales)
+    assert shown
+    assert all(float(scale) <= largest for scale in shown)
+    assert all(float(at_least(query.noise_std, 4)) <= query.noise_std for query in stated.load_queries)
+
+
+def test_what_was_spent_of_evidence_has_its_star(on_true: Path) -> None:
+    page = (on_true / "certificate.html").read_text()
+    assert "ε* = " in page.partition("Spent so far")[2].partition("What was asked")[0]
 
 
 # ---------------------------------------------------------------------------------------------- derived
@@ -129,3 +147,11 @@ def test_a_file_of_a_study_that_only_looks_like_a_table_is_found(study: Path, tm
     source = json.loads((folder / "source" / "manifest.json").read_text())
     sealed_anew(folder, source, **{"secret.parquet": b"no table"})
     assert "statement" in {check.name for check in check_derived(open_files(folder)).failures}
+
+
+def test_a_study_that_names_no_software_is_found_without_a_traceback(study: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(study, tmp_path / "a")
+    manifest = manifest_of(folder)
+    manifest["software"] = {}
+    rewrite(folder, manifest, sealed=True)
+    assert "pages" in {check.name for check in check_derived(open_files(folder)).failures}

@@ -57,6 +57,7 @@ from dp_powerflow.manifest.model import (
     Statement,
     WarningCode,
     all_digits,
+    at_least,
     at_most,
     in_digits,
 )
@@ -232,6 +233,7 @@ def literally(words: str) -> str:
 _FILTERS: dict[str, Callable[..., Any]] = {
     "advantage": advantage_of,
     "all_digits": all_digits,
+    "at_least": at_least,
     "at_most": at_most,
     "bullets": lambda sentences: "\n".join(f"- {sentence}" for sentence in sentences),
     "cell": lambda words: literally(" ".join(words.split())),
@@ -244,7 +246,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "percents": lambda share: in_digits(round(100.0 * share, 2)),
     "quoted": _quoted,
     "right": lambda advantage: at_most(50 * (1 + advantage)),
-    "rounded": lambda value: f"{value:.4g}",
     "sentence": lambda words: words[:1].upper() + words[1:],
     "share": lambda change: f"{in_digits(round(100 * change, 10))} %",
     "text": lambda words: " ".join(_ITEM.sub("", words).split()),
