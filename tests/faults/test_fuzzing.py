@@ -83,7 +83,6 @@ BY_HAND = [
         ("fleet register", b"{"),
         ("fleet register", DEEP),
     ),
-    *(("fleet failures", b"{}"), ("fleet failures", b'{"failed": [1]}'), ("fleet failures", b"\xff")),
     *(("kept twin", b"{}"), ("kept twin", b"[]"), ("kept twin", DEEP), ("kept twin", b"\xff")),
     *(("manifest, audited", b"{"), ("manifest, audited", b"\xff"), ("manifest, audited", b'{"a": 1e999}')),
     *(
@@ -107,6 +106,25 @@ BY_HAND = [
 @pytest.mark.parametrize(("name", "content"), BY_HAND, ids=lambda value: str(value[:24]))
 def test_what_stopped_the_program_once_is_refused(world: World, name: str, content: bytes) -> None:
     assert judged(door_of(world, name), content).kind == "refused"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}",
+        b'{"failed": [1]}',
+        b"\xff",
+        b'{"failed": [{}]}',
+        b'{"failed": [{"feeder": "a", "name": []}]}',
+        DEEP,
+    ],
+    ids=lambda value: str(value[:24]),
+)
+def test_what_failed_in_the_last_run_decides_nothing_and_is_passed_over_if_damaged(
+    world: World, content: bytes
+) -> None:
+    """It stopped the program once."""
+    assert judged(door_of(world, "fleet failures"), content).kind == "accepted"
 
 
 @pytest.mark.parametrize("stamps", ["", "abc", "%H:%M", "%d.%m", "%Y-%m %%d", "%j", "%"])

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow._parallel import Engine, LocalDask, Processes
+from dp_powerflow._parallel import Engine, Local, LocalDask, Processes
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.release import run_release
@@ -160,7 +160,7 @@ READING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [Processes(2), LocalDask(2)], ids=["processes", "dask"])
+@pytest.mark.parametrize("engine", [Local(2), LocalDask(2)], ids=["processes", "dask"])
 def test_a_fleet_keeps_its_secrets(
     engine: Engine, tmp_path: Path, temporary: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

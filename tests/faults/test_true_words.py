@@ -24,6 +24,7 @@ from dp_powerflow.errors import (
     LoadDataError,
     PowerFlowError,
     PrivacyError,
+    PrivateStateError,
 )
 from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import history_of
@@ -31,9 +32,9 @@ from dp_powerflow.pipeline.plan import refuse_another_model
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import book as entries
-from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, to_plain
+from dp_powerflow.privacy.ledger.accounts import Cost, InstanceCap, InstanceCost, to_plain
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.store import Database, Store
+from dp_powerflow.privacy.ledger.store import AnchorFile, Database, Store
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 
@@ -42,14 +43,15 @@ REQUEST = "0" * 64
 
 
 @contextmanager
-def full_ledger() -> Iterator[None]:
-    """SQLite may not make the file of a ledger larger, as on a full disk."""
+def full_ledger(spare: int) -> Iterator[None]:
+    """SQLite may make the file of a ledger larger by so many pages and no more, as on a full disk."""
     real = Database._connection
 
     @contextmanager
     def connection(self: Database) -> Iterator[sqlite3.Connection]:
         with real(self) as opened:
-            opened.execute("PRAGMA max_page_count = 1")  # it takes the pages there are
+            (pages,) = opened.execute("PRAGMA page_count").fetchone()
+            opened.execute(f"PRAGMA max_page_count = {pages + spare}")
             yield opened
 
     Database._connection = connection  # type: ignore[method-assign]
@@ -64,31 +66,55 @@ def spends(folder: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("charged", [0, 1], ids=["customers", "network"])
+@pytest.mark.parametrize("large", [1, 2], ids=["customers", "network"])
 def test_a_full_disk_at_a_charge_says_what_was_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, charged: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
 ) -> None:
+    """Both are charged in one transaction: whichever of them has no room, neither is charged."""
     config = small_config(tmp_path, release={"days": 20})
-    real, calls = Ledger.spend, 0
+    real, costs = Ledger.charge_all, 0
 
-    def spend(self: Ledger, account: Any, release_id: str, request: str, cost: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls <= charged:
-            return real(self, account, release_id, request, cost)
-        with full_ledger():
-            return real(self, account, release_id, request, cost)
+    def noted(record: Any) -> dict[str, Any]:
+        nonlocal costs
+        costs += isinstance(record, Cost)
+        note = {"note": "x" * 100_000} if isinstance(record, Cost) and costs == large else {}
+        return to_plain(record) | note
 
-    # Entries that are larger than what a page has left, so that the file has to grow.
-    note = {"note": "x" * 5000}
-    monkeypatch.setattr(entries, "to_plain", lambda cost: to_plain(cost) | (note if calls > charged else {}))
-    monkeypatch.setattr(Ledger, "spend", spend)
+    def charge_all(self: Ledger, charges: Any) -> Any:
+        with full_ledger(spare=8):  # enough for all entries but the large one
+            return real(self, charges)
+
+    monkeypatch.setattr(entries, "to_plain", noted)
+    monkeypatch.setattr(Ledger, "charge_all", charge_all)
     with pytest.raises(PrivacyError, match="disk is full") as caught:
         run_release(config, engine=Local(1))
-    assert ("nothing was spent" in str(caught.value)) == (charged == 0)
-    assert ("which never charges twice" in str(caught.value)) == (charged == 1)
-    assert spends(tmp_path) == charged
+    assert costs == 2
+    assert "nothing was spent" in str(caught.value)
+    assert "which never charges twice" not in str(caught.value)
+    assert spends(tmp_path) == 0
+    run_release(config, engine=Local(1))  # the large entry was one of the first two
+    assert spends(tmp_path) == 2
+
+
+@pytest.mark.slow
+def test_a_full_disk_after_a_charge_says_what_was_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger has both charges, and then there is no room for its anchor."""
+    config = small_config(tmp_path, release={"days": 20})
+    real = AnchorFile.write
+
+    def write(self: AnchorFile, number: int, mac: str) -> None:
+        if number > 0:
+            raise PrivateStateError("the disk is full")
+        real(self, number, mac)
+
+    monkeypatch.setattr(AnchorFile, "write", write)
+    with pytest.raises(PrivacyError, match="which never charges twice") as caught:
+        run_release(config, engine=Local(1))
+    assert "nothing was spent" not in str(caught.value)
     monkeypatch.undo()
+    assert spends(tmp_path) == 2
     run_release(config, engine=Local(1))
     assert spends(tmp_path) == 2
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -38,7 +40,7 @@ from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from support.parallel_jobs import CANARY, Failing, Squares, children
+from support.parallel_jobs import CANARY, Failing, Squares, Waiting, children
 from support.small import small_config, tree_hash
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
@@ -237,6 +239,68 @@ def test_the_scheduler_holds_nothing_private(cluster: Any, tmp_path: Path) -> No
     ]
     assert not [canary for canary in canaries if canary in text]
     assert not cluster.scheduler.tasks  # and after the release nothing at all
+
+
+PLOTS = ("/status", "/tasks", "/graph", "/workers", "/events", "/exceptions", "/profile")
+
+
+def pages(cluster: Any, keys: list[str]) -> dict[str, str]:
+    """What the dashboard serves: pages over HTTP, and what its plots send to a browser that opens them."""
+    from bokeh.document import Document  # type: ignore[import-not-found,unused-ignore]
+    from distributed.dashboard.scheduler import applications, template_variables
+
+    root = cluster.dashboard_link.removesuffix("/status")
+    info = ["info/main/workers.html", "info/main/exceptions.html", "info/main/logs.html", "json/counts.json"]
+    for worker in cluster.scheduler.workers:
+        info += [f"info/{what}/{quote(worker, safe='')}.html" for what in ("worker", "call-stacks", "logs")]
+    for key in keys:
+        info += [f"info/task/{key}.html", f"info/call-stack/{key}.html"]
+    found = {}
+    for page in [*info, "status", "tasks", "graph"]:
+        with urlopen(f"{root}/{page}", timeout=60) as answer:
+            found[page] = answer.read().decode()
+
+    async def plots() -> dict[str, str]:
+        made = {}
+        for page in PLOTS:
+            document = Document()
+            applications[page](cluster.scheduler, template_variables(cluster.scheduler), document)
+            made[f"plots of {page}"] = str(document.to_json())
+        return made
+
+    return {**found, **cluster.sync(plots)}
+
+
+def test_scheduler_and_dashboard_show_nothing_private_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("bokeh", reason="the dashboard needs bokeh: pip install bokeh")
+    key, feeder, free = bytes(range(200, 232)), "feeder-of-hidden-street", tmp_path / "free"
+    done: list[str] = []
+    shown: dict[str, str] = {}
+    keys: list[str] = []
+
+    def look(said: str) -> None:
+        """Once three items are done, which plots show too, and two of the other four are under way."""
+        done.append(said)
+        if len(done) != 3:
+            return
+        while len(list(tmp_path.iterdir())) < 2 or len(keys) < 4:
+            time.sleep(0.01)
+            keys[:] = [name for name in list(own.scheduler.tasks) if name.startswith("task-")]
+        shown.update(pages(own, keys))
+        shown["scheduler"] = held_by_scheduler(own.scheduler).decode("latin-1")
+        free.touch()
+
+    options: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "memory_limit": 0, "silence_logs": 50}
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", **options) as own:
+        items = [(feeder, key, None)] * 3 + [(feeder, key, free)] * 4
+        DaskScheduler(own.scheduler_address).map(Waiting(feeder, key), items, look)
+    assert done == [feeder] * 7
+    assert len(keys) == 4
+    assert any("task-" in text for page, text in shown.items() if page.startswith("plots"))
+    assert all(name in shown[f"info/task/{name}.html"] for name in keys)
+    planted = [CANARY, feeder, str(tmp_path), key.hex(), str(list(key))[1:-1], repr(key)[2:-1]]
+    planted += [key.decode("latin-1")]
+    assert not [(page, canary) for page, text in shown.items() for canary in planted if canary in text]
 
 
 def test_the_search_finds_what_a_careless_client_leaves(cluster: Any) -> None:

@@ -114,7 +114,7 @@ def test_processes_and_threads_of_processes_make_the_same_files(
     assert hashes(job, Processes(2), next(fresh)) == expected
     monkeypatch.setattr("dp_powerflow._parallel.local.MOST_THREADS", 2)
     monkeypatch.setattr("dp_powerflow._parallel.local.WORTH_PROCESSES", 1)
-    monkeypatch.setattr("dp_powerflow._parallel.local._TASKS_PER_THREAD", 1)
+    monkeypatch.setattr("dp_powerflow._parallel.local._ITEMS_PER_THREAD", 1)
     assert Local(4).shape(PARTS) == (2, 2)
     assert hashes(job, Local(4), next(fresh)) == expected
 

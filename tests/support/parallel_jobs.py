@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,28 @@ class Failing:
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise ValueError(f"cannot convert {self.secret}")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An item names a feeder, a key and perhaps a file, for which it waits; the answer is the feeder."""
+
+    name: str
+    key: bytes
+    secret: str = CANARY
+
+    def start(self, threads: int | None) -> Callable[[tuple[str, bytes, Path | None]], str]:
+        return self._work
+
+    def _work(self, item: tuple[str, bytes, Path | None]) -> str:
+        feeder, _, free = item
+        if free is not None:
+            free.with_name(f"{free.name}.{os.getpid()}").touch()
+            for _ in range(6000):
+                if free.exists():
+                    break
+                time.sleep(0.01)
+        return feeder
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import glob
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -39,6 +39,7 @@ from dp_powerflow.privacy.state import PrivateState
 
 REGISTER_FILE = "feeders.json"
 _WILDCARDS = frozenset("*?[")
+_KEYS_NAMED = 5  # of feeders with the same problem
 
 
 @dataclass(frozen=True)
@@ -314,9 +315,22 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
     if len(problems) == 1:
         raise ConfigError(Lines(problems[0][1]))
     if problems:
-        lines = "".join(f"\n  {printable(key)}: {sentence}" for key, sentence in problems)
-        raise ConfigError(Lines(f"{len(problems)} feeders have no usable config:{lines}"))
+        raise ConfigError(_in_one_message(problems))
     return tuple(sorted(made, key=lambda feeder: feeder.name))
+
+
+def _in_one_message(problems: Sequence[tuple[str, str]]) -> Lines:
+    """Keys of feeders and sentences: those that differ in the key alone once, those of most feeders first."""
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for key, sentence in problems:
+        alike.setdefault(sentence.replace(f"'{printable(key)}'", "''"), []).append((key, sentence))
+    lines = ""
+    for number, group in enumerate(sorted(alike.values(), key=len, reverse=True), start=1):
+        keys = printable(", ".join(key for key, _ in group[:_KEYS_NAMED]))
+        more = ", …" if len(group) > _KEYS_NAMED else ""
+        noun = "feeder" if len(group) == 1 else "feeders"
+        lines += f"\n  {number}. {len(group):,} {noun} ({keys}{more}): {group[0][1]}"
+    return Lines(f"{len(problems):,} feeders have no usable config:{lines}")
 
 
 # ------------------------------------------------------------------------------------ accounts of networks

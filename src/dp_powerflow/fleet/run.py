@@ -674,9 +674,9 @@ def _is_begun(state: PrivateState, fleet_id: str) -> bool:
 def read_failures(state: PrivateState, fleet_id: str) -> list[dict[str, str | None]]:
     """INTERNAL. Feeders that failed in the last run: key, public name, code and why; none if damaged."""
     try:
-        return [
-            dict(item) for item in json.loads(state.read_internal(fleet_id, FAILURES_FILE) or b"")["failed"]
-        ]
+        failed = json.loads(state.read_internal(fleet_id, FAILURES_FILE) or b"")["failed"]
+        whole = all(isinstance(item[key], str) for item in failed for key in ("feeder", "name"))
+        return [dict(item) for item in failed] if whole else []
     except (ValueError, LookupError, TypeError, RecursionError):
         return []
 
