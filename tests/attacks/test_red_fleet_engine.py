@@ -469,7 +469,7 @@ def test_a_worker_has_neither_ledger_nor_meters_nor_receipts(tmp_path: Path) -> 
             yield Watching(lambda _: None)
 
     with pytest.MonkeyPatch.context() as patch:
-        read = fleet_run.meters_of
+        read = meters_of
 
         def noted(*arguments: Any) -> Any:
             found = read(*arguments)
