@@ -30,7 +30,7 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import CHANGED_MEANWHILE, keep_begun
 from dp_powerflow.privacy.ledger.accounts import PureCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import CarriedState, PrivateState
 from support.fleet_small import circuit, fleet_config, on_twins
 from support.here import Here
 from support.small import small_config, tree_hash
@@ -338,6 +338,7 @@ POINTS: dict[str, tuple[Any, str, bool, int]] = {
     "one of the networks kept": (fleet_run, "keep_begun", True, 2),
     "all charged": (fleet_run._Till, "charge", True, 1),
     "model fitted": (fleet_run, "keep_shared_model", True, 1),
+    "made, nothing of it kept": (fleet_run._Run, "_keep", False, 1),
     "one of the drawn files kept": (PrivateState, "write_internal", True, 12),
     "drawn, kept": (fleet_run._Run, "_keep", True, 1),
     "published, not in the corpus": (publishing.Folder, "_put_in", False, 1),
@@ -345,7 +346,11 @@ POINTS: dict[str, tuple[Any, str, bool, int]] = {
 }
 
 
-QUICK = ("customers and networks charged, nothing kept", "one of the drawn files kept")
+QUICK = (
+    "customers and networks charged, nothing kept",
+    "made, nothing of it kept",
+    "one of the drawn files kept",
+)
 
 
 @pytest.mark.parametrize(
@@ -376,6 +381,30 @@ def test_whenever_the_process_of_the_owner_ends_the_next_run_costs_nothing_more(
     assert out_of(tmp_path) == out_of(made)
     assert spends(tmp_path) == spends(made)
     assert {path.name for path in tmp_path.iterdir()} == {"feeders", "out", "state"}
+
+
+def test_a_model_that_was_never_fitted_is_asked_for_before_any_network_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier fleet was killed after its charge, or has models per feeder."""
+    write(tmp_path, circuit(1.0))
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(fleet_run, "keep_shared_model", die)
+    with pytest.raises(Killed):
+        run_fleet(one(tmp_path), engine=Here())
+    monkeypatch.undo()
+    caps = {"network_epsilon_cap": 1e6, "network_delta_cap": 0.9}
+    before = spends(tmp_path)
+    south = {"same_frame": None, "id": "south", "continues": "north", "output": "south", **caps}
+    config = fleet_config(tmp_path, fleet=south, model={"reuse": "north"})
+    Ledger.inspect(tmp_path / "state").change_figures("network-instance-1", 1e6, 0.9, "a second release")
+    for act in (lambda: plan_fleet(config, engine=Here()), lambda: run_fleet(config, engine=Here())):
+        with pytest.raises(PrivacyError, match="'north' has fitted no load model"):
+            act()
+    assert spends(tmp_path) == before
 
 
 @pytest.mark.parametrize("mode", ["true", "twin"])
@@ -421,6 +450,43 @@ def test_no_pickle_in_the_private_state_is_loaded(tmp_path: Path) -> None:
     (folder / f"{'0' * 64}.bin").write_bytes(pickle.dumps(_Touch(loaded)))
     plan(config)
     assert not loaded.exists()
+
+
+def test_a_worker_has_neither_ledger_nor_meters_nor_receipts(tmp_path: Path) -> None:
+    """What is sent holds keyed hashes and public facts of the meters; the state is not looked at there."""
+    config, sent, readings = one(tmp_path, "twin"), list[Any](), list[bytes]()
+    write(tmp_path, circuit(1.0))
+
+    class Watched(Here):
+        @contextmanager
+        def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+            class Watching(LossyKept):
+                def map(self, job: Job[Any, Any], items: Iterable[Any], *how: Any) -> None:
+                    tasks = list(items)
+                    sent.append((job, tasks))
+                    super().map(job, tasks, *how)
+
+            yield Watching(lambda _: None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        read = fleet_run.meters_of
+
+        def noted(*arguments: Any) -> Any:
+            found = read(*arguments)
+            readings.append(found.history.load_kw[0, 0].tobytes())
+            return found
+
+        patch.setattr(fleet_run, "meters_of", noted)
+        assert not run_fleet(config, engine=Watched()).failed
+    assert len(sent) == 2
+    assert readings
+    for job, tasks in sent:
+        content = pickle.dumps((job, tasks))
+        assert not any(reading in content for reading in readings)
+        assert not any(name.startswith("paid-") for task in tasks for _, name in task.files)
+        carried = CarriedState(job.root, job.key, dict(job.files))
+        with pytest.raises(PrivacyError, match="no ledger"):
+            Ledger.open(carried)
 
 
 @pytest.mark.campaign

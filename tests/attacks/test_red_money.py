@@ -246,6 +246,16 @@ def test_forgotten_figures_make_nobody_new(owner: Owner) -> None:
         owner.pay(owner.config(circuit(1.1)))
 
 
+def test_a_version_that_is_paid_for_and_not_drawn_yet_makes_nobody_new(owner: Owner) -> None:
+    """Killed after its charge, it was gone on with once its line was charged as new under another name."""
+    owner.draw(circuit(1.0))
+    second = extended(circuit(1.0), THIRD)
+    owner.pay(owner.config(second))
+    owner.draw(second.replace("Line.third", "Line.other"))
+    owner.draw(second)
+    assert owner.spent == pytest.approx(2.0)
+
+
 def test_figures_are_remembered_before_the_twin_is_kept(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,8 +29,8 @@ from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
-from dp_powerflow.pipeline.release import fitted_model, refuse_another_request
-from dp_powerflow.privacy.ledger.book import Charge, Ledger
+from dp_powerflow.pipeline.release import fitted_model, may_have_paid, refuse_another_request
+from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
 
@@ -143,11 +143,12 @@ def customers_charge(
     fleet, reused = config.fleet, config.model.reuse
     if reused is None:
         refuse_another_request(fleet.id, customers.request_sha256, state, ledger)
+    cap = customers.plan.loads_cap
+    data = Data(customers.identity, cap, fleet.continues_loads, fleet.unrelated_loads)
+    if reused is not None and not may_have_paid(ledger, data, reused):
+        raise never_charged(reused)
     account = ledger.account(
-        customers.identity,
-        customers.plan.loads_cap,
-        continues=fleet.continues_loads,
-        unrelated=fleet.unrelated_loads,
+        data.dataset, data.cap, continues=data.continues, unrelated=data.unrelated, frame=data.frame
     )
     if reused is None:
         cost = customers.plan.loads_cost
@@ -155,8 +156,21 @@ def customers_charge(
         found = ledger.preview(account.dataset, account.cap, cost, release_id=fleet.id)
         return asked if found.affordable else ledger.charge_all([asked])[0]  # which says why not
     for earlier in ledger.spends(account, release_id=reused):
+        refuse_unfitted(config, state)
         return earlier
     raise never_charged(reused)
+
+
+def refuse_unfitted(config: FleetConfig, state: PrivateState) -> None:
+    """With one model: refuse to reuse one that was paid for and is not there, before a network is charged."""
+    reused = config.model.reuse
+    if reused is None or config.fleet.models != "one" or state.read_internal(reused, MODEL_FILE) is not None:
+        return
+    raise PrivacyError(
+        f"'{reused}' has fitted no load model of all customers; run it first, or set fleet.models = "
+        "'per-feeder' if it is a fleet with models per feeder; nothing was spent",
+        code="model-reuse",
+    )
 
 
 def keep_shared_model(

@@ -35,6 +35,7 @@ from dp_powerflow.fleet.customers import (
     keep_own_model,
     keep_shared_model,
     plan_customers,
+    refuse_unfitted,
     refuse_without_model,
     services_of,
 )
@@ -806,6 +807,7 @@ def plan_fleet(
     )
     if config.model.reuse is not None and not loads.already_charged:
         raise never_charged(config.model.reuse)
+    refuse_unfitted(config, state)
     shelf, alike = shelf_of(config.fleet.output, config.fleet.id), _Alike(config)
     plans = tuple(_feeder_plan(fleet, shelf, alike, feeder, found[feeder.name]) for feeder in fleet.feeders)
     return FleetPlan(config, cost, loads, plans, meters.ingest)

@@ -246,15 +246,8 @@ class Facts:
     @property
     def warnings(self) -> list[WarningCode]:
         """Why this promises less than a reader expects, or is no release at all; the worst first."""
-        found: list[WarningCode] = list(self.policy.warnings)
-        if "network" not in found and self.network.is_weak:
-            found.insert(0, "network-sum")
-        found += weak_delta(self.model.delta)
-        if self.insecure_seed:
-            found.append("insecure-seed")
-        if self.model.simulated:
-            found.append("simulated-loads")
-        return [*found, *self.policy.after_warnings]
+        model = self.model
+        return codes_of(self.policy, self.network, model.delta, self.insecure_seed, model.simulated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -507,6 +500,21 @@ def delta_problem(delta: float, load_points: int) -> str | None:
         f"delta = {all_digits(delta)} of the customers is not below one over the number of load points, "
         f"{load_points}: publishing one of them whole would keep such a promise"
     )
+
+
+def codes_of(
+    policy: NetworkPolicy, network: AccountFacts, delta: float, insecure_seed: bool, simulated: bool
+) -> list[WarningCode]:
+    """Warnings that follow from figures; the worst first."""
+    found: list[WarningCode] = list(policy.warnings)
+    if "network" not in found and network.is_weak:
+        found.insert(0, "network-sum")
+    found += weak_delta(delta)
+    if insecure_seed:
+        found.append("insecure-seed")
+    if simulated:
+        found.append("simulated-loads")
+    return [*found, *policy.after_warnings]
 
 
 def weak_delta(delta: float) -> list[WarningCode]:

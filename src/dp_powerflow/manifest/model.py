@@ -20,7 +20,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_UP, Context
+from decimal import ROUND_DOWN, ROUND_UP, Context
 from functools import cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args
@@ -798,6 +798,11 @@ def differences(stated: Any, expected: Any, where: str = "") -> Iterator[str]:
 def at_most(value: float) -> str:
     """A figure in three digits, rounded up: a promise is never shown better than it is."""
     return in_digits(float(Context(prec=3, rounding=ROUND_UP).create_decimal(repr(value))))
+
+
+def at_least(value: float, digits: int = 3) -> str:
+    """A figure that protects the more the larger it is, such as noise, rounded down."""
+    return in_digits(float(Context(prec=digits, rounding=ROUND_DOWN).create_decimal(repr(value))))
 
 
 def in_digits(value: float) -> str:

@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any
 
 import yaml
-from jinja2 import Environment, Template
+from jinja2 import Environment, Template, TemplateError
 
 from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
@@ -48,13 +48,16 @@ from dp_powerflow.manifest.model import (
     NO_PROTECTION,
     NO_PROTECTION_OF_CUSTOMERS,
     RELATIVE,
+    UNREADABLE,
     Extras,
     LoadsGuarantee,
     NetworkPolicy,
     Publication,
+    ReleaseError,
     Statement,
     WarningCode,
     all_digits,
+    at_least,
     at_most,
     in_digits,
 )
@@ -65,6 +68,7 @@ NOT_STATED = "not stated"
 TITLE = "Synthetic voltage phasors of a distribution feeder"
 _EXTENDS = re.compile(r'\s*{% extends "([a-z.]+)" %}')
 _ITEM = re.compile(r"^- ", re.MULTILINE)
+_NOT_OF_YAML = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 class Words:
@@ -89,8 +93,12 @@ class Words:
         return cls(type(statement.guarantee.network).template, figures_of(statement))
 
     def __getitem__(self, part: str) -> list[str]:
-        found = self._context.blocks[part][0](self._context)
-        return [" ".join(item.split()) for item in _ITEM.split("".join(found)) if item.strip()]
+        """Items of a part; ReleaseError if figures that somebody made up do not go with the template."""
+        try:
+            found = "".join(self._context.blocks[part][0](self._context))
+        except TemplateError:
+            raise ReleaseError(UNREADABLE) from None
+        return [" ".join(item.split()) for item in _ITEM.split(found) if item.strip()]
 
     def text(self, part: str) -> str:
         """A part in one piece."""
@@ -136,7 +144,10 @@ def figures_of(statement: Statement[Any]) -> dict[str, Any]:
 def rendered(name: str, words: Words, figures: Mapping[str, Any]) -> bytes:
     """A page: a template of that name, with the words and figures of a manifest."""
     template = _environment(html=name.endswith(".html")).get_template(name)
-    return template.render({**figures, **_CONSTANTS, "words": words}).encode()
+    try:
+        return template.render({**figures, **_CONSTANTS, "words": words}).encode()
+    except TemplateError:
+        raise ReleaseError(UNREADABLE) from None
 
 
 def certificate_html(statement: Statement[Any]) -> bytes:
@@ -209,6 +220,11 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
+def _quoted(words: str) -> str:
+    """Words between double quotes, as JSON and YAML read them; YAML takes some signs escaped only."""
+    return _NOT_OF_YAML.sub(lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(words, ensure_ascii=False))
+
+
 def literally(words: str) -> str:
     """Words of the data owner as Markdown that shows them as they are: no heading, link or HTML of his."""
     return re.sub(r"([\\`*_{}\[\]<>#|~&!$])", r"\\\1", words)
@@ -217,6 +233,7 @@ def literally(words: str) -> str:
 _FILTERS: dict[str, Callable[..., Any]] = {
     "advantage": advantage_of,
     "all_digits": all_digits,
+    "at_least": at_least,
     "at_most": at_most,
     "bullets": lambda sentences: "\n".join(f"- {sentence}" for sentence in sentences),
     "cell": lambda words: literally(" ".join(words.split())),
@@ -227,9 +244,8 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "odds": _odds,
     "percent": _percent,
     "percents": lambda share: in_digits(round(100.0 * share, 2)),
-    "quoted": lambda words: json.dumps(words, ensure_ascii=False),
+    "quoted": _quoted,
     "right": lambda advantage: at_most(50 * (1 + advantage)),
-    "rounded": lambda value: f"{value:.4g}",
     "sentence": lambda words: words[:1].upper() + words[1:],
     "share": lambda change: f"{in_digits(round(100 * change, 10))} %",
     "text": lambda words: " ".join(_ITEM.sub("", words).split()),

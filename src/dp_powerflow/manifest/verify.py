@@ -379,8 +379,18 @@ def check_release(opened: Opened) -> VerifyReport:
         sha256_of(opened.content),
         tuple(checks),
         () if found is None else tuple(found["attested"]),
-        () if found is None else tuple(found["warnings"]),
+        () if found is None else (*_not_compared(opened), *found["warnings"]),
     )
+
+
+def _not_compared(opened: Opened) -> Iterator[str]:
+    """Whoever names another version keeps the pages from being compared; then nobody may trust them."""
+    manifest = opened.manifest
+    if manifest is not None and manifest.release.software != f"dp-powerflow {__version__}":
+        yield (
+            f"THE PAGES WERE NOT COMPARED with the manifest: {manifest.release.software} is said to have "
+            f"made them, and this is dp-powerflow {__version__}. Trust what this check says, not the pages."
+        )
 
 
 def _words(opened: Opened) -> Words | None:

@@ -136,7 +136,7 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     if isinstance(target, RemotePath):  # a store has no size
         in_time(partial(_check_store, writer, inputs.state), target)
         return release.days * per_day
-    if is_made(writer, inputs.state):
+    if seems_made(writer, inputs.state):
         return release.days * per_day
     if os.path.lexists(target):
         raise OutputTakenError(f"{target} exists already; choose another directory or remove it first")
@@ -182,9 +182,24 @@ def is_made(writer: CorpusWriter, state: PrivateState) -> bool:
     return writer.finished and release_at(writer.target) == own
 
 
+def seems_made(writer: CorpusWriter, state: PrivateState) -> bool:
+    """Whether this very release is finished, or one of its id that was begun here and left no report.
+
+    In a fleet a worker finishes a release, and its report is kept afterwards: who is killed in between finds
+    both again. Whether they agree is known once the report is made again (`make`).
+    """
+    if is_made(writer, state):
+        return True
+    unreported = committed(state, writer.release_id) is None and is_begun(state, writer.release_id)
+    if not (unreported and writer.finished):
+        return False
+    found = release_at(writer.target)
+    return found is not None and found[0] == writer.release_id
+
+
 def _check_store(writer: CorpusWriter, state: PrivateState) -> None:
     """Refuse a URL at which a release cannot be made, unless it is made already."""
-    if writer.remote is not None and not is_made(writer, state):
+    if writer.remote is not None and not seems_made(writer, state):
         writer.remote.check(begun=is_begun(state, writer.release_id))
 
 

@@ -60,7 +60,7 @@ from dp_powerflow.pipeline.plan import (
     request_of,
     with_charge,
 )
-from dp_powerflow.pipeline.ready import Ready, Say, is_made, make_ready, open_state, writer_of
+from dp_powerflow.pipeline.ready import Ready, Say, is_made, make_ready, open_state, seems_made, writer_of
 from dp_powerflow.pipeline.receipts import (
     COMMITMENT,
     REPORT_FILE,
@@ -203,7 +203,7 @@ def place_kept(ready: Ready) -> Iterator[None]:
     """Refuse a place that is taken or cannot be written, and give it back if the release is refused."""
     writer, state = ready_writer(ready), ready.inputs.state
     try:
-        if not is_made(writer, state):
+        if not seems_made(writer, state):
             # What is bound to fail later fails before anything is spent.
             writer.check(begun=is_begun(state, writer.release_id))
         yield
@@ -276,12 +276,19 @@ def network_charge(data: Data, plan: Plan) -> Charge:
 
 def reused_charge(ledger: Ledger, customers: Data, reused: str | None) -> Spend | None:
     """The charge of an earlier release, or fleet, to these customers; None if there is none."""
-    if reused is None:
+    if reused is None or not may_have_paid(ledger, customers, reused):
         return None
     account = ledger.account(
         customers.dataset, customers.cap, continues=customers.continues, unrelated=customers.unrelated
     )
     return next(iter(ledger.spends(account, release_id=reused)), None)
+
+
+def may_have_paid(ledger: Ledger, customers: Data, reused: str) -> bool:
+    """Whether an account is there to look for a charge in, or to be asked about; else none is opened."""
+    if customers.continues is not None or ledger.find(customers.cap.kind, customers.dataset) is not None:
+        return True
+    return customers.unrelated is None and bool(ledger.spends(release_id=reused))
 
 
 def balance_after(ledger: Ledger, spend: Spend, cap: Any) -> Balance:

@@ -14,9 +14,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
-from jinja2 import Environment
+from jinja2 import Environment, TemplateError
 
-from dp_powerflow.manifest.model import Manifest, at_most, in_digits
+from dp_powerflow.manifest.model import UNREADABLE, Manifest, ReleaseError, at_most, in_digits
 from dp_powerflow.manifest.release import promise_of
 from dp_powerflow.manifest.render import NOT_STATED, Words, cited_as, license_of, literally
 from dp_powerflow.page import Callout, Item, Page, Section, Table
@@ -103,7 +103,7 @@ def _pattern(file: str) -> str:
 
 def certificate_html(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
     """The page that a privacy officer reads; hashes do not enter."""
-    return _environment(html=True).get_template("certificate.html").render(_shown(manifest, source)).encode()
+    return _rendered("certificate.html", _shown(manifest, source)).encode()
 
 
 def card_bytes(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
@@ -126,7 +126,15 @@ def card_bytes(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
         "citation": cited_as(source.publication, source.release.id).splitlines(),
     }
     front: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=110)
-    return f"---\n{front}---\n\n{_environment(html=False).get_template('card.md').render(shown)}".encode()
+    return f"---\n{front}---\n\n{_rendered('card.md', shown)}".encode()
+
+
+def _rendered(name: str, shown: Mapping[str, Any]) -> str:
+    """A page; ReleaseError if an entry that it shows is missing, as in a manifest that somebody changed."""
+    try:
+        return _environment(html=name.endswith(".html")).get_template(name).render(shown)
+    except TemplateError:
+        raise ReleaseError(UNREADABLE) from None
 
 
 def derived_html(manifest: DerivedManifest[Any], source: Manifest[Any], items: Sequence[Item]) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.manifest.build import AccountFacts, codes_of
 from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
@@ -264,8 +265,15 @@ def check_derived(opened: OpenedDerived) -> VerifyReport:
         sha256_of(opened.content),
         tuple(checks),
         () if manifest is None else (NOT_COMPUTED, OF_THE_RELEASE, BY_WHAT, SETTINGS_PUBLIC),
-        () if opened.source is None else tuple(Words.of(opened.source)["warnings"]),
+        () if opened.source is None else _warnings(opened.source),
     )
+
+
+def _warnings(source: Manifest[Any]) -> tuple[str, ...]:
+    try:
+        return tuple(Words.of(source)["warnings"])
+    except MALFORMED:
+        return ()  # and the pages cannot be made again
 
 
 def _check_manifest(opened: OpenedDerived) -> Check:
@@ -317,6 +325,10 @@ def _check_source(opened: OpenedDerived) -> Check:
             return
         for where in differences(policy.model_dump(), policy.recomputed().model_dump()):
             yield f"The stated {where} of the network does not follow from its constants."
+        stated, account = source.release, AccountFacts.read(source.composition.network)
+        seed, simulated = stated.insecure_seed, stated.simulated_loads
+        if stated.warnings != codes_of(policy, account, source.guarantee.loads.delta, seed, simulated):
+            yield f"The warnings of {SOURCE_FILE} are not those that its figures call for."
 
     good = (
         f"{SOURCE_FILE} is the manifest of release '{source.release.id}'; the costs that it states of "
@@ -333,6 +345,12 @@ def _check_statement(opened: OpenedDerived) -> Check:
     follows = determined(source, content, manifest.source.derived_from, kind, tables)
     wrong = [
         f"The manifest's {where} is wrong." for where in differences(opened.raw, dict(opened.raw) | follows)
+    ]
+    described_ones = {table.file for table in tables}
+    wrong += [
+        f"{name} is not a table that can be read."
+        for name in sorted(opened.files)
+        if name.endswith(".parquet") and name not in described_ones
     ]
     wrong += [
         f"The manifest's {what} is not that of the release." for what in _of_another_study(manifest, source)

@@ -414,7 +414,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         element beside one that was replaced or is gone may be a part of it: see `Changes`.
         """
         drawn, now = self._drawn(state, account.name), facts.figures(self._key(state, account.name))
-        if drawn is None:
+        if drawn is None or not self._all_are_drawn(state, account):
             return self._cost_of_all(_parts_again(account, now))
         found = Changes.between(drawn, now, _joined(account))
         if not found.changed:  # other loads or switch states, the same figures: what was paid for covers it
@@ -425,6 +425,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
         added = found.new - found.joined if alone else frozenset[str]()
         scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=tuple(found.joined))
         return self._cost(scope, found.times)
+
+    def _all_are_drawn(self, state: PrivateState, account: AccountSummary) -> bool:
+        """Whether no version is paid for that can still be drawn, with figures that nobody remembers yet."""
+        versions = {_file(spend.dataset) for spend in self._paid(account)}
+        return all(state.read_internal(self._directory, name) is not None for name in versions)
 
     def _cost_beside_others(
         self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
