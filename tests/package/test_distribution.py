@@ -18,7 +18,6 @@ from support.building import ROOT, SOURCES, Installed, build, content, copy_sour
 pytestmark = pytest.mark.slow
 
 
-
 @dataclass(frozen=True)
 class Built:
     """What was made of one copy of the checkout."""
