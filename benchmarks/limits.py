@@ -52,7 +52,7 @@ from dp_powerflow.corpus.parts import (  # noqa: E402
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
-from dp_powerflow.model import gaussian as gaussian_days  # noqa: E402
+from dp_powerflow.model import days as gaussian_days  # noqa: E402
 from dp_powerflow.model.history import sample as history_draws  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, SolvedDays, solve_days  # noqa: E402
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes  # noqa: E402
