@@ -22,7 +22,7 @@ check: lint fast-tests
 fast-tests: $(VENV)/.test
 	$(PYTEST) -m "not slow and not campaign"
 
-# What guards a landing, and what CI runs: at most 15 minutes on two cores.
+# What guards a landing, and what CI runs: at most 14 minutes on two cores.
 test: lint tests
 tests: $(VENV)/.test $(VENV)/.processors
 	$(PYTEST) -m "not campaign"

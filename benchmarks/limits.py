@@ -43,7 +43,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from machine import Machine, measured, zstd_speed  # noqa: E402
 
-from dp_powerflow.corpus import schema  # noqa: E402
+from dp_powerflow.corpus.grid import round_to_grid  # noqa: E402
+from dp_powerflow.corpus.parquet import PARQUET  # noqa: E402
 from dp_powerflow.corpus.parts import (  # noqa: E402
     PartExtras,
     encode_extras,
@@ -52,7 +53,7 @@ from dp_powerflow.corpus.parts import (  # noqa: E402
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
-from dp_powerflow.model import gaussian as gaussian_days  # noqa: E402
+from dp_powerflow.model import days as gaussian_days  # noqa: E402
 from dp_powerflow.model.history import sample as history_draws  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, SolvedDays, solve_days  # noqa: E402
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes  # noqa: E402
@@ -237,7 +238,7 @@ def stages(workload: Workload, machine: Machine, folder: Path) -> Iterator[Stage
         with Timer(rows["powers"], layout, block, timed):
             extras = part_extras(workload, made)
         with Timer(rows["round"], layout, block, timed):
-            phasors = schema.round_to_grid(made.v.transpose(0, 2, 1))
+            phasors = round_to_grid(made.v.transpose(0, 2, 1))
         with Timer(rows["compress"], layout, block, timed):
             files = encode_extras(workload.extras, layout, RELEASE, block, extras)
             files["data"] = encode_part(layout, RELEASE, block, made.v)
@@ -252,7 +253,7 @@ def stages(workload: Workload, machine: Machine, folder: Path) -> Iterator[Stage
     count = made.v.size
     out = sum(len(content) for content in files.values()) / count
     amounts(workload, rows, made, (out, write, hashed), machine)
-    speed, _ = zstd_speed(np.stack([phasors.vm_pu, phasors.va_deg]), schema.PARQUET["compression_level"])
+    speed, _ = zstd_speed(np.stack([phasors.vm_pu, phasors.va_deg]), PARQUET["compression_level"])
     rows["compress"].words["zstd"] = (rows["compress"].bytes - out) / speed
     kept = [row for row in rows.values() if np.isfinite(row.seconds) and row.bytes > 0.0]
     yield from (*kept, write, hashed)

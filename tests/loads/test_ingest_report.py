@@ -94,7 +94,7 @@ def test_the_report_is_kept_before_anything_is_charged(
         seen.append(json.loads(kept.read_text()))
         raise DpPowerflowError("stopped before the charge")
 
-    monkeypatch.setattr(release_run, "charge_loads", refuse)
+    monkeypatch.setattr(release_run, "open_ledger", refuse)
     with pytest.raises(DpPowerflowError, match="stopped"):
         run_release(planted().config(tmp_path), workers=1)
     assert seen[0]["marking"] == MARKING

@@ -104,6 +104,7 @@ NEAR_REAL = {
     "peak_over_mean": (5.0, 7.2),  # 6.0
     "feeder_daily_sd": (0.14, 0.24),  # 0.19
     "midnight_step": (0.03, 0.14),  # 0.09
+    "high_ramp": (2.8, 4.2),  # 3.5
 }
 
 

@@ -17,8 +17,6 @@ from support.building import ROOT, SOURCES, Installed, build, content, copy_sour
 
 pytestmark = pytest.mark.slow
 
-PACKAGE = ROOT / "src" / "dp_powerflow"
-
 
 @dataclass(frozen=True)
 class Built:
@@ -45,9 +43,9 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     return Installed.beside_the_tests(built.wheel, tmp_path_factory.mktemp("environment") / "venv")
 
 
-def packaged(names: Iterable[str]) -> set[str]:
-    """Paths within the package of a wheel."""
-    start = "dp_powerflow/"
+def packaged(names: Iterable[str], package: str = "dp_powerflow") -> set[str]:
+    """Paths within a package of a wheel."""
+    start = f"{package}/"
     return {name.removeprefix(start) for name in names if name.startswith(start)}
 
 
@@ -59,15 +57,19 @@ def metadata_of(files: dict[str, bytes]) -> Message:
 def test_a_wheel_has_the_package_and_nothing_else(built: Built) -> None:
     files = content(built.wheel)
     places = {name.split("/")[0] for name in files}
-    assert places == {"dp_powerflow", built.wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
+    about = built.wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"
+    assert places == {"dp_powerflow", "dp_powerflow_paper", about}
     assert not [name for name in files if {"test", "tests"} & set(Path(name).parts)]
 
 
-def test_a_wheel_has_every_file_of_the_package_and_no_stray_one(built: Built) -> None:
-    beside = {path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    known = {str(path.relative_to(PACKAGE)) for path in beside}
-    assert {"py.typed", "__init__.pyi", "page/assets/page.html", "grid/data/ieee123.dss"} <= known
-    assert packaged(content(built.wheel)) == known
+@pytest.mark.parametrize("name", ["dp_powerflow", "dp_powerflow_paper"])
+def test_a_wheel_has_every_file_of_the_package_and_no_stray_one(built: Built, name: str) -> None:
+    package = ROOT / "src" / name
+    beside = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    known = {str(path.relative_to(package)) for path in beside}
+    if name == "dp_powerflow":
+        assert {"py.typed", "__init__.pyi", "page/assets/page.html", "grid/data/ieee123.dss"} <= known
+    assert packaged(content(built.wheel), name) == known
 
 
 def test_an_sdist_gives_the_wheel_of_the_checkout(built: Built) -> None:
@@ -82,7 +84,8 @@ def test_an_sdist_has_what_a_build_reads_and_no_tests(built: Built, tmp_path: Pa
     folder = unpack(built.sdist, tmp_path)
     tops = {path.name for path in folder.iterdir()}
     assert tops == {*SOURCES, "PKG-INFO", "setup.cfg", "src"}
-    assert {path.name for path in (folder / "src").iterdir()} == {"dp_powerflow", "dp_powerflow.egg-info"}
+    packages = {"dp_powerflow", "dp_powerflow_paper", "dp_powerflow.egg-info"}
+    assert {path.name for path in (folder / "src").iterdir()} == packages
 
 
 def test_metadata_are_complete_and_the_readme_renders(built: Built) -> None:

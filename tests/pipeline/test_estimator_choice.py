@@ -114,10 +114,10 @@ def test_plan_and_release_warn_before_anything_is_spent_if_there_are_too_few_loa
     )
     said: list[str] = []
 
-    def spend(*_: object) -> None:
+    def charge_all(*_: object) -> None:
         raise InterruptedError
 
-    monkeypatch.setattr(Ledger, "spend", spend)
+    monkeypatch.setattr(Ledger, "charge_all", charge_all)
     with pytest.raises(InterruptedError):
         run_release(few, workers=1, say=said.append)
     assert any("too few for this epsilon" in line for line in said)

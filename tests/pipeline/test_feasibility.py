@@ -283,7 +283,7 @@ def test_on_the_true_network_plan_states_what_is_known_of_a_refusal(tmp_path: Pa
     text = "\n".join(render_plan(found).lines)
     assert "Chance of refusal" in text
     assert "% of δ* whatever it finds" in text
-    assert "no figure can be given before the customers pay" in text
+    assert "no figure can be given before the charge" in text
     assert "nothing is mended on the true network" in text
     assert found.feasibility.public is None
     assert "with 95 % confidence at most 6.2 % of them" in internal_lines(found)[1]

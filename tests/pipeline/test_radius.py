@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from typer.testing import CliRunner
 from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.manifest.true import account_neighbours
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.radius import restate_radius
+from dp_powerflow.pipeline.radius import refuse_another_radius, restate_radius
 from dp_powerflow.pipeline.release import run_release
+from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 
 CAP = {"days": 2, "network_epsilon_cap": 300.0, "network_delta_cap": 0.9}
@@ -51,7 +55,7 @@ def test_a_refused_radius_is_lowered_by_what_the_messages_say(tmp_path: Path) ->
         run_release(config(tmp_path, "first", 1e-7), workers=1)
     second = config(tmp_path, "second", 1e-13)
     for attempt in (plan, lambda chosen: run_release(chosen, workers=1)):
-        with pytest.raises(PrivacyError, match="nothing was charged to it yet") as refused:
+        with pytest.raises(PrivacyError, match="counts in full for smaller ones") as refused:
             attempt(second)
     type_what_is_printed(str(refused.value))
     assert run_release(second, workers=1).evidence_met
@@ -60,15 +64,28 @@ def test_a_refused_radius_is_lowered_by_what_the_messages_say(tmp_path: Path) ->
         plan(lower)
     type_what_is_printed(str(refused.value))
     assert run_release(lower, workers=1).evidence_met
-    # Both charges count at the smaller radius, and both releases still say what the ledger says.
+    # All charges, that of the refused release too, count at the smallest radius, and both releases that were
+    # made still say what the ledger says.
     account = Ledger.inspect(tmp_path / "state").summary().accounts[-1]
-    assert account.balance.spent["epsilon"] == 200.0
+    assert account.balance.spent["epsilon"] == 300.0
     assert "r = 1e-14 p.u." in str(account.cap.unit)
     for name, radius in {"second": "1e-13", "third": "1e-14"}.items():
         assert verify_private(tmp_path / name, tmp_path / "state").intact
         stated = json.loads((tmp_path / name / "manifest.json").read_text())["composition"]["network"]
         assert f"r = {radius} p.u." in stated["unit"]
-    assert stated["promise"]["epsilon"] == 200.0
+    assert stated["promise"]["epsilon"] == 300.0
+
+
+def test_an_account_that_was_never_charged_is_restated_to_any_radius(tmp_path: Path) -> None:
+    ledger = Ledger.open(PrivateState.open(tmp_path / "state"))
+    cap = InstanceCap(300.0, 0.9, unit=account_neighbours(1e-12, 1.0))
+    ledger.account("0" * 64, cap)
+    for radius in (1e-13, 1e-11):
+        asked = replace(cap, unit=account_neighbours(radius, 1.0))
+        with pytest.raises(PrivacyError, match="nothing was charged to it yet") as refused:
+            refuse_another_radius(ledger, config(tmp_path, "first", radius), "0" * 64, asked)
+        type_what_is_printed(str(refused.value))
+        refuse_another_radius(ledger, config(tmp_path, "first", radius), "0" * 64, asked)
 
 
 def test_a_larger_radius_is_refused_once_something_was_charged(tmp_path: Path) -> None:

@@ -320,7 +320,7 @@ def test_the_plan_of_a_twin_states_cost_and_prediction_from_public_figures(tmp_p
         ({"network": {"bound": "paper"}}, "mode 'true-network'"),
         ({"network": {"radius": 1e-9}}, "mode 'true-network'"),
         ({"network": {"lenght": 0.1}}, "unknown key"),
-        ({"network": {"length": 0.1}}, "version 0.2"),
+        ({"network": {"length": 0.1}}, r"unknown key 'network\.length'"),
         ({"network": {"noise": "gaussian"}}, "delta"),
         ({"network": {"change": -0.1}}, "change"),
     ],

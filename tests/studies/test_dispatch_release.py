@@ -224,4 +224,4 @@ def test_the_page_has_charts_that_are_plain_data() -> None:
     assert [item.id for item in items if isinstance(item, Figure)] == ["cost", "dispatch", "voltages"]
     for item in items:
         assert isinstance(item, Figure)
-        json.dumps(chart_data(item.chart), allow_nan=False)
+        json.dumps(item.chart, default=chart_data, allow_nan=False)

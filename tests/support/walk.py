@@ -14,6 +14,8 @@ from typing import Any
 import dp_powerflow
 
 PACKAGE = Path(dp_powerflow.__file__).parent
+COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
+"""Functions of their own in Python 3.11, and part of the one around them since."""
 Place = tuple[str, str]
 """Module and function."""
 
@@ -60,6 +62,8 @@ def walking() -> Iterator[Walk]:
     def place_of(frame: FrameType) -> Place | None:
         path = Path(frame.f_code.co_filename)
         if PACKAGE not in path.parents or path.suffix != ".py":  # a page template is no module
+            return None
+        if frame.f_code.co_name in COMPREHENSIONS:
             return None
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         return module, frame.f_code.co_qualname.replace(".<locals>", "")

@@ -266,11 +266,8 @@ class Choice:
     options: tuple[Option, ...]
 
 
-_PLAIN = frozenset({bool, int, float, str, type(None)})
-
-
 def chart_data(value: Any) -> Any:
-    """A chart, or a field of one, as JSON can hold it."""
+    """A chart, or a part of one, one level deep, for `json.dumps(…, default=chart_data)`."""
     if isinstance(value, NetworkMap):
         return value.as_data()
     if is_dataclass(value):
@@ -278,17 +275,13 @@ def chart_data(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: chart_data(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        if _PLAIN.issuperset(map(type, value)):
-            return list(value)
-        return [chart_data(each) for each in value]
-    return value
+        return dict(value)
+    raise TypeError(f"no chart holds a {type(value).__name__}")
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
     kind = {"kind": value.kind} if hasattr(value, "kind") else {}
-    return kind | {field.name: chart_data(getattr(value, field.name)) for field in fields(value)}
+    return kind | {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _packed(counts: IntArray) -> str:

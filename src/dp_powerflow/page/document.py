@@ -188,7 +188,7 @@ class Page:
     def to_html(self) -> bytes:
         """The page as a file; equal pages have equal bytes."""
         items = [item for section in self.sections for item in section.items]
-        figures = {item.id: chart_data(item.chart) for item in items if isinstance(item, Figure)}
+        figures = {item.id: item.chart for item in items if isinstance(item, Figure)}
         sorts = any(isinstance(item, Table) and item.sortable for item in items)
         scripts = {name: _asset(name) for name in ("theme.js", "vendor/d3.min.js", "vendor/plot.min.js")}
         scripts["charts.js"] = "\n".join(_asset(name) for name in (_OWN_WITH_TABLE if sorts else _OWN))
@@ -235,7 +235,7 @@ def framed(page: bytes, height: int = 900) -> str:
 
 def _embedded(value: object) -> str:
     """JSON that may stand within a script element: it cannot end it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=chart_data)
     return text.translate(_UNSAFE)
 
 

@@ -290,20 +290,18 @@ def _discrete_laplace(stream: Stream, scale: int, size: int) -> IntArray:
 
 
 def _geometric_of(stream: Stream, scale: int, size: int) -> IntArray:
-    """Draws of P(x) ∝ exp(−x/scale) on 0, 1, …; fewer than `size` are returned."""
+    """Draws of P(x) ∝ exp(−x/scale) on 0, 1, …; fewer than `size` are returned.
+
+    An offset below the scale, and as many scales as Bernoulli(exp(−1)) succeeds before its first failure.
+    """
     offset = uniform_below(stream, scale, size)
     offset = offset[_bernoulli_exp(stream, offset, scale)]
-    return offset + scale * _geometric(stream, offset.size)
-
-
-def _geometric(stream: Stream, size: int) -> IntArray:
-    """Number of successes of Bernoulli(exp(−1)) before the first failure."""
-    count = np.zeros(size, dtype=np.int64)
-    alive = np.arange(size)
+    count = np.zeros(offset.size, dtype=np.int64)
+    alive = np.arange(offset.size)
     while alive.size:
         alive = alive[_bernoulli_exp(stream, np.ones(alive.size, dtype=np.int64), 1)]
         count[alive] += 1
-    return count
+    return offset + scale * count
 
 
 def _accept(stream: Stream, magnitude: IntArray, sigma: int) -> BoolArray:

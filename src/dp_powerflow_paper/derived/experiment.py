@@ -5,6 +5,7 @@ The data are public, so the true network may be studied here; a release is refus
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ import numpy as np
 
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError
 from dp_powerflow.lowlevel import Processes, Study, cores
+from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.derived.studies import CASES, OTHER_DAYS, TRUE, Bench, Case, Compared, compared
 from dp_powerflow_paper.derived.tables import Row, Values, draw_figure, row_of, to_csv, to_markdown
@@ -128,12 +130,27 @@ def computed(
             findings = each.kind.find(made[0], workers=1)
         except DpPowerflowError as error:
             return {"failed": str(error)}
-        return {measure.name: measure.of(findings).tolist() for measure in each.measures}
+        return {measure.name: finite_or_none(measure.of(findings)) for measure in each.measures}
 
     stored = {each.name: stores[each.name].get_or(_file(task), partial(compute, each)) for each in kinds}
     return {
-        name: None if "failed" in values else {key: np.array(value) for key, value in values.items()}
+        name: None
+        if "failed" in values
+        else {key: np.array(value, np.float64) for key, value in values.items()}
         for name, values in stored.items()
+    }
+
+
+def finite_or_none(figures: FloatArray) -> list[float | None]:
+    """Figures as JSON has them, which has no NaN: null where there is none."""
+    return [value if math.isfinite(value) else None for value in figures.tolist()]
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    """A row as JSON has it."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in asdict(row).items()
     }
 
 
@@ -156,6 +173,6 @@ def _store(options: ExperimentOptions, name: str, identity: str, size: Size, eac
 
 def _write(options: ExperimentOptions, name: str, text: str, rows: list[Row], size: Size) -> Written:
     stem = f"derived-{name}{'-quick' if options.quick else ''}"
-    facts = {"size": asdict(size), "seed": options.seed, "rows": [asdict(row) for row in rows]}
+    facts = {"size": asdict(size), "seed": options.seed, "rows": [_plain(row) for row in rows]}
     figures = {stem: partial(draw_figure, rows)}
     return write_report(options.out, stem, text, facts, table=to_csv(rows), figures=figures)

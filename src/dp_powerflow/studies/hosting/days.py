@@ -257,7 +257,7 @@ class Hosts:
 
     Attributes
     ----------
-    load_columns, columns : where the solver takes load and generation of the study: nodes of the fixed frame,
+    load_at, columns : where the solver takes load and generation of the study: nodes of the fixed frame,
         or loads and PV systems of the feeder as operated.
     places : (candidate,) where it takes the power of new PV.
     held : whether taps and capacitors stay where they are on the drawn day; controls that remember need
@@ -265,7 +265,7 @@ class Hosts:
     """
 
     solver: BatchSolver | OperatedSolver
-    load_columns: IntArray
+    load_at: IntArray
     columns: IntArray
     places: IntArray
     held: bool = False
@@ -286,7 +286,7 @@ class Hosts:
     def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
         """Complex (solution, energised) [p.u.] of snapshots `at` with power at a candidate; NaN if none."""
         load, injected = (np.zeros((len(at), size), dtype=np.complex128) for size in self._sizes)
-        load[:, self.load_columns] = rows.load[at]
+        load[:, self.load_at] = rows.load[at]
         if rows.generation is not None:
             injected[:, self.columns] = rows.generation[at]
         injected[np.arange(len(at)), self.places[candidate]] += power
