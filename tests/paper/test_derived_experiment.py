@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.derived import experiment
 from dp_powerflow_paper.derived.studies import CASES, TRUE, Bench, Compared, Measure, figure, reliability
 from dp_powerflow_paper.derived.tables import row_of
-from dp_powerflow_paper.run import Written
+from dp_powerflow_paper.run import Store, Written
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +70,22 @@ def test_a_row_has_median_and_range_of_relative_errors_and_counts_failures() -> 
     row = row_of(compared, compared.measures[0], TRUE, true, [*found, None])
     assert (row.median, row.runs, row.failed, row.left_out) == (0.0, 4, 1, 1)
     assert (row.low, row.high, row.size) == pytest.approx((-0.475, 0.95, 0.5))
+
+
+def test_a_figure_that_is_not_there_is_stored_as_null_and_read_back(tmp_path: Path) -> None:
+    compared = Compared(
+        "one", "", reliability().kind, (Measure("x", "1", lambda _: np.array([1.5, np.nan])),)
+    )
+    store = Store(tmp_path, "fingerprint")
+
+    class Nothing:
+        """A kind that finds nothing, on a bench without a study."""
+
+        study = find = lambda *_, **__: None
+
+    kinds = (replace(compared, kind=cast(Any, Nothing())),)
+    for _ in range(2):
+        found = experiment.computed(cast(Any, Nothing()), kinds, {"one": store}, (TRUE, 0))["one"]
+        assert found is not None
+        np.testing.assert_array_equal(found["x"], [1.5, np.nan])
+    assert json.loads(next(tmp_path.iterdir()).read_text())["result"] == {"x": [1.5, None]}
