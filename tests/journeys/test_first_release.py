@@ -24,7 +24,7 @@ def meters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_meters(tmp_path_factory.mktemp("meters") / "meters.csv")
 
 
-@pytest.mark.campaign  # the walk itself is among the twelve journeys; here swings are compared with the meters
+@pytest.mark.campaign  # the walk is one of the twelve journeys; here swings are compared with the meters
 @pytest.mark.parametrize("name", ["IEEE 34", "SimBench MV", "SMART-DS small"])
 def test_the_first_release_on_own_data_works_at_the_first_try(
     name: str,
