@@ -95,8 +95,8 @@ def test_the_manifest_states_what_there_is_and_what_it_follows_from(made: Made) 
     words = said(manifest, "after_noise")
     assert "taps of the regulators; states of the switched capacitors" in words
     assert "nor the loads behind the voltages are released" not in words
-    assert "the powers and states beside them" in said(manifest, "scope")
-    assert "Beside the voltages" in (made.path / "certificate.html").read_text()
+    assert "the powers and states published with them" in said(manifest, "scope")
+    assert "With the voltages</dt>" in (made.path / "certificate.html").read_text()
 
 
 def test_a_release_of_voltages_says_nothing_of_powers(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_release_of_voltages_says_nothing_of_powers(tmp_path: Path) -> None:
     assert "Neither the twin nor the loads behind the voltages are released." in said(
         statement, "after_noise"
     )
-    assert b"Beside the voltages" not in certificate_html(statement)
+    assert b"With the voltages</dt>" not in certificate_html(statement)
 
 
 def test_the_croissant_describes_every_column_and_links_resolve(made: Made) -> None:

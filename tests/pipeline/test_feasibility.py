@@ -96,7 +96,7 @@ def test_the_stand_ins_are_like_the_network_they_stand_for(planned: PlannedRelea
 def test_plan_shows_all_of_it_in_text_and_json(planned: PlannedRelease) -> None:
     shown = render_plan(planned)
     text, content = "\n".join(shown.lines), json.loads(shown.json_text)
-    assert "0 % of 96 snapshots would be mended" in text
+    assert "0 % of 96 snapshots would be scaled down" in text
     assert "| 10 | ε = " in text
     assert "INTERNAL" not in text
     assert content["feasibility"]["unsolved_share"] == 0.0

@@ -162,7 +162,7 @@ def test_what_is_published_is_what_is_said(tmp_path: Path) -> None:
     assert "Neither the twin nor the loads" in after("plain")
     assert "they follow from both" in after("network")
     assert "of 2 days" in after("network and loads")
-    assert "Only nodes with a random load" in after("plain")
+    assert "Only nodes with their own random load" in after("plain")
     assert "All energised nodes" in after("all nodes")
     assert "randomised response" in after("codes")
     assert "randomised response" not in after("plain")
