@@ -13,6 +13,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline import outlook
 from dp_powerflow.pipeline import plan as planning
+from support import made
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -47,6 +48,36 @@ def ieee123() -> Feeder:
 @pytest.fixture(scope="session")
 def ieee13() -> Feeder:
     return open_feeder("ieee13")
+
+
+@pytest.fixture(scope="session")
+def true_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
+    """On the true network of IEEE 13, frozen."""
+    return made.made_true(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def twin_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
+    """On a frozen twin of IEEE 13, published with its loads."""
+    return made.made_twin(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def operated_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
+    """On a twin of IEEE 13 as operated, with loads, powers at the head, states and connections."""
+    return made.made_operated(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def history_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
+    """Customers who persist, on a frozen twin."""
+    return made.made_history(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def fleet_release(tmp_path_factory: pytest.TempPathFactory) -> made.ReleasedFleet:
+    """Six feeders of two lines on twins."""
+    return made.made_fleet(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
 from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.loads.simulate import DEMO_CLASSES, Photovoltaics, calendar_of, simulate_load_history
+from dp_powerflow.loads.simulate import DEMO_CLASSES, Photovoltaics, simulate_load_history
 from dp_powerflow.manifest.build import contradictions
 from dp_powerflow.manifest.verify import SEED, manifest_content, open_release, verify_release
 from dp_powerflow.model.gaussian import LoadModel
@@ -31,53 +32,26 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, on_twins, write_feeders
 from support.here import Here
+from support.made import HISTORY, Released, history_config, write_weather
 from support.manifest_releases import said
 from support.small import small_config, tree_hash
 from support.tampering import manifest_of
 
 pytestmark = pytest.mark.slow
 
-TWIN: dict[str, Any] = {
-    "mode": "twin-network",
-    "epsilon": 8.0,
-    "id": "t1",
-    "change": 0.05,
-    "controls": "frozen",
-}
-METER_DAYS = 28
-FIRST = dt.date(2024, 1, 10)
-SECTIONS: dict[str, dict[str, Any]] = {
-    "loads": {"days": METER_DAYS, "load_points": 200},
-    "model": {"epsilon": 1e4},  # next to no noise: what is compared is no luck of it
-    "network": TWIN,
-    "release": {"days": 4, "first_day": FIRST},
-    "calendar": {"holidays": ["2023-01-02", "2024-01-11"]},
-    "weather": {"path": "weather.csv", "time": "date", "temperature": "air"},
-}
-
-
-def write_weather(folder: Path, released_c: float = 5.0, metered_shift: float = 0.0) -> None:
-    """The simulated temperature on the days of the meters, one temperature on those of the release."""
-    before = dt.date(2022, 12, 31)
-    days = tuple(before + dt.timedelta(days=k) for k in range(METER_DAYS + 1))
-    metered = calendar_of(days, seed=0).temperature + metered_shift
-    rows = [f"{day},{value:.3f}" for day, value in zip(days, metered.tolist(), strict=True)]
-    rows += [f"{FIRST + dt.timedelta(days=k)},{released_c}" for k in range(-1, 10)]
-    folder.mkdir(exist_ok=True)
-    (folder / "weather.csv").write_text("\n".join(["date,air", *rows]) + "\n")
-
-
-def history_config(folder: Path, **sections: dict[str, Any]) -> Config:
-    given = {name: {**values, **sections.pop(name, {})} for name, values in SECTIONS.items()}
-    return small_config(folder, **given, **sections)
+TWIN, FIRST = HISTORY["network"], HISTORY["release"]["first_day"]
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("released")
-    write_weather(folder)
-    run_release(history_config(folder), workers=1)
-    return folder
+def released(history_release: Released) -> Path:
+    return history_release.folder
+
+
+@pytest.fixture(scope="module")
+def continued(history_release: Released, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, for tests that add a release to its state."""
+    folder = tmp_path_factory.mktemp("continued")
+    return Path(shutil.copytree(history_release.folder, folder, dirs_exist_ok=True))
 
 
 def spends(folder: Path) -> int:
@@ -187,14 +161,14 @@ def again(folder: Path, **sections: dict[str, Any]) -> Config:
     return history_config(folder, release=release, model=model, **sections)
 
 
-def test_a_kept_model_serves_another_release_at_no_cost(released: Path) -> None:
-    before = spends(released)
+def test_a_kept_model_serves_another_release_at_no_cost(continued: Path) -> None:
+    before = spends(continued)
     days = {"days": 3, "first_day": FIRST + dt.timedelta(days=2)}
-    run_release(again(released, release=days), workers=1)
-    assert spends(released) == before
-    model = (released / "again" / "model.json").read_bytes()
-    assert model == (released / "out" / "model.json").read_bytes()
-    assert [c.name for c in verify_release(released / "again").checks if not c.ok] == [SEED]
+    run_release(again(continued, release=days), workers=1)
+    assert spends(continued) == before
+    model = (continued / "again" / "model.json").read_bytes()
+    assert model == (continued / "out" / "model.json").read_bytes()
+    assert [c.name for c in verify_release(continued / "again").checks if not c.ok] == [SEED]
 
 
 @pytest.mark.parametrize(
@@ -206,18 +180,18 @@ def test_a_kept_model_serves_another_release_at_no_cost(released: Path) -> None:
     ],
 )
 def test_a_model_that_was_fitted_to_other_days_is_not_reused(
-    released: Path, sections: dict[str, Any], says: str
+    continued: Path, sections: dict[str, Any], says: str
 ) -> None:
-    write_weather(released / "elsewhere", metered_shift=1.0)
-    (released / "elsewhere" / "weather.csv").rename(released / "other.csv")
+    write_weather(continued / "elsewhere", metered_shift=1.0)
+    (continued / "elsewhere" / "weather.csv").rename(continued / "other.csv")
     with pytest.raises(PrivacyError, match=says):
-        plan(again(released, release={"id": "third", "output": "third"}, **sections))
+        plan(again(continued, release={"id": "third", "output": "third"}, **sections))
 
 
-def test_the_true_network_does_not_take_a_model_of_histories(released: Path) -> None:
+def test_the_true_network_does_not_take_a_model_of_histories(continued: Path) -> None:
     config = small_config(
-        released,
-        loads=SECTIONS["loads"],
+        continued,
+        loads=HISTORY["loads"],
         model={"epsilon": 1e4, "reuse": "small"},
         release={"id": "true", "days": 2, "output": "true"},
     )

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.grid.sources import open_feeder
@@ -21,6 +20,7 @@ from dp_powerflow.pipeline.parts import OperatedMaker
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.twin.draw import Twin
 from pipeline.test_twin_release import longer_line
+from support.made import Released, operated_config
 from support.manifest_releases import said
 from support.small import small_config, tree_hash
 
@@ -28,16 +28,9 @@ TWIN: dict[str, Any] = {"mode": "twin-network", "epsilon": 1.0, "id": "t1", "rel
 DAYS = 8
 
 
-def operated(folder: Path, **network: Any) -> Config:
-    nodes = {"kw_per_customer": 2.2}  # half of the nominal load
-    return small_config(folder, network=TWIN | network, nodes=nodes, release={"days": DAYS})
-
-
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("operated")
-    run_release(operated(folder), workers=1)
-    return folder
+def released(operated_release: Released) -> Path:
+    return operated_release.folder
 
 
 def test_a_twin_is_solved_as_operated_by_default_and_says_so(released: Path) -> None:
@@ -71,7 +64,7 @@ def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
     original = assembly.feeder_of
     monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
     monkeypatch.setattr(TwinMode, "_draw", lambda *_: Twin.from_json(kept.read_text()))
-    run_release(operated(tmp_path), workers=1)
+    run_release(operated_config(tmp_path), workers=1)
     assert tree_hash(released / "out") == tree_hash(tmp_path / "out")
     assert "quality.html" in tree_hash(tmp_path / "out")
 
@@ -93,7 +86,7 @@ def test_curves_of_the_file_and_a_clear_sky_are_stated(tmp_path: Path) -> None:
 
 
 def test_every_snapshot_for_itself_is_another_release(released: Path, tmp_path: Path) -> None:
-    run_release(operated(tmp_path, controls="snapshot"), workers=1)
+    run_release(operated_config(tmp_path, network={"controls": "snapshot"}), workers=1)
     mine, other = open_corpus(released / "out"), open_corpus(tmp_path / "out")
     assert (mine.taps() != other.taps()).any()
     assert verify_release(tmp_path / "out").checks[0].ok

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.config import Config, parse_config
 from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, PrivacyError
@@ -28,32 +27,13 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.results import render_plan
 from dp_powerflow.twin.design import twin_guarantee
 from dp_powerflow.twin.draw import Twin
-from support.small import RAW, small_config, tree_hash
-
-TWIN: dict[str, Any] = {
-    **{"mode": "twin-network", "epsilon": 1.0, "released": "all"},
-    **{"id": "t1", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 3},
-    **{"transformers": True, "capacitors": True},
-}
-
-
-def twin_config(folder: Path, **sections: dict[str, Any]) -> Config:
-    """The small release on a twin, with some keys of some sections replaced."""
-    raw: dict[str, Any] = {
-        **RAW,
-        "model": {**RAW["model"], **sections.get("model", {})},
-        "nodes": {"load_class": "residential", "kw_per_customer": 10.0, **sections.get("nodes", {})},
-        "network": {**TWIN, **sections.get("network", {})},
-        "release": {**RAW["release"], "days": 40, **sections.get("release", {})},
-    }
-    return parse_config(raw, base=folder)
+from support.made import Released, twin_config
+from support.small import small_config, tree_hash
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("twin")
-    run_release(twin_config(folder), workers=1)
-    return folder
+def released(twin_release: Released) -> Path:
+    return twin_release.folder
 
 
 def charges(folder: Path) -> list[tuple[AccountKind, str]]:
