@@ -11,9 +11,9 @@ def main() -> None:
 
 
 def _command() -> None:
-    from dp_powerflow.cli import command
+    from dp_powerflow.cli import run_command
 
-    command()
+    run_command()
 
 
 if __name__ == "__main__":

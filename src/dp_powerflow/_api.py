@@ -13,6 +13,8 @@ from dp_powerflow.errors import ConfigError, PowerFlowError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dp_powerflow._certify import Certification
+    from dp_powerflow._inspection import Inspection
     from dp_powerflow.almanac.weather import Weather
     from dp_powerflow.config import Config
     from dp_powerflow.corpus.gridfm.export import GridfmExport, GridfmVariety
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from dp_powerflow.privacy.budget import Budget
     from dp_powerflow.privacy.random import StreamKey
     from dp_powerflow.quality.measure import Quality
-    from dp_powerflow.report.evidence import Certification
-    from dp_powerflow.report.inspection import Inspection
     from dp_powerflow.twin.design import TwinDesign, TwinGuarantee
     from dp_powerflow.twin.draw import Twin
     from dp_powerflow.units import ComplexArray
@@ -405,7 +405,7 @@ def certify(
         ...
     dp_powerflow.errors.ConfigError: mode 'twin-network' needs no network evidence: ...
     """
-    from dp_powerflow.report.evidence import certify_config
+    from dp_powerflow._certify import certify_config
 
     path = None if model is None else Path(model)
     return certify_config(config, path, line_draws=line_draws, progress=on_progress)
@@ -755,7 +755,7 @@ def inspect(feeder: Feeder) -> Inspection:
     >>> summary.frozen_error_pu > 0.05  # taps of nominal load at a sixth of it
     True
     """
-    from dp_powerflow.report.inspection import inspect_feeder
+    from dp_powerflow._inspection import inspect_feeder
 
     return inspect_feeder(feeder)
 

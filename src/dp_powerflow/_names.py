@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dp_powerflow.errors import UNSEEN
+
 __version__ = "0.6.0"
 """The version, stated here alone. It is part of what is paid for and of released bytes, so it is the same for
 every commit up to the next version."""
@@ -82,8 +84,6 @@ def refuse_unusable(name: str | os.PathLike[str], error: type[Exception]) -> Non
         raise error(f"the name {text!a} is not usable: {problem}")
 
 
-UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of Unicode that a terminal obeys or does not show: controls, formats, surrogates, separators."""
 LONGEST_ID = 200
 _ABSENT = frozenset({"", "nan", "nat", "none", "null", "n/a", "<na>", "#n/a"})
 

@@ -11,22 +11,24 @@ import unicodedata
 from typing import Any
 
 _MOST_SHOWN = 20_000
-_NOT_SHOWN = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of Unicode that a terminal obeys or does not show: controls, formats, surrogates, separators."""
 
 
-def printable(text: str) -> str:
-    """A text on one line, as a terminal may show it: what it would obey, or turn round, is escaped.
+def printable(text: str, *, lines: bool = False) -> str:
+    """A text as a terminal may show it: signs that it would obey, or not show, are escaped.
 
-    Of a text without end, the beginning and the end are shown.
+    Parameters
+    ----------
+    lines : keep line ends and tabs. Without it, of a text without end the beginning and the end are shown.
     """
-    if len(text) > _MOST_SHOWN:
+    if len(text) > _MOST_SHOWN and not lines:
         text = f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 4 :]}"
     if text.isprintable():
         return text
     return "".join(
         sign.encode("unicode_escape").decode()
-        if sign in _TURNING or unicodedata.category(sign) in _NOT_SHOWN
+        if unicodedata.category(sign) in UNSEEN and not (lines and sign in "\n\t")
         else sign
         for sign in text
     )

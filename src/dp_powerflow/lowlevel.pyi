@@ -1,3 +1,6 @@
+from dp_powerflow._figures import figure_bytes as figure_bytes
+from dp_powerflow._figures import marked_figures as marked_figures
+from dp_powerflow._figures import new_figure as new_figure
 from dp_powerflow._files import write_private as write_private
 from dp_powerflow._parallel import Processes as Processes
 from dp_powerflow._parallel import run_on_pool as run_on_pool
@@ -44,9 +47,6 @@ from dp_powerflow.privacy.budget import gdp_epsilon as gdp_epsilon
 from dp_powerflow.privacy.budget import gdp_mu as gdp_mu
 from dp_powerflow.privacy.random import discrete_gaussian as discrete_gaussian
 from dp_powerflow.privacy.random import discrete_laplace as discrete_laplace
-from dp_powerflow.report.figures import figure_bytes as figure_bytes
-from dp_powerflow.report.figures import marked_figures as marked_figures
-from dp_powerflow.report.figures import new_figure as new_figure
 from dp_powerflow.studies.study import Study as Study
 from dp_powerflow.twin.choosing import GAUSSIAN_DELTA as GAUSSIAN_DELTA
 from dp_powerflow.twin.choosing import surrogate_load as surrogate_load

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow import Feeder, StreamKey, open_feeder
+from dp_powerflow._certify import line_lines
+from dp_powerflow._figures import line_figures
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
 from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, PublicSpread, nominal_law, plain
-from dp_powerflow.report.evidence import line_lines
-from dp_powerflow.report.figures import line_figures
 from dp_powerflow_paper.datasets import ExperimentOptions, Progress
 from dp_powerflow_paper.run import Written, write_results
 

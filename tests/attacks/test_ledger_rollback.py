@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dp_powerflow.cli import app
+from dp_powerflow.cli.checks import render_ledger
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
@@ -24,7 +25,6 @@ from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, Pure
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.verification import render_ledger
 from support.manifest_releases import config as release_config
 from support.manifest_releases import load_model, make_inputs, write_release
 from support.small import small_config

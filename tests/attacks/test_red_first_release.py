@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow._certify import certify_config
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
@@ -34,7 +35,6 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.evidence import certify_config
 from pipeline.test_mending import heavy
 from support.fleet_small import KEYS, on_twins, write_feeders, write_meters
 from support.forgery import Forger

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dp_powerflow._certify import evidence_lines
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.report.evidence import evidence_lines
 from support.line_feeders import chain
 
 MARK = "not this release"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.manifest.build import assemble, contradictions, make_statement
@@ -28,7 +29,6 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.verification import render_verification
 from support.manifest_releases import config, load_model, make_inputs, said, twin_config, write_release
 from support.small import small_config
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow import StreamKey, open_feeder
+from dp_powerflow._certify import evidence_lines
 from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence
 from dp_powerflow.evidence.symbols import Admittance, log_density_of_active, log_density_of_reactive
 from dp_powerflow.evidence.theorem import HiddenNodes, full_support_bound, hidden_nodes
@@ -24,7 +25,6 @@ from dp_powerflow.lowlevel import (
     nominal_law,
 )
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
-from dp_powerflow.report.evidence import evidence_lines
 from support.laws import draw
 from support.random_networks import random_network, small_law, solve
 

@@ -174,7 +174,7 @@ from dp_powerflow.grid.sources import open_feeder
 from support.synthetic import write_synthetic
 from dp_powerflow.grid.sources import write_taps
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.report.inspection import inspect_feeder
+from dp_powerflow._inspection import inspect_feeder
 
 def main():
     folder = Path(sys.argv[1])

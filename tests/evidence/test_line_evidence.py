@@ -10,6 +10,8 @@ import pytest
 from scipy.stats import binom, norm
 
 from dp_powerflow import Feeder, StreamKey
+from dp_powerflow._certify import line_lines
+from dp_powerflow._figures import line_figures, positions
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.collect import (
     LineReport,
@@ -31,8 +33,6 @@ from dp_powerflow.evidence.lines.evidence import (
     upper_mean,
 )
 from dp_powerflow.lowlevel import lower_share, plain, upper_share
-from dp_powerflow.report.evidence import line_lines
-from dp_powerflow.report.figures import line_figures, positions
 from dp_powerflow_paper.lines import run_lines, to_json, to_markdown
 from support.laws import GivenDays, draw
 from support.line_feeders import chain, law_of

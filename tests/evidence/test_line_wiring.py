@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow import Config
+from dp_powerflow._certify import certify_config
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.modes.true import TrueMode
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.report.evidence import certify_config
 from support.small import small_config, tree_hash
 
 

@@ -14,11 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow import cli
-from dp_powerflow._names import UNSEEN
-from dp_powerflow.errors import LoadDataError
+from dp_powerflow.errors import UNSEEN, LoadDataError, printable
 from dp_powerflow.loads.declared import MeterFormat, read_service_map
 from dp_powerflow.loads.ingest import read_long
-from dp_powerflow.report import printable
 from support.manifest_releases import make_release
 
 FMT = MeterFormat("kW", "start", "UTC", step_minutes=60)
@@ -80,9 +78,9 @@ def test_plain_ids_of_any_script_are_read(tmp_path: Path) -> None:
 
 def test_what_a_terminal_would_obey_is_shown() -> None:
     every = "".join(map(chr, [*range(0x3000), *range(0xD7F0, 0x10000), 0xE0001]))
-    shown = printable(every)
+    shown = printable(every, lines=True)
     assert {sign for sign in shown if unicodedata.category(sign) in UNSEEN} == {"\n", "\t"}
-    assert printable("ε = 1, Zürich\n") == "ε = 1, Zürich\n"
+    assert printable("ε = 1, Zürich\n", lines=True) == "ε = 1, Zürich\n"
     assert printable("\x1b[2J\udcff\u202e") == "\\x1b[2J\\udcff\\u202e"
 
 

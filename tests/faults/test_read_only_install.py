@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import dp_powerflow as dpf
+from dp_powerflow._figures import without_log_of
 from dp_powerflow.corpus.storage import local_copy, location
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.report import without_log_of
 from support.fleet_small import circuit
 from support.small import small_config
 

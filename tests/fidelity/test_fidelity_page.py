@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.cli.studies import render_fidelity
 from dp_powerflow.fidelity.attacks import KINDS, Allowed, Guesses, LineAttack, MembershipAttack, PlantedAttack
 from dp_powerflow.fidelity.customers import Curves, CustomerComparison
 from dp_powerflow.fidelity.network import NetworkComparison, NetworkCurves
@@ -25,7 +26,6 @@ from dp_powerflow.fidelity.report import (
     shown,
 )
 from dp_powerflow.fidelity.verdicts import QUICK, Finding, Verdict
-from dp_powerflow.report.results import render_fidelity
 
 CHROMIUM = Path("/usr/bin/chromium")
 VERDICTS = list(Verdict)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dp_powerflow.cli.release import render_plan
 from dp_powerflow.config import parse_config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.tables import Connections, NodeTable, encode_buses, encode_connections
@@ -32,7 +33,6 @@ from dp_powerflow.pipeline.modes.twin import TwinMode, public_places, released_c
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.report.results import render_plan
 from dp_powerflow.twin.draw import Twin
 from pipeline.test_twin_release import longer_line
 from support.corpora import EXTRAS, ring

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dp_powerflow.cli.release import render_plan
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.pipeline.fitting import chosen_estimator, refuse_short_history
@@ -16,7 +17,6 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.results import render_plan
 from support.manifest_releases import said
 from support.own_meters import OwnMeters, good_readings
 from support.small import small_config

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
+from dp_powerflow.cli.release import internal_lines, render_plan
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
@@ -31,7 +32,6 @@ from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import PlannedRelease
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.results import internal_lines, render_plan
 from dp_powerflow.twin.draw import parameters_of
 
 RAW: dict[str, dict[str, Any]] = {

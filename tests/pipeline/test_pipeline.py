@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow._certify import certify_config
 from dp_powerflow._files import only_process
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
@@ -32,7 +33,6 @@ from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.evidence import certify_config
 from support.small import CORNERS, small_config, tree_hash
 
 

@@ -41,7 +41,7 @@ ALLOWED = (
     *(f"pipeline/modes/{name}.py" for name in ("true", "twin")),
     *(f"manifest/{name}.py" for name in ("true", "twin")),
     "setup/__init__.py",
-    "report/demo.py",
+    "cli/demo.py",
 )
 """Beside the union: the modes and their policies, the example config, what `init` writes of each mode,
 configs of the demonstration."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.cli.release import render_plan
 from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, PrivacyError
@@ -24,7 +25,6 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.report.results import render_plan
 from dp_powerflow.twin.design import twin_guarantee
 from dp_powerflow.twin.draw import Twin
 from support.made import Released, twin_config

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow import Ledger, PrivateState
+from dp_powerflow.cli.checks import render_ledger
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import gdp_epsilon, gdp_mu
 from dp_powerflow.manifest.build import AccountFacts
@@ -33,7 +34,6 @@ from dp_powerflow.privacy.ledger.accounts import (
     to_plain,
 )
 from dp_powerflow.privacy.ledger.records import Account
-from dp_powerflow.report.verification import render_ledger
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
 DELTA = 1e-6

@@ -51,7 +51,10 @@ def test_plan_lists_every_query_and_says_that_the_release_is_paid(folder: Path) 
     assert shown["epsilon"] == pytest.approx(4.0, rel=1e-3)
     text = " ".join(run("plan", folder / "release.toml").stdout.split())
     assert "was charged already" in text
-    assert text.startswith("NO MEANINGFUL PROTECTION OF THE NETWORK: epsilon* = 1000000 is above 10.")
+    assert text.startswith(
+        "READY: release small costs the customers nothing more and the network nothing more"
+    )
+    assert "NO MEANINGFUL PROTECTION OF THE NETWORK: epsilon* = 1000000 is above 10." in text
 
 
 def test_release_says_that_a_budget_is_too_small_to_be_useful(folder: Path, tmp_path: Path) -> None:

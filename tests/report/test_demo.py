@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
+from dp_powerflow.cli.demo import Demo, Fidelity
 from dp_powerflow.config import TwinNetwork, read_config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.sources import Rebuilder
@@ -22,7 +23,6 @@ from dp_powerflow.pipeline.modes.base import Solvable, mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.demo import Demo, Fidelity
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 
 

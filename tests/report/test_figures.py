@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from dp_powerflow._figures import draw_epsilon_against_radius
 from dp_powerflow.evidence.collect import Curve, Evidence, Policy, RadiusInLines
 from dp_powerflow.evidence.scope import Mode
-from dp_powerflow.report.figures import draw_epsilon_against_radius
 
 RADII = (1e-12, 1e-10, 1e-8, 1e-6)
 

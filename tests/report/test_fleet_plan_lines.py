@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dp_powerflow.cli.fleet import _feeder_rows
 from dp_powerflow.fleet.run import FeederPlan
-from dp_powerflow.report.results import _feeder_rows
 
 
 def plans(good: int, *, refused: tuple[int, ...] = ()) -> list[FeederPlan]:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from dp_powerflow._inspection import INTERNAL, LABELS, inspect_feeder
 from dp_powerflow.cli import app
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.report.inspection import INTERNAL, LABELS, inspect_feeder
 
 PROMISED = {
     *("nodes", "retained", "zero_injection", "loads", "load_kw", "lines", "base_mva", "norm_b"),

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dp_powerflow.report import progress as shown
-from dp_powerflow.report.progress import StageLines, ToldFailures, progress
+from dp_powerflow.cli import terminal as shown
+from dp_powerflow.cli.fleet import ToldFailures
+from dp_powerflow.cli.terminal import StageLines, progress
 from report.test_cli_release import toml
 from support.small import RAW
 
@@ -81,14 +82,14 @@ def test_a_stage_without_a_callback_is_not_silent(monkeypatch: pytest.MonkeyPatc
             return super().write(text)
 
     output = Watched()
-    with progress(Console(file=output), "planning"):
+    with progress("planning", Console(file=output)):
         assert seen.wait(30.0)
     assert output.getvalue().startswith("planning: 0 s\n")
 
 
 def test_a_bar_appears_on_a_terminal_past_two_seconds_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     brief = StringIO()
-    with progress(Console(file=brief, force_terminal=True), "release") as (advance, describe):
+    with progress("release", Console(file=brief, force_terminal=True)) as (advance, describe):
         describe("fitting")
         advance(1, 2)
     assert brief.getvalue() == ""
@@ -102,7 +103,7 @@ def test_a_bar_appears_on_a_terminal_past_two_seconds_and_not_before(monkeypatch
             return super().write(text)
 
     long = Watched()
-    with progress(Console(file=long, force_terminal=True), "release") as (advance, describe):
+    with progress("release", Console(file=long, force_terminal=True)) as (advance, describe):
         describe("fitting")
         advance(1, 2)
         assert appeared.wait(30.0)

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.verify import kinds_of
 from dp_powerflow.manifest.model import Check
 from dp_powerflow.manifest.verify import VerifyReport
-from dp_powerflow.report.verification import render_verification
 
 GOOD = Check("files", True, "All files are there.")
 BAD = Check("files", False, "data/part-0.parquet was changed.")

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dp_powerflow import cli
+from dp_powerflow.cli.terminal import StageLines
 from dp_powerflow.pipeline import release as release_module
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.report.progress import StageLines
 from support.small import RAW, small_config, tree_hash
 
 DAYS = 300

@@ -19,10 +19,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from dp_powerflow._files import write_named
 from dp_powerflow._names import RELEASE_RULE
+from dp_powerflow._texts import filled
 from dp_powerflow.config import Config, TwinNetwork, parse_config
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, ServiceMapError
 from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
@@ -53,20 +52,12 @@ _COMMENTS_AT = 32
 
 def example(mode: str = DEFAULT_MODE) -> str:
     """The commented example of a mode; the keys of the other one are comments."""
-    return _templates().get_template("example.toml").render(mode=mode)
+    return _filled("example.toml", mode=mode)
 
 
-def _templates() -> Environment:
-    made = Environment(
-        loader=PackageLoader("dp_powerflow.setup"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    made.filters |= {"toml": _toml, "line": lambda text: " ".join(text.split()), "commented": _commented}
-    return made
+def _filled(template: str, **facts: object) -> str:
+    filters = {"toml": _toml, "line": lambda text: " ".join(text.split()), "commented": _commented}
+    return filled(template, filters, **facts)
 
 
 def _toml(value: object) -> str:
@@ -159,7 +150,7 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     if writes_map and not map_is_there:
         _refuse_overwriting(own_map)
     facts = _public_facts(request, feeder, meters, services, _relative(map_path, request.config), scale_kw)
-    text = _aligned(_templates().get_template("release.toml").render(facts))
+    text = _aligned(_filled("release.toml", **facts))
     say("checking the feeder")
     config = parse_config(tomllib.loads(text), base=request.config.resolve().parent)
     if problems := _problems(config, feeder, _declared(services)):

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 import dp_powerflow as dpf
+from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import read_entries
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.page.document import read_summary
-from dp_powerflow.report.verification import render_verification
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
 from support.fuzz.tables import parquet_changed
 from support.fuzz.texts import Mutate, damaged, words_changed

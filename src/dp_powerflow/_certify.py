@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
+from dp_powerflow._figures import draw_epsilon_against_radius, line_figures
+from dp_powerflow._inspection import INTERNAL
+from dp_powerflow._texts import filled
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.calibration import Progress
@@ -24,9 +28,6 @@ from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report import markdown
-from dp_powerflow.report.figures import draw_epsilon_against_radius, line_figures
-from dp_powerflow.report.inspection import INTERNAL
 
 PER_INSTANCE = (
     "Per-instance evidence about this one network, not differential privacy: it is no bound over all pairs "
@@ -106,7 +107,7 @@ def _about_lines(found: LineReport | str | None) -> list[str]:
 def evidence_lines(evidence: Evidence) -> list[str]:
     """Markdown, line by line."""
     metres = evidence.lines.median_metres
-    return markdown(
+    return _lines(
         "evidence.md",
         {"figure": _figure, "mode": _mode},
         **{field.name: getattr(evidence, field.name) for field in fields(evidence)},
@@ -126,7 +127,7 @@ def line_lines(report: LineReport) -> list[str]:
     worst = sorted(rows, key=lambda row: row.mean, reverse=True)
     middle = [worst[len(worst) // 2]] if len(worst) > _WORST_SHOWN else []
     sizes = np.array([row.protected or 0.0 for row in rows])
-    return markdown(
+    return _lines(
         "lines.md",
         {"share": _share, "middle": _median},
         report=report,
@@ -166,3 +167,7 @@ def _share(values: list[float | None], level: float | None) -> str:
 def _median(values: list[float | None]) -> str:
     found = float(np.median([np.inf if value is None else value for value in values]))
     return "none" if not np.isfinite(found) else f"{found:g}"
+
+
+def _lines(template: str, filters: dict[str, Callable[..., str]], **facts: object) -> list[str]:
+    return filled(template, filters, **facts).rstrip("\n").split("\n")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dp_powerflow.cli.terminal import Rendered
 from dp_powerflow.config import Config, read_config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
@@ -48,7 +49,6 @@ from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.receipts import REPORT_FILE
 from dp_powerflow.pipeline.release import ReleaseResult, run_release
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report import Rendered
 from dp_powerflow.units import FloatArray
 
 ANSI_A = (0.95, 1.05)
@@ -298,7 +298,7 @@ class Demo:
             )
         folder.mkdir(parents=True)
         for name in FILES:
-            content = files("dp_powerflow.report").joinpath("demo_files", name).read_bytes()
+            content = files("dp_powerflow.cli").joinpath("demo_files", name).read_bytes()
             (folder / name).write_bytes(content)
         return cls(folder)
 

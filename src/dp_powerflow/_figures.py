@@ -6,6 +6,7 @@ INTERNAL, but for public feeders. No window is ever opened.
 from __future__ import annotations
 
 import io
+import logging
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,19 @@ from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Curve, Evidence
 from dp_powerflow.evidence.lines.collect import SIZES, LineReport
 from dp_powerflow.grid.buses import bus_name
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.report import without_log_of
+
+
+@contextmanager
+def without_log_of(package: str) -> Iterator[None]:
+    """What a package logs meanwhile is not shown, but for errors."""
+    logger = logging.getLogger(package)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
 
 with without_log_of("matplotlib"):  # where no home can be written, it says so at length
     from matplotlib import colormaps

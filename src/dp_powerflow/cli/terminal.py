@@ -1,29 +1,123 @@
-"""Progress of a command, for people: a bar on a terminal, lines that become rarer where the output is piped.
+"""What all commands share: options, text on any terminal, results, and progress.
 
-Only public names and counts are shown; that a feeder of a fleet failed is INTERNAL, and marked so.
+Names in files may hold escape sequences, signs that turn the direction of a line, or bytes that are no text.
+A terminal of an old code page cannot write ε. Both are shown as escapes, such as `\\x1b` and `\\u03b5`.
+Only public names and counts are shown as progress.
 """
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dp_powerflow.errors import printable
+
+FEEDER = "ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE"
+ConfigFile = Annotated[Path, typer.Argument(help="Config of the release (TOML).")]
+Workers = Annotated[int | None, typer.Option(help="Parts to make in parallel; default: one per core.", min=1)]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 Advance = Callable[[int, int], None]
 Describe = Callable[[str], None]
 
+
+class Terminal(Console):
+    """A console whose texts are `printable`."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As of `Console`."""
+        shown = (printable(item, lines=True) if isinstance(item, str) else item for item in objects)
+        super().print(*shown, **options)
+
+    def print_json(self, json: str | None = None, **options: Any) -> None:
+        """As of `Console`, in ASCII: JSON has its own escapes."""
+        super().print_json(json, **{"ensure_ascii": True} | options)
+
+
+out = Terminal()
+err = Terminal(stderr=True)
+
+
+def write_what_can_be() -> None:
+    """Let stdout and stderr write signs that their encoding lacks as escapes, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(text: str) -> None:
+    """One line on stderr, unchanged."""
+    err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+# ---------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A result: Markdown lines for a person, and the same as JSON for a machine."""
+
+    lines: list[str]
+    json_text: str
+
+
+def show(rendered: Rendered, as_json: bool) -> None:
+    """Print a result on stdout."""
+    if as_json:
+        out.print_json(rendered.json_text)
+    else:
+        print_markdown(rendered.lines)
+
+
+def print_markdown(lines: Iterable[str]) -> None:
+    """Print Markdown on stdout."""
+    from rich.markdown import Markdown  # a tenth of the time of a short command
+
+    out.print(Markdown(printable("\n".join(lines), lines=True)))
+
+
+def show_ingest(found: Any) -> None:
+    """What reading the meters found, on stderr and marked INTERNAL; nothing for simulated loads."""
+    if found is not None:
+        err.print(found.marking, style="bold red")
+        for line in found.summary():
+            say(f"meters: {line}")
+
+
+def escaped(text: str) -> str:
+    """A sentence in Markdown whose stars are stars."""
+    return text.replace("*", "\\*")
+
+
+# --------------------------------------------------------------------------------------------- progress
+
+
 SHOWN_AFTER = 2.0
 """Seconds before a bar appears."""
+
+
 LINE_EVERY = 10.0
 """Seconds between two lines about the same stage, and before the first about a command without stages."""
+
+
 RAREST_LINES = 60.0
 """Seconds between two lines of a long stage: a twentieth of the time it has taken, at most this."""
-MOST_FAILURES = 20
-"""Failures that are told one by one; the others are counted."""
+
+
 LOOK_EVERY = 0.5
 
 
@@ -78,18 +172,18 @@ class StageLines:
 
 
 @contextmanager
-def progress(console: Console, title: str) -> Iterator[tuple[Advance, Describe]]:
+def progress(title: str, console: Console = err) -> Iterator[tuple[Advance, Describe]]:
     """Show what a command is doing: one callback for progress, one for the stage.
 
     Parameters
     ----------
-    console
-        Where to. On a terminal a bar appears past two seconds and is gone at the end.
     title
         What is being done until a stage is named.
+    console
+        Where to. On a terminal a bar appears past two seconds and is gone at the end; elsewhere there are
+        lines that become rarer.
     """
-    shown = _bar(console, title) if console.is_terminal else _lines(console, title)
-    with shown as callbacks:
+    with (_bar if console.is_terminal else _lines)(console, title) as callbacks:
         yield callbacks
 
 
@@ -115,6 +209,8 @@ def _lines(console: Console, title: str) -> Iterator[tuple[Advance, Describe]]:
 
 @contextmanager
 def _bar(console: Console, title: str) -> Iterator[tuple[Advance, Describe]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
     task, shown = bar.add_task(title, total=None), [title]
@@ -134,29 +230,3 @@ def _bar(console: Console, title: str) -> Iterator[tuple[Advance, Describe]]:
         appears.join()
         if bar.live.is_started:
             bar.stop()
-
-
-class ToldFailures:
-    """INTERNAL. Tells the first feeders that fail as they do, and counts the others.
-
-    Parameters
-    ----------
-    write
-        Prints a line.
-    """
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write, self._count = write, 0
-
-    def tell(self, name: str, key: str, problem: str) -> None:
-        """A feeder failed."""
-        self._count += 1
-        if self._count <= MOST_FAILURES:
-            self._write(f"INTERNAL: {name} ({key}) failed: {problem}")
-        elif self._count == MOST_FAILURES + 1:
-            self._write("INTERNAL: more feeders fail; they are counted, and all are listed at the end")
-
-    def rest(self, where: object) -> None:
-        """How many were not told, and where they are listed."""
-        if self._count > MOST_FAILURES:
-            self._write(f"INTERNAL: {self._count - MOST_FAILURES:,} more failed; all are listed in {where}")

@@ -1,0 +1,352 @@
+"""`verify`, `ledger` and `quality`: what third parties and owners find. Short commands import little."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import dp_powerflow as dpf
+from dp_powerflow.cli.terminal import AsJson, Rendered, out, progress, say, show
+from dp_powerflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dp_powerflow.fleet.checked import FleetReport
+    from dp_powerflow.fleet.witness import Testimony
+    from dp_powerflow.manifest.model import Check
+    from dp_powerflow.manifest.verify import VerifyReport
+    from dp_powerflow.privacy.ledger.accounts import Cost
+    from dp_powerflow.privacy.ledger.records import AccountSummary, Change, LedgerSummary
+
+
+MOST_FEEDERS = 20
+"""Feeders that failed and are shown with their sentences; the JSON has all."""
+
+
+MOST_STATEMENTS = 20
+
+
+def verify(
+    release: Annotated[
+        str, typer.Argument(help="Directory or URL of a release or fleet; folder of a derived release.")
+    ],
+    private: Annotated[
+        Path | None,
+        typer.Option(help="Private state directory, to check commitment and ledger (auditors)."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="With --private: config of the release, to recompute its evidence.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--release", help="Of a derived release: the release it came from, to recompute it."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute all that a third party can check of a release; exit code 1 if it is not intact.
+
+    Example: `dp-powerflow verify release`
+    """
+    opened = None if config is None else dpf.read_config(config)
+    with progress("verifying") as (advance, _):
+        report = dpf.verify(release, private=private, config=opened, source=source, on_progress=advance)
+
+    rendered = render_verification(report)
+    if private is not None:
+        say("INTERNAL: these checks used the private state")
+    if as_json:
+        out.print_json(rendered.json_text)
+    else:
+        out.print("\n".join(rendered.lines), markup=False, highlight=False, soft_wrap=True)
+    if not report.intact:
+        raise typer.Exit(1)
+
+
+def render_verification(report: VerifyReport) -> Rendered:
+    """Every check of a release; of a fleet those of the whole, and its feeders together.
+
+    Feeders that are as they should be are counted; of the others, the first have a line each.
+    """
+    from dp_powerflow.fleet.checked import FleetReport
+    from dp_powerflow.manifest.model import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS
+
+    checks = (f"{_mark(check, report)}  {check.name}: {check.sentence}" for check in _of_the_whole(report))
+    feeders = _feeder_lines(report) if isinstance(report, FleetReport) else ()
+    attested = (f"attested, not checked  {statement}" for statement in _once(report.attested))
+    warnings = (f"WARNING  {warning}" for warning in _once(report.warnings))
+    marks = (NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS)
+    weak = "".join(f"; {mark}" for mark in marks if any(text.startswith(mark) for text in report.warnings))
+    found = f"{report.verdict}: intact" if report.verdict == "demonstration" else report.verdict
+    lines = [*warnings, *checks, *feeders, *attested, f"verdict: {found}{weak}"]
+    return Rendered(lines, json.dumps(report.to_json()))
+
+
+def _once(statements: Sequence[str]) -> Iterator[str]:
+    """Statements that differ in a name between quotes only become one: of a fleet, every twin has its own."""
+    alike: dict[str, list[str]] = {}
+    for text in statements:
+        alike.setdefault(re.sub(r"(?<!\w)'[^'\s]+'", "''", text), []).append(text)
+    for first, *others in list(alike.values())[:MOST_STATEMENTS]:
+        yield f"{first} The same holds for {len(others):,} more." if others else first
+    if len(alike) > MOST_STATEMENTS:
+        yield f"And {len(alike) - MOST_STATEMENTS:,} more; --json lists all."
+
+
+def _is_of_a_feeder(check: Check) -> bool:
+    from dp_powerflow.fleet.names import partition
+
+    return check.name.startswith(partition(""))
+
+
+def _of_the_whole(report: VerifyReport) -> Iterator[Check]:
+    return (check for check in report.checks if not _is_of_a_feeder(check))
+
+
+def _feeder_lines(report: FleetReport) -> Iterator[str]:
+    """How many feeders are intact; which kinds of checks failed, how often, and where."""
+    feeders = [check for check in report.checks if _is_of_a_feeder(check)]
+    failed = [check for check in feeders if not check.ok]
+    if not feeders:
+        return
+    if not failed:
+        yield f"ok    releases: {_feeders(len(feeders))} intact: {_checks_each(report)} each."
+        return
+    yield f"FAIL  releases: {len(feeders) - len(failed):,} of {_feeders(len(feeders))} intact."
+    good = [kind for kind in report.feeder_checks if not kind.failed]
+    for kind in report.feeder_checks:
+        if kind.failed:
+            yield f"FAIL    {kind.name}: fails in {kind.failed:,} of {_feeders(kind.feeders)}."
+    if good:
+        yield f"ok      {', '.join(kind.name for kind in good)}: no feeder fails."
+    for check in failed[:MOST_FEEDERS]:
+        yield f"FAIL  {check.name}: {check.sentence}"
+    if len(failed) > MOST_FEEDERS:
+        yield f"FAIL  and {len(failed) - MOST_FEEDERS:,} more feeders; --json lists all."
+
+
+def _feeders(count: int) -> str:
+    return f"{count:,} feeders" if count != 1 else "1 feeder"
+
+
+def _checks_each(report: FleetReport) -> str:
+    """So many checks of a feeder; a span where some have more, such as those of dates."""
+    counts = [kind.feeders for kind in report.feeder_checks]
+    everywhere = sum(count == max(counts) for count in counts)
+    return f"{everywhere} checks" if everywhere == len(counts) else f"{everywhere} to {len(counts)} checks"
+
+
+def _mark(check: Check, report: VerifyReport) -> str:
+    """Of a demonstration that is intact, the seed is no failure but what makes it one."""
+    from dp_powerflow.manifest.verify import SEED
+
+    if check.name == SEED and not check.ok and report.intact:
+        return "demo"
+    return "ok  " if check.ok else "FAIL"
+
+
+def ledger(
+    state: Annotated[Path, typer.Argument(help="Private state directory.")],
+    releases: Annotated[
+        list[str] | None, typer.Argument(help="With --witness: directories or URLs of releases or fleets.")
+    ] = None,
+    witness: Annotated[
+        bool, typer.Option("--witness", help="Compare the ledger with earlier releases.")
+    ] = False,
+    accept_unanchored: Annotated[
+        str | None,
+        typer.Option(help="Accept a ledger without its anchor; record why.", metavar="REASON"),
+    ] = None,
+    account: Annotated[str | None, typer.Option(help="Account whose cap to change.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="New cap on epsilon.")] = None,
+    delta: Annotated[float | None, typer.Option(help="New cap on delta.")] = None,
+    radius: Annotated[
+        float | None,
+        typer.Option(help="New radius [p.u.], for an account of a true network."),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Who decided it and why; recorded for ever.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what was spent (PRIVATE); --account changes a cap, --witness looks for lost charges.
+
+    Example: `dp-powerflow ledger private-state --witness release-1 release-2`
+    """
+    from dp_powerflow.pipeline.radius import restate_radius
+    from dp_powerflow.privacy.ledger.book import Ledger
+
+    if witness is not bool(releases):
+        raise ConfigError("give releases or fleets with --witness, and only with it")
+    if witness:
+        _hear(state, releases or [], as_json)
+        return
+    if accept_unanchored is not None:
+        Ledger.accept_unanchored(state, accept_unanchored)
+
+    figures = (epsilon, delta, radius)
+    if account is None and (figures != (None, None, None) or reason):
+        raise ConfigError("name the account to change with --account")
+    opened = Ledger.inspect(state)
+    if account is not None and radius is not None:
+        restate_radius(opened, account, radius, reason)
+    if account is not None and (radius is None or figures[:2] != (None, None)):
+        opened.change_figures(account, epsilon, delta, reason)
+    show(render_ledger(opened.summary()), as_json)
+
+
+def _hear(state: Path, releases: list[str], as_json: bool) -> None:
+    from dp_powerflow.fleet.witness import hear_witnesses
+
+    found = hear_witnesses(state, releases)
+    show(render_testimony(found), as_json)
+    if found.contradictions:
+        raise typer.Exit(1)
+
+
+def render_ledger(summary: LedgerSummary) -> Rendered:
+    """All accounts with their spends."""
+    from dp_powerflow.privacy.ledger.accounts import to_plain
+
+    lines = [
+        "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
+        *(
+            f"**Its anchor was lost** before entry {lost.entry} ({lost.at}): {lost.reason}. Only earlier "
+            "releases can tell whether entries are missing: `ledger --witness`."
+            for lost in summary.lost_anchors
+        ),
+        "",
+    ]
+    for account in summary.accounts:
+        lines += _account_lines(account)
+    if not summary.accounts:
+        lines.append("Nothing has been spent.")
+    content = {
+        "insecure_seed": summary.insecure_seed,
+        "entries": summary.entries,
+        "lost_anchors": [asdict(lost) for lost in summary.lost_anchors],
+        "accounts": [
+            {
+                "name": account.name,
+                "kind": str(account.kind),
+                "cap": to_plain(account.cap),
+                "spent": account.balance.spent,
+                "left": account.balance.left,
+                "spends": [{"release": s.release_id, "at": s.at, **to_plain(s.cost)} for s in account.spends],
+                "changes": [
+                    {"what": c.what, "at": c.at, "reason": c.reason, "cap": to_plain(c.cap)}
+                    for c in account.changes
+                ],
+            }
+            for account in summary.accounts
+        ],
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def _account_lines(account: AccountSummary) -> list[str]:
+    promise, left = account.balance.promise, account.balance.available
+    return [
+        f"**{account.name}** ({account.kind}; {promise.definition}), unit: {promise.unit}",
+        "",
+        f"spent ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; left ε = {left.epsilon:.4g} "
+        f"at δ = {left.delta:.3g}",
+        "",
+        "| release | when (UTC) | amount |",
+        "|---|---|---|",
+        *(
+            f"| {spend.release_id} | {spend.at} | "
+            + ", ".join(f"{name} {float(value):.4g}" for name, value in spend.cost.amounts().items())
+            + f"{_touched(spend.cost)} |"
+            for spend in account.spends
+        ),
+        "",
+        *(_change_line(change) for change in account.changes if change.reason),
+        "",
+    ]
+
+
+def _change_line(change: Change) -> str:
+    """What somebody decided about an account, and why."""
+    from dp_powerflow.privacy.ledger.accounts import to_plain
+
+    figures = ", ".join(
+        f"{name} {value:.4g}" for name, value in to_plain(change.cap).items() if isinstance(value, float)
+    )
+    return f"- {change.what} {change.at}, cap from then on: {figures}. Reason: {change.reason}"
+
+
+def _touched(cost: Cost) -> str:
+    """Whom a cost is of, where that is not everybody."""
+    from dp_powerflow.privacy.ledger.accounts import GdpCost, PureCost
+
+    if not isinstance(cost, PureCost | GdpCost):
+        return ""
+    parts = {"replaced": cost.scope.replaced, "added": cost.scope.added, "with one past": cost.scope.joined}
+    return "".join(f"; {what} {', '.join(names)}" for what, names in parts.items() if names)
+
+
+def render_testimony(found: Testimony) -> Rendered:
+    """What earlier releases say of the ledger."""
+    stated = "1 earlier release states" if found.releases == 1 else f"{found.releases} earlier releases state"
+    agreed = f"The ledger has every charge that {stated}."
+    lines = [f"- {sentence}" for sentence in found.contradictions] or [agreed]
+    content = {"releases": found.releases, "contradictions": list(found.contradictions)}
+    return Rendered(lines, json.dumps(content))
+
+
+def quality(
+    release: Annotated[str, typer.Argument(help="Directory or URL of a release, or of a fleet.")],
+    page: Annotated[
+        Path | None, typer.Option("--out", help="Make the page again and write it to this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say where the quality page of a release is, make it again, or print its figures.
+
+    Example: `dp-powerflow quality release --out quality.html`
+    """
+    from dp_powerflow._files import write_named
+    from dp_powerflow.corpus.storage import location
+    from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
+    from dp_powerflow.manifest.model import QUALITY_FILE
+
+    of_fleet = is_fleet(release)
+    file = PAGE_FILE if of_fleet else QUALITY_FILE
+    released = location(release) / file
+    is_there = released.exists()
+    if is_there and page is None and not as_json:
+        say(f"the page of the {'fleet' if of_fleet else 'release'}: {released}")
+        return
+    with progress("looking at the corpus") as (advance, describe):
+        if of_fleet:
+            content, figures = _fleet_quality(release, describe, advance)
+        else:
+            found = dpf.quality(dpf.open_corpus(release), on_progress=advance)
+            content, figures = found.to_html(), found.to_json()
+    if as_json:
+        typer.echo(figures, nl=False)
+    if page is not None or not as_json:
+        target = page or Path(file)
+        write_named(target, content)
+        say(f"written: {target}")
+
+
+def _fleet_quality(
+    path: str, describe: Callable[[str], None], advance: Callable[[int, int], None]
+) -> tuple[bytes, str]:
+    """Page and key figures of a fleet; feeders without a page of their own are looked at."""
+    from dp_powerflow.fleet.manifest import read_entries
+    from dp_powerflow.fleet.overview import fleet_page, read_summaries
+
+    fleet = dpf.open_fleet(path)
+    entries = read_entries(fleet.path)
+    summaries = read_summaries(fleet.path, entries)
+    for name in fleet.names:
+        if name not in summaries:
+            describe(f"looking at feeder {name}")
+            summaries[name] = dpf.quality(fleet.feeder(name), on_progress=advance).summary
+    made = fleet_page(str(fleet.manifest["fleet"]["id"]), entries, summaries)
+    return made.to_html(), json.dumps(summaries, indent=1) + "\n"

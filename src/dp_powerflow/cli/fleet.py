@@ -1,0 +1,242 @@
+"""`fleet`: many feeders and one meter source. Its plan is INTERNAL, since it names the feeders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dp_powerflow._ending import ENDING
+from dp_powerflow.cli.release import estimator_lines
+from dp_powerflow.cli.terminal import (
+    AsJson,
+    Rendered,
+    Scheduler,
+    Workers,
+    err,
+    escaped,
+    out,
+    progress,
+    say,
+    show,
+    show_ingest,
+)
+
+if TYPE_CHECKING:
+    from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal
+    from dp_powerflow.privacy.ledger.records import Preview
+
+
+MOST_FEEDERS = 20
+"""Feeders of a plan that are listed though nothing is wrong with them; the JSON has all."""
+
+
+MOST_KEYS = 8
+"""Feeders of a kind of refusal that are named; the others are counted."""
+
+
+FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
+
+
+MOST_FAILURES = 20
+"""Failures that are told one by one; the others are counted."""
+
+
+def fleet(
+    config: Annotated[Path, typer.Argument(help="TOML file of a fleet: many feeders, one meter source.")],
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Say what it would cost (INTERNAL); spend nothing.")
+    ] = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make one corpus of many feeders; run it again to finish it. Exit code 1 if a feeder failed.
+
+    Example: `dp-powerflow fleet fleet.toml --plan`
+    """
+    from dp_powerflow._parallel import engine_of
+    from dp_powerflow.fleet.config import read_fleet_config
+    from dp_powerflow.fleet.names import counted
+    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
+
+    fleet_config = read_fleet_config(config)
+    if only_plan:
+        with progress("feeders") as (advance, _):
+            planned = plan_fleet(
+                fleet_config, engine=engine_of(workers, scheduler), on_event=counted(advance)
+            )
+        show_ingest(planned.ingest)
+        err.print(FLEET_MARKING, style="bold red")
+        show(render_fleet_plan(planned), as_json)
+        if not planned.possible:
+            raise typer.Exit(3)
+        return
+
+    told = ToldFailures(say)
+    ENDING.resumes = True
+
+    def report(outcome: Outcome) -> None:
+        if outcome.problem is not None:
+            told.tell(outcome.name, outcome.key, outcome.problem)
+
+    with progress("fleet") as (advance, describe):
+        result = run_fleet(
+            fleet_config,
+            engine=engine_of(workers, scheduler),
+            say=describe,
+            on_event=counted(advance),
+            on_outcome=report,
+        )
+    show_ingest(result.ingest)
+    for warning in result.warnings:
+        say(f"warning: {warning}")
+    made = render_fleet_result(result)
+    if as_json:
+        out.print_json(made.json_text)
+    for line in made.lines:
+        say(line)
+    told.rest(result.internal / FAILURES_FILE)
+    if result.failed:
+        raise typer.Exit(1)
+
+
+def render_fleet_plan(planned: FleetPlan) -> Rendered:
+    """INTERNAL. What a fleet would cost the customers and every network."""
+    from dp_powerflow.fleet.manifest import fleet_words
+    from dp_powerflow.fleet.run import refusals
+
+    config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
+    fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
+    refused = refusals([plan for plan in plans if not plan.released])
+    lines = [
+        f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
+        f"network mode {config.network.mode}.",
+        "",
+        f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
+        f"unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
+        "",
+        *fleet_words(fleet.models)["customers"],
+        "",
+        *estimator_lines(cost),
+        *(f"- warning: {warning}" for warning in cost.warnings),
+        *(f"- note: {note}" for note in cost.notes),
+        "",
+        *_feeder_rows(plans),
+        *_refusal_lines(refused),
+    ]
+    content = {
+        "marking": FLEET_MARKING,
+        "fleet": fleet.id,
+        "customers": {
+            "epsilon": config.model.epsilon,
+            "delta": cost.delta,
+            "unit": str(cost.loads_cap.unit),
+            "models": fleet.models,
+            "already_charged": loads.already_charged,
+            "affordable": loads.affordable,
+            "left": loads.after.left,
+        },
+        "ingest": None if planned.ingest is None else planned.ingest.to_json(),
+        "feeders": [
+            {
+                "feeder": plan.key,
+                "name": plan.name,
+                "released": plan.released,
+                "problem": plan.problem,
+                "code": plan.code,
+                "affordable": None if plan.network is None else plan.network.affordable,
+                "left": None if plan.network is None else plan.network.after.left,
+            }
+            for plan in plans
+        ],
+        "refusals": [
+            {"code": refusal.code, "feeders": [key for key, _ in refusal.feeders]} for refusal in refused
+        ],
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
+    """A table of feeders: all that cannot be released, and of a large fleet the first of the others."""
+    others = [plan for plan in plans if plan.problem is None]
+    left_out = {plan.name for plan in others[MOST_FEEDERS:]}
+    rows = [f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans if plan.name not in left_out]
+    more = [] if not left_out else ["", f"And {len(left_out):,} more that can be released; --json lists all."]
+    return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
+
+
+def _refusal_lines(refused: Sequence[Refusal]) -> list[str]:
+    """How many feeders are refused for which kind of reason; nothing if none is."""
+    if not refused:
+        return []
+    count = sum(len(refusal.feeders) for refusal in refused)
+    lines = ["", f"**{count} feeder{'s' * (count > 1)} cannot be released**, all else could:", ""]
+    for refusal in refused:
+        keys, more = [key for key, _ in refusal.feeders[:MOST_KEYS]], len(refusal.feeders) - MOST_KEYS
+        listed = ", ".join(keys) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"- `{refusal.code}`: {len(refusal.feeders)} ({escaped(listed)})")
+    return lines
+
+
+def _state(plan: FeederPlan) -> str:
+    if plan.released:
+        return "released"
+    if plan.problem is not None:
+        return "cannot be released: " + plan.problem.replace("|", "/").replace("\n", " ")
+    return "" if plan.network is None else _after(plan.network)
+
+
+def _after(preview: Preview) -> str:
+    if preview.already_charged:
+        return "Charged already; costs nothing more."
+    if not preview.affordable:
+        return f"**Not affordable**: ε = {preview.before.available.epsilon:.4g} is left."
+    promise, left = preview.after.promise, preview.after.available
+    return (
+        f"With all earlier charges ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; "
+        f"left ε = {left.epsilon:.4g}."
+    )
+
+
+def render_fleet_result(result: FleetResult) -> Rendered:
+    """INTERNAL. How many feeders of a fleet are released, and where to look."""
+    failed, all_of = len(result.failed), len(result.outcomes)
+    lines = [
+        f"INTERNAL: {all_of - failed:,} of {all_of:,} feeders are in {result.path}; see {result.internal}"
+    ]
+    content = {
+        "fleet": str(result.path),
+        "released": all_of - failed,
+        "internal": str(result.internal),
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+class ToldFailures:
+    """INTERNAL. Tells the first feeders that fail as they do, and counts the others.
+
+    Parameters
+    ----------
+    write
+        Prints a line.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write, self._count = write, 0
+
+    def tell(self, name: str, key: str, problem: str) -> None:
+        """A feeder failed."""
+        self._count += 1
+        if self._count <= MOST_FAILURES:
+            self._write(f"INTERNAL: {name} ({key}) failed: {problem}")
+        elif self._count == MOST_FAILURES + 1:
+            self._write("INTERNAL: more feeders fail; they are counted, and all are listed at the end")
+
+    def rest(self, where: object) -> None:
+        """How many were not told, and where they are listed."""
+        if self._count > MOST_FAILURES:
+            self._write(f"INTERNAL: {self._count - MOST_FAILURES:,} more failed; all are listed in {where}")

@@ -1,0 +1,373 @@
+"""`init`, `plan`, `release` and `demo`: from own data to a release, and what is said on the way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import dp_powerflow as dpf
+from dp_powerflow._ending import ENDING
+from dp_powerflow.cli.terminal import (
+    FEEDER,
+    AsJson,
+    ConfigFile,
+    Rendered,
+    Scheduler,
+    Workers,
+    err,
+    escaped,
+    out,
+    progress,
+    say,
+    show,
+    show_ingest,
+)
+from dp_powerflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dp_powerflow.pipeline.feasibility import Corner, Look
+    from dp_powerflow.pipeline.outlook import YearlyCost
+    from dp_powerflow.pipeline.plan import Plan, PlannedRelease
+    from dp_powerflow.pipeline.release import ReleaseResult
+    from dp_powerflow.privacy.ledger.accounts import Statement
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="Config to write.")] = Path("release.toml"),
+    feeder: Annotated[str | None, typer.Option(help=FEEDER)] = None,
+    meters: Annotated[Path | None, typer.Option(help="CSV or Parquet file of meter readings.")] = None,
+    services: Annotated[
+        Path | None, typer.Option(help="Public list of customers; default: one is written from the meters.")
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="twin-network (default) or true-network, the paper's."),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(help="kW, W, 'kWh per interval' or 'Wh per interval', unless a column name says it."),
+    ] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="Time zone of the stamps, such as Europe/Berlin.")
+    ] = None,
+    interval_label: Annotated[
+        str | None,
+        typer.Option(help="start or end: which end of its interval a stamp marks."),
+    ] = None,
+    first_day: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="First day of the readings; it is published."),
+    ] = None,
+    last_day: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Last day of the readings; it is published.")
+    ] = None,
+    customer_column: Annotated[
+        str | None, typer.Option(help="Column of customer ids, if its name is not clear.")
+    ] = None,
+    time_column: Annotated[
+        str | None, typer.Option(help="Column of time stamps, if its name is not clear.")
+    ] = None,
+    active_column: Annotated[
+        str | None, typer.Option(help="Column of active readings, if its name is not clear.")
+    ] = None,
+    taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps, declared public.")] = None,
+    latitude: Annotated[float | None, typer.Option(help="Latitude of a clear sky for PV systems.")] = None,
+    days: Annotated[int | None, typer.Option(help="Number of days in the corpus.", min=1)] = None,
+    release_id: Annotated[str | None, typer.Option("--id", help="Name of the release.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented config for your feeder and meters, or an example on public data without them.
+
+    It takes only the format from private data: columns, step, ids. All figures are public ones, and the days
+    are those that you declare.
+
+    Example: `dp-powerflow init --feeder my/master.dss --meters meters.csv --time-zone Europe/Berlin
+    --first-day 2024-01-01 --last-day 2024-12-31`
+    """
+    from dp_powerflow.setup import DEFAULT_MODE, SetupRequest, set_up, write_example
+    from dp_powerflow.setup.facts import DeclaredFormat, Named
+
+    if feeder is None and meters is None:
+        own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
+        own_days = (first_day, last_day, days)
+        if any(option is not None for option in (*own, *own_days, taps, latitude, release_id)):
+            raise ConfigError("these options describe your own data; add --feeder and --meters")
+        written = write_example(path, mode or DEFAULT_MODE)
+    elif feeder is None or meters is None:
+        raise ConfigError("a config for your own data needs both --feeder and --meters")
+    else:
+        columns = Named(customer_column, time_column, active_column)
+        read = None if first_day is None or last_day is None else (first_day.date(), last_day.date())
+        request = SetupRequest(
+            config=path,
+            feeder=feeder,
+            meters=meters,
+            services=services,
+            taps=taps,
+            declared=DeclaredFormat(unit, time_zone, interval_label, columns, read),
+            mode=mode or DEFAULT_MODE,
+            days=days,
+            release_id=release_id,
+            latitude=latitude,
+        )
+        with progress("init") as (_, describe):
+            written = set_up(request, describe)
+    if as_json:
+        files = {"config": str(written.config), "services": written.services and str(written.services)}
+        out.print_json(json.dumps(files | {"notes": list(written.notes)}))
+        return
+    for note in written.notes:
+        say(f"INTERNAL: {note}")
+    for file in (written.services, written.config):
+        if file is not None:
+            say(f"written: {file}")
+    say(f"next: dp-powerflow plan {path}")
+
+
+def plan(config: ConfigFile, as_json: AsJson = False) -> None:
+    """Check whether a release would work and what it costs; spends nothing. Exit code 3: not affordable.
+
+    Example: `dp-powerflow plan release.toml`
+    """
+    with progress("plan") as (_, describe):
+        planned = dpf.plan(dpf.read_config(config), on_stage=describe)
+    show_ingest(planned.ingest)
+    show(render_plan(planned), as_json)
+    marking, *lines = internal_lines(planned) or [""]
+    if marking:
+        err.print(marking, style="bold red")
+    for line in lines:
+        say(f"network: {line}")
+    if not planned.affordable:
+        raise typer.Exit(3)
+
+
+def render_plan(found: PlannedRelease) -> Rendered:
+    """The cost of a release, query by query, what it leaves of both budgets, and whether it would work.
+
+    The lines are public. The JSON also holds the INTERNAL look, marked so; as lines it is `internal_lines`.
+    """
+    from dp_powerflow._texts import filled
+    from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
+
+    plan, release = found.plan, found.mode.config.release
+    loads, network = found.loads, found.network
+    warnings = (*found.mode.warnings, *plan.warnings, *found.feasibility.warnings)
+    text = filled(
+        "plan.md",
+        {"escaped": escaped, "promise": _promise, "voltages": _voltages, "corner": _corner},
+        found=found,
+        plan=plan,
+        release=release,
+        warnings=warnings,
+        megabytes=f"{found.corpus_bytes / 1e6:,.1f}",
+        left=left_afterwards(loads),
+        verdict=_verdict(found),
+        changes=_changes(found),
+        estimator=estimator_lines(plan),
+        network=found.mode.plan_lines(network),
+        kept=any(cost.kept_network is not None for cost in found.yearly),
+        look=found.feasibility.public,
+    )
+    content = {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "rho": plan.rho,
+        "unit": str(plan.loads_cap.unit),
+        "queries": [query.to_dict() for query in plan.queries],
+        "loads": {"affordable": loads.affordable, "left": loads.after.left},
+        "network": {"affordable": network.affordable, "left": network.after.left},
+        "affordable": found.affordable,
+        "yearly": [_yearly(cost) for cost in found.yearly],
+        "feasibility": _look(found.feasibility.public),
+        "suggested_kw_per_customer": found.feasibility.kw_per_customer,
+        "corpus_bytes": found.corpus_bytes,
+        "internal": {"marking": INTERNAL, "feasibility": _look(found.feasibility.internal)},
+        "request_sha256": plan.request_sha256,
+        "estimator": None if plan.estimator is None else asdict(plan.estimator),
+        "predicted_errors": [asdict(error) | {"too_large": error.too_large} for error in plan.predicted],
+        "warnings": list(warnings),
+        "notes": list(plan.notes),
+        "ingest": None if found.ingest is None else found.ingest.to_json(),
+    }
+    return Rendered(text.rstrip("\n").split("\n"), json.dumps(content))
+
+
+def _verdict(found: PlannedRelease) -> str:
+    """READY or NOT READY, with the costs, in one line."""
+    accounts = {"customers": found.loads, "network": found.network}
+    short = [
+        f"the cap of the {who} leaves only ε = {preview.before.available.epsilon:.4g}"
+        for who, preview in accounts.items()
+        if not preview.affordable and not preview.already_charged
+    ]
+    asked = {"customers": found.plan.epsilon, "network": found.mode.config.network.epsilon}
+    costs = " and ".join(
+        f"the {who} {'nothing more' if preview.already_charged else f'ε = {asked[who]:.4g}'}"
+        for who, preview in accounts.items()
+    )
+    name = found.mode.config.release.id
+    if short:
+        return f"**NOT READY**: release {name} costs {costs}, but {' and '.join(short)}."
+    return f"**READY**: release {name} costs {costs}; about {found.corpus_bytes / 1e6:,.1f} MB."
+
+
+def _changes(found: PlannedRelease) -> list[str]:
+    """What to change where a budget is too small."""
+    changes = []
+    if not (found.loads.affordable or found.loads.already_charged):
+        changes.append(
+            "Lower model.epsilon; or set model.reuse to the id of an earlier release: another draw from a "
+            "load model that was paid for is free; or raise the cap with `dp-powerflow ledger`."
+        )
+    if not (found.network.affordable or found.network.already_charged):
+        changes.append(
+            "Lower network.epsilon, name a twin that is paid for, or raise the cap of the network."
+        )
+    return changes
+
+
+def estimator_lines(plan: Plan) -> list[str]:
+    """Which load model it is, why, and how wrong noise will make it."""
+    from dp_powerflow.pipeline.outlook import SPREADS
+    from dp_powerflow.pipeline.plan import in_words
+
+    if plan.estimator is None:
+        return []
+    lines = [f"Load model: **{plan.estimator.name}**, because {plan.estimator.why}."]
+    fitted, noise = (
+        "; ".join(in_words(error) for error in plan.predicted if (error.between is None) is by_noise)
+        for by_noise in (False, True)
+    )
+    if fitted:
+        lines.append(
+            "How far its loads will be off, by fits to public stand-ins for customers (eight fits in ten, "
+            f"and RMS for log levels that spread by {SPREADS[0][0]:g} to {SPREADS[-1][0]:g}): {fitted}."
+        )
+    if noise:
+        lines.append(
+            f"By noise in its smallest class, one standard deviation: {noise}. It publishes the dates of the "
+            "meters' days; set model.estimator = 'structured' if they are not public."
+        )
+    return [" ".join(lines), ""]
+
+
+def internal_lines(found: PlannedRelease) -> list[str]:
+    """INTERNAL. What public loads do on the network itself, for the data owner alone."""
+    from dp_powerflow.pipeline.modes.base import INTERNAL
+
+    look = found.feasibility.internal
+    if look is None:
+        return []
+    unsolved = f"{look.unsolved} of {look.snapshots} snapshots of public customers have no solution"
+    if not look.unsolved and not found.mode.mends:  # one refuses the release; the rule of three
+        unsolved += f", so that with 95 % confidence at most {300.0 / look.snapshots:.2g} % of them have none"
+    return [
+        f"{INTERNAL}; choosing settings by it is a leak, and a release states what was changed after it",
+        f"on the network itself {unsolved}; {_voltages(look)}",
+        *(f"{name}: {_corner(corner)}" for name, corner in look.corners.items()),
+    ]
+
+
+def _promise(stated: Statement) -> str:
+    at = f" at δ = {min(stated.delta, 1.0):.3g}" if stated.delta else ""
+    return f"ε = {stated.epsilon:.4g}{at}"
+
+
+def _yearly(cost: YearlyCost) -> dict[str, Any]:
+    kept = cost.kept_network
+    return {
+        "releases": cost.releases,
+        "customers": {"epsilon": cost.customers.epsilon, "delta": cost.customers.delta},
+        "network": {"epsilon": cost.network.epsilon, "delta": cost.network.delta},
+        "network_kept": None if kept is None else {"epsilon": kept.epsilon, "delta": kept.delta},
+    }
+
+
+def _voltages(look: Look) -> str:
+    from dp_powerflow.pipeline.feasibility import RANGE_A
+
+    if look.lowest is None or look.highest is None or look.within is None:
+        return "no voltages, because no snapshot was solved"
+    return (
+        f"voltages {look.lowest:.3f} to {look.highest:.3f} p.u., {100.0 * look.within:.3g} % of them in "
+        f"{RANGE_A[0]:g} to {RANGE_A[1]:g}"
+    )
+
+
+def _corner(corner: Corner) -> str:
+    if corner.lowest is None or corner.highest is None:
+        return "no solution"
+    voltages = f"{corner.lowest:.3f} to {corner.highest:.3f} p.u."
+    return voltages if corner.solved else f"no solution on every network; {voltages} on the others"
+
+
+def _look(look: Look | None) -> dict[str, Any] | None:
+    return None if look is None else asdict(look) | {"unsolved_share": look.unsolved_share}
+
+
+def release(
+    config: ConfigFile, workers: Workers = None, scheduler: Scheduler = None, as_json: AsJson = False
+) -> None:
+    """Make the release; run it again to finish one that was interrupted.
+
+    Example: `dp-powerflow release release.toml`
+    """
+    ENDING.resumes = True
+    opened = dpf.read_config(config)
+    with progress("release") as (advance, describe):
+        result = dpf.release(
+            opened, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
+        )
+    _show_release(opened, result, as_json)
+
+
+def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> None:
+    from dp_powerflow.pipeline.modes.base import mode_of
+
+    show_ingest(result.ingest)
+    for warning in result.warnings:
+        say(f"warning: {warning}")
+    if as_json:
+        content = {
+            "release": str(result.path),
+            "internal": str(result.internal),
+            "warnings": list(result.warnings),
+        }
+        out.print_json(json.dumps(content))
+        return
+    say(f"released: {result.path}")
+    mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."
+    found = mode_of(config).outcome(result.evidence_met)
+    say(
+        f"INTERNAL: largest power mismatch before rounding {mismatch or 'not measured again'}; {found}; "
+        f"see {result.internal}"
+    )
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--out", help="Folder to create.")] = Path("demo-output"),
+    as_json: AsJson = False,
+) -> None:
+    """Make a release on a twin and the paper's, on IEEE 123 with simulated homes, and compare them.
+
+    Example: `dp-powerflow demo --out demo-output`
+    """
+    from dp_powerflow.cli.demo import Demo
+
+    begun = Demo.begin(output)
+    for config in (begun.twin, begun.paper):
+        say(f"release '{config.release.id}', mode {config.network.mode}")
+        with progress("release") as (advance, describe):
+            result = begun.release(config, describe, advance)
+        _show_release(config, result, False)
+    with progress("comparing") as (_, describe):
+        sides = begun.compare(describe)
+    show(begun.table(sides), as_json)
+    if not as_json:
+        out.print(begun.closing_words(sides), markup=False, highlight=False, soft_wrap=True)

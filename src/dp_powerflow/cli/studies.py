@@ -1,0 +1,266 @@
+"""`derive`, `fidelity` and `export`: what is computed from a finished release."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import dp_powerflow as dpf
+from dp_powerflow.cli.terminal import AsJson, ConfigFile, Rendered, err, progress, say, show
+from dp_powerflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dp_powerflow.corpus.gridfm.export import ExportedNetwork, GridfmExport
+    from dp_powerflow.fidelity.report import FidelityReport
+    from dp_powerflow.pipeline.deriving.make import Derived
+
+
+MOST_FIGURES = 25
+"""Figures that are shown; the JSON and the page have more."""
+
+
+def derive(
+    kind: Annotated[
+        str,
+        typer.Argument(help="opf, hosting-capacity or reliability: a wrong name lists them all."),
+    ],
+    source: Annotated[
+        Path,
+        typer.Argument(help="Directory of a release that publishes its twin; or its config (TOML)."),
+    ],
+    settings: Annotated[Path | None, typer.Option(help="Public settings (TOML); default: all as is.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", help="Folder to create; default: RELEASE-KIND beside the release.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Workers; default: one per core.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute dispatch, hosting capacity or reliability from the twin of a release; spends nothing.
+
+    Example: `dp-powerflow derive hosting-capacity release.toml --out hosting`
+    """
+    given = {} if settings is None else read_settings(settings)
+    opened = dpf.read_config(source) if source.is_file() else source
+    with progress(kind) as (advance, describe):
+        found = dpf.derive(
+            kind,
+            opened,
+            output or usual_folder(opened, kind),
+            settings=given,
+            workers=workers,
+            on_stage=describe,
+            on_progress=advance,
+        )
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    show(render_derivation(found), as_json)
+    say(f"derived: {found.path}")
+
+
+def render_derivation(found: Derived) -> Rendered:
+    """What was found, where its tables are, and what it costs."""
+    from dp_powerflow.pipeline.deriving.pages import flat, named_tables
+
+    figures = list(flat(found.figures))
+    more = len(figures) - MOST_FIGURES
+    lines = [
+        f"**{found.kind}** of release **{found.release_id}**; it spends nothing.",
+        "",
+        *(["| figure | value |", "|---|---|"] if figures else []),
+        *(f"| {name} | {value} |" for name, value in figures[:MOST_FIGURES]),
+        *([f"| {more} more | see derived.html |"] if more > 0 else []),
+        "",
+        *(f"- {words}" for words in found.sentences),
+        "",
+        *(f"- `{table.files}`: {table.rows:,} rows" for table in named_tables(found.manifest.tables)),
+    ]
+    content = {
+        "derived": str(found.path),
+        "kind": found.kind,
+        "release": found.release_id,
+        "figures": dict(found.figures),
+        "sentences": list(found.sentences),
+        "tables": list(found.tables),
+        "warnings": list(found.warnings),
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file.
+
+    Raises
+    ------
+    ConfigError : there is no such file, or it is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"settings file {path} does not exist; check its path", code="config-not-found"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"settings file {path} is not TOML: {error}") from None
+
+
+def usual_folder(source: Path | dpf.Config, kind: str) -> Path:
+    """Where a derived release goes unless somebody says otherwise: beside the release.
+
+    Raises
+    ------
+    ConfigError : the release is at a URL, beside which there is no folder.
+    """
+    from dp_powerflow.corpus.storage import location
+
+    place = location(source.release.output) if isinstance(source, dpf.Config) else source
+    if not isinstance(place, Path):
+        raise ConfigError("the release is at a URL; name the folder of the derived release with --out")
+    place = place.absolute()
+    return place.with_name(f"{place.name}-{kind}")
+
+
+def fidelity(
+    release: Annotated[str, typer.Argument(help="Directory or URL of a release.")],
+    config: ConfigFile,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer customers, days and fits: under a minute.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a release with its true meters and feeder, and attack it (INTERNAL; spends nothing).
+
+    Do not choose settings by it: no epsilon covers that. Exit code 1 if an attack learned more than epsilon
+    allows.
+
+    Example: `dp-powerflow fidelity release release.toml`
+    """
+    from dp_powerflow.corpus.storage import local_copy, location
+    from dp_powerflow.fidelity.measure import Watch, fidelity_of_release
+    from dp_powerflow.fidelity.report import LEAK, MARKING
+    from dp_powerflow.fidelity.verdicts import FULL, QUICK
+    from dp_powerflow.manifest.model import MANIFEST_FILE
+
+    opened = dpf.read_config(config)
+    with (
+        progress("fidelity") as (advance, describe),
+        local_copy(location(release), one_of=(MANIFEST_FILE,)) as directory,
+    ):
+        kept = fidelity_of_release(directory, opened, QUICK if quick else FULL, Watch(describe, advance))
+    err.print(MARKING, style="bold red")
+    say(LEAK)
+    show(render_fidelity(kept.report), as_json)
+    alarms = kept.report.attacks.alarms
+    for alarm in alarms:
+        err.print(alarm, style="bold red", markup=False, highlight=False, soft_wrap=True)
+    say(f"page: {kept.page}")
+    if alarms:
+        raise typer.Exit(1)
+
+
+def render_fidelity(report: FidelityReport) -> Rendered:
+    """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
+    from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, shown
+
+    lines = [
+        f"**{MARKING}**",
+        "",
+        "| figure | release | real | floor | ratio | verdict |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
+    for group, title in GROUPS.items():
+        own = [one for one in report.findings if one.group == group]
+        lines += [f"| **{title}** | | | | | |"] if own else []
+        lines += [
+            f"| {one.title}{f' [{one.unit}]' if one.unit else ''} | {shown(one.drawn)} | {shown(one.real)} | "
+            f"{shown(one.floor)} | {shown(one.ratio)} | {SIGNS[one.verdict]} {one.verdict} |"
+            for one in own
+        ]
+    if isinstance(report.network, str):
+        lines += ["", f"Voltages: {report.network}."]
+    lines += ["", *_attack_lines(report), "", f"**{report.summary}**"]
+    return Rendered(lines, report.to_json())
+
+
+def _attack_lines(report: FidelityReport) -> list[str]:
+    from dp_powerflow.fidelity.report import in_words as in_figures
+
+    attacks = report.attacks
+    rows = [
+        f"| {name} | {own.right} of {own.tried} | {own.interval()[0]:.2f} to {own.interval()[1]:.2f} | "
+        f"{limit.success:.3f} | {in_figures(attacks.found_epsilon(own))} |"
+        for name, (own, limit) in attacks.games.items()
+    ]
+    if attacks.line is not None:
+        own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()
+        rows.append(
+            f"| a line of the twin, changed by {attacks.line.change:.0%} | {own.right} of {own.tried} | "
+            f"{low:.2f} to {high:.2f} | {attacks.line.allowed:.3f} | "
+            f"{in_figures(attacks.line.found_epsilon)} |"
+        )
+    return ["| attack | right | 95 % interval | allowed | ε at least |", "|---|--:|--:|--:|--:|", *rows]
+
+
+def export_gridfm(
+    releases: Annotated[list[str], typer.Argument(help="Releases that publish their twin, or fleets.")],
+    directory: Annotated[Path, typer.Argument(help="Folder to create.")],
+    perturbed: Annotated[
+        int, typer.Option(help="Perturbed scenarios to add to every release; they cost nothing.", min=0)
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the perturbations; public.", min=0)] = 0,
+    per_network: Annotated[
+        int, typer.Option(help="Perturbed scenarios on each perturbed network.", min=1)
+    ] = 8,
+    phasors: Annotated[
+        bool,
+        typer.Option("--phasors", help="Keep phasors; do not turn them back by their nominal angles."),
+    ] = False,
+    keep_switches: Annotated[
+        bool,
+        typer.Option("--keep-switches", help="Do not merge switches of almost no impedance."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write published twins as gridfm-graphkit reads them, with a configuration that trains on them.
+
+    Example: `dp-powerflow export gridfm release graphs --perturbed 2000 --seed 1`
+    """
+    variety = dpf.GridfmVariety(perturbed, seed=seed, per_network=per_network) if perturbed else None
+    style = dpf.GridfmStyle(turned=not phasors, merged=not keep_switches)
+    with progress("exporting") as (advance, _):
+        made = dpf.export_gridfm(releases, directory, style=style, variety=variety, on_progress=advance)
+    show(render_export(made), as_json)
+
+
+def render_export(made: GridfmExport) -> Rendered:
+    """The networks of a folder for gridfm-graphkit, and how to train on it."""
+    lines = [
+        "| network | buses | nodes merged | released scenarios | perturbed | networks | drawn again |",
+        "|---|---|---|---|---|---|---|",
+        *(_row(network) for network in made.networks),
+        "",
+        f"Train on it: `gridfm_graphkit train --config {made.config} --data_path {made.path}`",
+    ]
+    content = {
+        "path": str(made.path),
+        "config": str(made.config),
+        "networks": [asdict(network) for network in made.networks],
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def _row(network: ExportedNetwork) -> str:
+    cells = (
+        network.name,
+        network.buses,
+        network.merged,
+        network.released,
+        network.perturbed,
+        network.networks,
+        network.refused,
+    )
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
