@@ -29,6 +29,7 @@ from dp_powerflow.privacy.ledger.accounts import Cap, Cost, InstanceCap, Instanc
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.corpora import beside
 from support.small import other_section
 
@@ -148,28 +149,28 @@ def make_inputs(
     state = PrivateState.open(root / "state", insecure_seed=seed)
     ledger = Ledger.open(state)
     release = chosen.release
-    loads = ledger.account(
-        state.identity("loads", [b"meters"]), LoadsCap(release.epsilon_cap or 9.0, 1e-5, model.unit)
+    loads = ledgers.account(
+        ledger, state.identity("loads", [b"meters"]), LoadsCap(release.epsilon_cap or 9.0, 1e-5, model.unit)
     )
-    network = ledger.account(state.identity("network", [b"feeder"]), network_cap(chosen))
+    network = ledgers.account(ledger, state.identity("network", [b"feeder"]), network_cap(chosen))
     cost = network_cost(chosen)
     for k in range(earlier):
         before = LoadsCost.reserve(replace(budget_of(chosen), epsilon=0.5))
-        ledger.spend(loads, f"r-0{k}", f"{k:064x}", before)
-        ledger.spend(network, f"r-0{k}", f"{k:064x}", cost)
+        ledgers.spend(ledger, loads, f"r-0{k}", f"{k:064x}", before)
+        ledgers.spend(ledger, network, f"r-0{k}", f"{k:064x}", cost)
     payer = chosen.network.id if isinstance(chosen.network, TwinNetwork) else release.id
     spends = (
-        ledger.spend(loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
-        ledger.spend(network, payer, "e" * 64, cost),
+        ledgers.spend(ledger, loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
+        ledgers.spend(ledger, network, payer, "e" * 64, cost),
     )
     state.write_internal(release.id, "report.json", REPORT)
     inputs = ManifestInputs(
         config=chosen,
         model=model,
         layout=LAYOUT,
-        loads=ledger.remaining(loads, as_of=spends[0]),
-        network=ledger.remaining(network, as_of=spends[1]),
-        commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
+        loads=ledgers.remaining(ledger, loads, as_of=spends[0]),
+        network=ledgers.remaining(ledger, network, as_of=spends[1]),
+        commitment_sha256=state.commit(release.id, "internal report", REPORT),
         insecure_seed=state.insecure_seed,
         extras=extras,
         sums_customers=extras.mended,

@@ -44,9 +44,15 @@ from dp_powerflow.manifest.model import (
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit
-from dp_powerflow.privacy.ledger.accounts import Cap, Composed, InstanceCap, LoadsCap, TwinCap
-from dp_powerflow.privacy.ledger.accounts import Statement as Promised
-from dp_powerflow.privacy.ledger.records import Balance
+from dp_powerflow.privacy.ledger.accounts import (
+    Balance,
+    Cap,
+    ComposedCosts,
+    InstanceCap,
+    LoadsCap,
+    Promised,
+    TwinCap,
+)
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
@@ -146,7 +152,7 @@ class AccountFacts:
 
     law: Cap
     spent: Mapping[str, float]
-    composed: Composed | None = None
+    composed: ComposedCosts | None = None
 
     @classmethod
     def of(cls, balance: Balance) -> AccountFacts:
@@ -165,7 +171,7 @@ class AccountFacts:
     ) -> AccountFacts:
         """As a manifest can state it: sums as floating-point numbers; pure costs need no delta."""
         law = TwinCap(1.0, delta if mu_squared else 0.0, unit)
-        composed = Composed(tuple(pure), Fraction(mu_squared))
+        composed = ComposedCosts(tuple(pure), Fraction(mu_squared))
         return cls(law, {"epsilon": composed.epsilon(law.delta)}, composed)
 
     @classmethod
@@ -188,7 +194,7 @@ class AccountFacts:
     def promise(self) -> Promised:
         """What all spends together promise, computed from what was spent."""
         if isinstance(self.law, TwinCap):
-            return self.law.statement(self.composed or Composed())
+            return self.law.statement(self.composed or ComposedCosts())
         return self.law.statement({name: Fraction(value) for name, value in self.spent.items()})
 
     def holds(self, name: str, own: float) -> bool:
