@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dp_powerflow.pipeline.radius import refuse_another_radius, restate_radius
 from typer.testing import CliRunner
 
 from dp_powerflow.cli import app
@@ -18,7 +19,6 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.manifest.true import account_neighbours
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.radius import refuse_another_radius, restate_radius
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger
