@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dp_powerflow.pipeline.radius import refuse_another_radius, restate_radius
+from dp_powerflow.pipeline.modes.true import refuse_another_radius, restate_radius
 from typer.testing import CliRunner
 
 from dp_powerflow.cli import app
