@@ -19,6 +19,7 @@ from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.fleet_small import circuit
 from support.forgery import Forger
 from support.manifest_releases import load_model, make_inputs, make_release, said, twin_config
@@ -53,8 +54,10 @@ class Owner:
         """Charge a version of the network as a release would, and go no further."""
         inputs, mode, ledger = read_network(config, self.state, 24), mode_of(config), Ledger.open(self.state)
         asked = mode.charge_of(mode.charge("0" * 64), mode.facts(inputs), self.state, ledger)
-        account = ledger.account(mode.identity(inputs), asked.cap, continues=config.release.continues_network)
-        return inputs, ledger.spend(account, asked.paid_by, asked.request_sha256, asked.cost)
+        account = ledgers.account(
+            ledger, mode.identity(inputs), asked.cap, continues=config.release.continues_network
+        )
+        return inputs, ledgers.spend(ledger, account, asked.paid_by, asked.request_sha256, asked.cost)
 
     def draw(self, text: str, twin: str = "t1") -> Scope:
         """Pay and draw; whom the charge was for."""

@@ -126,7 +126,7 @@ def test_a_changed_entry_of_the_manifest_is_found_unless_it_is_attested(
 
 
 NAMED = {("guarantee", "network", name) for name in ("twin", "all_nodes")}
-"""What the data owner calls the twin; whether nodes without a load, which nobody else counts, are released."""
+"""What the data owner calls the twin; whether nodes without a load are released."""
 PER_KM = {("guarantee", "network", "protected", name) for name in ("c_nf_per_km", "x_ohm_per_km")}
 """Declared figures of lines without a conductor code; sentences name them where they count."""
 

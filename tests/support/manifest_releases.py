@@ -29,6 +29,7 @@ from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.corpora import beside
 from support.small import other_section
 
@@ -142,24 +143,24 @@ def make_inputs(
     ledger = Ledger.open(state)
     release, asked = chosen.release, mode_of(chosen).charge("")
     cost, loads_cap = asked.cost, LoadsCap(release.epsilon_cap or 9.0, 1e-5, model.unit)
-    loads = ledger.account(state.identity("loads", [b"meters"]), loads_cap)
-    network = ledger.account(state.identity("network", [b"feeder"]), asked.cap)
+    loads = ledgers.account(ledger, state.identity("loads", [b"meters"]), loads_cap)
+    network = ledgers.account(ledger, state.identity("network", [b"feeder"]), asked.cap)
     for k in range(earlier):
         before = LoadsCost.reserve(replace(budget_of(chosen), epsilon=0.5))
-        ledger.spend(loads, f"r-0{k}", f"{k:064x}", before)
-        ledger.spend(network, f"r-0{k}", f"{k:064x}", cost)
+        ledgers.spend(ledger, loads, f"r-0{k}", f"{k:064x}", before)
+        ledgers.spend(ledger, network, f"r-0{k}", f"{k:064x}", cost)
     spends = (
-        ledger.spend(loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
-        ledger.spend(network, asked.paid_by, "e" * 64, cost),
+        ledgers.spend(ledger, loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
+        ledgers.spend(ledger, network, asked.paid_by, "e" * 64, cost),
     )
     state.write_internal(release.id, "report.json", REPORT)
     inputs = ManifestInputs(
         config=chosen,
         model=model,
         layout=LAYOUT,
-        loads=ledger.remaining(loads, as_of=spends[0]),
-        network=ledger.remaining(network, as_of=spends[1]),
-        commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
+        loads=ledgers.remaining(ledger, loads, as_of=spends[0]),
+        network=ledgers.remaining(ledger, network, as_of=spends[1]),
+        commitment_sha256=state.commit(release.id, "internal report", REPORT),
         insecure_seed=state.insecure_seed,
         extras=extras,
         sums_customers=extras.mended,

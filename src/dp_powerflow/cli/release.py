@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dp_powerflow.pipeline.outlook import YearlyCost
     from dp_powerflow.pipeline.plan import Plan, PlannedRelease
     from dp_powerflow.pipeline.release import ReleaseResult
-    from dp_powerflow.privacy.ledger.accounts import Statement
+    from dp_powerflow.privacy.ledger.accounts import Promised
 
 
 def init(
@@ -274,7 +274,7 @@ def internal_lines(found: PlannedRelease) -> list[str]:
     ]
 
 
-def _promise(stated: Statement) -> str:
+def _promise(stated: Promised) -> str:
     at = f" at δ = {min(stated.delta, 1.0):.3g}" if stated.delta else ""
     return f"ε = {stated.epsilon:.4g}{at}"
 

@@ -68,15 +68,15 @@ from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,
     Made,
     Paid,
-    balance_after,
     keep_begun,
     mended_words,
     network_charge,
     network_data,
     refuse_unpayable,
 )
-from dp_powerflow.privacy.ledger.book import Charge, Ledger, price
-from dp_powerflow.privacy.ledger.records import Balance, Preview, Spend
+from dp_powerflow.privacy.ledger.accounts import Balance
+from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger, price
+from dp_powerflow.privacy.ledger.records import Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 
@@ -383,7 +383,7 @@ class _Till:
         for bill, spend in zip(bills, spends[len(own) :], strict=True):
             assert isinstance(self.loads, Spend)
             keep_begun(state, bill.feeder.release_id, bill.plan.request_sha256, self.loads, spend)
-            network = balance_after(ledger, spend, bill.plan.network.cap)
+            network = ledger.balance_after(spend)
             found = bill.examined
             paid = Paid(found.dataset, found.inputs, self.loads_balance, network, spend)
             self.paid[bill.feeder.name] = paid
@@ -392,7 +392,7 @@ class _Till:
     def loads_balance(self) -> Balance:
         """How the account of the customers stood just after the charge."""
         assert isinstance(self.loads, Spend)
-        return balance_after(self.fleet.ledger, self.loads, self.customers.plan.loads_cap)
+        return self.fleet.ledger.balance_after(self.loads)
 
     def record(self) -> AccountRecord | None:
         """INTERNAL. The account of the customers, if they were charged."""
@@ -799,13 +799,8 @@ def plan_fleet(
         customers = fleet.customers()
         fleet.examine(workers, fleet.feeders, on_event, examined)
     cost = customers.plan
-    loads = fleet.ledger.preview(
-        fleet.meters.identity,
-        cost.loads_cap,
-        cost.loads_cost,
-        continues=config.fleet.continues_loads,
-        release_id=config.charged_under,
-    )
+    data = ChargedData(fleet.meters.identity, cost.loads_cap, config.fleet.continues_loads)
+    loads = fleet.ledger.preview(data, cost.loads_cost, config.charged_under)
     if config.model.reuse is not None and not loads.already_charged:
         raise never_charged(config.model.reuse)
     refuse_unfitted(config, state)

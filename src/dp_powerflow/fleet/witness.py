@@ -28,8 +28,9 @@ from dp_powerflow.manifest.model import (
 )
 from dp_powerflow.manifest.twin import version_of
 from dp_powerflow.pipeline.receipts import committed, kept_models
+from dp_powerflow.privacy.ledger.accounts import Balance
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary, Balance
+from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState, check_release_id
 
 _FIGURES = ("unit", "spent")
@@ -106,7 +107,7 @@ class _Court:
     """PRIVATE. What the private state has to say."""
 
     state: PrivateState
-    accounts: Sequence[AccountSummary]
+    accounts: Sequence[Account]
     payers: Mapping[str, set[str]]
 
     def contradictions(self, manifest: Mapping[str, Any]) -> Iterator[str]:

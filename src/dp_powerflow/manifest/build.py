@@ -40,8 +40,7 @@ from dp_powerflow.manifest.model import (
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.privacy.budget import ADJACENCY
-from dp_powerflow.privacy.ledger.accounts import InstanceCap
-from dp_powerflow.privacy.ledger.records import Balance
+from dp_powerflow.privacy.ledger.accounts import Balance, InstanceCap
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config

@@ -33,7 +33,7 @@ from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.corpus.schema import NODES_FILE
 from dp_powerflow.errors import DpPowerflowError, printable
 from dp_powerflow.privacy.budget import Neighbours, PrivacyUnit
-from dp_powerflow.privacy.ledger.accounts import AccountKind, Composed, InstanceCap, LoadsCap, TwinCap
+from dp_powerflow.privacy.ledger.accounts import AccountKind, ComposedCosts, InstanceCap, LoadsCap, TwinCap
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
@@ -406,8 +406,8 @@ class TwinAccount(AccountSection):
         return TwinCap(1.0, self.promise.delta if self.spent.mu_squared else 0.0, Neighbours(self.unit))
 
     @property
-    def amounts(self) -> Composed:
-        return Composed(tuple(self.spent.pure_epsilons), Fraction(self.spent.mu_squared))
+    def amounts(self) -> ComposedCosts:
+        return ComposedCosts(tuple(self.spent.pure_epsilons), Fraction(self.spent.mu_squared))
 
 
 ACCOUNTS: dict[AccountKind, type[AccountSection]] = {

@@ -33,7 +33,7 @@ SMALLEST_SHARE = 0.01
 LEAST_SHARE = 0.05
 """Least load of a released node, as a share of the middle load: half of the feeder's load is at nodes of that
 size or larger. At this size a node tells the lines around it about as well as the best-known line of the IEEE
-feeders is known anyway (docs/results/lines.md, benchmarks/light_nodes.py)."""
+feeders is known anyway (docs/results/network.md, benchmarks/light_nodes.py)."""
 
 Weak = Literal["epsilon", "delta", "radius"]
 

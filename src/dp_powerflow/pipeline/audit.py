@@ -37,9 +37,9 @@ from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.release import draw_key, part_job
 from dp_powerflow.powerflow.batch import Nodes
-from dp_powerflow.privacy.ledger.accounts import AccountKind
+from dp_powerflow.privacy.ledger.accounts import AccountKind, Balance
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Account, AccountSummary, Balance
+from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
 
 
@@ -161,7 +161,7 @@ def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -
     def problems() -> Iterator[str]:
         if stored is None:
             yield f"The private state directory has no internal report of release '{facts.release_id}'."
-        elif state.commit(facts.release_id, COMMITMENT, stored).sha256 != facts.commitment_sha256:
+        elif state.commit(facts.release_id, COMMITMENT, stored) != facts.commitment_sha256:
             yield "The internal report, or the key, is not the one the manifest commits to."
         if state.insecure_seed is not facts.insecure_seed:
             yield "The manifest and the private state directory disagree on the key's source."
@@ -185,8 +185,8 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     own = any(spend.release_id == release_id for account in of_loads for spend in account.spends)
 
     def problems() -> Iterator[str]:
-        loads = _balances(ledger, of_loads, lambda charged: not own or charged == release_id)
-        network = _balances(ledger, of_network, lambda charged: policy.is_paid_by(charged, release_id))
+        loads = _balances(of_loads, lambda charged: not own or charged == release_id)
+        network = _balances(of_network, lambda charged: policy.is_paid_by(charged, release_id))
         for name, balances in (("loads", loads), ("network", network)):
             stated = opened.raw["composition"][name]
             if not balances:
@@ -199,10 +199,10 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     return check("ledger", problems(), good)
 
 
-def _balances(ledger: Ledger, accounts: list[AccountSummary], counts: Callable[[str], bool]) -> list[Balance]:
+def _balances(accounts: list[Account], counts: Callable[[str], bool]) -> list[Balance]:
     """Balances just after the spends whose names count."""
     return [
-        ledger.remaining(Account(account.name, spend.dataset, account.cap), as_of=spend)
+        account.as_of(spend.entry).balance
         for account in accounts
         for spend in account.spends
         if counts(spend.release_id)

@@ -72,8 +72,9 @@ from dp_powerflow.pipeline.receipts import (
     keep_receipt,
     open_ledger,
 )
-from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger, price
-from dp_powerflow.privacy.ledger.records import Account, Balance, Spend
+from dp_powerflow.privacy.ledger.accounts import Balance
+from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger, price
+from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.random import StreamKey, canonical_bytes
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import IntArray
@@ -256,50 +257,43 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     *own, network = ledger.charge_all(charges)
     loads = reused or own[0]
     keep_begun(state, config.release.id, plan.request_sha256, loads, network)
-    balances = balance_after(ledger, loads, plan.loads_cap), balance_after(ledger, network, plan.network.cap)
+    balances = ledger.balance_after(loads), ledger.balance_after(network)
     return plan, Paid(facts.dataset, inputs.identity, *balances, network)
 
 
-def loads_data(config: Config, plan: Plan, identity: str) -> Data:
+def loads_data(config: Config, plan: Plan, identity: str) -> ChargedData:
     """The customers as the ledger is asked about them."""
     release = config.release
-    return Data(identity, plan.loads_cap, release.continues_loads, release.unrelated_loads)
+    return ChargedData(identity, plan.loads_cap, release.continues_loads, release.unrelated_loads)
 
 
-def network_data(config: Config, plan: Plan, facts: NetworkFacts) -> Data:
+def network_data(config: Config, plan: Plan, facts: NetworkFacts) -> ChargedData:
     """The network as the ledger is asked about it."""
     release = config.release
-    return Data(
+    return ChargedData(
         facts.dataset, plan.network.cap, release.continues_network, release.unrelated_network, facts.frame
     )
 
 
-def network_charge(data: Data, plan: Plan) -> Charge:
+def network_charge(data: ChargedData, plan: Plan) -> Charge:
     """What the network is charged."""
     asked = plan.network
     return Charge(data, asked.paid_by, asked.request_sha256, asked.cost)
 
 
-def reused_charge(ledger: Ledger, customers: Data, reused: str | None) -> Spend | None:
+def reused_charge(ledger: Ledger, customers: ChargedData, reused: str | None) -> Spend | None:
     """The charge of an earlier release, or fleet, to these customers; None if there is none."""
     if reused is None or not may_have_paid(ledger, customers, reused):
         return None
-    account = ledger.account(
-        customers.dataset, customers.cap, continues=customers.continues, unrelated=customers.unrelated
-    )
-    return next(iter(ledger.spends(account, release_id=reused)), None)
+    spends = ledger.account(customers).spends
+    return next((spend for spend in spends if spend.release_id == reused), None)
 
 
-def may_have_paid(ledger: Ledger, customers: Data, reused: str) -> bool:
+def may_have_paid(ledger: Ledger, customers: ChargedData, reused: str) -> bool:
     """Whether an account is there to look for a charge in, or to be asked about; else none is opened."""
     if customers.continues is not None or ledger.find(customers.cap.kind, customers.dataset) is not None:
         return True
     return customers.unrelated is None and bool(ledger.spends(release_id=reused))
-
-
-def balance_after(ledger: Ledger, spend: Spend, cap: Any) -> Balance:
-    """How an account stood just after a charge."""
-    return ledger.remaining(Account(spend.account, spend.dataset, cap), as_of=spend)
 
 
 def keep_begun(state: PrivateState, release_id: str, request: str, *spends: Spend) -> None:
@@ -418,7 +412,7 @@ def make(
             extras=staged.extras,
             loads=paid.loads,
             network=paid.network,
-            commitment_sha256=state.commit(release_id, COMMITMENT, report.content).sha256,
+            commitment_sha256=state.commit(release_id, COMMITMENT, report.content),
             insecure_seed=state.insecure_seed,
             sun=inputs.sun,
             tables=None if job.graph is None else job.graph.stated(staged.layout.steps),

@@ -119,7 +119,7 @@ def _refuse_another_release(
     stored = inputs.state.read_internal(release_id, REPORT_FILE)
     if stored is None:
         raise PrivacyError(_run_first(release_id))
-    same = inputs.state.commit(release_id, COMMITMENT, stored).sha256 == source.internal_report.sha256
+    same = inputs.state.commit(release_id, COMMITMENT, stored) == source.internal_report.sha256
     if not same or mode.report(inputs, scene).content != stored:
         raise ReleaseError(
             f"release '{release_id}' was made with another twin or key than the private state keeps; give "

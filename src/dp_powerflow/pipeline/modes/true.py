@@ -54,7 +54,7 @@ from dp_powerflow.pipeline.modes.base import (
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
+from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
 
@@ -460,7 +460,7 @@ def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: Ins
         )
 
 
-def _command(config: Config, account: AccountSummary, cap: InstanceCap, radius: float) -> str:
+def _command(config: Config, account: Account, cap: InstanceCap, radius: float) -> str:
     """What to type; figures of the cap that the config states otherwise are in it too."""
     own = account.cap
     assert isinstance(own, InstanceCap)
@@ -473,20 +473,20 @@ def _command(config: Config, account: AccountSummary, cap: InstanceCap, radius: 
     return shlex.join([*parts, *figures, "--reason", reason])
 
 
-def _why(account: AccountSummary) -> str:
+def _why(account: Account) -> str:
     if account.spends:
         return "what was charged for the larger changes counts in full for smaller ones"
     return "nothing was charged to it yet"
 
 
-def _larger(account: AccountSummary, radius: float) -> str:
+def _larger(account: Account, radius: float) -> str:
     return (
         f"account {account.name} was charged for changes of lines up to r = {radius!r} p.u., and what was "
         f"released then has no bound for larger ones; set network.radius = {radius!r}"
     )
 
 
-def _stated(account: AccountSummary) -> tuple[float, float] | None:
+def _stated(account: Account) -> tuple[float, float] | None:
     """Radius and power base of an account of a true network, None of any other account."""
     return _parsed(str(account.cap.unit)) if isinstance(account.cap, InstanceCap) else None
 

@@ -55,7 +55,7 @@ from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cost, GdpCost, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
+from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines, voltage_distance
@@ -358,7 +358,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         mu = promised.mu if times == 1 else math.nextafter(promised.mu * math.sqrt(times), math.inf)
         return GdpCost(mu, self.neighbours, scope)
 
-    def _paid(self, account: AccountSummary | None) -> list[Spend]:
+    def _paid(self, account: Account | None) -> list[Spend]:
         """Charges of an account for versions of this very twin."""
         return [
             spend
@@ -368,7 +368,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         ]
 
     def _cost_of_changes(
-        self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
+        self, facts: NetworkFacts, state: PrivateState, account: Account
     ) -> PureCost | GdpCost:
         """The cost of the elements whose figures were never drawn.
 
@@ -391,13 +391,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
         scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=tuple(found.joined))
         return self._cost(scope, found.times)
 
-    def _all_are_drawn(self, state: PrivateState, account: AccountSummary) -> bool:
+    def _all_are_drawn(self, state: PrivateState, account: Account) -> bool:
         """Whether no version is paid for that can still be drawn, with figures that nobody remembers yet."""
         versions = {_file(spend.dataset) for spend in self._paid(account)}
         return all(state.read_internal(self.kept_under, name) is not None for name in versions)
 
     def _cost_beside_others(
-        self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
+        self, facts: NetworkFacts, state: PrivateState, account: Account
     ) -> PureCost | GdpCost:
         """The cost of a whole twin, as often as figures of an element that others were drawn of can enter."""
         again = [_parts_again(account, facts.figures(self._key(state, account.name)))]
@@ -530,19 +530,19 @@ def _whole(cost: Cost) -> bool:
     return isinstance(cost, PureCost | GdpCost) and cost.scope.all_elements and not free
 
 
-def _joined(account: AccountSummary) -> frozenset[str]:
+def _joined(account: Account) -> frozenset[str]:
     """Elements that have a past in common with others, by the charges of an account."""
     costs = (spend.cost for spend in account.spends)
     return frozenset(n for cost in costs if isinstance(cost, PureCost | GdpCost) for n in cost.scope.joined)
 
 
-def _parts_again(account: AccountSummary, now: Mapping[str, str]) -> Changes:
+def _parts_again(account: Account, now: Mapping[str, str]) -> Changes:
     """What is drawn again of elements with a common past, where nothing that was drawn plays a part."""
     joined = _joined(account)
     return Changes.between({}, {name: text for name, text in now.items() if name in joined}, joined)
 
 
-def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:
+def _named(ledger: Ledger, name: str | None) -> Account | None:
     account = None if name is None else ledger.named(name)
     return account if account is not None and account.kind is KIND else None
 
