@@ -44,15 +44,16 @@ def open_accounts(folder: Path, **fleet: Any) -> list[str]:
     write_register(state, config.fleet.id, feeders)
     for feeder in feeders:
         inputs, mode = read_network(feeder.config, state, 24), mode_of(feeder.config)
+        facts = mode.facts(inputs)
         asked, release = mode.charge("0" * 64), feeder.config.release
         try:
             account = ledgers.account(
                 ledger,
-                mode.identity(inputs),
+                facts.dataset,
                 asked.cap,
                 continues=release.continues_network,
                 unrelated=release.unrelated_network,
-                frame=mode.frame(inputs),
+                frame=facts.frame,
             )
         except PrivacyError as error:
             found.append(str(error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.pipeline.inputs import NetworkInputs, frame_chunks, read_network
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.privacy.ledger.accounts import ComposedCosts, PureCost, Scope
+from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
@@ -303,22 +302,20 @@ def test_no_account_of_twins_is_stated_at_a_delta_that_no_twin_may_have(owner: O
     with pytest.raises(PrivacyError, match=r"delta of a twin must be below 0\.01"):
         owner.pay(owner.config(circuit(1.0), release={"network_delta_cap": 0.9}))
     facts = forger.opened.readable()[1]
-    assert facts.network.composed is not None
-    mixed = ComposedCosts(facts.network.composed.pure, Fraction(1, 100))
+    spent = facts.network.spent.model_copy(update={"mu_squared": 0.01})
     for delta, found in ((1e-6, set()), (0.9, {"statement"})):
-        law = replace(facts.network.law, delta=delta)
-        account = replace(facts.network, law=law, composed=mixed, spent={"epsilon": mixed.epsilon(delta)})
+        promise = facts.network.promise.model_copy(update={"delta": delta})
+        account = facts.network.model_copy(update={"spent": spent, "promise": promise})
         assert forger.found_of(replace(facts, network=account)) == found
 
 
 def test_an_account_holds_at_least_the_twin_and_more_is_for_the_ledger_to_tell(forger: Forger) -> None:
     """Earlier charges are attested: more of them promise less, and `verify --private` compares them."""
     facts = forger.opened.readable()[1]
-    assert facts.network.composed is not None
-    pure = facts.network.composed.pure
-    for stated, found in ((pure * 2, set()), ((pure[0] / 2,) * 4, {"statement"}), ((), {"statement"})):
-        composed = ComposedCosts(stated)
-        account = replace(facts.network, composed=composed, spent={"epsilon": composed.epsilon(0.0)})
+    pure = facts.network.spent.pure_epsilons
+    for stated, found in ((pure * 2, set()), ([pure[0] / 2] * 4, {"statement"}), ([], {"statement"})):
+        spent = facts.network.spent.model_copy(update={"pure_epsilons": stated})
+        account = facts.network.model_copy(update={"spent": spent})
         assert forger.found_of(replace(facts, network=account)) == found
 
 

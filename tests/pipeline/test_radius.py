@@ -17,8 +17,8 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.manifest.true import account_neighbours
 from dp_powerflow.pipeline.audit import verify_private
+from dp_powerflow.pipeline.modes.true import refuse_another_radius, restate_radius
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.radius import refuse_another_radius, restate_radius
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger

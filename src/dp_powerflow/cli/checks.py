@@ -175,7 +175,7 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
-    from dp_powerflow.pipeline.radius import restate_radius
+    from dp_powerflow.pipeline.modes.true import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
 
     if witness is not bool(releases):

@@ -31,8 +31,7 @@ from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_na
 from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
-from dp_powerflow.manifest.model import registered
-from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.manifest.model import policy_of, registered
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
@@ -64,7 +63,7 @@ class FleetFeeder:
     @property
     def charged_under(self) -> str:
         """What the charge of its network is recorded under: its release, or its twin."""
-        return mode_of(self.config).paid_by
+        return policy_of(self.config).paid_by(self.release_id)
 
     @property
     def directory(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.storage import Location, loading, location, readers_of
 from dp_powerflow.fleet.names import FLEET_FILE, partition
-from dp_powerflow.manifest.build import AccountFacts
+from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import (
     MANIFEST_FILE,
     MODEL_FILE,
@@ -129,7 +129,7 @@ class _Court:
             balances = self._balances(what, counts)
             if not balances:
                 yield f"The ledger lacks the charge of release '{release_id}' to the {name}: {_OLDER}."
-            elif not any(_agree(AccountFacts.of(balance).entries(), stated[what]) for balance in balances):
+            elif not any(_agree(account_of(balance).model_dump(), stated[what]) for balance in balances):
                 yield (
                     f"The ledger disagrees with release '{release_id}' on what had been spent on the {name}: "
                     f"{_OLDER}."

@@ -152,7 +152,7 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     network = preview_network(ledger, config, found.network, facts.dataset)
     whole = mode.charge(found.request_sha256)
     yearly = yearly_costs(
-        (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_for_later
+        (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_under is not None
     )
     return PlannedRelease(
         mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
