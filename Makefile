@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 # Kernels are compiled while pip installs, types are checked while tests run.
 MAKEFLAGS += --jobs=2
 
-.PHONY: demo check test test-all fast-tests tests all-tests faults fuzz bits test-processors lint schema reference \
+.PHONY: demo check test test-all fast-tests tests all-tests faults fuzz bits test-processors lint schema \
         docs bench hooks wheel package-test pythons pythons-read audit clean
 
 demo: $(VENV)/.runtime
@@ -68,9 +68,6 @@ schema: $(VENV)/.runtime
 	print(json.dumps(manifest_schema(), indent=2))" > docs/manifest.schema.json
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.deriving.manifest import derived_schema; \
 	print(json.dumps(derived_schema(), indent=2))" > docs/derived.schema.json
-
-reference: $(VENV)/.runtime
-	cd tests && $(abspath $(BIN))/python -m support.reference_pages
 
 # The docs site, to site/. A warning is an error.
 docs: $(VENV)/.test

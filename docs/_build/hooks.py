@@ -1,4 +1,4 @@
-"""Pages of the site that are made by the build: the command line, the changelog, and the notebooks.
+"""What the build makes of the site: command line, config, error codes, changelog, notebooks.
 
 MkDocs calls the functions whose names begin with `on_`. Whatever is made here is made at every build, so it is
 never older than the code.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from mkdocs.structure.files import File, Files
 
 from dp_powerflow.cli import app
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from reference_pages import config_page, errors_page  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = "<!-- commands -->"
-"""Stands on reference/cli.md where the commands go."""
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -30,9 +33,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put the commands on their page, and take off the marks of code blocks that only tests read."""
-    if page.file.src_uri == "reference/cli.md":
-        markdown = markdown.replace(COMMANDS, cli_page())
+    """Put what is made in the place of its mark, and take off the marks of code blocks that only tests read."""
+    for mark, make in MADE.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, make())
     return re.sub(r'^( *```\w+.*?) skip="[^"]*"', r"\1", markdown, flags=re.MULTILINE)
 
 
@@ -107,3 +111,7 @@ def _default(found: Any) -> str:
 
 def _cell(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
+
+
+MADE = {"<!-- commands -->": cli_page, "<!-- config -->": config_page, "<!-- codes -->": errors_page}
+"""What stands on a page of reference/ where something made from the source goes."""

@@ -1,13 +1,12 @@
-"""The reference pages of config and errors are those that the source gives."""
+"""What the site says of config and errors comes from the source, whole."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from reference_pages import config_page, documented_codes, errors_page, meanings, stated_codes
 
 from dp_powerflow.config import (
     Config,
@@ -20,24 +19,18 @@ from dp_powerflow.config import (
     TrueNetwork,
     TwinNetwork,
 )
-from support.reference_pages import config_page, documented_codes, errors_page, meanings, stated_codes
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "reference"
 SECTIONS: tuple[type[BaseModel], ...] = (
     *(FeederSection, LoadsSection, ModelSection, NodesSection),
     *(PVSection, TrueNetwork, TwinNetwork, ReleaseSection),
 )
 
 
-@pytest.mark.parametrize(("name", "made"), [("config", config_page), ("errors", errors_page)])
-def test_the_committed_page_is_the_generated_one(name: str, made: Callable[[], str]) -> None:
-    assert (PAGES / f"{name}.md").read_text(encoding="utf-8") == made(), "run 'make reference'"
-
-
 def test_codes_are_short_words_and_one_class_has_one() -> None:
     codes = [code for code, _ in documented_codes().values()]
     assert len(set(codes)) == len(codes)
     every = {*codes, *(code for code, _ in stated_codes())}
+    assert {f"`{code}`" for code in every} == set(re.findall(r"^\| (`\S+`) \|", errors_page(), re.MULTILINE))
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+){0,4}", code) for code in every)
 
 

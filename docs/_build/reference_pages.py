@@ -1,4 +1,4 @@
-"""Reference pages made from the source: keys of the config, codes of errors."""
+"""What reference pages hold that is made from the source: keys of the config, codes of errors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,6 @@ from pydantic_core import PydanticUndefined
 
 from dp_powerflow.config import Config, StorageUrl
 
-_HEAD = """\
-# Reference: the config of a release
-
-One TOML file says everything about a release. `dp-powerflow init` writes one; this page has every key.
-`make reference` writes the page from the schema.
-
-All of it is declared public: never set a key by what private data show. Paths are relative to the file.
-Unknown keys are errors, and all mistakes of a file are reported at once. A key without default must be given.
-"""
 _TYPES: Mapping[Any, str] = {
     str: "text",
     int: "whole number",
@@ -41,8 +32,8 @@ _ATTRIBUTE = re.compile(r"^(?P<names>\w+(?:, \w+)*) : (?P<text>.*)$")
 
 
 def config_page() -> str:
-    """The page, in Markdown."""
-    parts = [_HEAD]
+    """Every section and key, in Markdown."""
+    parts = []
     for name, field in Config.model_fields.items():
         sections = [item for item in _members(field.annotation) if issubclass(item, BaseModel)]
         needed = "" if field.is_required() else " (may be left out)"
@@ -135,21 +126,12 @@ def _members(annotation: Any) -> list[type]:
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "dp_powerflow"
-_HEAD_OF_ERRORS = """\
-# Reference: codes of errors
-
-Every refusal has a `code` for programs, a sentence for people, and mostly a `fix`. Codes stay, sentences
-may change; one stands here for each code, with `…` for what differs from case to case. `dp-powerflow …
---json` prints `{"error", "code", "fix"}` with exit code 2; in Python they are attributes of a
-[`DpPowerflowError`](api.md#errors). `make reference` writes this page from the source.
-"""
-
 
 def errors_page() -> str:
     """Every code with its error classes, and what they are for, or one sentence that has the code."""
     docs, sentences = documented_codes(), stated_codes()
     codes = {name: code for name, (code, _) in docs.items()}
-    parts = [_HEAD_OF_ERRORS, "| code | error | says |", "|---|---|---|"]
+    parts = ["| code | error | says |", "|---|---|---|"]
     for code in sorted({*codes.values(), *(code for code, _ in sentences)}):
         of_classes = [name for name, own in codes.items() if own == code]
         names = sorted({*of_classes, *(name for found, name in sentences if found == code)})
@@ -206,7 +188,3 @@ def _sentence(node: ast.expr) -> str:
         return "".join(_sentence(part) for part in node.values)
     return "…"
 
-
-if __name__ == "__main__":
-    for name, page in {"config": config_page(), "errors": errors_page()}.items():
-        (ROOT / "docs" / "reference" / f"{name}.md").write_text(page, encoding="utf-8")
