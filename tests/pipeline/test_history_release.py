@@ -22,7 +22,7 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES, Photovoltaics, simulate_lo
 from dp_powerflow.manifest.build import contradictions
 from dp_powerflow.manifest.verify import SEED, manifest_content, open_release, verify_release
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.plan import plan

@@ -421,7 +421,6 @@ def _declared(facts: Facts) -> dict[str, Any]:
         "classes": [
             {
                 "name": part.name,
-                "day_type": part.day_type,
                 "bounds": list(part.bounds),
                 "power_factor": declared.factor_of(part.name),
             }
