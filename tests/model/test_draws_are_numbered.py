@@ -21,6 +21,7 @@ from dp_powerflow.model.history.sample import Process
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.release import run_release
+from support.populations import courses
 from support.small import small_config
 
 KEY = StreamKey.from_insecure_seed(5)
