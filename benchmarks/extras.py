@@ -4,7 +4,7 @@
 
 Every extra is installed beside the package into a new virtual environment, under `constraints.txt` (the CPU
 build of torch), and `site-packages` is measured without pip and without bytecode. `--write` puts the figures
-into the table of `docs/reference/extras.md`; rows of extras that were not measured stay. Downloads a few
+into the table of `docs/how-to/install.md`; rows of extras that were not measured stay. Downloads a few
 gigabytes the first time.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "reference" / "extras.md"
+PAGE = ROOT / "docs" / "how-to" / "install.md"
 NOT_COUNTED = re.compile(
     r"(pip|setuptools|wheel|pkg_resources|_distutils_hack)\b|__pycache__|distutils-precedence"
 )

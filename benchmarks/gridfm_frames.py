@@ -1,4 +1,4 @@
-"""What the frame of the tables for graph models does to their numbers: the table of docs/reference/gridfm.md.
+"""What the frame of the tables for graph models does to their numbers: the table of docs/reference/corpus.md.
 
 python benchmarks/gridfm_frames.py [ieee123]
 """

@@ -1,4 +1,4 @@
-"""Loads from trained networks: the tables of docs/results/table1-learned.md.
+"""Loads from trained networks: the tables of docs/results/systems.md.
 
     python benchmarks/learned_loads.py accounting           ε of both trainings
     python benchmarks/learned_loads.py federated            error of a forecaster: alone, DP-FedAvg, FedAvg

@@ -121,10 +121,11 @@ def opened(place: Path) -> tuple[Any, Any]:
     return state, Ledger.open(state)
 
 
-def network(state: Any, number: int) -> tuple[str, Any, dict[str, Any], str, Any]:
-    """What the ledger is told of one feeder: data, cap, relation to others, release id, cost."""
+def network(state: Any, number: int) -> tuple[Any, str, Any]:
+    """What the ledger is told of one feeder: data, release id, cost."""
     from dp_powerflow.privacy.budget import Neighbours
     from dp_powerflow.privacy.ledger.accounts import PureCost, TwinCap
+    from dp_powerflow.privacy.ledger.book import ChargedData
     from dp_powerflow.privacy.ledger.records import Unrelated
 
     unit = Neighbours("one line, length changed by a factor up to 1.05")
@@ -133,8 +134,9 @@ def network(state: Any, number: int) -> tuple[str, Any, dict[str, Any], str, Any
         "unrelated": Unrelated(frozenset(), "another feeder of fleet 'north'", "north"),
         "frame": state.identity("frame", [name]),
     }
-    data = state.identity("network", [name])
-    return data, TwinCap(1.0, 0.0, unit), related, f"north_feeder-{number:04d}", PureCost(0.5, unit)
+    identity = state.identity("network", [name])
+    data = ChargedData(identity, TwinCap(1.0, 0.0, unit), **related)
+    return data, f"north_feeder-{number:04d}", PureCost(0.5, unit)
 
 
 def timed(work: Callable[[], None], charges: int) -> dict[str, float]:
@@ -148,55 +150,59 @@ def timed(work: Callable[[], None], charges: int) -> dict[str, float]:
 
 
 def account_and_charge(size: int, place: Path) -> dict[str, float]:
+    from dp_powerflow.privacy.ledger.book import Charge
+
     state, ledger = opened(place)
 
     def work() -> None:
         for number in range(size):
-            data, cap, related, release_id, cost = network(state, number)
-            account = ledger.account(data, cap, **related)
-            ledger.spend(account, release_id, REQUEST, cost)
+            data, release_id, cost = network(state, number)
+            ledger.account(data)
+            ledger.charge_all([Charge(data, release_id, REQUEST, cost)])
 
     return timed(work, size)
 
 
 def as_a_fleet(size: int, place: Path) -> dict[str, float]:
+    from dp_powerflow.privacy.ledger.book import Charge
+
     opened(place)
 
     def work() -> None:
         for number in range(size):
             state, ledger = opened(place)
-            data, cap, related, release_id, cost = network(state, number)
-            ledger.preview(data, cap, cost, release_id=release_id)
-            account = ledger.account(data, cap, **related)
-            spend = ledger.spend(account, release_id, REQUEST, cost)
-            ledger.remaining(account, as_of=spend)
+            data, release_id, cost = network(state, number)
+            ledger.preview(data, cost, release_id)
+            ledger.account(data)
+            (spend,) = ledger.charge_all([Charge(data, release_id, REQUEST, cost)])
+            ledger.balance_after(spend)
 
     return timed(work, size)
 
 
 def one_by_one(size: int, place: Path) -> dict[str, float]:
-    from dp_powerflow.privacy.ledger.book import Charge, Data
+    from dp_powerflow.privacy.ledger.book import Charge
 
     state, ledger = opened(place)
 
     def work() -> None:
         for number in range(size):
-            data, cap, related, release_id, cost = network(state, number)
-            ledger.charge_all([Charge(Data(data, cap, **related), release_id, REQUEST, cost)])
+            data, release_id, cost = network(state, number)
+            ledger.charge_all([Charge(data, release_id, REQUEST, cost)])
 
     return timed(work, size)
 
 
 def batch(size: int, place: Path) -> dict[str, float]:
-    from dp_powerflow.privacy.ledger.book import Charge, Data
+    from dp_powerflow.privacy.ledger.book import Charge
 
     state, ledger = opened(place)
 
     def work() -> None:
         charges = []
         for number in range(size):
-            data, cap, related, release_id, cost = network(state, number)
-            charges.append(Charge(Data(data, cap, **related), release_id, REQUEST, cost))
+            data, release_id, cost = network(state, number)
+            charges.append(Charge(data, release_id, REQUEST, cost))
         ledger.charge_all(charges)
 
     return timed(work, size)
@@ -218,12 +224,12 @@ def new_process(size: int, place: Path) -> dict[str, float]:
 
 
 def one_more(number: int, place: Path) -> dict[str, float]:
-    import dp_powerflow.privacy.ledger.book  # noqa: F401, what is imported is not measured
+    from dp_powerflow.privacy.ledger.book import Charge  # what is imported is not measured
 
     def work() -> None:
         state, ledger = opened(place)
-        data, cap, related, release_id, cost = network(state, number)
-        ledger.spend(ledger.account(data, cap, **related), release_id, REQUEST, cost)
+        data, release_id, cost = network(state, number)
+        ledger.charge_all([Charge(data, release_id, REQUEST, cost)])
 
     return timed(work, 1)
 

@@ -1,10 +1,10 @@
-"""How close are drawn load histories to real ones? The table of docs/results/load-model.md.
+"""How close are drawn load histories to real ones? The table of docs/results/loads.md.
 
     python benchmarks/load_model.py              every population at hand, 5 seeds, n of 300, 1,000, 5,000
     python benchmarks/load_model.py --quick      one population, one seed, n = 1,000: under two minutes
     python benchmarks/load_model.py --population swiss simbench --sizes 1000
     python benchmarks/load_model.py --meters homes.parquet --sizes 1000 --history
-    python benchmarks/load_model.py --kl         KL per dimension of the day model (docs/results/day-model.md)
+    python benchmarks/load_model.py --kl         KL per dimension of the day model (docs/results/loads.md)
     python benchmarks/load_model.py --sampling   customer-days drawn per minute
     python benchmarks/load_model.py --planned    errors of mean load and upper tail, and what `plan` predicts
 

@@ -1,4 +1,4 @@
-"""Noise on loads, part by part: the tables of docs/results/table1-noise.md.
+"""Noise on loads, part by part: the tables of docs/results/systems.md.
 
     DP_POWERFLOW_SWISS=… python benchmarks/noise_on_loads.py
     DP_POWERFLOW_SWISS=… python benchmarks/noise_on_loads.py --oedi DIR       also voltages on IEEE 123

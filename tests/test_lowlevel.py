@@ -19,7 +19,7 @@ def test_there_are_at_most_sixty_names_and_each_is_there() -> None:
 
 
 def test_docstring_page_and_stub_have_the_same_names() -> None:
-    page = (ROOT / "docs" / "reference" / "api" / "low-level.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     stub = (ROOT / "src" / "dp_powerflow" / "lowlevel.pyi").read_text(encoding="utf-8")
     assert set(re.findall(r"as (\w+)$", stub, re.MULTILINE)) == set(NAMES)
     table = re.compile(r"^\| subject .*?\n\n", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Pages of the site that are made from the program: the command line, and the changelog.
+"""Pages of the site that are made by the build: the command line, the changelog, and the notebooks.
 
 MkDocs calls the functions whose names begin with `on_`. Whatever is made here is made at every build, so it is
 never older than the code.
@@ -6,6 +6,7 @@ never older than the code.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ COMMANDS = "<!-- commands -->"
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add CHANGELOG.md as a page."""
+    """Add CHANGELOG.md and the notebooks as pages."""
     files.append(File.generated(config, "changelog.md", content=changelog_page()))
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
     return files
 
 
@@ -38,6 +41,22 @@ def changelog_page() -> str:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     text = re.sub(r"\[([^\]]+)\]\((?!docs/|\w+://)[^)]+\)", r"\1", text)
     return re.sub(r"\[(?:docs/)?([^\]]+)\]\(docs/([^)]+)\)", r"[\1](\2)", text)
+
+
+def notebook_page(path: Path) -> str:
+    """A notebook as Markdown: its text, its code, and what the code printed and drew."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                image = "".join("".join(data["image/png"]).split())
+                parts.append(f'<img alt="What the cell above draws" src="data:image/png;base64,{image}">')
+            else:
+                parts.append(f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```")
+    return "\n\n".join(parts)
 
 
 def cli_page() -> str:

@@ -17,7 +17,7 @@ from dp_powerflow._figures import draw_epsilon_against_radius, line_figures
 from dp_powerflow._inspection import INTERNAL
 from dp_powerflow._texts import filled
 from dp_powerflow.config import Config
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, MissingExtraError
 from dp_powerflow.evidence.calibration import Progress
 from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Evidence, Row, plain
 from dp_powerflow.evidence.lines.collect import LineReport
@@ -66,7 +66,6 @@ def certify_config(
     if model is None:
         raise _no_model(directory / MODEL_FILE)
     inputs, mode = read_network(config, state, model.n_steps), mode_of(config)
-    feeder = inputs.feeder
     evidence, of_lines = mode.evidence(inputs, model, line_draws, progress)
     lines = [*evidence_lines(evidence), *_about_lines(of_lines)]
     content = {"marking": INTERNAL, **plain(evidence)}
@@ -77,11 +76,14 @@ def certify_config(
     state.write_internal(
         config.release.id, "network-evidence.md", "\n".join([f"**{INTERNAL}**", "", *lines, ""]).encode()
     )
-    figure = draw_epsilon_against_radius(evidence, INTERNAL)
-    state.write_internal(config.release.id, "epsilon-against-radius.svg", figure)
-    if isinstance(of_lines, LineReport):
-        for name, picture in line_figures(feeder, of_lines, INTERNAL).items():
-            state.write_internal(config.release.id, name, picture)
+    try:
+        figures = {"epsilon-against-radius.svg": draw_epsilon_against_radius(evidence, INTERNAL)}
+        if isinstance(of_lines, LineReport):
+            figures |= line_figures(inputs.feeder, of_lines, INTERNAL)
+    except MissingExtraError as error:  # the evidence is there without them
+        figures, lines = {}, [*lines, "", f"No figures: {error}."]
+    for name, picture in figures.items():
+        state.write_internal(config.release.id, name, picture)
     return Certification(INTERNAL, lines, text, directory)
 
 

@@ -11,35 +11,20 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dp_powerflow.errors import require
 from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Curve, Evidence
 from dp_powerflow.evidence.lines.collect import SIZES, LineReport
 from dp_powerflow.grid.buses import bus_name
 from dp_powerflow.grid.feeder import Feeder, Line
 
-
-@contextmanager
-def without_log_of(package: str) -> Iterator[None]:
-    """What a package logs meanwhile is not shown, but for errors."""
-    logger = logging.getLogger(package)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-with without_log_of("matplotlib"):  # where no home can be written, it says so at length
-    from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LogNorm
+if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+EXTRA = "plots"
 _MARKING: ContextVar[str | None] = ContextVar("marking of every figure", default=None)
 _STYLES = {"corrected": "--", "full-support": "-", "paper": ":"}
 _COLOURS = {"corrected": "C1", "full-support": "C0", "paper": "C2"}
@@ -148,8 +133,9 @@ def draw_map(feeder: Feeder, report: LineReport, marking: str | None) -> bytes:
     at = positions(feeder)
     protected = {row.line: row.protected for row in report.evidence.rows}
     found = [size for size in protected.values() if size is not None]
-    norm = LogNorm(min(found, default=SIZES[0]) / 1.5, max(found, default=SIZES[-1]) * 1.5)
-    colours: Any = colormaps["viridis"]
+    limits = min(found, default=SIZES[0]) / 1.5, max(found, default=SIZES[-1]) * 1.5
+    norm = require("matplotlib.colors", EXTRA).LogNorm(*limits)
+    colours = require("matplotlib", EXTRA).colormaps["viridis"]
     for line in feeder.lines:
         first, second = ends(feeder, line)
         if first not in at or second not in at:
@@ -160,7 +146,7 @@ def draw_map(feeder: Feeder, report: LineReport, marking: str | None) -> bytes:
             colour = _SWITCH_COLOUR
         axes.plot(*zip(at[first], at[second], strict=True), color=colour, linewidth=2.2)
     figure.colorbar(
-        ScalarMappable(norm, colours),
+        require("matplotlib.cm", EXTRA).ScalarMappable(norm, colours),
         ax=axes,
         label=f"protected x at ε = {report.request.epsilon:g}, δ = {report.protected_delta:.2g}, one day",
     )
@@ -262,8 +248,9 @@ def marked_figures(marking: str | None) -> Iterator[None]:
 
 def new_figure(size: tuple[float, float], marking: str | None = None) -> Figure:
     """An empty figure of a size [inches], with its marking if it has one; no window is opened."""
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    logger = logging.getLogger("matplotlib")
+    logger.setLevel(max(logger.level, logging.ERROR))  # where no home can be written, it says so at length
+    figure: Figure = require("matplotlib.figure", EXTRA).Figure(figsize=size, layout="constrained")
     if marking:
         figure.suptitle(marking, color="firebrick", fontsize=8, x=0.01, ha="left")
     elif of_all := _MARKING.get():

@@ -199,6 +199,7 @@ def require(package: str, extra: str) -> Any:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         # A package that is there but lacks one of its own dependencies is another problem: show that one.
-        if error.name != package:
+        missing = package.partition(".")[0]
+        if error.name not in (package, missing):
             raise
-        raise MissingExtraError(package, extra) from None
+        raise MissingExtraError(missing, extra) from None

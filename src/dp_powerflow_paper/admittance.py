@@ -449,7 +449,7 @@ def year_sample(options: ExperimentOptions, feeder: Feeder, snapshots: int) -> F
 
 
 def to_markdown(result: Result) -> str:
-    """The tables of docs/results/wasserstein.md."""
+    """The tables of docs/results/experiments.md."""
     scale = result.scale
 
     def noisy(row: Row) -> str:

@@ -62,7 +62,7 @@ def run_lines(
 
 
 def to_markdown(result: Result) -> str:
-    """The tables of docs/results/lines.md."""
+    """The tables of docs/results/network.md."""
     time_taken = (
         f"Time taken: {result.wall / 60.0:.1f} minutes ({result.processor / 60.0:.1f} minutes of processor)."
     )

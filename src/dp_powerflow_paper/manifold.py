@@ -296,7 +296,7 @@ def clopper_pearson(count: int, draws: int, confidence: float = CONFIDENCE) -> t
 
 
 def to_markdown(results: tuple[Result, ...]) -> str:
-    """The tables of docs/results/manifold.md."""
+    """The tables of docs/results/network.md."""
     lines: list[str] = []
     for result in results:
         d = result.dimensions

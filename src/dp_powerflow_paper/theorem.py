@@ -97,7 +97,7 @@ def run(options: ExperimentOptions) -> Written:
 
 
 def to_markdown(words: str, rows: tuple[FloorRow, ...]) -> str:
-    """The tables of docs/results/theorem.md."""
+    """The tables of docs/results/network.md."""
     first = rows[0].evidence
     radius = first.policy.radius
     lines = [f"{words}.", "", *_network_lines(first), ""]

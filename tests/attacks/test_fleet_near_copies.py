@@ -23,6 +23,7 @@ from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.fleet_small import circuit, fleet_config
 from support.here import Here
 
@@ -43,19 +44,21 @@ def open_accounts(folder: Path, **fleet: Any) -> list[str]:
     write_register(state, config.fleet.id, feeders)
     for feeder in feeders:
         inputs, mode = read_network(feeder.config, state, 24), mode_of(feeder.config)
+        facts = mode.facts(inputs)
         asked, release = mode.charge("0" * 64), feeder.config.release
         try:
-            account = ledger.account(
-                mode.identity(inputs),
+            account = ledgers.account(
+                ledger,
+                facts.dataset,
                 asked.cap,
                 continues=release.continues_network,
                 unrelated=release.unrelated_network,
-                frame=mode.frame(inputs),
+                frame=facts.frame,
             )
         except PrivacyError as error:
             found.append(str(error))
         else:
-            ledger.spend(account, asked.paid_by, asked.request_sha256, asked.cost)
+            ledgers.spend(ledger, account, asked.paid_by, asked.request_sha256, asked.cost)
             found.append(account.name)
     return found
 
@@ -119,17 +122,21 @@ def test_a_reason_of_the_list_does_not_explain_the_same_frame_and_one_by_name_do
     ledger = Ledger.open(state)
     first, second, third = (state.identity("network", [name]) for name in (b"1", b"2", b"3"))
     shape, other = "f" * 64, "e" * 64
-    opened = ledger.account(first, CAP, frame=shape, unrelated=Unrelated(frozenset(), "first", "north"))
+    opened = ledgers.account(
+        ledger, first, CAP, frame=shape, unrelated=Unrelated(frozenset(), "first", "north")
+    )
     names = frozenset({opened.name})
     listed = Unrelated(names, "another feeder", "north", listed=names)
     with pytest.raises(PrivacyError, match=f"connections of account {opened.name}"):
-        ledger.account(second, CAP, frame=shape, unrelated=listed)
+        ledgers.account(ledger, second, CAP, frame=shape, unrelated=listed)
     with pytest.raises(PrivacyError, match=r"\(network-instance-1 with the same nodes and connections\)"):
-        ledger.account(second, CAP, frame=shape)
-    assert ledger.account(second, CAP, frame=other, unrelated=listed).name == "network-instance-2"
+        ledgers.account(ledger, second, CAP, frame=shape)
+    assert ledgers.account(ledger, second, CAP, frame=other, unrelated=listed).name == "network-instance-2"
     named = Unrelated.to(["network-instance-1", "network-instance-2"], "another valley")
-    assert ledger.account(third, CAP, frame=shape, unrelated=named).name == "network-instance-3"
-    fourth = ledger.account(state.identity("network", [b"4"]), CAP, frame=shape, continues=opened.name)
+    assert ledgers.account(ledger, third, CAP, frame=shape, unrelated=named).name == "network-instance-3"
+    fourth = ledgers.account(
+        ledger, state.identity("network", [b"4"]), CAP, frame=shape, continues=opened.name
+    )
     assert fourth.name == opened.name
     assert Ledger.open(state).summary() == ledger.summary()
 
@@ -138,13 +145,14 @@ def test_an_account_of_an_earlier_version_learns_its_frame_when_it_is_used(tmp_p
     state = PrivateState.open(tmp_path / "state")
     ledger = Ledger.open(state)
     dataset = state.identity("network", [b"1"])
-    ledger.account(dataset, CAP, unrelated=Unrelated(frozenset(), "first", "north"))
+    ledgers.account(ledger, dataset, CAP, unrelated=Unrelated(frozenset(), "first", "north"))
     entries = ledger.summary().entries
     for _ in range(2):
-        ledger.account(dataset, CAP, frame="f" * 64)
+        ledgers.account(ledger, dataset, CAP, frame="f" * 64)
         assert ledger.summary().entries == entries + 1
     with pytest.raises(PrivacyError, match="has the nodes and connections"):
-        ledger.account(
+        ledgers.account(
+            ledger,
             state.identity("network", [b"2"]),
             CAP,
             frame="f" * 64,

@@ -12,7 +12,7 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import PureCost, TwinCap
-from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger
+from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
@@ -27,8 +27,10 @@ def state(tmp_path: Path) -> PrivateState:
     return state
 
 
-def charge(state: PrivateState, release_id: str, epsilon: float = 0.4, data: Data | None = None) -> Charge:
-    found = Data(state.identity("network", [b"one"]), CAP) if data is None else data
+def charge(
+    state: PrivateState, release_id: str, epsilon: float = 0.4, data: ChargedData | None = None
+) -> Charge:
+    found = ChargedData(state.identity("network", [b"one"]), CAP) if data is None else data
     return Charge(found, release_id, REQUEST, PureCost(epsilon, LINE))
 
 
@@ -62,7 +64,7 @@ def test_a_release_twice_in_a_batch_is_one_charge_and_never_a_cheaper_one(state:
 
 def test_data_that_continue_an_account_of_the_same_batch_share_its_cap(state: PrivateState) -> None:
     ledger = Ledger.open(state)
-    later = Data(state.identity("network", [b"one, corrected"]), CAP, continues="network-twin-1")
+    later = ChargedData(state.identity("network", [b"one, corrected"]), CAP, continues="network-twin-1")
     with pytest.raises(PrivacyError, match="left"):
         ledger.charge_all([charge(state, "a"), charge(state, "b", 0.7, later)])
     assert spent(state) == []

@@ -23,8 +23,8 @@ from dp_powerflow.pipeline.release import charge, fitted_model
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.manifest_releases import config as release_config
 from support.manifest_releases import load_model, make_inputs, write_release
 from support.small import small_config
@@ -40,12 +40,12 @@ def state(tmp_path: Path) -> PrivateState:
     state = PrivateState.open(tmp_path / "state")
     ledger = Ledger.open(state)
     for release_id in ("one", "two"):
-        ledger.spend(account(ledger, state), release_id, REQUEST, ONE)
+        ledgers.spend(ledger, account(ledger, state), release_id, REQUEST, ONE)
     return state
 
 
-def account(ledger: Ledger, state: PrivateState) -> Account:
-    return ledger.account(state.identity("network", [b"feeder"]), CAP)
+def account(ledger: Ledger, state: PrivateState) -> ledgers.Opened:
+    return ledgers.account(ledger, state.identity("network", [b"feeder"]), CAP)
 
 
 def cut_last_entry(state: PrivateState) -> tuple[int, str]:
@@ -105,7 +105,7 @@ def test_a_lost_anchor_is_replaced_by_command_only_and_the_ledger_says_so_for_ev
     assert any("Its anchor was lost" in line and "disk failure of 3 May" in line for line in shown.lines)
     assert json.loads(shown.json_text)["lost_anchors"][0]["reason"] == "disk failure of 3 May"
     with pytest.raises(PrivacyError, match="nothing was spent"):
-        ledger.spend(account(ledger, state), "three", REQUEST, ONE)
+        ledgers.spend(ledger, account(ledger, state), "three", REQUEST, ONE)
     with pytest.raises(PrivacyError, match="has its anchor"):
         Ledger.accept_unanchored(state.root, "again")
 
@@ -166,11 +166,11 @@ def test_an_old_ledger_with_its_old_anchor_is_found_by_the_files_of_later_releas
 def test_a_later_version_of_a_twin_has_its_charge(state: PrivateState) -> None:
     ledger, dataset = Ledger.open(state), state.identity("network", [b"feeder, a line replaced"])
     cap = TwinCap(2.0, 0.0, CAP.unit)
-    later = ledger.account(dataset, cap)
+    later = ledgers.account(ledger, dataset, cap)
     state.write_internal("twin-north", f"twin-{dataset[:16]}.json", b"{}")
     with pytest.raises(PrivacyError, match="the one that paid for the twin"):
         open_ledger(state)
-    ledger.spend(later, charged_as("north", 2), REQUEST, PureCost(1.0, CAP.unit))
+    ledgers.spend(ledger, later, charged_as("north", 2), REQUEST, PureCost(1.0, CAP.unit))
     open_ledger(state)
 
 
@@ -180,12 +180,12 @@ def test_another_charge_in_the_place_of_a_lost_one_is_found(tmp_path: Path) -> N
     ledger = Ledger.open(state)
     own = account(ledger, state)
     backup = {path: path.read_bytes() for path in (state.ledger_path, state.anchor_path)}
-    lost = ledger.spend(own, "one", REQUEST, ONE)
+    lost = ledgers.spend(ledger, own, "one", REQUEST, ONE)
     keep_receipt(state, "one", lost)
     open_ledger(state)
     for path, content in backup.items():
         path.write_bytes(content)
-    assert Ledger.open(state).spend(own, "other", REQUEST, ONE).entry == lost.entry
+    assert ledgers.spend(Ledger.open(state), own, "other", REQUEST, ONE).entry == lost.entry
     with pytest.raises(PrivacyError, match="lacks a charge of release 'one'"):
         open_ledger(state)
     open_ledger(state, only="other")

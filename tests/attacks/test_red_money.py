@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.pipeline.inputs import NetworkInputs, frame_chunks, read_network
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.privacy.ledger.accounts import Composed, PureCost, Scope
+from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.fleet_small import circuit
 from support.forgery import Forger
 from support.manifest_releases import load_model, make_inputs, make_release, said, twin_config
@@ -54,8 +54,10 @@ class Owner:
         """Charge a version of the network as a release would, and go no further."""
         inputs, mode, ledger = read_network(config, self.state, 24), mode_of(config), Ledger.open(self.state)
         asked = mode.charge_of(mode.charge("0" * 64), mode.facts(inputs), self.state, ledger)
-        account = ledger.account(mode.identity(inputs), asked.cap, continues=config.release.continues_network)
-        return inputs, ledger.spend(account, asked.paid_by, asked.request_sha256, asked.cost)
+        account = ledgers.account(
+            ledger, mode.identity(inputs), asked.cap, continues=config.release.continues_network
+        )
+        return inputs, ledgers.spend(ledger, account, asked.paid_by, asked.request_sha256, asked.cost)
 
     def draw(self, text: str, twin: str = "t1") -> Scope:
         """Pay and draw; whom the charge was for."""
@@ -300,22 +302,20 @@ def test_no_account_of_twins_is_stated_at_a_delta_that_no_twin_may_have(owner: O
     with pytest.raises(PrivacyError, match=r"delta of a twin must be below 0\.01"):
         owner.pay(owner.config(circuit(1.0), release={"network_delta_cap": 0.9}))
     facts = forger.opened.readable()[1]
-    assert facts.network.composed is not None
-    mixed = Composed(facts.network.composed.pure, Fraction(1, 100))
+    spent = facts.network.spent.model_copy(update={"mu_squared": 0.01})
     for delta, found in ((1e-6, set()), (0.9, {"statement"})):
-        law = replace(facts.network.law, delta=delta)
-        account = replace(facts.network, law=law, composed=mixed, spent={"epsilon": mixed.epsilon(delta)})
+        promise = facts.network.promise.model_copy(update={"delta": delta})
+        account = facts.network.model_copy(update={"spent": spent, "promise": promise})
         assert forger.found_of(replace(facts, network=account)) == found
 
 
 def test_an_account_holds_at_least_the_twin_and_more_is_for_the_ledger_to_tell(forger: Forger) -> None:
     """Earlier charges are attested: more of them promise less, and `verify --private` compares them."""
     facts = forger.opened.readable()[1]
-    assert facts.network.composed is not None
-    pure = facts.network.composed.pure
-    for stated, found in ((pure * 2, set()), ((pure[0] / 2,) * 4, {"statement"}), ((), {"statement"})):
-        composed = Composed(stated)
-        account = replace(facts.network, composed=composed, spent={"epsilon": composed.epsilon(0.0)})
+    pure = facts.network.spent.pure_epsilons
+    for stated, found in ((pure * 2, set()), ([pure[0] / 2] * 4, {"statement"}), ([], {"statement"})):
+        spent = facts.network.spent.model_copy(update={"pure_epsilons": stated})
+        account = facts.network.model_copy(update={"spent": spent})
         assert forger.found_of(replace(facts, network=account)) == found
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest import verify
 from dp_powerflow.manifest.build import Facts
-from dp_powerflow.manifest.model import MALFORMED, Generation, NodeCustomers, NodeScales
+from dp_powerflow.manifest.model import MALFORMED, Generation, LoadFactor, NodeCustomers, NodeScales
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
@@ -91,6 +91,7 @@ ATTESTED = OF_POLICY | {
     ("declared_public", "node_scales", "factor"),
     *(("declared_public", "net_loads", name) for name in ("floor_kw", "most_export", "on_export")),
     ("internal_report", "sha256"),
+    *(("declared_public", "net_loads", name) for name in ("floor_kw", "most_export")),
     *(("publication", name) for name in ("publisher", "license", "citation")),
 }
 
@@ -125,8 +126,8 @@ def test_a_changed_entry_of_the_manifest_is_found_unless_it_is_attested(
     assert unnoticed(quick, paths, every=False) <= ATTESTED
 
 
-NAMED = {("guarantee", "network", "twin")}
-"""What the data owner calls the twin."""
+NAMED = {("guarantee", "network", name) for name in ("twin", "all_nodes")}
+"""What the data owner calls the twin; whether nodes without a load are released."""
 PER_KM = {("guarantee", "network", "protected", name) for name in ("c_nf_per_km", "x_ohm_per_km")}
 """Declared figures of lines without a conductor code; sentences name them where they count."""
 
@@ -168,7 +169,7 @@ def test_a_forger_who_states_all_that_follows_gets_no_further(forger: Forger) ->
     free = {name for name, other in other_facts(facts) if not forger.found_of(other)}
     assert free == {
         "commitment_sha256",
-        "declared.drawn",
+        "declared.node_scales",
         "declared.load_power_factors",
         "declared.generation",
         "policy.epsilon",
@@ -185,23 +186,23 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     yield "insecure_seed", replace(facts, insecure_seed=not facts.insecure_seed)
     yield "commitment_sha256", replace(facts, commitment_sha256="0" * 64)
     yield "software", replace(facts, software="dp-powerflow 9.9.9")
-    sun = Generation(days=2, per_system=True, volt_var="category A")
-    yield "declared.generation", replace(facts, declared=replace(facts.declared, generation=sun))
+    declared = {
+        "generation": Generation(days=2, per_system=True, volt_var="category A"),
+        "node_scales": NodeScales(rule="nominal load", factor=9.0),
+        "node_scales, otherwise": NodeCustomers(
+            rule="sum of customers", kw_per_customer=1.0, kw_per_customer_of_class={}
+        ),
+        "load_power_factors": [LoadFactor(power_factor=-0.9, loads=3)],
+    }
+    declared |= {name: value * 0.9 for name, value in facts.declared if isinstance(value, float)}
+    minutes = facts.declared.reactive.correlation_minutes
+    if minutes is not None:
+        other = facts.declared.reactive.model_copy(update={"correlation_minutes": minutes * 0.9})
+        declared["reactive"] = other
+    for name, value in declared.items():
+        changed = facts.declared.model_copy(update={name.split(",")[0]: value})
+        yield f"declared.{name}", replace(facts, declared=changed)
     yield "mended", replace(facts, mended=3, extras=replace(facts.extras, mended=True))
-    scaled = replace(facts.declared, drawn=NodeScales(rule="nominal load", factor=9.0))
-    yield "declared.drawn", replace(facts, declared=scaled)
-    summed = replace(
-        facts.declared,
-        drawn=NodeCustomers(rule="sum of customers", kw_per_customer=1.0, kw_per_customer_of_class={}),
-    )
-    yield "declared.drawn, otherwise", replace(facts, declared=summed)
-    own = replace(facts.declared, load_power_factors={-0.9: 3})
-    yield "declared.load_power_factors", replace(facts, declared=own)
-    for field in fields(facts.declared):
-        value = getattr(facts.declared, field.name)
-        if isinstance(value, float):
-            change: Any = {field.name: value * 0.9}
-            yield f"declared.{field.name}", replace(facts, declared=replace(facts.declared, **change))
     for name, value in facts.policy.model_dump().items():
         if isinstance(value, bool | float):
             policy = facts.policy.model_copy(
@@ -213,12 +214,13 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     yield "policy.days", replace(facts, policy=facts.policy.model_copy(update={"days": 1}))
     for name in ("loads", "network"):
         account = getattr(facts, name)
-        more = {quantity: 1.01 * value for quantity, value in account.spent.items()}
-        less = {quantity: 1e-3 * value for quantity, value in account.spent.items()}
-        yield f"{name}.spent", replace(facts, **{name: replace(account, spent=more)})
-        yield f"{name}.spent, too little", replace(facts, **{name: replace(account, spent=less)})
-    law = replace(facts.loads.law, delta=1.1 * facts.loads.law.delta)
-    yield "loads.law.delta", replace(facts, loads=replace(facts.loads, law=law))
+        for name_of, factor in (("spent", 1.01), ("spent, too little", 1e-3)):
+            spent = account.spent.model_copy(update={q: factor * value for q, value in account.spent})
+            changed_account = account.model_copy(update={"spent": spent})
+            yield f"{name}.{name_of}", replace(facts, **{name: changed_account})
+    promise = facts.loads.promise.model_copy(update={"delta": 1.1 * facts.loads.promise.delta})
+    loads = facts.loads.model_copy(update={"promise": promise})
+    yield "loads.delta", replace(facts, loads=loads)
 
 
 # ---------------------------------------------------------------------------------------------- model.json

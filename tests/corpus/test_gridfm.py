@@ -469,7 +469,9 @@ def test_gridfm_datakit_refuses_a_planted_error(
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = case("ieee13")
     monkeypatch.chdir(tmp_path)  # after OpenDSS, which goes back to the folder it was started in
-    (example,) = [block.text for block in blocks_of("how-to/graph-models.md") if block.language == "python"]
+    (example,) = [
+        block.text for block in blocks_of("how-to/use-a-release.md") if "read_gridfm(" in block.text
+    ]
     given.write(Path("release/twin"), DEFAULT)
     names: dict[str, Any] = {}
     exec(example, names)

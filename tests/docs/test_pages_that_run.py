@@ -23,14 +23,12 @@ ELSEWHERE = {
     "index.md": "tests/test_readme.py",
     "tutorial/first-release.md": "tests/docs/test_tutorials.py",
     "tutorial/first-corpus.md": "tests/docs/test_tutorials.py",
-    "reference/recipes.md": "tests/ecosystem/test_recipes.py",
-    "how-to/graph-models.md": "tests/corpus/test_gridfm.py",
-    "how-to/cluster.md": "tests/parallel/test_deployments.py",
+    "how-to/use-a-release.md": "tests/ecosystem/test_recipes.py",
 }
 """Pages whose Python and commands another test runs, because it looks at what they give."""
 TYPED = {page for page in ELSEWHERE if page.startswith("tutorial/")}
 """Pages of which another test types every line into a shell."""
-NOT_YET_MADE = {"how-to/twin.md", "how-to/own-meters.md"}
+NOT_YET_MADE = {"how-to/twin.md", "how-to/own-data.md"}
 """Pages that plan a release before it is there."""
 RUN = ("python", "console")
 RECORDS = "results/"

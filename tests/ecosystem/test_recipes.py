@@ -12,7 +12,7 @@ import pytest
 from dp_powerflow.corpus.reader import open_corpus
 from support.pages_that_run import blocks_in, blocks_of
 
-RECIPES = [block.text for block in blocks_of("reference/recipes.md") if block.language == "python"]
+RECIPES = [block.text for block in blocks_of("how-to/use-a-release.md") if block.language == "python"]
 PACKAGES = (
     "duckdb",
     "polars",

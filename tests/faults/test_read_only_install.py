@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import subprocess
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow._figures import without_log_of
 from dp_powerflow.corpus.storage import local_copy, location
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.pipeline.release import run_release
@@ -126,11 +124,3 @@ def test_a_release_that_must_be_copied_says_where_to(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tempfile, "TemporaryDirectory", nothing)
     with pytest.raises(CorpusError, match="TMPDIR"), local_copy(location("memory://read-only")):
         pass
-
-
-def test_what_a_package_logs_while_it_is_imported_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("matplotlib.font_manager")
-    with without_log_of("matplotlib"):
-        logger.warning("Matplotlib created a temporary cache directory")
-    logger.warning("shown")
-    assert caplog.messages == ["shown"]

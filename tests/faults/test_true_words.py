@@ -34,8 +34,9 @@ from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import book as entries
 from dp_powerflow.privacy.ledger.accounts import Cost, InstanceCap, InstanceCost, to_plain
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.store import AnchorFile, Database, Store
+from dp_powerflow.privacy.ledger.store import AnchorFile, Database, LedgerStore
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.small import small_config
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
@@ -123,16 +124,16 @@ def test_a_fault_after_the_commit_does_not_say_that_nothing_was_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger.open(PrivateState.open(tmp_path / "state", insecure_seed=1))
-    account = ledger.account("1" * 64, InstanceCap(10.0, 0.0, LINE))
-    real = Store._move_on
+    account = ledgers.account(ledger, "1" * 64, InstanceCap(10.0, 0.0, LINE))
+    real = LedgerStore._move_on
 
-    def after_commit(self: Store, connection: sqlite3.Connection, *arguments: Any) -> None:
+    def after_commit(self: LedgerStore, connection: sqlite3.Connection, *arguments: Any) -> None:
         os.truncate(self._path, 4096)  # the disk has lost most of it since
         real(self, connection, *arguments)
 
-    monkeypatch.setattr(Store, "_move_on", after_commit)
+    monkeypatch.setattr(LedgerStore, "_move_on", after_commit)
     with pytest.raises(PrivacyError) as caught:
-        ledger.spend(account, "r1", REQUEST, InstanceCost(1.0, 0.0, LINE))
+        ledgers.spend(ledger, account, "r1", REQUEST, InstanceCost(1.0, 0.0, LINE))
     assert "nothing was spent" not in str(caught.value)
     assert "which never charges twice" in str(caught.value)
 

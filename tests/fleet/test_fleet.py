@@ -30,7 +30,7 @@ from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary
+from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import BROKEN, KEYS, circuit, fleet_config, toml_of, write_feeders
 from support.here import Here, HereKept
@@ -49,7 +49,7 @@ def copied(made: tuple[Path, FleetResult], tmp_path: Path) -> Path:
     return Path(shutil.copytree(made[0], tmp_path / "copy"))
 
 
-def accounts(folder: Path, kind: AccountKind) -> list[AccountSummary]:
+def accounts(folder: Path, kind: AccountKind) -> list[Account]:
     ledger = Ledger.inspect(folder / "state")
     return [account for account in ledger.summary().accounts if account.kind is kind]
 

@@ -18,6 +18,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.fleet_small import circuit, fleet_config, on_twins
 from support.here import Here
 
@@ -205,10 +206,10 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
 
     def elsewhere(name: str, *accounts: str) -> None:
         cap = TwinCap(1.0, 0.0, Neighbours("one line"))
-        account = ledger.account(
-            state.identity("x", [name.encode()]), cap, unrelated=Unrelated.to(accounts, name)
+        account = ledgers.account(
+            ledger, state.identity("x", [name.encode()]), cap, unrelated=Unrelated.to(accounts, name)
         )
-        ledger.spend(account, name, "a" * 64, PureCost(0.5, cap.unit))
+        ledgers.spend(ledger, account, name, "a" * 64, PureCost(0.5, cap.unit))
 
     elsewhere("mine", "network-twin-1", "network-twin-2")
     assert not run_fleet(twins(folder), engine=Here()).failed  # nothing new, nothing to ask

@@ -1,5 +1,5 @@
 """Circuits that utilities resemble: each ends where OpenDSS ends, or is refused with the name of what is not
-modelled. The rows of the table in docs/results/power-flow.md are logged.
+modelled. The rows of the table in docs/results/solvers.md are logged.
 """
 
 from __future__ import annotations

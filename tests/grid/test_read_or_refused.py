@@ -193,7 +193,7 @@ def table_of_options() -> str:
 def test_every_option_of_the_engine_has_one_use_and_the_page_says_which() -> None:
     options = {DSS.Executive.Option(k).lower() for k in range(1, DSS.Executive.NumOptions + 1)}
     assert options == set(script.USE_OF_OPTION)
-    page = Path(__file__).parents[2] / "docs" / "reference" / "opendss.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "feeders.md"
     assert table_of_options() in page.read_text(encoding="utf-8")
 
 

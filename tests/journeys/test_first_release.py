@@ -15,7 +15,7 @@ FEEDERS = {
     "SMART-DS small": "smartds_small/opendss/Master.dss",
     "SimBench MV": "simbench:1-MV-rural--0-sw",
 }
-# Largest daily swing of a node, released over metered; what they are is in docs/results/first-release.md.
+# Largest daily swing of a node, released over metered; what they are is in docs/results/demo.md.
 LIKE_THE_METERS = (0.25, 4.0)
 
 

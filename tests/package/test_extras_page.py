@@ -16,7 +16,7 @@ import pytest
 from dp_powerflow.errors import MissingExtraError, require
 from support.building import ROOT
 
-PAGE = ROOT / "docs" / "reference" / "extras.md"
+PAGE = ROOT / "docs" / "how-to" / "install.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 NAME = re.compile(r"[\w.-]+")

@@ -25,7 +25,7 @@ from dp_powerflow_paper.table1.results import Check
 from dp_powerflow_paper.table1.rows import Kind, Made, Row, all_rows, printed_row
 
 TINY = Scale(days=2, runs=2, trainings=1, calibration_days=20, audits=4, quick=True)
-PAGE = Path(__file__).parents[2] / "docs" / "results" / "table1.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "comparison.md"
 
 
 def tiny_data(options: ExperimentOptions) -> Dataset:

@@ -22,7 +22,7 @@ def test_formula_falls_with_the_floor_through_the_papers_range(oedi: Path, tmp_p
     found = [row.formula.exact for row in rows]
     sums = [samples.median.formula for samples in found]
     assert sums == sorted(sums, reverse=True)
-    # Beyond the paper's 200: docs/results/theorem.md says what explains it and what does not.
+    # Beyond the paper's 200: docs/results/network.md says what explains it and what does not.
     assert 200 < sums[0] < 600
     assert 25 < sums[-1] < 100
     for row, samples in zip(rows, found, strict=True):

@@ -17,7 +17,7 @@ distributed = pytest.importorskip("distributed", reason="Dask is not installed: 
 
 def snippet(word: str) -> str:
     """The only block of the page that mentions a word."""
-    shown = blocks_of("how-to/cluster.md")
+    shown = blocks_of("how-to/fleet.md")
     (found,) = [block.text for block in shown if block.language == "python" and word in block.text]
     return found
 

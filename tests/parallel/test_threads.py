@@ -146,6 +146,7 @@ class MeetingMaker:
     meeting: threading.Barrier
     shared: list[ComplexArray] | None = None
     days_at_once: int = 1
+    acts: bool = False
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         solver = self.maker(feeder, solar, threads)

@@ -28,7 +28,7 @@ from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import NO_PROTECTION, ReleaseError
 from dp_powerflow.manifest.verify import SEED, verify_release
 from dp_powerflow.pipeline import inputs as assembly
-from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.modes.base import promise_warnings
 from dp_powerflow.pipeline.modes.twin import TwinMode, public_places, released_connections
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
@@ -132,11 +132,11 @@ def test_published_coordinates_are_said_loudly_wherever_a_reader_looks(placed: M
 def test_nothing_of_a_line_is_left_where_its_length_and_code_are_public(
     network: dict[str, Any], weak: bool
 ) -> None:
-    warnings = mode_of(twin_config(network={**network, "coordinates": "public"})).warnings
+    warnings = promise_warnings(twin_config(network={**network, "coordinates": "public"}))
     loud = [words for words in warnings if words.startswith(NO_PROTECTION)]
     assert bool(loud) == weak
     assert all("nothing of a line with a code is left protected" in words for words in loud)
-    assert not mode_of(twin_config(network=network)).warnings
+    assert not promise_warnings(twin_config(network=network))
     assert warnings[-1].startswith("COORDINATES ARE PUBLISHED")
     assert ("conductor code" in warnings[-1]) == ("code_epsilon" not in network)
 

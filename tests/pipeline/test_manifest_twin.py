@@ -17,7 +17,7 @@ from dp_powerflow.config import TwinNetwork
 from dp_powerflow.manifest.build import ManifestInputs, make_statement
 from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.manifest.render import Words, croissant_bytes, registry_bytes
-from dp_powerflow.privacy.ledger.accounts import Composed
+from dp_powerflow.privacy.ledger.accounts import ComposedCosts
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee, twin_neighbours
 from support.manifest_releases import (
     CANARY,
@@ -223,7 +223,7 @@ def test_an_account_that_does_not_hold_the_twin_is_refused(
     other = make_inputs(tmp_path / "other", config(), load_model())[0]
     own = twin_guarantee(design_of(inputs)).epsilon
     changes: dict[str, dict[str, Any]] = {
-        "less": {"network": replace(inputs.network, composed=Composed((0.999 * own,)))},
+        "less": {"network": replace(inputs.network, composed=ComposedCosts((0.999 * own,)))},
         "change": {"config": twin_config(network={"change": 0.0500001})},
         "granted": {"config": twin_config(network={"epsilon": 4.1})},
         "kind": {"network": other.network},

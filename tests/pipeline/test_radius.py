@@ -17,12 +17,13 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.manifest.true import account_neighbours
 from dp_powerflow.pipeline.audit import verify_private
+from dp_powerflow.pipeline.modes.true import refuse_another_radius, restate_radius
 from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.radius import refuse_another_radius, restate_radius
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.small import small_config
 
 CAP = {"days": 2, "network_epsilon_cap": 300.0, "network_delta_cap": 0.9}
@@ -79,7 +80,7 @@ def test_a_refused_radius_is_lowered_by_what_the_messages_say(tmp_path: Path) ->
 def test_an_account_that_was_never_charged_is_restated_to_any_radius(tmp_path: Path) -> None:
     ledger = Ledger.open(PrivateState.open(tmp_path / "state"))
     cap = InstanceCap(300.0, 0.9, unit=account_neighbours(1e-12, 1.0))
-    ledger.account("0" * 64, cap)
+    ledgers.account(ledger, "0" * 64, cap)
     for radius in (1e-13, 1e-11):
         asked = replace(cap, unit=account_neighbours(radius, 1.0))
         with pytest.raises(PrivacyError, match="nothing was charged to it yet") as refused:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import jsonschema
 import pytest
 from pydantic import Field
 
@@ -15,7 +15,13 @@ import dp_powerflow
 from dp_powerflow.config import Config, NetworkSection, TrueNetwork, TwinNetwork
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.manifest.build import Facts
-from dp_powerflow.manifest.model import NetworkPolicy
+from dp_powerflow.manifest.model import (
+    _REGISTERED,
+    NetworkPolicy,
+    ReleaseError,
+    manifest_schema,
+    parse_manifest,
+)
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
@@ -34,6 +40,7 @@ from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview, Spend
 from support.small import RAW
+from support.tampering import manifest_of
 
 SOURCE = Path(dp_powerflow.__file__).parent
 ROOMS = ("config", "paper")
@@ -59,7 +66,7 @@ class OpenNetwork(NetworkSection):
 class OpenPolicy(NetworkPolicy):
     """`guarantee.network` of such a release: nothing is promised of the network."""
 
-    account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
+    account_kind = AccountKind.NETWORK_INSTANCE
     template: ClassVar[str] = """{% extends "words.txt" %}
 {% block scope %}
 - Nothing is hidden.
@@ -74,15 +81,8 @@ class OpenPolicy(NetworkPolicy):
     licence: str
 
     @classmethod
-    def of(cls, config: Config) -> Self:
-        network: Any = config.network
-        return cls(
-            mode="open-network",
-            kind="a public network",
-            epsilon=network.epsilon,
-            delta=network.delta,
-            licence=network.licence,
-        )
+    def of(cls, config: Config, absent: Any = None) -> Self:
+        return cls(**config.network.model_dump(), kind="a public network")
 
     def recomputed(self) -> Self:
         return self
@@ -96,15 +96,10 @@ class OpenMode(NetworkMode[OpenNetwork]):
 
     section_type = OpenNetwork
 
-    @property
-    def neighbours(self) -> Neighbours:
-        return Neighbours("none: the network is public")
-
     def charge(self, request_sha256: str) -> NetworkCharge:
-        unit, section = self.neighbours, self.section
-        cap = InstanceCap(section.epsilon, section.delta, unit)
-        cost = InstanceCost(section.epsilon, section.delta, unit)
-        return NetworkCharge(cost, cap, self.paid_by, request_sha256)
+        unit, figures = Neighbours("none: the network is public"), (self.section.epsilon, self.section.delta)
+        cost, cap = InstanceCost(*figures, unit), InstanceCap(*figures, unit)
+        return NetworkCharge(cost, cap, self.config.release.id, request_sha256)
 
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
         yield from network_chunks(inputs.feeder)
@@ -132,14 +127,15 @@ class WithOpenNetworks(Config):
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
+def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Config]]:
     folder = tmp_path_factory.mktemp("third")
     network = {"mode": "open-network", "epsilon": 1.0, "delta": 1e-6, "licence": "CC BY 4.0"}
     places = {"days": 4, "output": folder / "out", "state": folder / "state"}
     raw = {**RAW, "network": network, "release": {**RAW["release"], **places}}
     config = WithOpenNetworks.model_validate(raw)
     run_release(config, workers=1)
-    return folder, config
+    yield folder, config
+    del _REGISTERED["open-network"]  # the schema of the next test lists the modes of the product
 
 
 def test_a_mode_of_its_own_makes_a_release_that_verifies(released: tuple[Path, Config]) -> None:
@@ -149,7 +145,7 @@ def test_a_mode_of_its_own_makes_a_release_that_verifies(released: tuple[Path, C
     }
     private = verify_private(folder / "out", folder / "state")
     assert {check.name for check in private.checks if not check.ok} == {"random source"}
-    stated = json.loads((folder / "out" / "manifest.json").read_text())["guarantee"]["network"]
+    stated = manifest_of(folder / "out")["guarantee"]["network"]
     assert (stated["mode"], stated["licence"]) == ("open-network", "CC BY 4.0")
     assert open_corpus(folder / "out").layout.days == config.release.days
 
@@ -163,6 +159,18 @@ def test_what_it_states_is_checked_like_that_of_the_others(released: tuple[Path,
         assert not verify_release(folder / "out").intact
     finally:
         path.write_text(kept)
+
+
+def test_the_schema_lists_it_and_no_mode_that_nobody_registered(released: tuple[Path, Config]) -> None:
+    manifest = manifest_of(released[0] / "out")
+    validator = jsonschema.Draft202012Validator(manifest_schema())
+    assert not list(validator.iter_errors(manifest))
+    network = manifest["guarantee"]["network"]
+    network["licence"] = 1
+    assert list(validator.iter_errors(manifest))
+    network["mode"] = "other"
+    with pytest.raises(ReleaseError, match="mode is unknown"):
+        parse_manifest(manifest)
 
 
 def test_plan_and_command_line_speak_in_its_words(released: tuple[Path, Config]) -> None:

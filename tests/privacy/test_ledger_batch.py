@@ -17,7 +17,7 @@ from dp_powerflow import Budget, Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost, PureCost, TwinCap
-from dp_powerflow.privacy.ledger.book import Charge, Data
+from dp_powerflow.privacy.ledger.book import Charge, ChargedData
 from dp_powerflow.privacy.ledger.records import LedgerSummary, Unrelated
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
@@ -37,12 +37,12 @@ def state(tmp_path: Path) -> PrivateState:
 def charge(state: PrivateState, number: int, unrelated: Unrelated | None = NORTH) -> Charge:
     network = state.identity("network", [str(number).encode()])
     frame = state.identity("frame", [str(number).encode()])
-    data = Data(network, CAP, unrelated=unrelated, frame=frame)
+    data = ChargedData(network, CAP, unrelated=unrelated, frame=frame)
     return Charge(data, f"north_{number}", REQUEST, HALF)
 
 
 def customers(state: PrivateState) -> Charge:
-    data = Data(state.identity("loads", [b"all"]), LoadsCap(1.0, 1e-5))
+    data = ChargedData(state.identity("loads", [b"all"]), LoadsCap(1.0, 1e-5))
     return Charge(data, "north", REQUEST, LoadsCost.reserve(Budget(1.0)))
 
 
@@ -92,8 +92,8 @@ def test_within_a_batch_new_data_are_asked_about_those_before(state: PrivateStat
     with pytest.raises(PrivacyError, match="new to the ledger, which has network-twin-1 "):
         ledger.charge_all([charge(state, 0), charge(state, 1, unrelated=None)])
     first, copy = charge(state, 0), charge(state, 1)
-    assert isinstance(first.data, Data)
-    assert isinstance(copy.data, Data)
+    assert isinstance(first.data, ChargedData)
+    assert isinstance(copy.data, ChargedData)
     near = replace(copy, data=replace(copy.data, frame=first.data.frame))
     with pytest.raises(PrivacyError, match="has the nodes and connections of account network-twin-1"):
         ledger.charge_all([first, near])

@@ -24,7 +24,8 @@ from dp_powerflow.privacy.ledger import store as ledger_database
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Charge
-from dp_powerflow.privacy.ledger.records import Account, Chain, Entry, Unrelated
+from dp_powerflow.privacy.ledger.records import Entry, HashChain, Unrelated
+from support import ledgers
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
 CAP = InstanceCap(10.0, 1e-5, LINE)
@@ -38,14 +39,14 @@ def state(tmp_path: Path) -> PrivateState:
     """A ledger with an account and three spends: entries 0 to 4."""
     state = PrivateState.open(tmp_path / "state")
     ledger = Ledger.open(state)
-    account = ledger.account(state.identity("network", [b"1"]), CAP)
+    account = ledgers.account(ledger, state.identity("network", [b"1"]), CAP)
     for number in range(3):
-        ledger.spend(account, f"r{number}", REQUEST, COST)
+        ledgers.spend(ledger, account, f"r{number}", REQUEST, COST)
     return state
 
 
-def account_of(state: PrivateState) -> Account:
-    return Account("network-instance-1", state.identity("network", [b"1"]), CAP)
+def account_of(state: PrivateState) -> ledgers.Opened:
+    return ledgers.Opened(state.identity("network", [b"1"]), CAP, name="network-instance-1")
 
 
 @contextmanager
@@ -69,12 +70,12 @@ def assert_refused(state: PrivateState, match: str) -> None:
     with pytest.raises(PrivacyError, match=match) as caught:
         Ledger.open(state)
     assert "\n" not in str(caught.value)
-    ledger = Ledger(ledger_store.Store(state))
+    ledger = Ledger(ledger_store.LedgerStore(state))
     for use in (
         ledger.summary,
-        lambda: ledger.account(state.identity("network", [b"1"]), CAP),
-        lambda: ledger.spend(account_of(state), "r9", REQUEST, COST),
-        lambda: ledger.spend(account_of(state), "r0", REQUEST, COST),  # not even a resumption
+        lambda: ledgers.account(ledger, state.identity("network", [b"1"]), CAP),
+        lambda: ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST),
+        lambda: ledgers.spend(ledger, account_of(state), "r0", REQUEST, COST),  # not even a resumption
     ):
         with pytest.raises(PrivacyError, match=match):
             use()
@@ -138,8 +139,8 @@ def test_an_entry_from_another_course_of_events_is_noticed(tmp_path: Path, state
     shutil.copytree(state.root, tmp_path / "copy")
     for root, cost in [(state.root, COST), (tmp_path / "copy", InstanceCost(1e-6, 0.0, LINE))]:
         ledger = Ledger.open(PrivateState.open(root))
-        ledger.spend(account_of(state), "r3", REQUEST, cost)
-        ledger.spend(account_of(state), "r4", REQUEST, COST)
+        ledgers.spend(ledger, account_of(state), "r3", REQUEST, cost)
+        ledgers.spend(ledger, account_of(state), "r4", REQUEST, COST)
     with closing(sqlite3.connect(tmp_path / "copy" / "ledger.sqlite")) as copy:
         cheap = copy.execute("SELECT * FROM entry WHERE seq = 5").fetchone()
     with by_hand(state) as connection:
@@ -157,7 +158,7 @@ def test_entries_cut_off_the_end_are_noticed(state: PrivateState, kept: int) -> 
 
 def test_an_old_backup_put_back_is_noticed(state: PrivateState) -> None:
     backup = state.ledger_path.read_bytes()
-    Ledger.open(state).spend(account_of(state), "r3", REQUEST, COST)
+    ledgers.spend(Ledger.open(state), account_of(state), "r3", REQUEST, COST)
     state.ledger_path.write_bytes(backup)
     assert_refused(state, "lacks entries it had before")
 
@@ -166,14 +167,14 @@ def test_an_old_backup_put_back_is_noticed(state: PrivateState) -> None:
 def counted_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Numbers of the entries whose keyed hash is computed meanwhile."""
     numbers: list[int] = []
-    compute = Chain.mac
+    compute = HashChain.mac
 
-    def counting(chain: Chain, previous: str, entry: Entry) -> str:
+    def counting(chain: HashChain, previous: str, entry: Entry) -> str:
         numbers.append(entry.seq)
         return compute(chain, previous, entry)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Chain, "mac", counting)
+        patch.setattr(HashChain, "mac", counting)
         yield numbers
 
 
@@ -184,9 +185,9 @@ def test_an_open_ledger_checks_only_what_was_appended_since(
     with counted_hashes(monkeypatch) as checked:
         ledger = Ledger.open(state)
         assert checked == [0, 1, 2, 3, 4]
-        account = ledger.account(state.identity("network", [b"1"]), CAP)
-        spend = ledger.spend(account, "r3", REQUEST, COST)
-        ledger.remaining(account, as_of=spend)
+        account = ledgers.account(ledger, state.identity("network", [b"1"]), CAP)
+        spend = ledgers.spend(ledger, account, "r3", REQUEST, COST)
+        ledgers.remaining(ledger, account, as_of=spend)
         ledger.summary()
         assert checked == [0, 1, 2, 3, 4, 5]  # the last was made, not checked
         del checked[:]
@@ -216,7 +217,7 @@ def test_an_open_ledger_notices_edits_of_its_end(state: PrivateState, edit: str,
     ledger = Ledger.open(state)
     with by_hand(state) as connection:
         connection.execute(edit)
-    for use in (ledger.summary, lambda: ledger.spend(account_of(state), "r9", REQUEST, COST)):
+    for use in (ledger.summary, lambda: ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST)):
         with pytest.raises(PrivacyError, match=match):
             use()
     assert_refused(state, "changed by hand|lacks entries|another key")
@@ -225,40 +226,40 @@ def test_an_open_ledger_notices_edits_of_its_end(state: PrivateState, edit: str,
 def test_an_open_ledger_notices_an_old_backup(state: PrivateState) -> None:
     ledger = Ledger.open(state)
     backup = {path: path.read_bytes() for path in (state.ledger_path, state.anchor_path)}
-    ledger.spend(account_of(state), "r3", REQUEST, COST)
+    ledgers.spend(ledger, account_of(state), "r3", REQUEST, COST)
     for path, content in backup.items():  # the anchor as well: only memory tells
         path.write_bytes(content)
     with pytest.raises(PrivacyError, match="lacks entries it had before"):
-        ledger.spend(account_of(state), "r4", REQUEST, COST)
+        ledgers.spend(ledger, account_of(state), "r4", REQUEST, COST)
 
 
 def test_an_edit_of_old_entries_does_not_mislead_an_open_ledger(state: PrivateState) -> None:
     """It goes by what it checked; whoever opens the ledger afterwards notices the edit."""
     ledger = Ledger.open(state)
-    left = ledger.remaining(account_of(state)).left["epsilon"]
+    left = ledgers.remaining(ledger, account_of(state)).left["epsilon"]
     with by_hand(state) as connection:
         (body,) = connection.execute("SELECT body FROM entry WHERE seq = 3").fetchone()
         connection.execute(
             "UPDATE entry SET body = ? WHERE seq = 3", (body.replace('"epsilon":1.0', '"epsilon":0.1'),)
         )
-    assert ledger.remaining(account_of(state)).left["epsilon"] == left
+    assert ledgers.remaining(ledger, account_of(state)).left["epsilon"] == left
     with pytest.raises(PrivacyError, match=r"needs epsilon 7\.5 .* which has epsilon 7 "):
-        ledger.spend(account_of(state), "r4", REQUEST, InstanceCost(7.5, 1e-7, LINE))
+        ledgers.spend(ledger, account_of(state), "r4", REQUEST, InstanceCost(7.5, 1e-7, LINE))
     assert_refused(state, "changed by hand at or before entry 3")
 
 
 def test_what_was_not_committed_is_not_remembered(state: PrivateState) -> None:
     """Two charges of one release, of which the second is refused: neither counts for the same ledger."""
     ledger = Ledger.open(state)
-    full = ledger.account(
-        state.identity("network", [b"2"]), CAP, unrelated=Unrelated.to(["network-instance-1"], "test")
+    full = ledgers.account(
+        ledger, state.identity("network", [b"2"]), CAP, unrelated=Unrelated.to(["network-instance-1"], "test")
     )
-    ledger.spend(full, "r0", REQUEST, InstanceCost(10.0, 0.0, LINE))
+    ledgers.spend(ledger, full, "r0", REQUEST, InstanceCost(10.0, 0.0, LINE))
     with pytest.raises(PrivacyError, match="nothing was spent"):
         ledger.charge_all([Charge(each, "r9", REQUEST, COST) for each in (account_of(state), full)])
     assert ledger.summary() == Ledger.open(state).summary()
     assert len(ledger.spends()) == 4
-    ledger.spend(account_of(state), "r9", REQUEST, COST)
+    ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST)
     assert ledger.summary() == Ledger.open(state).summary()
 
 
@@ -278,14 +279,16 @@ def test_a_ledger_that_was_never_there_is_not_made_for_looking(tmp_path: Path) -
 
 def test_an_anchor_that_lags_after_a_crash_is_caught_up(state: PrivateState) -> None:
     old = state.anchor_path.read_bytes()
-    Ledger.open(state).spend(account_of(state), "r3", REQUEST, COST)
+    ledgers.spend(Ledger.open(state), account_of(state), "r3", REQUEST, COST)
     new = state.anchor_path.read_bytes()
     state.anchor_path.write_bytes(old)  # as if killed between the commit and the anchor
     assert len(Ledger.open(state).spends()) == 4
     assert state.anchor_path.read_bytes() == old, "looking at it changes nothing"
-    Ledger.open(state).spend(account_of(state), "r3", REQUEST, COST)  # resumed: nothing more is charged
+    ledgers.spend(
+        Ledger.open(state), account_of(state), "r3", REQUEST, COST
+    )  # resumed: nothing more is charged
     assert state.anchor_path.read_bytes() == new
-    Ledger.open(state).spend(account_of(state), "r4", REQUEST, COST)
+    ledgers.spend(Ledger.open(state), account_of(state), "r4", REQUEST, COST)
     assert int(state.anchor_path.read_text().split()[1]) == int(new.split()[1]) + 1
 
 
@@ -404,7 +407,7 @@ def test_a_locked_ledger_is_reported_after_a_while(
         connection.execute("BEGIN IMMEDIATE")
         ledger = Ledger.open(state)  # reading goes on
         with pytest.raises(PrivacyError, match="locked by another process"):
-            ledger.spend(account_of(state), "r3", REQUEST, COST)
+            ledgers.spend(ledger, account_of(state), "r3", REQUEST, COST)
     assert len(ledger.spends()) == 3
 
 
@@ -423,10 +426,10 @@ def test_a_full_disk_spends_nothing(state: PrivateState, monkeypatch: pytest.Mon
         patch.setattr(sqlite3, "connect", connect_without_space)
         with pytest.raises(PrivacyError, match=r"disk is full; .*nothing was spent"):  # noqa: PT012
             for number in range(3, 100):
-                ledger.spend(account, f"r{number}", REQUEST, InstanceCost(1e-9, 0.0, LINE))
+                ledgers.spend(ledger, account, f"r{number}", REQUEST, InstanceCost(1e-9, 0.0, LINE))
     before = len(ledger.spends())
     assert 3 <= before < 99
-    ledger.spend(account, "later", REQUEST, COST)
+    ledgers.spend(ledger, account, "later", REQUEST, COST)
     assert len(ledger.spends()) == before + 1
 
 
@@ -440,7 +443,7 @@ def in_child(prepare: Callable[[], None], state: PrivateState) -> list[str]:
             try:
                 ledger = Ledger.open(PrivateState.open(state.root))
                 os.write(writer, f"{len(ledger.spends())} spends\n".encode())
-                ledger.spend(account_of(state), "r9", REQUEST, COST)
+                ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST)
                 os.write(writer, b"spent\n")
             except PrivacyError as error:
                 os.write(writer, f"{error}\n".encode())
@@ -476,7 +479,7 @@ def test_a_write_that_fails_half_way_leaves_the_ledger_whole(state: PrivateState
             refused += 1
             assert "run again" in lines[1]
             assert len(ledger.spends()) == 3
-        ledger.spend(account_of(state), "r9", REQUEST, COST)
+        ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST)
         assert len(ledger.spends()) == 4
         assert set(os.listdir(state.root)) == set(directory)
     assert 5 < refused < 20
@@ -494,9 +497,9 @@ def test_a_spend_whose_anchor_cannot_be_written_is_kept_and_not_charged_twice(
         with pytest.raises(
             PrivacyError, match=r"was written, but its anchor was not; .* never charges twice"
         ):
-            ledger.spend(account_of(state), "r3", REQUEST, COST)
+            ledgers.spend(ledger, account_of(state), "r3", REQUEST, COST)
     assert len(ledger.spends()) == 4
-    ledger.spend(account_of(state), "r3", REQUEST, COST)
+    ledgers.spend(ledger, account_of(state), "r3", REQUEST, COST)
     assert len(ledger.spends()) == 4
 
 

@@ -15,7 +15,7 @@ from dp_powerflow.lowlevel import PrivacyUnit
 from dp_powerflow.privacy.budget import Neighbours, composed_epsilon
 from dp_powerflow.privacy.ledger.accounts import (
     Cap,
-    Composed,
+    ComposedCosts,
     Cost,
     Elements,
     GdpCost,
@@ -28,6 +28,7 @@ from dp_powerflow.privacy.ledger.accounts import (
     TwinCap,
     TwinCost,
 )
+from support import ledgers
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
 REQUEST = "e" * 64
@@ -46,18 +47,22 @@ TWIN_COSTS = st.builds(PureCost, AMOUNTS, st.just(LINE), scopes()) | st.builds(
 )
 
 
+def names_of(scope: Scope) -> set[str]:
+    return {*scope.replaced, *scope.added}
+
+
 def costs_of(name: str, costs: Sequence[TwinCost]) -> Iterable[TwinCost]:
     """The costs of one element by the rule in words: see the docstring of `twins`."""
-    first = next(index for index, cost in enumerate(costs) if name in cost.scope.named)
+    first = next(index for index, cost in enumerate(costs) if name in names_of(cost.scope))
     start = first if name in costs[first].scope.added else 0
-    return (cost for cost in costs[start:] if cost.scope.all_elements or name in cost.scope.named)
+    return (cost for cost in costs[start:] if cost.scope.all_elements or name in names_of(cost.scope))
 
 
-def composed_anew(costs: Iterable[TwinCost]) -> Composed:
+def composed_anew(costs: Iterable[TwinCost]) -> ComposedCosts:
     costs = tuple(costs)
     pure = sorted(cost.epsilon for cost in costs if isinstance(cost, PureCost) and cost.epsilon > 0)
     squares = [Fraction(cost.mu) ** 2 for cost in costs if isinstance(cost, GdpCost)]
-    return Composed(tuple(pure), sum(squares, Fraction(0)))
+    return ComposedCosts(tuple(pure), sum(squares, Fraction(0)))
 
 
 @given(costs=st.lists(TWIN_COSTS, max_size=12))
@@ -67,7 +72,7 @@ def test_what_touched_an_element_is_what_its_costs_say(costs: list[TwinCost]) ->
     for number, cost in enumerate(costs, start=1):
         kept = kept.plus(cost)
         past = costs[:number]
-        named = {name for each in past for name in each.scope.named}
+        named = {name for each in past for name in names_of(each.scope)}
         assert kept.others == composed_anew(each for each in past if each.scope.all_elements)
         assert kept.named == {name: composed_anew(costs_of(name, past)) for name in named}
 
@@ -97,9 +102,9 @@ def cost_of(cap: Cap, one: float, other: float) -> Cost:
 @settings(deadline=None, max_examples=100)
 def test_sums_are_exact_whatever_the_order(cap: Cap, figures: list[tuple[float, float]]) -> None:
     costs = [cost_of(cap, *pair) for pair in figures]
-    kept: dict[str, Fraction] = dict(cap.spent_by(cap.tally(costs)))  # type: ignore[arg-type]
+    kept: dict[str, Fraction] = dict(cap.spent_by(cap.tally(costs)))
     anew = {name: sum((cost.amounts()[name] for cost in costs), Fraction(0)) for name in kept}
-    backwards = cap.spent_by(cap.tally(costs[::-1]))  # type: ignore[arg-type]
+    backwards = cap.spent_by(cap.tally(costs[::-1]))
     assert kept == anew == backwards
     assert kept.keys() == cap.limits().keys()
 
@@ -119,22 +124,26 @@ def test_a_ledger_says_the_same_from_memory_and_from_its_file(
     """Charges of all and of some elements, with changes of the cap between: now, and as of every charge."""
     state = PrivateState.open(tmp_path_factory.mktemp("ledger") / "state")
     ledger, cap = Ledger.open(state), TwinCap(50.0, 1e-6, LINE)
-    account = ledger.account(state.identity("network", [b"1"]), cap)
-    loads = ledger.account(state.identity("loads", [b"1"]), LoadsCap(50.0, 1e-6))
+    account = ledgers.account(ledger, state.identity("network", [b"1"]), cap)
+    loads = ledgers.account(ledger, state.identity("loads", [b"1"]), LoadsCap(50.0, 1e-6))
     stood = []
     for number, (amount, gaussian, names) in enumerate(figures):
         kind, scope = (GdpCost if gaussian else PureCost), Scope(replaced=tuple(names))
-        spend = ledger.spend(account, f"r{number}", REQUEST, kind(amount, LINE, scope))
-        also = ledger.spend(loads, f"r{number}", REQUEST, LoadsCost(amount, PrivacyUnit.LOAD_POINT))
-        stood.append(((spend, ledger.remaining(account)), (also, ledger.remaining(loads))))
+        spend = ledgers.spend(ledger, account, f"r{number}", REQUEST, kind(amount, LINE, scope))
+        also = ledgers.spend(ledger, loads, f"r{number}", REQUEST, LoadsCost(amount, PrivacyUnit.LOAD_POINT))
+        stood.append(((spend, ledgers.remaining(ledger, account)), (also, ledgers.remaining(ledger, loads))))
         cap = TwinCap(cap.epsilon + 1, 1e-6, LINE)
         ledger.change_cap(account.name, cap, "test")
-        account = ledger.account(account.dataset, cap)
+        account = ledgers.account(ledger, account.dataset, cap)
     anew = Ledger.open(state)
     assert anew.summary() == ledger.summary()
     for twin, of_loads in stood:
-        assert anew.remaining(account, as_of=twin[0]) == ledger.remaining(account, as_of=twin[0]) == twin[1]
-        assert anew.remaining(loads, as_of=of_loads[0]) == of_loads[1]
+        assert (
+            ledgers.remaining(anew, account, as_of=twin[0])
+            == ledgers.remaining(ledger, account, as_of=twin[0])
+            == twin[1]
+        )
+        assert ledgers.remaining(anew, loads, as_of=of_loads[0]) == of_loads[1]
     found = anew.find(cap.kind, account.dataset)
     assert found is not None
-    assert found.balance == anew.remaining(account)
+    assert found.balance == ledgers.remaining(anew, account)

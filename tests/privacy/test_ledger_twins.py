@@ -19,12 +19,12 @@ from dp_powerflow import Ledger, PrivateState
 from dp_powerflow.cli.checks import render_ledger
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import gdp_epsilon, gdp_mu
-from dp_powerflow.manifest.build import AccountFacts
+from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import TwinAccount
 from dp_powerflow.privacy.budget import Neighbours, composed_epsilon
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
-    Composed,
+    ComposedCosts,
     GdpCost,
     PureCost,
     Scope,
@@ -33,7 +33,7 @@ from dp_powerflow.privacy.ledger.accounts import (
     cost_from_plain,
     to_plain,
 )
-from dp_powerflow.privacy.ledger.records import Account
+from support import ledgers
 
 LINE = Neighbours("one line, length changed by a factor up to 1.05")
 DELTA = 1e-6
@@ -170,8 +170,8 @@ def ledger(state: PrivateState) -> Ledger:
     return Ledger.open(state)
 
 
-def account(ledger: Ledger, state: PrivateState, cap: TwinCap) -> Account:
-    return ledger.account(state.identity("network", [b"feeder"]), cap)
+def account(ledger: Ledger, state: PrivateState, cap: TwinCap) -> ledgers.Opened:
+    return ledgers.account(ledger, state.identity("network", [b"feeder"]), cap)
 
 
 def test_an_account_of_twins_is_charged_for_the_element_that_changed(
@@ -179,16 +179,16 @@ def test_an_account_of_twins_is_charged_for_the_element_that_changed(
 ) -> None:
     twins = account(ledger, state, TwinCap(2.0, DELTA, LINE))
     assert twins.name == "network-twin-1"
-    ledger.spend(twins, "north", REQUEST, pure(1.0))
-    ledger.spend(twins, "north-2", REQUEST, pure(1.0, replaced=("line.a",)))
-    ledger.spend(twins, "north-3", REQUEST, pure(1.0, replaced=("line.b",), added=("line.c",)))
-    assert ledger.remaining(twins).promise.epsilon == 2.0
-    assert ledger.remaining(twins).left == {"epsilon": 0.0}
+    ledgers.spend(ledger, twins, "north", REQUEST, pure(1.0))
+    ledgers.spend(ledger, twins, "north-2", REQUEST, pure(1.0, replaced=("line.a",)))
+    ledgers.spend(ledger, twins, "north-3", REQUEST, pure(1.0, replaced=("line.b",), added=("line.c",)))
+    assert ledgers.remaining(ledger, twins).promise.epsilon == 2.0
+    assert ledgers.remaining(ledger, twins).left == {"epsilon": 0.0}
     with pytest.raises(PrivacyError, match="nothing was spent"):
-        ledger.spend(twins, "north-4", REQUEST, pure(0.1, replaced=("line.a",)))
-    ledger.spend(twins, "north-4", REQUEST, pure(1.0, replaced=("line.c",)))
+        ledgers.spend(ledger, twins, "north-4", REQUEST, pure(0.1, replaced=("line.a",)))
+    ledgers.spend(ledger, twins, "north-4", REQUEST, pure(1.0, replaced=("line.c",)))
     with pytest.raises(PrivacyError, match="another request"):
-        ledger.spend(twins, "north-4", REQUEST, pure(1.0, replaced=("line.d",)))
+        ledgers.spend(ledger, twins, "north-4", REQUEST, pure(1.0, replaced=("line.d",)))
     assert Ledger.open(state).summary() == ledger.summary()
     shown = render_ledger(ledger.summary())
     assert "; replaced line.b; added line.c |" in "\n".join(shown.lines)
@@ -201,17 +201,17 @@ def test_gaussian_noise_needs_a_delta(state: PrivateState, ledger: Ledger) -> No
     cap = TwinCap(2.0, 0.0, LINE)
     twins = account(ledger, state, cap)
     with pytest.raises(PrivacyError, match="no epsilon at delta 0"):
-        ledger.spend(twins, "north", REQUEST, gaussian(0.1))
+        ledgers.spend(ledger, twins, "north", REQUEST, gaussian(0.1))
     with pytest.raises(PrivacyError, match="no epsilon at delta 0"):
-        ledger.preview(twins.dataset, cap, gaussian(0.1))
+        ledgers.preview(ledger, twins.dataset, cap, gaussian(0.1))
     ledger.change_figures(twins.name, None, DELTA, "the board, 12 May: Gaussian twins as well")
     twins = account(ledger, state, TwinCap(2.0, DELTA, LINE))
-    ledger.spend(twins, "north", REQUEST, gaussian(0.1))
+    ledgers.spend(ledger, twins, "north", REQUEST, gaussian(0.1))
     with pytest.raises(PrivacyError, match="no epsilon at delta 0"):
         ledger.change_figures(twins.name, None, 0.0, "back")
     ledger.change_figures(twins.name, 0.3, None, "less")
-    assert ledger.remaining(twins).cap == TwinCap(0.3, DELTA, LINE)
-    assert ledger.remaining(twins).promise.epsilon == gdp_epsilon(0.1, DELTA)
+    assert ledgers.remaining(ledger, twins).cap == TwinCap(0.3, DELTA, LINE)
+    assert ledgers.remaining(ledger, twins).promise.epsilon == gdp_epsilon(0.1, DELTA)
     shown = render_ledger(ledger.summary())
     assert "cap from then on: epsilon 0.3, delta 1e-06. Reason: less" in "\n".join(shown.lines)
     reasons = [change["reason"] for change in json.loads(shown.json_text)["accounts"][0]["changes"]]
@@ -221,15 +221,17 @@ def test_gaussian_noise_needs_a_delta(state: PrivateState, ledger: Ledger) -> No
 def test_what_is_left_is_stated_for_the_noise_in_use(state: PrivateState, ledger: Ledger) -> None:
     twins = account(ledger, state, TwinCap(4.0, DELTA, LINE))
     half = gdp_mu(4.0, DELTA) / math.sqrt(2)
-    ledger.spend(twins, "north", REQUEST, gaussian(half))
-    assert ledger.remaining(twins).available.epsilon == pytest.approx(gdp_epsilon(half, DELTA), rel=1e-6)
-    assert not ledger.preview(twins.dataset, twins.cap, gaussian(half * 1.001)).affordable
-    preview = ledger.preview(twins.dataset, twins.cap, gaussian(half * 0.999))
+    ledgers.spend(ledger, twins, "north", REQUEST, gaussian(half))
+    assert ledgers.remaining(ledger, twins).available.epsilon == pytest.approx(
+        gdp_epsilon(half, DELTA), rel=1e-6
+    )
+    assert not ledgers.preview(ledger, twins.dataset, twins.cap, gaussian(half * 1.001)).affordable
+    preview = ledgers.preview(ledger, twins.dataset, twins.cap, gaussian(half * 0.999))
     assert preview.affordable
-    assert preview.after.composed == Composed.of([gaussian(half), gaussian(half * 0.999)])
-    ledger.spend(twins, "south", REQUEST, pure(0.5))
-    left = ledger.remaining(twins).available.epsilon
-    assert left == pytest.approx(4.0 - ledger.remaining(twins).promise.epsilon, abs=1e-9)
+    assert preview.after.composed == ComposedCosts.of([gaussian(half), gaussian(half * 0.999)])
+    ledgers.spend(ledger, twins, "south", REQUEST, pure(0.5))
+    left = ledgers.remaining(ledger, twins).available.epsilon
+    assert left == pytest.approx(4.0 - ledgers.remaining(ledger, twins).promise.epsilon, abs=1e-9)
 
 
 @pytest.mark.parametrize("costs", [[pure(0.5), pure(0.2)], [gaussian(0.3)], [pure(0.5), gaussian(0.3)]])
@@ -238,13 +240,11 @@ def test_a_manifest_states_what_touched_the_worst_element_and_the_promise_follow
 ) -> None:
     twins = account(ledger, state, TwinCap(4.0, DELTA, LINE))
     for number, cost in enumerate(costs):
-        ledger.spend(twins, f"twin-{number}", REQUEST, cost)
-    stated = AccountFacts.of(ledger.remaining(twins))
-    section = json.loads(json.dumps(stated.entries()))
-    assert AccountFacts.read(TwinAccount.model_validate(section)) == stated
-    assert section["promise"]["epsilon"] == ledger.remaining(twins).promise.epsilon
-    assert stated.holds("epsilon", promised(costs))
-    assert not stated.holds("epsilon", promised(costs) * 1.01)
+        ledgers.spend(ledger, twins, f"twin-{number}", REQUEST, cost)
+    section = account_of(ledgers.remaining(ledger, twins))
+    assert TwinAccount.model_validate(json.loads(section.model_dump_json())).recomputed() == section
+    assert section.promise.epsilon == ledgers.remaining(ledger, twins).promise.epsilon
+    assert section.promise.epsilon == pytest.approx(promised(costs), rel=1e-9)
 
 
 @pytest.mark.parametrize("names", [("a", "a"), (" ",), ("",)])

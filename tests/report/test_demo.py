@@ -124,7 +124,7 @@ def twins_of_seeds(folder: Path, seeds: range) -> Iterator[SolvedDays]:
         loads = mode.source(scene, key, config.release.days)
         solver = mode.solver(model.n_steps)(feeder, scene.network.solar, None)
         for block in range(loads.n_blocks):
-            yield solve_days(solver, loads, block, mend=mode.mends)
+            yield solve_days(solver, loads, block, mend=mode.counts_customers)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Attack on capacities released of a true network: impedances between the source and every node.
 
-docs/explanation/derived-attack.md has the equations.
+docs/explanation/twin.md has the equations.
 """
 
 from __future__ import annotations

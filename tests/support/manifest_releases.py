@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.config import Config, TwinNetwork, parse_config
+from dp_powerflow.config import Config, parse_config
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest.build import ManifestInputs, make_statement
-from dp_powerflow.manifest.model import Statement, parse_manifest, seal
+from dp_powerflow.manifest.model import Statement, Tables, parse_manifest, seal
 from dp_powerflow.manifest.release import write_documents
 from dp_powerflow.manifest.render import Words
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
@@ -25,10 +25,11 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.almanac import almanac_of
 from dp_powerflow.pipeline.inputs import budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.privacy.ledger.accounts import Cap, Cost, InstanceCap, InstanceCost, LoadsCap, LoadsCost
+from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
 from support.corpora import beside
 from support.small import other_section
 
@@ -117,21 +118,14 @@ class Made:
     inputs: ManifestInputs
 
 
-def network_cap(chosen: Config) -> Cap:
-    """The cap of the network's account in the mode of the config."""
-    release = chosen.release
-    if isinstance(chosen.network, TwinNetwork):
-        return mode_of(chosen).charge("").cap
-    return InstanceCap(
-        release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, mode_of(chosen).neighbours
-    )
-
-
-def network_cost(chosen: Config) -> Cost:
-    """What the release costs the network in the mode of the config."""
-    if isinstance(chosen.network, TwinNetwork):
-        return mode_of(chosen).charge("").cost
-    return InstanceCost(chosen.network.epsilon, chosen.network.delta, mode_of(chosen).neighbours)
+def tables_of(chosen: Config) -> Tables | None:
+    """Tables that a config publishes."""
+    network: Any = chosen.network
+    if getattr(network, "publish", "voltages") == "voltages":
+        return None
+    days = min(network.graph_days or LAYOUT.days, LAYOUT.days) if "loads" in network.publish else 0
+    frame, merged = network.graph_frame, network.graph_merges_switches
+    return Tables(days=days, scenarios=max(days * LAYOUT.steps, 1), frame=frame, switches_merged=merged)
 
 
 def make_inputs(
@@ -147,29 +141,26 @@ def make_inputs(
     root.mkdir(parents=True, exist_ok=True)
     state = PrivateState.open(root / "state", insecure_seed=seed)
     ledger = Ledger.open(state)
-    release = chosen.release
-    loads = ledger.account(
-        state.identity("loads", [b"meters"]), LoadsCap(release.epsilon_cap or 9.0, 1e-5, model.unit)
-    )
-    network = ledger.account(state.identity("network", [b"feeder"]), network_cap(chosen))
-    cost = network_cost(chosen)
+    release, asked = chosen.release, mode_of(chosen).charge("")
+    cost, loads_cap = asked.cost, LoadsCap(release.epsilon_cap or 9.0, 1e-5, model.unit)
+    loads = ledgers.account(ledger, state.identity("loads", [b"meters"]), loads_cap)
+    network = ledgers.account(ledger, state.identity("network", [b"feeder"]), asked.cap)
     for k in range(earlier):
         before = LoadsCost.reserve(replace(budget_of(chosen), epsilon=0.5))
-        ledger.spend(loads, f"r-0{k}", f"{k:064x}", before)
-        ledger.spend(network, f"r-0{k}", f"{k:064x}", cost)
-    payer = chosen.network.id if isinstance(chosen.network, TwinNetwork) else release.id
+        ledgers.spend(ledger, loads, f"r-0{k}", f"{k:064x}", before)
+        ledgers.spend(ledger, network, f"r-0{k}", f"{k:064x}", cost)
     spends = (
-        ledger.spend(loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
-        ledger.spend(network, payer, "e" * 64, cost),
+        ledgers.spend(ledger, loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
+        ledgers.spend(ledger, network, asked.paid_by, "e" * 64, cost),
     )
     state.write_internal(release.id, "report.json", REPORT)
     inputs = ManifestInputs(
         config=chosen,
         model=model,
         layout=LAYOUT,
-        loads=ledger.remaining(loads, as_of=spends[0]),
-        network=ledger.remaining(network, as_of=spends[1]),
-        commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
+        loads=ledgers.remaining(ledger, loads, as_of=spends[0]),
+        network=ledgers.remaining(ledger, network, as_of=spends[1]),
+        commitment_sha256=state.commit(release.id, "internal report", REPORT),
         insecure_seed=state.insecure_seed,
         extras=extras,
         sums_customers=extras.mended,
@@ -177,6 +168,7 @@ def make_inputs(
         if extras.mended
         else 0,
         days=almanac_of(chosen).released,
+        tables=tables_of(chosen),
     )
     return inputs, state
 

@@ -138,23 +138,25 @@ PACKAGE = ROOT / "src" / "dp_powerflow"
 _HEAD_OF_ERRORS = """\
 # Reference: codes of errors
 
-Every refusal has a `code` for programs, a sentence for people, and mostly a `fix`: what to do. Codes
-stay, sentences may change. `dp-powerflow … --json` prints `{"error", "code", "fix"}` with exit code 2;
-in Python they are attributes of a [`DpPowerflowError`](api/errors.md). `make reference` writes this page
-from the source; `…` stands for what differs from case to case.
+Every refusal has a `code` for programs, a sentence for people, and mostly a `fix`. Codes stay, sentences
+may change; one stands here for each code, with `…` for what differs from case to case. `dp-powerflow …
+--json` prints `{"error", "code", "fix"}` with exit code 2; in Python they are attributes of a
+[`DpPowerflowError`](api.md#errors). `make reference` writes this page from the source.
 """
 
 
 def errors_page() -> str:
-    """Every code with its error classes, and the sentences of codes that a raise names itself."""
+    """Every code with its error classes, and what they are for, or one sentence that has the code."""
     docs, sentences = documented_codes(), stated_codes()
     codes = {name: code for name, (code, _) in docs.items()}
     parts = [_HEAD_OF_ERRORS, "| code | error | says |", "|---|---|---|"]
     for code in sorted({*codes.values(), *(code for code, _ in sentences)}):
         of_classes = [name for name, own in codes.items() if own == code]
         names = sorted({*of_classes, *(name for found, name in sentences if found == code)})
-        said = [docs[name][1] for name in of_classes]
-        said += sorted({text for key, texts in sentences.items() if key[0] == code for text in texts})
+        stated = [text for key, texts in sentences.items() if key[0] == code for text in texts]
+        said = [docs[name][1] for name in of_classes] or [
+            min(stated, key=lambda text: (text.count("…"), text))
+        ]
         cells = (f"`{code}`", ", ".join(f"`{name}`" for name in names), "<br>".join(said))
         parts.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
     return "\n".join(parts) + "\n"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dp_powerflow.manifest.model import Check
     from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.privacy.ledger.accounts import Cost
-    from dp_powerflow.privacy.ledger.records import AccountSummary, Change, LedgerSummary
+    from dp_powerflow.privacy.ledger.records import Account, Change, LedgerSummary
 
 
 MOST_FEEDERS = 20
@@ -175,7 +175,7 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
-    from dp_powerflow.pipeline.radius import restate_radius
+    from dp_powerflow.pipeline.modes.true import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
 
     if witness is not bool(releases):
@@ -246,7 +246,7 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
     return Rendered(lines, json.dumps(content))
 
 
-def _account_lines(account: AccountSummary) -> list[str]:
+def _account_lines(account: Account) -> list[str]:
     promise, left = account.balance.promise, account.balance.available
     return [
         f"**{account.name}** ({account.kind}; {promise.definition}), unit: {promise.unit}",

@@ -13,7 +13,7 @@ from rich.text import Text
 
 import dp_powerflow as dpf
 from dp_powerflow.cli.terminal import FEEDER, AsJson, ConfigFile, err, out, print_markdown, progress, say
-from dp_powerflow.errors import FeederError, printable
+from dp_powerflow.errors import FeederError, printable, require
 
 
 def inspect(
@@ -153,6 +153,7 @@ def experiment(
     from dp_powerflow_paper.run import DEFAULT_FOLDER, check_name, results_folder, run_experiment
 
     check_name(name, on_a_config=config is not None)
+    require("matplotlib", "plots")  # before hours of work, not after
     with progress(name) as (advance, _):
         options = ExperimentOptions(
             out=DEFAULT_FOLDER,

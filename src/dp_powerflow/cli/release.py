@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dp_powerflow.pipeline.outlook import YearlyCost
     from dp_powerflow.pipeline.plan import Plan, PlannedRelease
     from dp_powerflow.pipeline.release import ReleaseResult
-    from dp_powerflow.privacy.ledger.accounts import Statement
+    from dp_powerflow.privacy.ledger.accounts import Promised
 
 
 def init(
@@ -153,11 +153,11 @@ def render_plan(found: PlannedRelease) -> Rendered:
     The lines are public. The JSON also holds the INTERNAL look, marked so; as lines it is `internal_lines`.
     """
     from dp_powerflow._texts import filled
-    from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
+    from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards, promise_warnings
 
     plan, release = found.plan, found.mode.config.release
     loads, network = found.loads, found.network
-    warnings = (*found.mode.warnings, *plan.warnings, *found.feasibility.warnings)
+    warnings = (*promise_warnings(found.mode.config), *plan.warnings, *found.feasibility.warnings)
     text = filled(
         "plan.md",
         {"escaped": escaped, "promise": _promise, "voltages": _voltages, "corner": _corner},
@@ -265,7 +265,7 @@ def internal_lines(found: PlannedRelease) -> list[str]:
     if look is None:
         return []
     unsolved = f"{look.unsolved} of {look.snapshots} snapshots of public customers have no solution"
-    if not look.unsolved and not found.mode.mends:  # one refuses the release; the rule of three
+    if not look.unsolved and not found.mode.counts_customers:  # one refuses the release; the rule of three
         unsolved += f", so that with 95 % confidence at most {300.0 / look.snapshots:.2g} % of them have none"
     return [
         f"{INTERNAL}; choosing settings by it is a leak, and a release states what was changed after it",
@@ -274,7 +274,7 @@ def internal_lines(found: PlannedRelease) -> list[str]:
     ]
 
 
-def _promise(stated: Statement) -> str:
+def _promise(stated: Promised) -> str:
     at = f" at δ = {min(stated.delta, 1.0):.3g}" if stated.delta else ""
     return f"ε = {stated.epsilon:.4g}{at}"
 

@@ -30,7 +30,7 @@ from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
 from dp_powerflow.pipeline.release import fitted_model, may_have_paid, refuse_another_request
-from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger
+from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
 
@@ -144,20 +144,19 @@ def customers_charge(
     if reused is None:
         refuse_another_request(fleet.id, customers.request_sha256, state, ledger)
     cap = customers.plan.loads_cap
-    data = Data(customers.identity, cap, fleet.continues_loads, fleet.unrelated_loads)
+    data = ChargedData(customers.identity, cap, fleet.continues_loads, fleet.unrelated_loads)
     if reused is not None and not may_have_paid(ledger, data, reused):
         raise never_charged(reused)
-    account = ledger.account(
-        data.dataset, data.cap, continues=data.continues, unrelated=data.unrelated, frame=data.frame
-    )
+    account = ledger.account(data)
     if reused is None:
         cost = customers.plan.loads_cost
-        asked = Charge(account, fleet.id, customers.request_sha256, cost)
-        found = ledger.preview(account.dataset, account.cap, cost, release_id=fleet.id)
+        asked = Charge(data, fleet.id, customers.request_sha256, cost)
+        found = ledger.preview(data, cost, fleet.id)
         return asked if found.affordable else ledger.charge_all([asked])[0]  # which says why not
-    for earlier in ledger.spends(account, release_id=reused):
-        refuse_unfitted(config, state)
-        return earlier
+    for earlier in account.spends:
+        if earlier.release_id == reused:
+            refuse_unfitted(config, state)
+            return earlier
     raise never_charged(reused)
 
 

@@ -31,10 +31,9 @@ from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_na
 from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
-from dp_powerflow.manifest.model import registered
-from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.manifest.model import policy_of, registered
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
+from dp_powerflow.privacy.ledger.records import Account, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
 
 REGISTER_FILE = "feeders.json"
@@ -64,7 +63,7 @@ class FleetFeeder:
     @property
     def charged_under(self) -> str:
         """What the charge of its network is recorded under: its release, or its twin."""
-        return mode_of(self.config).paid_by
+        return policy_of(self.config).paid_by(self.release_id)
 
     @property
     def directory(self) -> str:
@@ -358,12 +357,12 @@ class Known:
         return {self.charged[key] for key in keys if key in self.charged}
 
 
-def network_accounts(config: FleetConfig, ledger: Ledger) -> list[AccountSummary]:
+def network_accounts(config: FleetConfig, ledger: Ledger) -> list[Account]:
     kind = registered(config.network.mode).account_kind
     return [account for account in ledger.summary().accounts if account.kind is kind]
 
 
-def known_networks(config: FleetConfig, accounts: list[AccountSummary], registers: Registers) -> Known:
+def known_networks(config: FleetConfig, accounts: list[Account], registers: Registers) -> Known:
     fleet = config.fleet
     declared = {
         key: own.continues_network
@@ -396,7 +395,7 @@ def _charged_ids(fleet_id: str, register: Mapping[str, Registered]) -> dict[str,
 
 
 def _charged_by(
-    fleet_id: str, charged_ids: Mapping[str, Collection[str]], accounts: list[AccountSummary]
+    fleet_id: str, charged_ids: Mapping[str, Collection[str]], accounts: list[Account]
 ) -> dict[str, str]:
     """Key → account that a fleet charged for the feeder of that key."""
     ordered = sorted(accounts, key=lambda account: account.fleet == fleet_id)  # its own accounts win
@@ -412,7 +411,7 @@ def _charged_by(
 def refuse_unexplained(
     config: FleetConfig,
     keys: Collection[str],
-    accounts: list[AccountSummary],
+    accounts: list[Account],
     known: Known,
 ) -> None:
     """A re-export of a network that was charged before must not start with a full budget."""
@@ -486,5 +485,5 @@ def unrelated_of(
     return lambda key: same if key in keys_alike else other
 
 
-def _list_of(accounts: list[AccountSummary]) -> str:
+def _list_of(accounts: list[Account]) -> str:
     return spelled(account.name for account in accounts) or "none"

@@ -22,6 +22,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.history import MeterFacts
+from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.plan import kept_model, refuse_another_model
 from dp_powerflow.pipeline.ready import Ready, make_ready
 from dp_powerflow.pipeline.receipts import keep_derived_model
@@ -163,14 +164,17 @@ def meters_on(meters: MeterFacts, places: Mapping[int, str] | None) -> MeterFact
 def _examined(ready: Ready) -> Examined:
     inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
     refuse_another_model(inputs)
+    facts, draws = mode.facts(inputs), mode.drawn(ready.structure)
+    if mode.counts_customers:
+        draws = count_customers(inputs.config, ready.structure, inputs.services).total
     return Examined(
-        mode.identity(inputs),
-        mode.frame(inputs),
+        facts.dataset,
+        facts.frame,
         inputs.identity,
         writer.layout.nodes,
         ready.corpus_bytes,
         ready.feasibility.warnings,
-        mode.draws(inputs, ready.structure),
+        draws,
         pickle.dumps(inputs.feeder) if _takes_long(inputs.config.feeder.source) else None,
     )
 

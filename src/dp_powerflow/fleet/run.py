@@ -54,7 +54,7 @@ from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.model import MODEL_FILE, registered
 from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of, read_network
-from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE, NetworkFacts, mode_of
+from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE, NetworkFacts, mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, preview_network, with_charge
 from dp_powerflow.pipeline.ready import Say
 from dp_powerflow.pipeline.receipts import (
@@ -68,15 +68,15 @@ from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,
     Made,
     Paid,
-    balance_after,
     keep_begun,
     mended_words,
     network_charge,
     network_data,
     refuse_unpayable,
 )
-from dp_powerflow.privacy.ledger.book import Charge, Ledger, price
-from dp_powerflow.privacy.ledger.records import Balance, Preview, Spend
+from dp_powerflow.privacy.ledger.accounts import Balance
+from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger, price
+from dp_powerflow.privacy.ledger.records import Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 
@@ -226,7 +226,7 @@ class _Fleet:
     ) -> Task:
         """One feeder, with what the private state keeps of it but for receipts."""
         files: dict[tuple[str, str], bytes] = {}
-        for where in (feeder.release_id, *mode_of(feeder.config).kept_under):
+        for where in filter(None, (feeder.release_id, mode_of(feeder.config).kept_under)):
             for _, names in self.state.internal_files(where):
                 for name in names:
                     content = None if is_receipt(name) else self.state.read_internal(where, name)
@@ -257,9 +257,10 @@ class _Fleet:
         def figures(key: StreamKey) -> Mapping[str, str]:
             """Of a later version of a network, which is opened here once more: there are few of them."""
             network = read_network(config, self.state, self.meters.n_steps)
-            if mode.identity(network) != examined.dataset:
+            now = mode.facts(network)
+            if now.dataset != examined.dataset:
                 raise PrivacyError(CHANGED_MEANWHILE)
-            return mode.figures(network, key)
+            return now.figures(key)
 
         facts = NetworkFacts(examined.dataset, examined.frame, figures)
         plan = plan_release(config, self.meters, examined.inputs)
@@ -382,7 +383,7 @@ class _Till:
         for bill, spend in zip(bills, spends[len(own) :], strict=True):
             assert isinstance(self.loads, Spend)
             keep_begun(state, bill.feeder.release_id, bill.plan.request_sha256, self.loads, spend)
-            network = balance_after(ledger, spend, bill.plan.network.cap)
+            network = ledger.balance_after(spend)
             found = bill.examined
             paid = Paid(found.dataset, found.inputs, self.loads_balance, network, spend)
             self.paid[bill.feeder.name] = paid
@@ -391,7 +392,7 @@ class _Till:
     def loads_balance(self) -> Balance:
         """How the account of the customers stood just after the charge."""
         assert isinstance(self.loads, Spend)
-        return balance_after(self.fleet.ledger, self.loads, self.customers.plan.loads_cap)
+        return self.fleet.ledger.balance_after(self.loads)
 
     def record(self) -> AccountRecord | None:
         """INTERNAL. The account of the customers, if they were charged."""
@@ -576,13 +577,13 @@ class _Run:
             self._fail(way, str(error), error.code)
             return
         way.made = stage.said
-        mode, name = mode_of(way.feeder.config), way.feeder.name
-        self.warned.of_all(*mode.warnings, *way.made.notes)
-        mended = mended_words(way.made, mode.config.release.days * self.fleet.meters.n_steps)
+        config, name = way.feeder.config, way.feeder.name
+        self.warned.of_all(*promise_warnings(config), *way.made.notes)
+        mended = mended_words(way.made, config.release.days * self.fleet.meters.n_steps)
         self.warned.of_feeder(name, *mended, *(way.examined.warnings if way.examined else ()))
         if not self.config_kept:  # from the first released feeder on, the config of the fleet stays
-            config = self.fleet.config
-            self.fleet.state.write_internal(config.fleet.id, CONFIG_FILE, _config_sha256(config).encode())
+            whole = self.fleet.config
+            self.fleet.state.write_internal(whole.fleet.id, CONFIG_FILE, _config_sha256(whole).encode())
             self.config_kept = True
         self._end(way, "released")
 
@@ -798,13 +799,8 @@ def plan_fleet(
         customers = fleet.customers()
         fleet.examine(workers, fleet.feeders, on_event, examined)
     cost = customers.plan
-    loads = fleet.ledger.preview(
-        fleet.meters.identity,
-        cost.loads_cap,
-        cost.loads_cost,
-        continues=config.fleet.continues_loads,
-        release_id=config.charged_under,
-    )
+    data = ChargedData(fleet.meters.identity, cost.loads_cap, config.fleet.continues_loads)
+    loads = fleet.ledger.preview(data, cost.loads_cost, config.charged_under)
     if config.model.reuse is not None and not loads.already_charged:
         raise never_charged(config.model.reuse)
     refuse_unfitted(config, state)

@@ -18,7 +18,7 @@ from typing import Any
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.storage import Location, loading, location, readers_of
 from dp_powerflow.fleet.names import FLEET_FILE, partition
-from dp_powerflow.manifest.build import AccountFacts
+from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import (
     MANIFEST_FILE,
     MODEL_FILE,
@@ -28,8 +28,9 @@ from dp_powerflow.manifest.model import (
 )
 from dp_powerflow.manifest.twin import version_of
 from dp_powerflow.pipeline.receipts import committed, kept_models
+from dp_powerflow.privacy.ledger.accounts import Balance
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary, Balance
+from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState, check_release_id
 
 _FIGURES = ("unit", "spent")
@@ -106,7 +107,7 @@ class _Court:
     """PRIVATE. What the private state has to say."""
 
     state: PrivateState
-    accounts: Sequence[AccountSummary]
+    accounts: Sequence[Account]
     payers: Mapping[str, set[str]]
 
     def contradictions(self, manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -128,7 +129,7 @@ class _Court:
             balances = self._balances(what, counts)
             if not balances:
                 yield f"The ledger lacks the charge of release '{release_id}' to the {name}: {_OLDER}."
-            elif not any(_agree(AccountFacts.of(balance).entries(), stated[what]) for balance in balances):
+            elif not any(_agree(account_of(balance).model_dump(), stated[what]) for balance in balances):
                 yield (
                     f"The ledger disagrees with release '{release_id}' on what had been spent on the {name}: "
                     f"{_OLDER}."

@@ -21,6 +21,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, ROUND_UP, Context
+from fractions import Fraction
 from functools import cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args
@@ -30,9 +31,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from dp_powerflow._names import LAST_READER
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.corpus.schema import NODES_FILE
-from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import DpPowerflowError, printable
-from dp_powerflow.privacy.ledger.accounts import AccountKind
+from dp_powerflow.privacy.budget import Neighbours, PrivacyUnit
+from dp_powerflow.privacy.ledger.accounts import AccountKind, ComposedCosts, InstanceCap, LoadsCap, TwinCap
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
@@ -47,6 +48,8 @@ CROISSANT_FILE = "croissant.json"
 REGISTRY_FILE = "registry.yaml"
 CARD_FILE = "README.md"
 QUALITY_FILE = "quality.html"
+TWIN = "twin"
+"""Folder of the published twin."""
 REQUIRED = {
     *(NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE),
     *(CARD_FILE, QUALITY_FILE),
@@ -114,7 +117,7 @@ WarningCode = Literal[
     "simulated-loads",
     "evidence-not-required",
 ]
-"""Why a release promises less than a reader expects; the worst first."""
+"""Why a release promises less than a reader expects; the worst first, in the order of the pages."""
 
 
 class Section(BaseModel):
@@ -197,8 +200,8 @@ class NetworkPolicy(Section):
     account_kind : kind of the ledger's account that the network is charged to.
     template : its sentences: the name of a file in `templates/`, or the text of such a template.
     dated : whether the days of a release have dates.
-    derivable : whether anything computed from the loads and the network that was solved keeps the promise.
-    publishes_beside, publishes_connections : whether powers, states and connections may be released.
+    derivable : whether anything computed from the loads and the network that was solved keeps the promise, so
+        that powers, states and connections may be released, and studies of them.
     full_support : whether reactive load is drawn at random.
     codes_known : whether conductor codes of the network that is solved are public, or drawn with noise.
     """
@@ -207,8 +210,6 @@ class NetworkPolicy(Section):
     template: ClassVar[str] = "words.txt"
     dated: ClassVar[bool] = False
     derivable: ClassVar[bool] = False
-    publishes_beside: ClassVar[bool] = False
-    publishes_connections: ClassVar[bool] = False
 
     mode: Name
     kind: Name
@@ -222,8 +223,13 @@ class NetworkPolicy(Section):
 
     @classmethod
     @abstractmethod
-    def of(cls, config: Config) -> Self:
-        """The policy that a config states."""
+    def of(cls, config: Config, absent: tuple[Figure, ...] | None = None) -> Self:
+        """The policy that a config states.
+
+        Parameters
+        ----------
+        absent : figures that are protected if present, and are not in the network; None where all must be.
+        """
 
     @abstractmethod
     def recomputed(self) -> Self:
@@ -232,15 +238,6 @@ class NetworkPolicy(Section):
     @abstractmethod
     def contradictions(self, facts: Facts) -> Iterable[str]:
         """What cannot be true of a release in this mode, one sentence each."""
-
-    def on_network(self, absent: tuple[Figure, ...] | None) -> Self:
-        """The policy for a network.
-
-        Parameters
-        ----------
-        absent : figures that are protected if present, and are not; None where all must be there.
-        """
-        return self
 
     @property
     def full_support(self) -> bool:
@@ -266,18 +263,8 @@ class NetworkPolicy(Section):
         return f"ε ≤ {at_most(self.epsilon)}" if self.holds else f"ε* = {in_digits(self.epsilon)}"
 
     @property
-    def weaknesses(self) -> tuple[str, ...]:
-        """Names of the constants that are too weak; from public yardsticks alone."""
-        return ()
-
-    @property
     def warnings(self) -> tuple[WarningCode, ...]:
-        """What must be said before all else, from constants alone."""
-        return ("network",) if self.weaknesses else ()
-
-    @property
-    def after_warnings(self) -> tuple[WarningCode, ...]:
-        """What is said after the warnings on customers and seed."""
+        """Why it promises less than a reader expects, from constants alone."""
         return ()
 
     def paid_by(self, release_id: str) -> str:
@@ -287,20 +274,6 @@ class NetworkPolicy(Section):
     def is_paid_by(self, charged_as: str, release_id: str) -> bool:
         """Whether a charge of that name paid for the network of a release."""
         return charged_as == self.paid_by(release_id)
-
-    @classmethod
-    def tables_of(cls, config: Config) -> tuple[int, Literal["rotated", "phasors"], bool] | None:
-        """Days, frame and merged switches of the tables that a config publishes; None for none."""
-        return None
-
-    def checks(self, facts: Facts, directory: Location, files: Iterable[str]) -> Iterable[Check]:
-        """What `verify` looks at in this mode only.
-
-        Parameters
-        ----------
-        directory, files : of the release; the files that are there.
-        """
-        return ()
 
 
 _REGISTERED: dict[str, type[NetworkPolicy]] = {}
@@ -317,9 +290,9 @@ def all_policies() -> tuple[type[NetworkPolicy], ...]:
     return tuple(policy for _, policy in sorted(_REGISTERED.items()))
 
 
-def policy_of(config: Config) -> NetworkPolicy:
-    """The policy of a config."""
-    return registered(config.network.mode).of(config)
+def policy_of(config: Config, absent: tuple[Figure, ...] | None = None) -> NetworkPolicy:
+    """The policy of a config; parameters as of `NetworkPolicy.of`."""
+    return registered(config.network.mode).of(config, absent)
 
 
 def registered(mode: object) -> type[NetworkPolicy]:
@@ -376,6 +349,28 @@ class AccountSection(Section):
 
     unit: Name
     promise: Promise
+    spent: Any
+
+    @property
+    @abstractmethod
+    def law(self) -> Any:
+        """Cap of its kind, unit and δ; how large it is plays no part."""
+
+    @property
+    def amounts(self) -> Any:
+        """What was spent, as the arithmetic of the ledger adds it up."""
+        return {name: Fraction(value) for name, value in self.spent}
+
+    def recomputed(self) -> Self:
+        """The same, with what all spends together promise computed from what was spent."""
+        promised = self.law.statement(self.amounts)
+        return self.model_copy(update={"promise": Promise(epsilon=promised.epsilon, delta=promised.delta)})
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether promises that are strong one by one add up to a weak one."""
+        promise = self.recomputed().promise
+        return promise.epsilon > LARGEST_EPSILON or promise.delta > LARGEST_DELTA
 
 
 class LoadsAccount(AccountSection):
@@ -384,17 +379,42 @@ class LoadsAccount(AccountSection):
     unit: Unit
     spent: Rho
 
+    @property
+    def law(self) -> LoadsCap:
+        return LoadsCap(1.0, self.promise.delta, PrivacyUnit(self.unit))
+
 
 class InstanceAccount(AccountSection):
     """A network's account of per-instance evidence."""
 
     spent: EpsilonDelta
 
+    @property
+    def law(self) -> InstanceCap:
+        return InstanceCap(1.0, 0.0, Neighbours(self.unit))
+
 
 class TwinAccount(AccountSection):
-    """A network's account of twins, stated for the worst element."""
+    """A network's account of twins, stated for the worst element; pure costs need no δ."""
 
     spent: TwinSpent
+
+    @property
+    def law(self) -> TwinCap:
+        if self.promise.delta == 0 and self.spent.mu_squared > 0:
+            raise ReleaseError("an account of twins with Gaussian noise is stated at delta 0")
+        return TwinCap(1.0, self.promise.delta if self.spent.mu_squared else 0.0, Neighbours(self.unit))
+
+    @property
+    def amounts(self) -> ComposedCosts:
+        return ComposedCosts(tuple(self.spent.pure_epsilons), Fraction(self.spent.mu_squared))
+
+
+ACCOUNTS: dict[AccountKind, type[AccountSection]] = {
+    AccountKind.LOADS: LoadsAccount,
+    AccountKind.NETWORK_INSTANCE: InstanceAccount,
+    AccountKind.NETWORK_TWIN: TwinAccount,
+}
 
 
 class Composition(Section):

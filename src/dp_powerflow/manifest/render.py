@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -106,7 +106,7 @@ class Words:
 
 
 def warnings_of(
-    codes: list[WarningCode], policy: NetworkPolicy, loads_delta: float | None = None
+    codes: Sequence[WarningCode], policy: NetworkPolicy, loads_delta: float | None = None
 ) -> tuple[str, ...]:
     """Sentences of warnings that follow from constants alone, before there is a release."""
     figures = {"warnings": codes, "network": policy, "loads": {"delta": loads_delta}}

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from dp_powerflow.manifest.model import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
+    RELATIVE,
     Count,
+    InstanceAccount,
     NetworkPolicy,
     Positive,
     WarningCode,
     all_digits,
 )
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
@@ -31,7 +33,7 @@ SMALLEST_SHARE = 0.01
 LEAST_SHARE = 0.05
 """Least load of a released node, as a share of the middle load: half of the feeder's load is at nodes of that
 size or larger. At this size a node tells the lines around it about as well as the best-known line of the IEEE
-feeders is known anyway (docs/results/lines.md, benchmarks/light_nodes.py)."""
+feeders is known anyway (docs/results/network.md, benchmarks/light_nodes.py)."""
 
 Weak = Literal["epsilon", "delta", "radius"]
 
@@ -62,7 +64,7 @@ class TruePolicy(NetworkPolicy):
     weak: list[Weak]
 
     @classmethod
-    def of(cls, config: Config) -> Self:
+    def of(cls, config: Config, absent: object = None) -> Self:
         network = config.network
         assert network.mode == "true-network"
         return cls(
@@ -79,7 +81,13 @@ class TruePolicy(NetworkPolicy):
         ).recomputed()
 
     def recomputed(self) -> Self:
-        return self.model_copy(update={"weak": list(self.weaknesses)})
+        """r is compared with the weakest line of a public feeder, on the same power base."""
+        found: dict[Weak, bool] = {
+            "epsilon": self.epsilon > LARGEST_EPSILON,
+            "delta": self.delta > LARGEST_DELTA,
+            "radius": self.radius < SMALLEST_SHARE * self.weakest_line_pu,
+        }
+        return self.model_copy(update={"weak": [name for name, is_weak in found.items() if is_weak]})
 
     @property
     def full_support(self) -> bool:
@@ -97,29 +105,20 @@ class TruePolicy(NetworkPolicy):
         return REFERENCE_LINE_PU / self.base_mva
 
     @property
-    def weaknesses(self) -> tuple[Weak, ...]:
-        """By ε*, δ* and r: r is compared with the weakest line of a public feeder, on the same power base."""
-        found: dict[Weak, bool] = {
-            "epsilon": self.epsilon > LARGEST_EPSILON,
-            "delta": self.delta > LARGEST_DELTA,
-            "radius": self.radius < SMALLEST_SHARE * self.weakest_line_pu,
-        }
-        return tuple(name for name, is_weak in found.items() if is_weak)
-
-    @property
-    def after_warnings(self) -> tuple[WarningCode, ...]:
-        return () if self.evidence_required else ("evidence-not-required",)
+    def warnings(self) -> tuple[WarningCode, ...]:
+        unsupported: tuple[WarningCode, ...] = () if self.evidence_required else ("evidence-not-required",)
+        return ("network", *unsupported) if self.recomputed().weak else unsupported
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
         if self.days != facts.layout.days:
             yield "The policy is for another number of days than the corpus has."
-        if not isinstance(facts.network.law, InstanceCap):
+        if not isinstance(facts.network, InstanceAccount):
             yield "The account of the network is not that of releases on the true network."
             return
-        if facts.network.law.unit != account_neighbours(self.radius, self.base_mva):
+        if facts.network.unit != str(account_neighbours(self.radius, self.base_mva)):
             yield "The account of the network is about other neighbours than the policy."
         for name, own in (("epsilon", self.epsilon), ("delta", self.delta)):
-            if not facts.network.holds(name, own):
+            if getattr(facts.network.spent, name) < own * (1 - RELATIVE):
                 yield f"The account of the network does not hold this release's {name}."
 
 

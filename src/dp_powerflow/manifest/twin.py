@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, GridfmStyle
-from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.quantities import TRANSFORMER, WITHOUT, Figure, Protected, declared_figures
 from dp_powerflow.manifest.model import (
@@ -17,17 +15,16 @@ from dp_powerflow.manifest.model import (
     LARGEST_EPSILON,
     RELATIVE,
     Chance,
-    Check,
     Count,
     NetworkPolicy,
     NotNegative,
     Positive,
     Section,
+    TwinAccount,
     WarningCode,
-    check,
 )
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import AccountKind, TwinCap
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.twin.design import (
     DELTA_LIMIT,
     LOG_GRID,
@@ -46,9 +43,6 @@ CHANGES = (0.05, 0.5)
 GROUPS = (2, 10)
 """Numbers of elements changed together that the guarantee of a twin is also stated for."""
 VOLTAGES, WITH_LOADS = "voltages", "network and loads"
-TWIN = "twin"
-"""Directory of the published twin."""
-TURNED: Literal["rotated"] = "rotated"
 _VERSION = "_version-"
 _Element = Literal["line", "transformer", "capacitor", "pv"]
 _Part = Literal["impedance", "length", "charging", "transformer", "capacitor", "pv"]
@@ -101,8 +95,6 @@ class TwinPolicy(NetworkPolicy):
     template: ClassVar[str] = "twin.txt"
     dated: ClassVar[bool] = True
     derivable: ClassVar[bool] = True
-    publishes_beside: ClassVar[bool] = True
-    publishes_connections: ClassVar[bool] = True
 
     mode: Literal["twin-network"]
     kind: Literal["differential privacy"]
@@ -127,12 +119,12 @@ class TwinPolicy(NetworkPolicy):
     weak: list[Weak]
 
     @classmethod
-    def of(cls, config: Config) -> Self:
+    def of(cls, config: Config, absent: Iterable[Figure] | None = None) -> Self:
         twin = config.network
         assert twin.mode == "twin-network"
         return cls.made(
             twin.design,
-            None,
+            absent,
             twin=twin.id,
             published=twin.publish,
             all_nodes=twin.released == "all",
@@ -146,7 +138,7 @@ class TwinPolicy(NetworkPolicy):
 
         Parameters
         ----------
-        absent : as of `on_network`.
+        absent : as of `NetworkPolicy.of`.
         choices : what else is stated: twin, published, all_nodes, controls, coordinates.
         """
         promised = twin_guarantee(design)
@@ -187,14 +179,8 @@ class TwinPolicy(NetworkPolicy):
         )
 
     def recomputed(self) -> Self:
-        return self._with(None if self.presence is None else self.presence.absent)
-
-    def on_network(self, absent: tuple[Figure, ...] | None) -> Self:
-        """States which of the protected figures the network has."""
-        return self._with(absent)
-
-    def _with(self, absent: Iterable[Figure] | None) -> Self:
         names = ("twin", "published", "all_nodes", "controls", "coordinates")
+        absent = None if self.presence is None else self.presence.absent
         return self.made(self.design, absent, **{name: getattr(self, name) for name in names})
 
     @property
@@ -239,14 +225,10 @@ class TwinPolicy(NetworkPolicy):
         return version_of(charged_as, self.twin) is not None
 
     @property
-    def weaknesses(self) -> tuple[Weak, ...]:
-        """By ε of one element changed by 5 % and by δ, whatever change the policy names."""
-        return tuple(self.weak)
-
-    @property
     def warnings(self) -> tuple[WarningCode, ...]:
-        """Also that coordinates are published, which an owner may not take for a loss."""
-        return (*super().warnings, "coordinates") if self.coordinates == "public" else super().warnings
+        """By ε of one element changed by 5 % and by δ; and that coordinates are published."""
+        weak: tuple[WarningCode, ...] = ("network",) if self.weak else ()
+        return (*weak, "coordinates") if self.coordinates == "public" else weak
 
     @property
     def shown_changes(self) -> list[Changed]:
@@ -260,20 +242,12 @@ class TwinPolicy(NetworkPolicy):
         scale = self.scales.get(part)  # type: ignore[call-overload]
         return None if scale is None else scale * LOG_GRID
 
-    @classmethod
-    def tables_of(cls, config: Config) -> tuple[int, Literal["rotated", "phasors"], bool] | None:
-        twin, days = config.network, config.release.days
-        assert twin.mode == "twin-network"
-        if twin.publish == VOLTAGES:
-            return None
-        with_loads = min(twin.graph_days or days, days) if twin.publish == WITH_LOADS else 0
-        return with_loads, twin.graph_frame, twin.graph_merges_switches
-
     def contradictions(self, facts: Facts) -> Iterator[str]:
-        law, promised, composed = facts.network.law, twin_guarantee(self.design), facts.network.composed
-        if not isinstance(law, TwinCap) or composed is None:
+        account, promised = facts.network, twin_guarantee(self.design)
+        if not isinstance(account, TwinAccount):
             yield "The account of the network is not that of twins."
             return
+        law, composed = account.law, account.amounts
         yield from self._wrong_tables(facts)
         yield from self._wrong_controls(facts)
         yield from self._wrong_presence(facts)
@@ -317,25 +291,6 @@ class TwinPolicy(NetworkPolicy):
             yield "The network is said to have no transformer, and one of its connections is a transformer."
         if "capacitors" in self.absent and facts.extras.capacitors:
             yield "The network is said to have no capacitor, and states of capacitors are released."
-
-    def checks(self, facts: Facts, directory: Location, files: Iterable[str]) -> Iterator[Check]:
-        """The tables are there, and in order, if and only if they are published."""
-        tables, name = facts.tables, "twin tables"
-        if tables is not None:
-            from dp_powerflow.corpus.gridfm.reader import check_tables  # few releases have tables
-
-            count, style = tables.scenarios, GridfmStyle(tables.frame == TURNED, tables.switches_merged)
-            good = (
-                f"The twin's tables hold {count:,} scenario{'s' * (count > 1)} of power flow on their own "
-                f"network{', with the voltages of the corpus' * (tables.days > 0)}."
-            )
-            close = MERGED_CLOSE_PU if style.merged else CLOSE_PU
-            problems = check_tables(
-                directory, TWIN, count, style, close_pu=close if tables.days > 0 else None
-            )
-            yield check(name, problems, good)
-        elif any(file.startswith(f"{TWIN}/") for file in files):
-            yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
 
 
 def changed(design: TwinDesign, change: float, elements: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import numpy as np
 
 from dp_powerflow._names import __version__
 from dp_powerflow.corpus.grid import VM_MAX_PU
+from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, GridfmStyle
 from dp_powerflow.corpus.schema import BESIDE, DATA
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.tables import NodeTable
@@ -41,6 +42,7 @@ from dp_powerflow.manifest.model import (
     QUALITY_FILE,
     REGISTRY_FILE,
     RELATIVE,
+    TWIN,
     UNREADABLE,
     Check,
     Manifest,
@@ -56,7 +58,6 @@ from dp_powerflow.manifest.model import (
 )
 from dp_powerflow.manifest.release import look_at, quality_page
 from dp_powerflow.manifest.render import Words, card_bytes, certificate_html, croissant_bytes, registry_bytes
-from dp_powerflow.manifest.twin import TWIN
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
@@ -364,6 +365,7 @@ def check_release(opened: Opened) -> VerifyReport:
     looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
         "load privacy": check_queries,
         "network privacy": _check_network,
+        "twin tables": _check_tables,
         "statement": _check_statement,
         "pages": check_pages,
     }
@@ -520,7 +522,7 @@ def check_queries(opened: Opened) -> Iterator[Check]:
 
 
 def _check_network(opened: Opened) -> Iterator[Check]:
-    """Every figure of the network that follows from constants, and what else its mode looks at."""
+    """Every figure of the network that follows from constants."""
     manifest, facts = opened.readable()
     stated, expected = manifest.guarantee.network.model_dump(), facts.policy.model_dump()
     wrong = differences(stated, expected)
@@ -530,7 +532,25 @@ def _check_network(opened: Opened) -> Iterator[Check]:
             f"The stated {where} of the network does not follow from its constants." for where in wrong
         )
         yield check("network privacy", problems, good)
-    yield from facts.policy.checks(facts, opened.directory, opened.hashes)
+
+
+def _check_tables(opened: Opened) -> Iterator[Check]:
+    """Tables of a network are there, and in order, if and only if they are published."""
+    tables, name = opened.readable()[1].tables, "twin tables"
+    if tables is not None:
+        from dp_powerflow.corpus.gridfm.reader import check_tables  # few releases have tables
+
+        style, close = GridfmStyle(tables.frame == "rotated", tables.switches_merged), None
+        if tables.days > 0:
+            close = MERGED_CLOSE_PU if style.merged else CLOSE_PU
+        good = (
+            f"The twin's tables hold {tables.scenarios:,} scenario{'s' * (tables.scenarios > 1)} of power "
+            f"flow on their own network{', with the voltages of the corpus' * (tables.days > 0)}."
+        )
+        problems = check_tables(opened.directory, TWIN, tables.scenarios, style, close_pu=close)
+        yield check(name, problems, good)
+    elif any(file.startswith(f"{TWIN}/") for file in opened.hashes):
+        yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
 
 
 def _check_statement(opened: Opened) -> Iterator[Check]:

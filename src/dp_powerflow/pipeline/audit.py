@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.schema import part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, open_parquet
 from dp_powerflow.errors import DpPowerflowError
-from dp_powerflow.manifest.build import AccountFacts, Facts
+from dp_powerflow.manifest.build import Facts, account_of
 from dp_powerflow.manifest.model import MODEL_FILE, Check, check, sha256_of
 from dp_powerflow.manifest.verify import (
     Opened,
@@ -30,15 +31,15 @@ from dp_powerflow.manifest.verify import (
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import OneDay, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
-from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
+from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.parts import part_extras, part_voltages
 from dp_powerflow.pipeline.ready import writer_of
 from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.release import draw_key, part_job
 from dp_powerflow.powerflow.batch import Nodes
-from dp_powerflow.privacy.ledger.accounts import AccountKind
+from dp_powerflow.privacy.ledger.accounts import AccountKind, Balance
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Account, AccountSummary, Balance
+from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
 
 
@@ -53,25 +54,29 @@ def audit_release(path: Location, config: Config, state_path: Path) -> VerifyRep
     with loading(path / MODEL_FILE):
         model = LoadModel.from_json((path / MODEL_FILE).read_bytes().decode(errors="replace"))
     inputs = network_again(config, state, model.n_steps)
-    kept = mode.kept_is_the_one(inputs)
+    kept, again = mode.kept_network(inputs), mode.network_again(inputs)
+
+    @cache
+    def scene() -> Scene:
+        return mode.scene(inputs, again, model)
+
     return verify_private(
         path,
         state_path,
-        recompute=lambda: mode.report_again(inputs, model).content,
-        redraw=None if kept is None else lambda: bool(kept),
-        resolve=lambda: other_parts(path, mode, inputs, model),
+        recompute=lambda: mode.report(inputs, scene()).content,
+        redraw=None
+        if mode.kept_under is None
+        else lambda: kept is not None and kept.identity == again.identity,
+        resolve=lambda: other_parts(path, mode, inputs, scene()),
     )
 
 
-def other_parts(
-    path: Location, mode: NetworkMode[Any], inputs: NetworkInputs, model: LoadModel
-) -> Iterator[str]:
+def other_parts(path: Location, mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Iterator[str]:
     """Names of files with a part whose loads or voltages key, network and load model do not give.
 
     One day of every part is drawn and solved again; which one, the manifest decides.
     """
-    scene = mode.scene(inputs, mode.network_again(inputs), model)
-    writer = writer_of(mode, scene.network.feeder, scene.network.solar, model.n_steps)
+    writer = writer_of(mode, scene.network.feeder, scene.network.solar, scene.model.n_steps)
     job = part_job(mode, scene, draw_key(inputs, scene), writer)
     solver = job.solver(job.feeder, job.solar, None)
     source = OneDay(job.source, int(sha256_of(manifest_content(path))[:8], 16))
@@ -156,7 +161,7 @@ def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -
     def problems() -> Iterator[str]:
         if stored is None:
             yield f"The private state directory has no internal report of release '{facts.release_id}'."
-        elif state.commit(facts.release_id, COMMITMENT, stored).sha256 != facts.commitment_sha256:
+        elif state.commit(facts.release_id, COMMITMENT, stored) != facts.commitment_sha256:
             yield "The internal report, or the key, is not the one the manifest commits to."
         if state.insecure_seed is not facts.insecure_seed:
             yield "The manifest and the private state directory disagree on the key's source."
@@ -180,13 +185,13 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     own = any(spend.release_id == release_id for account in of_loads for spend in account.spends)
 
     def problems() -> Iterator[str]:
-        loads = _balances(ledger, of_loads, lambda charged: not own or charged == release_id)
-        network = _balances(ledger, of_network, lambda charged: policy.is_paid_by(charged, release_id))
+        loads = _balances(of_loads, lambda charged: not own or charged == release_id)
+        network = _balances(of_network, lambda charged: policy.is_paid_by(charged, release_id))
         for name, balances in (("loads", loads), ("network", network)):
             stated = opened.raw["composition"][name]
             if not balances:
                 yield f"The ledger has no charge of this release, or of its twin, to the {name}."
-            elif not any(AccountFacts.of(balance).entries() == stated for balance in balances):
+            elif not any(account_of(balance).model_dump() == stated for balance in balances):
                 yield f"The ledger and the manifest disagree on what was spent on the {name}."
 
     charged = "this release" if payer == release_id else f"this release and for '{payer}'"
@@ -194,10 +199,10 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     return check("ledger", problems(), good)
 
 
-def _balances(ledger: Ledger, accounts: list[AccountSummary], counts: Callable[[str], bool]) -> list[Balance]:
+def _balances(accounts: list[Account], counts: Callable[[str], bool]) -> list[Balance]:
     """Balances just after the spends whose names count."""
     return [
-        ledger.remaining(Account(account.name, spend.dataset, account.cap), as_of=spend)
+        account.as_of(spend.entry).balance
         for account in accounts
         for spend in account.spends
         if counts(spend.release_id)

@@ -30,7 +30,7 @@ from dp_powerflow.model.options import DayFacts, FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.pipeline.drawing import draw_customers
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho, rho_to_epsilon
-from dp_powerflow.privacy.ledger.accounts import Cap, Cost, Statement
+from dp_powerflow.privacy.ledger.accounts import Cap, Cost, Promised
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
@@ -61,9 +61,9 @@ class YearlyCost:
     """
 
     releases: int
-    customers: Statement
-    network: Statement
-    kept_network: Statement | None
+    customers: Promised
+    network: Promised
+    kept_network: Promised | None
 
 
 def yearly_costs(
@@ -87,7 +87,7 @@ def yearly_costs(
     )
 
 
-def _after(cap: Cap, cost: Any, count: int) -> Statement:
+def _after(cap: Cap, cost: Any, count: int) -> Promised:
     return cap.promised([cost] * count)
 
 

@@ -16,12 +16,14 @@ import numpy as np
 from dp_powerflow._bits.elementary import kernel, modulus, multiply
 from dp_powerflow._parallel import Rest, Runner
 from dp_powerflow.corpus.grid import NodeColumns
+from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.parts import PartExtras
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.manifest.model import TWIN, Tables
 from dp_powerflow.model.sample import BlockSolver, LoadSource, SolvedDays, blocks_at_once, days_per_block
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
@@ -38,6 +40,10 @@ class SolverMaker(Protocol):
     """Makes the solver of a worker."""
 
     @property
+    def acts(self) -> bool:
+        """Whether the feeder is solved as operated: controls act, loads answer to the voltage."""
+
+    @property
     def days_at_once(self) -> int:
         """Days that cost hardly more than one; 1 where days are no unit."""
 
@@ -49,6 +55,7 @@ class SolverMaker(Protocol):
 class BatchMaker:
     """Makes the package's own solver of the fixed frame: the same bits on every processor."""
 
+    acts: ClassVar[bool] = False
     days_at_once: ClassVar[int] = 1
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
@@ -66,6 +73,7 @@ class OperatedMaker:
     steps : of a day.
     """
 
+    acts: ClassVar[bool] = True
     controls: ControlMode
     steps: int
 
@@ -96,14 +104,19 @@ class GraphTables:
 
     Attributes
     ----------
-    folder : name of their folder in the release.
-    writer : writes them.
+    writer, style : what writes them, and how.
     days : how many days of the corpus they hold, loads beside the voltages.
     """
 
-    folder: str
     writer: GridfmWriter
+    style: GridfmStyle
     days: int
+
+    def stated(self, steps: int) -> Tables:
+        """How the manifest describes them."""
+        frame: Any = "rotated" if self.style.turned else "phasors"
+        merged, scenarios = self.style.merged, max(self.days * steps, 1)
+        return Tables(days=self.days, scenarios=scenarios, frame=frame, switches_merged=merged)
 
     def write(self, *block: Any) -> dict[str, str]:
         """Write a block of scenarios (`GridfmWriter.write_block`); names in the release and their SHA-256."""
@@ -120,7 +133,7 @@ class GraphTables:
         return written | self._below(self.writer.write_index(scenarios or 1))
 
     def _below(self, written: Mapping[str, str]) -> dict[str, str]:
-        return {f"{self.folder}/{name}": digest for name, digest in written.items()}
+        return {f"{TWIN}/{name}": digest for name, digest in written.items()}
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
-from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.book import ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
 
@@ -146,18 +146,13 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     ledger = open_ledger(state)
     facts = mode.facts(inputs)
     found = with_charge(planned(inputs, say), facts, mode, state, ledger)
-    loads = ledger.preview(
-        inputs.loads_identity,
-        found.loads_cap,
-        found.loads_cost,
-        continues=config.release.continues_loads,
-        release_id=config.model.reuse or config.release.id,
-    )
+    customers = ChargedData(inputs.loads_identity, found.loads_cap, config.release.continues_loads)
+    loads = ledger.preview(customers, found.loads_cost, config.model.reuse or config.release.id)
     refuse_unpaid_model(config, state, paid=loads.already_charged)
     network = preview_network(ledger, config, found.network, facts.dataset)
     whole = mode.charge(found.request_sha256)
     yearly = yearly_costs(
-        (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_for_later
+        (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_under is not None
     )
     return PlannedRelease(
         mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
@@ -166,8 +161,8 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
 
 def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, dataset: str) -> Preview:
     """What the charge of the network would do to the account of a data set."""
-    continues = config.release.continues_network
-    return ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
+    data = ChargedData(dataset, asked.cap, config.release.continues_network)
+    return ledger.preview(data, asked.cost, asked.paid_by)
 
 
 def in_words(error: PredictedError) -> str:

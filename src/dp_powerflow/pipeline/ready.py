@@ -110,7 +110,7 @@ def make_ready(
     feasibility = Feasibility()
     if not is_begun(state, config.release.id):  # what is paid for is finished
         say("comparing the feeder with its file")
-        check_reading(network.feeder, config.feeder.accept_difference, acting=mode.acting)
+        check_reading(network.feeder, config.feeder.accept_difference, acting=mode.solver(1).acts)
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
     inputs = read_inputs(config, state, network=network, history=history, say=say)

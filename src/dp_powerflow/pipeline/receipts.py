@@ -58,7 +58,7 @@ def is_begun(state: PrivateState, release_id: str) -> bool:
 def committed(state: PrivateState, release_id: str) -> str | None:
     """What the manifest of a release made with this private state commits to; None if it has no report."""
     report = state.read_internal(release_id, REPORT_FILE)
-    return None if report is None else state.commit(release_id, COMMITMENT, report).sha256
+    return None if report is None else state.commit(release_id, COMMITMENT, report)
 
 
 def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:

@@ -33,7 +33,7 @@ from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.build import ManifestInputs
-from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts
+from dp_powerflow.manifest.model import MODEL_FILE, NetworkPolicy, all_policies
 from dp_powerflow.manifest.release import publish
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
@@ -48,6 +48,8 @@ from dp_powerflow.pipeline.modes.base import (
     NetworkMode,
     Progress,
     Scene,
+    left_out,
+    promise_warnings,
 )
 from dp_powerflow.pipeline.parts import PartJob, make_parts
 from dp_powerflow.pipeline.plan import (
@@ -70,12 +72,17 @@ from dp_powerflow.pipeline.receipts import (
     keep_receipt,
     open_ledger,
 )
-from dp_powerflow.privacy.ledger.book import Charge, Data, Ledger, price
-from dp_powerflow.privacy.ledger.records import Account, Balance, Spend
+from dp_powerflow.privacy.ledger.accounts import Balance
+from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger, price
+from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.random import StreamKey, canonical_bytes
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import IntArray
 
+CHARGED_OTHERWISE = (
+    "release '{id}' was already charged for another request or other data; choose a new release id, or "
+    "restore the configuration and the files to resume that one"
+)
 CHANGED_MEANWHILE = (
     "an input file changed while the release was being made, so nothing was released; restore the file and "
     "run the same command again, which costs nothing more"
@@ -170,7 +177,7 @@ def run_release(
             say("fitting the load model")
             model = fitted_model(config, state, inputs.readings, plan, inputs.key, inputs.almanac)
             made = make(ready, paid, model, engine, say, progress)
-        told = (*warnings_of(ready.mode, made, inputs.history.n_steps), *ready.feasibility.warnings)
+        told = (*warnings_of(config, made, inputs.history.n_steps), *ready.feasibility.warnings)
         return ReleaseResult(
             location(config.release.output),
             model,
@@ -182,9 +189,9 @@ def run_release(
         )
 
 
-def warnings_of(mode: NetworkMode[Any], made: Made, steps: int) -> tuple[str, ...]:
+def warnings_of(config: Config, made: Made, steps: int) -> tuple[str, ...]:
     """PUBLIC. Why a release protects, or says, less than its owner may expect; the manifest says so too."""
-    return (*mode.warnings, *made.notes, *mended_words(made, mode.config.release.days * steps))
+    return (*promise_warnings(config), *made.notes, *mended_words(made, config.release.days * steps))
 
 
 def mended_words(made: Made, snapshots: int) -> tuple[str, ...]:
@@ -250,50 +257,43 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     *own, network = ledger.charge_all(charges)
     loads = reused or own[0]
     keep_begun(state, config.release.id, plan.request_sha256, loads, network)
-    balances = balance_after(ledger, loads, plan.loads_cap), balance_after(ledger, network, plan.network.cap)
+    balances = ledger.balance_after(loads), ledger.balance_after(network)
     return plan, Paid(facts.dataset, inputs.identity, *balances, network)
 
 
-def loads_data(config: Config, plan: Plan, identity: str) -> Data:
+def loads_data(config: Config, plan: Plan, identity: str) -> ChargedData:
     """The customers as the ledger is asked about them."""
     release = config.release
-    return Data(identity, plan.loads_cap, release.continues_loads, release.unrelated_loads)
+    return ChargedData(identity, plan.loads_cap, release.continues_loads, release.unrelated_loads)
 
 
-def network_data(config: Config, plan: Plan, facts: NetworkFacts) -> Data:
+def network_data(config: Config, plan: Plan, facts: NetworkFacts) -> ChargedData:
     """The network as the ledger is asked about it."""
     release = config.release
-    return Data(
+    return ChargedData(
         facts.dataset, plan.network.cap, release.continues_network, release.unrelated_network, facts.frame
     )
 
 
-def network_charge(data: Data, plan: Plan) -> Charge:
+def network_charge(data: ChargedData, plan: Plan) -> Charge:
     """What the network is charged."""
     asked = plan.network
     return Charge(data, asked.paid_by, asked.request_sha256, asked.cost)
 
 
-def reused_charge(ledger: Ledger, customers: Data, reused: str | None) -> Spend | None:
+def reused_charge(ledger: Ledger, customers: ChargedData, reused: str | None) -> Spend | None:
     """The charge of an earlier release, or fleet, to these customers; None if there is none."""
     if reused is None or not may_have_paid(ledger, customers, reused):
         return None
-    account = ledger.account(
-        customers.dataset, customers.cap, continues=customers.continues, unrelated=customers.unrelated
-    )
-    return next(iter(ledger.spends(account, release_id=reused)), None)
+    spends = ledger.account(customers).spends
+    return next((spend for spend in spends if spend.release_id == reused), None)
 
 
-def may_have_paid(ledger: Ledger, customers: Data, reused: str) -> bool:
+def may_have_paid(ledger: Ledger, customers: ChargedData, reused: str) -> bool:
     """Whether an account is there to look for a charge in, or to be asked about; else none is opened."""
     if customers.continues is not None or ledger.find(customers.cap.kind, customers.dataset) is not None:
         return True
     return customers.unrelated is None and bool(ledger.spends(release_id=reused))
-
-
-def balance_after(ledger: Ledger, spend: Spend, cap: Any) -> Balance:
-    """How an account stood just after a charge."""
-    return ledger.remaining(Account(spend.account, spend.dataset, cap), as_of=spend)
 
 
 def keep_begun(state: PrivateState, release_id: str, request: str, *spends: Spend) -> None:
@@ -315,7 +315,7 @@ def refuse_unpayable(
     config = mode.config
     preview = preview_network(ledger, config, plan.network, facts.dataset)
     refuse_another_request(config.release.id, plan.request_sha256, state, ledger)
-    _refuse_another_charge(ledger, plan, facts.dataset, preview.account, mode)
+    _refuse_another_charge(ledger, plan, facts.dataset, preview.account)
     if not preview.affordable:
         left, needed = preview.before.available, price(plan.network.cap, plan.network.cost)
         raise PrivacyError(
@@ -329,26 +329,22 @@ def refuse_unpayable(
 def refuse_another_request(release_id: str, request_sha256: str, state: PrivateState, ledger: Ledger) -> None:
     """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
     begun = state.read_internal(release_id, REQUEST_FILE)
-    shared = kinds_of_shared_accounts()  # a twin is charged under its own id, which may be that of a release
+    # A twin is charged under its own id, which may be that of a release.
+    shared = {kind.account_kind for kind in all_policies() if kind.paid_by is not NetworkPolicy.paid_by}
     charged = {
         spend.request_sha256 for spend in ledger.spends(release_id=release_id) if spend.kind not in shared
     }
     known = charged | ({begun.decode(errors="replace")} if begun is not None else set())
     if known - {request_sha256}:
-        raise ChangedRequestError(
-            f"release '{release_id}' was already charged for another request or other data; choose a "
-            "new release id, or restore the configuration and the files to resume that one"
-        )
+        raise ChangedRequestError(CHARGED_OTHERWISE.format(id=release_id))
 
 
-def _refuse_another_charge(
-    ledger: Ledger, plan: Plan, dataset: str, account: str | None, mode: NetworkMode[Any]
-) -> None:
+def _refuse_another_charge(ledger: Ledger, plan: Plan, dataset: str, account: str | None) -> None:
     """One id, one thing that is paid for: found out before the customers are charged."""
     asked = plan.network
     spends = [spend for spend in ledger.spends(release_id=asked.paid_by) if spend.account == account]
     if any((spend.request_sha256, spend.dataset) != (asked.request_sha256, dataset) for spend in spends):
-        raise PrivacyError(mode.charged_otherwise())
+        raise PrivacyError(asked.otherwise or CHARGED_OTHERWISE.format(id=asked.paid_by))
 
 
 # -------------------------------------------------------------------------------------------------- fit
@@ -416,13 +412,14 @@ def make(
             extras=staged.extras,
             loads=paid.loads,
             network=paid.network,
-            commitment_sha256=state.commit(release_id, COMMITMENT, report.content).sha256,
+            commitment_sha256=state.commit(release_id, COMMITMENT, report.content),
             insecure_seed=state.insecure_seed,
             sun=inputs.sun,
+            tables=None if job.graph is None else job.graph.stated(staged.layout.steps),
             days=inputs.almanac.released,
-            left_out=mode.left_out(network),
+            left_out=left_out(mode, network),
             absent=network.absent,
-            sums_customers=scene.nodes.customers is not None,
+            sums_customers=mode.counts_customers,
             mended=mended + written.mended,
             connections=mode.connections(inputs, network, job.released, key),
         )
@@ -525,7 +522,9 @@ def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: Corpu
     released = chosen[secret_order(key, len(chosen))]
     graph = mode.tables(writer.root, feeder, released)
     solver = mode.solver(writer.layout.steps)
-    return PartJob(feeder, source, writer, released, scene.network.solar, graph, solver, mode.mends)
+    return PartJob(
+        feeder, source, writer, released, scene.network.solar, graph, solver, mode.counts_customers
+    )
 
 
 def secret_order(key: StreamKey, count: int) -> IntArray:

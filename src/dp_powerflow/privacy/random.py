@@ -86,19 +86,17 @@ class StreamKey:
 
     def keyed_hash(self, chunks: Iterable[bytes]) -> str:
         """Hex digest of private bytes under the secret; safe to bind, useless without the secret."""
-        digest = self._keyed_digest()
-        for chunk in chunks:
-            digest.update(len(chunk).to_bytes(8, "little"))
-            digest.update(chunk)
-        return digest.hexdigest()
+        return self.keyed_hasher()(chunks)
 
-    def keyed_hasher(self) -> Callable[[Sequence[bytes]], str]:
-        """`keyed_hash` for many short messages in memory: the key is derived once."""
-        start = self._keyed_digest()
+    def keyed_hasher(self) -> Callable[[Iterable[bytes]], str]:
+        """`keyed_hash` for many messages: the key is derived once."""
+        start = hashlib.blake2b(key=self._subkey("keyed hash"), digest_size=32, person=_PERSON)
 
-        def keyed_hash(chunks: Sequence[bytes]) -> str:
+        def keyed_hash(chunks: Iterable[bytes]) -> str:
             digest = start.copy()
-            digest.update(b"".join([len(chunk).to_bytes(8, "little") + chunk for chunk in chunks]))
+            for chunk in chunks:
+                digest.update(len(chunk).to_bytes(8, "little"))
+                digest.update(chunk)
             return digest.hexdigest()
 
         return keyed_hash
@@ -108,9 +106,6 @@ class StreamKey:
         if block < 0:
             raise PrivacyError("a stream's block is negative; number blocks from 0")
         return Stream(self._subkey("stream", purpose, str(block))[:_AES_KEY_BYTES])
-
-    def _keyed_digest(self) -> hashlib.blake2b:
-        return hashlib.blake2b(key=self._subkey("keyed hash"), digest_size=32, person=_PERSON)
 
     def _subkey(self, *parts: str) -> bytes:
         # Length prefixes make the encoding injective: ("ab", "c") and ("a", "bc") are different keys.
@@ -205,41 +200,34 @@ def discrete_gaussian(stream: Stream, sigma: int, size: int) -> IntArray:
     -------
     array (size,) of int64
     """
-    if not 1 <= sigma <= MAX_SIGMA:
-        raise PrivacyError(f"the noise scale must be an integer between 1 and {MAX_SIGMA} grid units")
-    parts: list[IntArray] = []
-    missing = size
-    while missing > 0:
+
+    def some(missing: int) -> IntArray:
         # About 0.6 of the proposals survive; a batch more than needed saves rounds, a cap saves memory.
         proposals = _discrete_laplace(stream, sigma, min(2 * missing + 16, _BATCH))
-        accepted = proposals[_accept(stream, np.abs(proposals), sigma)][:missing]
-        parts.append(accepted)
-        missing -= accepted.size
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return proposals[_accept(stream, np.abs(proposals), sigma)]
+
+    return _gathered(some, sigma, size)
 
 
 def discrete_laplace(stream: Stream, scale: int, size: int) -> IntArray:
     """Draws of P(x) ∝ exp(−|x|/scale) on the integers."""
-    _check_scale(scale)
-    parts: list[IntArray] = [np.empty(0, dtype=np.int64)]
-    while (missing := size - sum(part.size for part in parts)) > 0:
-        parts.append(_discrete_laplace(stream, scale, min(2 * missing + 4, _BATCH))[:missing])
-    return np.concatenate(parts)
+    return _gathered(
+        lambda missing: _discrete_laplace(stream, scale, min(2 * missing + 4, _BATCH)), scale, size
+    )
 
 
 def square_laplace(stream: Stream, scale: int, size: int) -> IntArray:
     """Draws (size, 2) of P(n) ∝ exp(−‖n‖∞/scale) on Z²."""
-    _check_scale(scale)
-    parts: list[IntArray] = [np.empty(0, dtype=np.int64)]
-    while (missing := size - sum(part.size for part in parts)) > 0:
+
+    def radii(missing: int) -> IntArray:
         batch = min(2 * missing + 4, _BATCH)
         first, second = (_geometric_of(stream, scale, 2 * batch) for _ in range(2))
         count = min(first.size, second.size)
         radius = first[:count] + second[:count]
         at_zero = radius == 0
-        kept = _below_each(stream, np.where(at_zero, 8, radius + 1)) < np.where(at_zero, 1, radius)
-        parts.append(radius[kept][:missing])
-    radius = np.concatenate(parts)
+        return radius[_below_each(stream, np.where(at_zero, 8, radius + 1)) < np.where(at_zero, 1, radius)]
+
+    radius = _gathered(radii, scale, size)
     side, along = np.divmod(_below_each(stream, np.maximum(8 * radius, 1)), np.maximum(2 * radius, 1))
     forward, back = along - radius, radius - along
     x = np.choose(side, [radius, back, -radius, forward])
@@ -247,9 +235,15 @@ def square_laplace(stream: Stream, scale: int, size: int) -> IntArray:
     return np.stack([x, y], axis=1)
 
 
-def _check_scale(scale: int) -> None:
+def _gathered(some: Callable[[int], IntArray], scale: int, size: int) -> IntArray:
+    """As many draws as wanted, of what a proposal gives that is told how many are missing."""
     if not 1 <= scale <= MAX_SIGMA:
         raise PrivacyError(f"the noise scale must be an integer between 1 and {MAX_SIGMA} grid units")
+    parts: list[IntArray] = [np.empty(0, dtype=np.int64)]
+    while size > 0:
+        parts.append(some(size)[:size])
+        size -= parts[-1].size
+    return np.concatenate(parts)
 
 
 def _below_each(stream: Stream, bounds: IntArray) -> IntArray:
@@ -267,16 +261,8 @@ def _below_each(stream: Stream, bounds: IntArray) -> IntArray:
 
 
 def uniform_below(stream: Stream, bound: int, size: int) -> IntArray:
-    """Independent uniform integers in [0, bound), by masking and rejection, exactly uniform."""
-    mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
-    out = np.empty(size, dtype=np.int64)
-    todo = np.arange(size)
-    while todo.size:
-        words = (stream.words(todo.size) & mask).astype(np.int64)
-        fits = words < bound
-        out[todo[fits]] = words[fits]
-        todo = todo[~fits]
-    return out
+    """Independent uniform integers in [0, bound)."""
+    return _below_each(stream, np.full(size, bound, dtype=np.int64))
 
 
 def _discrete_laplace(stream: Stream, scale: int, size: int) -> IntArray:

@@ -7,7 +7,6 @@
       ledger.anchor            0600  where the ledger stood last
       internal/<release id>/…  0700, files 0600
       experiments/<release id>/…  0700, what experiments on private data write
-      parsed/…                 0700, feeders that were read before
 
 The key also names the protected data: an account of the ledger belongs to a keyed hash of the meter data or
 of the network, which says nothing about them without the key.
@@ -16,7 +15,6 @@ of the network, which says nothing about them without the key.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import os
 import re
@@ -48,35 +46,6 @@ _KEY_FORMAT = "dp-powerflow secret key, format 1"
 _SYSTEM, _SEED = "operating system", "insecure seed"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COMMITMENT = b"dp-powerflow commitment, format 1"
-_SALT_BYTES = 32
-
-
-@dataclass(frozen=True)
-class Commitment:
-    """A salted commitment to private bytes: publish `sha256`, keep `salt` until an auditor opens it.
-
-    Without the salt (256 bits) the digest tells nothing about the bytes; with it nobody can open the digest
-    to other bytes.
-    """
-
-    salt: str = field(repr=False)
-    sha256: str
-
-    def opens_to(self, data: bytes) -> bool:
-        """Whether `data` are the bytes committed to."""
-        try:
-            salt = bytes.fromhex(self.salt)
-        except ValueError:
-            return False
-        return len(salt) == _SALT_BYTES and hmac.compare_digest(_digest(salt, data), self.sha256)
-
-
-def commit(data: bytes, salt: bytes | None = None) -> Commitment:
-    """Commit to bytes, with a fresh salt unless one is given."""
-    salt = os.urandom(_SALT_BYTES) if salt is None else salt
-    if len(salt) != _SALT_BYTES:
-        raise PrivacyError(f"a commitment's salt must have {_SALT_BYTES} bytes; leave it out to draw one")
-    return Commitment(salt.hex(), _digest(salt, data))
 
 
 def check_release_id(release_id: str) -> str:
@@ -178,7 +147,7 @@ class PrivateState:
 
     def write_internal(self, release_id: str, name: str, data: bytes) -> Path:
         """Write `internal/<release id>/<name>` whole or not at all, mode 0600."""
-        path = self._internal_file(release_id, name)
+        path = self.internal_directory(release_id) / _check_file_name(name)
         write_private(path, data)
         return path
 
@@ -195,17 +164,18 @@ class PrivateState:
             if re.fullmatch(RELEASE_ID, path.name) and path.is_dir():
                 yield path.name, frozenset(os.listdir(path))
 
-    def commit(self, release_id: str, purpose: str, data: bytes) -> Commitment:
-        """Commitment with a salt derived from the key, so that a resumed release publishes the same digest.
+    def commit(self, release_id: str, purpose: str, data: bytes) -> str:
+        """SHA-256 of a salt and private bytes: a commitment that can be published.
 
-        The salt is a secret of 256 bits for whoever has no key, as a drawn one is; `purpose` keeps two
-        commitments of one release apart.
+        The salt is derived from the key, so that a resumed release publishes the same digest. It is a secret
+        of 256 bits for whoever has no key, and tells apart what is committed to for another `purpose`.
+        Nobody can open the digest to other bytes.
         """
         bound = self._key.bind("commitment", check_release_id(release_id)).bind("purpose", purpose)
-        return commit(data, bytes.fromhex(bound.keyed_hash([b"salt"])))
-
-    def _internal_file(self, release_id: str, name: str) -> Path:
-        return self.internal_directory(release_id) / _check_file_name(name)
+        digest = hashlib.sha256(_COMMITMENT)  # prefix and salt have a fixed length: the encoding is injective
+        digest.update(bytes.fromhex(bound.keyed_hash([b"salt"])))
+        digest.update(data)
+        return digest.hexdigest()
 
 
 def _check_file_name(name: str) -> str:
@@ -215,13 +185,6 @@ def _check_file_name(name: str) -> str:
             "and hyphens, starting with a letter or a digit"
         )
     return name
-
-
-def _digest(salt: bytes, data: bytes) -> str:
-    digest = hashlib.sha256(_COMMITMENT)  # both prefixes have a fixed length, so the encoding is injective
-    digest.update(salt)
-    digest.update(data)
-    return digest.hexdigest()
 
 
 def _create_key(root: Path, insecure_seed: int | None) -> None:

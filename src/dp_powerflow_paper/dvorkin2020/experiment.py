@@ -151,7 +151,7 @@ def run(options: ExperimentOptions) -> Written:
 
 
 def to_markdown(rows: list[VariantRow], signs: Mapping[str, float], scale: Scale) -> str:
-    """The tables of docs/results/dvorkin2020.md."""
+    """The tables of docs/results/systems.md."""
 
     def published(row: VariantRow) -> str:
         return "—" if row.published is None or row.feeder != "feeder15" else f"{row.published:.3f}"

@@ -183,7 +183,7 @@ def run(options: ExperimentOptions) -> Written:
 
 
 def to_markdown(found: dict[str, list[dict[str, Any]]], scale: Scale) -> str:
-    """The tables of docs/results/dvorkin2023.md."""
+    """The tables of docs/results/systems.md."""
     lines = block(
         f"Power records, ε = 1, mean of {scale.runs} draws:",
         "plant | α | loss, true | restored | spread of a draw | Laplace alone | over true | "

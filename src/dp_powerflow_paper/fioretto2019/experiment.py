@@ -157,7 +157,7 @@ def _costs(name: str) -> dict[str, Any]:
 def to_markdown(
     costs: Mapping[str, Mapping[str, Any]], rows: Sequence[CaseRow], lengths: Sequence[FeederRow]
 ) -> str:
-    """The tables of docs/results/fioretto2019.md."""
+    """The tables of docs/results/systems.md."""
     lines = block(
         "Least costs of the true networks:",
         "case | pandapower's `runopp` | ours | branches | without noise as published",

@@ -254,7 +254,7 @@ def run(options: ExperimentOptions) -> Written:
 
 
 def to_markdown(rows: Sequence[CaseRow], exact: Sequence[ExactRow], leak: dict[str, float]) -> str:
-    """The tables of docs/results/mak2019.md."""
+    """The tables of docs/results/systems.md."""
     lines = block(
         "ε = 1, β = 1 %. Loads that can be served; least cost within the band; largest |C*/O* − 1|:",
         "case | α | draws | noisy, served | restored, served | cost off, noisy | relaxation in the band | "

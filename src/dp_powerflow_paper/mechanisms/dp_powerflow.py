@@ -15,7 +15,7 @@ longer than a standard normal. So the log mean of a step is moved only while E[z
 The paper's formula for one step, as a function of the spread of the loads.
 
 Theorem 1 with T = 1, the exact κ and a calibrated operating set, as the paper evaluates it. On a real feeder
-it is *not* a bound (docs/results/theorem.md): it is the number the paper's comparison is made at.
+it is *not* a bound (docs/results/network.md): it is the number the paper's comparison is made at.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def smallest_floor(formula: StepFormula, variance: FloatArray, psi: float) -> fl
 
 NOT_PROVED = (
     "the paper's formula for one step with the exact κ and a Monte Carlo calibration; not a proved bound on "
-    "this feeder (docs/results/theorem.md)"
+    "this feeder (docs/results/network.md)"
 )
 
 

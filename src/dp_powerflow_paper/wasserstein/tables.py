@@ -25,7 +25,7 @@ from dp_powerflow_paper.wasserstein.search import VARIANTS
 
 WARNING = (
     "ε of DP-Powerflow is the paper's formula for one step with the exact κ and a Monte Carlo calibration. "
-    "It is NOT a proved bound on this feeder (docs/results/theorem.md). The paper's variant speaks only of "
+    "It is NOT a proved bound on this feeder (docs/results/network.md). The paper's variant speaks only of "
     "networks with the same manifold of voltages, which no change of a line has."
 )
 _PAPER_SIGMA = (
@@ -83,7 +83,7 @@ def _mean(outcome: Outcome, name: str) -> float | None:
 
 
 def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outcome]) -> str:
-    """The tables of docs/results/wasserstein.md."""
+    """The tables of docs/results/experiments.md."""
     scale, bound = lab.scale, lab.proved
     proved = "none" if bound is None else f"network {bound.network:.4g}, load {bound.load:.4g} p.u."
     share = radius_in_lines(lab.data.feeder, lab.data.radius).median

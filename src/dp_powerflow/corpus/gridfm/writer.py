@@ -1,4 +1,4 @@
-"""Scenarios of a published twin in the gridfm-datakit layout, for graph models (`docs/reference/gridfm.md`).
+"""Scenarios of a published twin in the gridfm-datakit layout, for graph models (`docs/reference/corpus.md`).
 
 For twin mode only. The tables hold the whole network and, in float64 so that the published power balances,
 the loads beside the voltages that they cause. On a published twin all of it is post-processing, low-order

@@ -70,7 +70,7 @@ def basis_of_config(config: Config, settings: StudySettings, *, state_path: Path
         raise PrivacyError(_run_first(release_id))
     scene = mode.scene(inputs, network, model)
     _refuse_another_release(mode, inputs, scene, source)
-    _refuse_another_promise(config, scene, source)
+    _refuse_another_promise(mode, scene, source)
     sun, words = _sun(inputs, settings, model.n_steps)
     study = replace(_study(mode, inputs, scene), irradiance=sun)
     refuse_another_scene(study, open_corpus(config.release.output))
@@ -119,7 +119,7 @@ def _refuse_another_release(
     stored = inputs.state.read_internal(release_id, REPORT_FILE)
     if stored is None:
         raise PrivacyError(_run_first(release_id))
-    same = inputs.state.commit(release_id, COMMITMENT, stored).sha256 == source.internal_report.sha256
+    same = inputs.state.commit(release_id, COMMITMENT, stored) == source.internal_report.sha256
     if not same or mode.report(inputs, scene).content != stored:
         raise ReleaseError(
             f"release '{release_id}' was made with another twin or key than the private state keeps; give "
@@ -127,13 +127,15 @@ def _refuse_another_release(
         )
 
 
-def _refuse_another_promise(config: Config, scene: Scene, source: Manifest[Any]) -> None:
+def _refuse_another_promise(mode: NetworkMode[Any], scene: Scene, source: Manifest[Any]) -> None:
     """What the release promises must follow from config and load model: it is said of this study too."""
-    policy = policy_of(config).on_network(scene.network.absent)
+    config = mode.config
+    policy = policy_of(config, scene.network.absent)
     loads = differences(source.guarantee.loads.model_dump(), loads_guarantee(scene.model))
     network = differences(source.guarantee.network.model_dump(), policy.model_dump())
-    tables, chosen = source.data.network_tables, type(policy).tables_of(config)
-    same_tables = chosen == (None if tables is None else (tables.days, tables.frame, tables.switches_merged))
+    chosen = mode.tables(location("."), scene.network.feeder, mode.released_nodes(scene.network.feeder))
+    tables = None if chosen is None else chosen.stated(scene.model.n_steps)
+    same_tables = source.data.network_tables == tables
     same_days = source.data.days == config.release.days
     if any(loads) or any(network) or not same_days or not same_tables:
         raise ReleaseError(

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from dp_powerflow.errors import DpPowerflowError
-from dp_powerflow.manifest.build import AccountFacts, codes_of
+from dp_powerflow.manifest.build import codes_of
 from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
@@ -325,7 +325,7 @@ def _check_source(opened: OpenedDerived) -> Check:
             return
         for where in differences(policy.model_dump(), policy.recomputed().model_dump()):
             yield f"The stated {where} of the network does not follow from its constants."
-        stated, account = source.release, AccountFacts.read(source.composition.network)
+        stated, account = source.release, source.composition.network
         seed, simulated = stated.insecure_seed, stated.simulated_loads
         if stated.warnings != codes_of(policy, account, source.guarantee.loads.delta, seed, simulated):
             yield f"The warnings of {SOURCE_FILE} are not those that its figures call for."

@@ -30,16 +30,17 @@ from dp_powerflow.manifest.render import warnings_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays, NodePlan, loaded_nodes, node_plan
-from dp_powerflow.pipeline.feasibility import Feasibility
-from dp_powerflow.pipeline.inputs import (
-    NetworkInputs,
-    Solar,
-    frame_chunks,
-    require_declared_taps,
+from dp_powerflow.pipeline.customers import (
+    CustomerPlan,
+    DrawnDays,
+    NodePlan,
+    customer_plan,
+    loaded_nodes,
+    node_plan,
 )
+from dp_powerflow.pipeline.feasibility import Feasibility
+from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, frame_chunks, require_declared_taps
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
-from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview, Spend
@@ -65,12 +66,14 @@ class NetworkCharge:
     cost, cap : of this release, and of all that were and will be charged to the account.
     paid_by : what the charge is recorded under: the release, or a twin that several releases share.
     request_sha256 : hash of everything that decides what is paid for.
+    otherwise : what to do if `paid_by` was charged for something else, where it is no release id.
     """
 
     cost: Cost
     cap: Cap
     paid_by: str
     request_sha256: str
+    otherwise: str = ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,16 +153,13 @@ class NetworkMode(ABC, Generic[Section]):
     Attributes
     ----------
     section_type : section of the config that chooses this mode.
-    kept_for_later : whether later releases can use what the network was charged for, at no cost.
-    counts_customers : whether a load is as many draws as it has customers; otherwise one.
-    mends : whether the powers of a snapshot without solution are lowered until it has one; otherwise it
+    counts_customers : whether a load is as many draws as it has customers, and the powers of a snapshot
+        without solution are lowered until it has one; otherwise a node is one draw, and such a snapshot
         aborts the release.
     """
 
     section_type: ClassVar[type[NetworkSection]]
-    kept_for_later: ClassVar[bool] = False
     counts_customers: ClassVar[bool] = False
-    mends: ClassVar[bool] = False
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -169,48 +169,7 @@ class NetworkMode(ABC, Generic[Section]):
         super().__init_subclass__(**keywords)
         _MODES[cls.section_type] = cls
 
-    @property
-    def title(self) -> str:
-        """Name of the mode with its main choice."""
-        return self.section.mode
-
-    @property
-    def paid_by(self) -> str:
-        """What the charge of the network is recorded under."""
-        return policy_of(self.config).paid_by(self.config.release.id)
-
-    @property
-    def kept_under(self) -> tuple[str, ...]:
-        """Where the private state keeps what outlives a release, beside the files of the release."""
-        return ()
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Why the promise protects network or customers from nothing that matters; public, mostly empty."""
-        policy, delta = policy_of(self.config), self.config.model.delta
-        return warnings_of([*policy.warnings, *weak_delta(delta)], policy, delta)
-
-    @property
-    @abstractmethod
-    def neighbours(self) -> Neighbours:
-        """Whom the promise hides the difference of."""
-
-    @abstractmethod
-    def charge(self, request_sha256: str) -> NetworkCharge:
-        """What the ledger is asked of the network, for a release of this request."""
-
-    def charge_of(
-        self, asked: NetworkCharge, facts: NetworkFacts, state: PrivateState, ledger: Ledger
-    ) -> NetworkCharge:
-        """The charge for this version of the network, by what state and ledger hold of earlier ones."""
-        return asked
-
-    def charged_otherwise(self) -> str:
-        """What to do if `paid_by` was charged for something else."""
-        return (
-            f"release '{self.paid_by}' was already charged for another request or other data; choose a new "
-            "release id, or restore the configuration and the files to resume that one"
-        )
+    # ---------------------------------------------------------------------------- checked before the charge
 
     def check(self, inputs: NetworkInputs) -> Feeder:
         """Refuse what can be known to be wrong before anything is spent, such as taps that were solved.
@@ -220,7 +179,7 @@ class NetworkMode(ABC, Generic[Section]):
         A network with the structure of the one that will be solved: nodes, loads and controls are those.
         """
         require_declared_taps(self.config, inputs.feeder)
-        self.check_solver(inputs.feeder, inputs.solar)
+        self.solver(1)(inputs.feeder, inputs.solar, 1)  # refuses what the solver cannot be made for
         return inputs.feeder
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
@@ -236,40 +195,7 @@ class NetworkMode(ABC, Generic[Section]):
         """
         return Feasibility()
 
-    def check_solver(self, feeder: Feeder, solar: Solar) -> None:
-        """Refuse a network that the solver cannot be made for."""
-        self.solver(1)(feeder, solar, 1)
-
-    def solver(self, steps: int) -> SolverMaker:
-        """What makes the solver of the power flow, for days of so many steps."""
-        return batch_solver
-
-    @property
-    def acting(self) -> bool:
-        """Whether the feeder is solved as operated: controls act, loads answer to the voltage."""
-        return False
-
-    def drawn(self, feeder: Feeder) -> int:
-        """How many loads are drawn for every step."""
-        return len(loaded_nodes(feeder)[0])
-
-    def draws(self, inputs: NetworkInputs, feeder: Feeder) -> int:
-        """PUBLIC. How much is drawn for every step; what a release costs follows this and its nodes."""
-        return self.drawn(feeder)
-
-    def nodes(self, inputs: NetworkInputs, feeder: Feeder, model: LoadModel) -> NodePlan | CustomerPlan:
-        """Whom loads are drawn for: the nodes of the feeder that have one."""
-        return node_plan(self.config, feeder, model, inputs.key)
-
-    def source(self, scene: Scene, key: StreamKey, days: int) -> LoadSource:
-        """What draws the loads of a release, with a key that is bound to the network they are solved on."""
-        nodes, feeder = scene.nodes, scene.network.feeder
-        if isinstance(nodes, CustomerPlan):
-            # As many days as a part has: also where some loads have no customer, and are not drawn.
-            drawn = DrawnDays(days, days_per_block(self.drawn(feeder)), scene.almanac)
-            return nodes.source(scene.model, feeder, key, drawn)
-        truncated = not self.section.random_reactive
-        return LoadSampler(nodes.law(scene.model, feeder, truncated=truncated), key, days)
+    # -------------------------------------------------------------------------------------------- the charge
 
     @abstractmethod
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
@@ -279,17 +205,22 @@ class NetworkMode(ABC, Generic[Section]):
         """Keyed hash of the protected network: the account that it is charged to."""
         return inputs.state.identity("network", self.identity_chunks(inputs))
 
-    def frame(self, inputs: NetworkInputs) -> str:
-        """Keyed hash of what the network has in common with its near copies: structure, base voltages."""
-        return inputs.state.identity("frame", frame_chunks(inputs.feeder))
-
     def facts(self, inputs: NetworkInputs) -> NetworkFacts:
-        """PRIVATE. What a charge asks of the network."""
-        return NetworkFacts(self.identity(inputs), self.frame(inputs), lambda key: self.figures(inputs, key))
+        """PRIVATE. What a charge asks of the network; no figures where every version costs the same."""
+        frame = inputs.state.identity("frame", frame_chunks(inputs.feeder))
+        return NetworkFacts(self.identity(inputs), frame, lambda _: {})
 
-    def figures(self, inputs: NetworkInputs, key: StreamKey) -> Mapping[str, str]:
-        """PRIVATE. Element of the network → keyed hash of its figures; none where versions cost the same."""
-        return {}
+    @abstractmethod
+    def charge(self, request_sha256: str) -> NetworkCharge:
+        """What the ledger is asked of the network, for a release of this request."""
+
+    def charge_of(
+        self, asked: NetworkCharge, facts: NetworkFacts, state: PrivateState, ledger: Ledger
+    ) -> NetworkCharge:
+        """The charge for this version of the network, by what state and ledger hold of earlier ones."""
+        return asked
+
+    # -------------------------------------------------------------------------------- the network to solve
 
     @abstractmethod
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
@@ -301,6 +232,11 @@ class NetworkMode(ABC, Generic[Section]):
         paid : the charge that pays for it; None looks it up in the ledger.
         """
 
+    @property
+    def kept_under(self) -> str | None:
+        """Where the private state keeps a network that later releases use at no cost; None if nowhere."""
+        return None
+
     def kept_network(self, inputs: NetworkInputs) -> Solvable | None:
         """The network that was solved, as the private state keeps it; None if it does not. Draws nothing."""
         return None
@@ -309,28 +245,49 @@ class NetworkMode(ABC, Generic[Section]):
         """`network_to_solve` from the key and the true network alone, whatever is kept; for audits."""
         return self.network_to_solve(inputs, self.identity(inputs))
 
-    def kept_is_the_one(self, inputs: NetworkInputs) -> bool | None:
-        """Whether the network kept in the private state is the one that key and true network give.
-
-        None if this mode keeps none.
-        """
-        return None
+    def solver(self, steps: int) -> SolverMaker:
+        """What makes the solver of the power flow, for days of so many steps."""
+        return batch_solver
 
     def scene(self, inputs: NetworkInputs, network: Solvable, model: LoadModel) -> Scene:
         """A network with the load model at its nodes."""
         return Scene(network, model, self.nodes(inputs, network.feeder, model), inputs.almanac)
 
+    def nodes(self, inputs: NetworkInputs, feeder: Feeder, model: LoadModel) -> NodePlan | CustomerPlan:
+        """Whom loads are drawn for: the customers of every load, or the nodes that have one."""
+        if self.counts_customers:
+            return customer_plan(self.config, feeder, inputs.services, model, inputs.key)
+        return node_plan(self.config, feeder, model, inputs.key)
+
+    def drawn(self, feeder: Feeder) -> int:
+        """How many loads are drawn for every step, with or without customers: it follows from the feeder."""
+        if self.counts_customers:
+            return sum(load.kw > 0.0 for load in feeder.loads)
+        return len(loaded_nodes(feeder)[0])
+
+    def source(self, scene: Scene, key: StreamKey, days: int) -> LoadSource:
+        """What draws the loads of a release, with a key that is bound to the network they are solved on."""
+        nodes, feeder = scene.nodes, scene.network.feeder
+        if isinstance(nodes, CustomerPlan):
+            # As many days as a part has: also where some loads have no customer, and are not drawn.
+            drawn = DrawnDays(days, days_per_block(self.drawn(feeder)), scene.almanac)
+            return nodes.source(scene.model, feeder, key, drawn)
+        truncated = not self.section.random_reactive
+        return LoadSampler(nodes.law(scene.model, feeder, truncated=truncated), key, days)
+
+    # --------------------------------------------------------------------------------------- what is released
+
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Indices in `feeder.nodes` whose voltages are released: those with a load of their own."""
         return np.asarray(feeder.retained[loaded_nodes(feeder)[0]], dtype=np.int64)
 
-    def tables(self, root: Location, feeder: Feeder, released: IntArray) -> GraphTables | None:
-        """Tables of the network that are published beside the voltages; None publishes none."""
-        return None
-
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """What the corpus holds beside its voltages; by default nothing."""
         return NOTHING
+
+    def tables(self, root: Location, feeder: Feeder, released: IntArray) -> GraphTables | None:
+        """Tables of the network that are published beside the voltages; None publishes none."""
+        return None
 
     def connections(
         self, inputs: NetworkInputs, network: Solvable, released: IntArray, key: StreamKey
@@ -344,32 +301,18 @@ class NetworkMode(ABC, Generic[Section]):
         """
         return None
 
-    def left_out(self, network: Solvable) -> tuple[str, ...]:
-        """In words, elements of the feeder that the power flow is solved without; the manifest says so."""
-        feeder, found = network.feeder, []
-        if feeder.pv and network.solar.generation is None:
-            found.append(f"{len(feeder.pv)} PV systems, for which no irradiance is declared")
-        if feeder.as_operated.generators and not self.acting:
-            found.append(f"{len(feeder.as_operated.generators)} generators")
-        accepted = self.config.feeder.accept_difference
-        if accepted is not None:
-            found.append(f"differences of up to {accepted:g} p.u. from OpenDSS on the file of the feeder")
-        return (*found, *feeder.as_operated.left_out)
+    # --------------------------------------------------------------------------------- what its owner learns
 
     @abstractmethod
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         """What the data owner learns of the network. Releases keep it; `verify --private` makes it again."""
 
+    def accept(self, report: InternalReport, kept: Path) -> None:
+        """Refuse a release whose report does not support its policy; `kept` is where the report lies."""
+
     def for_the_owner(self, inputs: NetworkInputs, scene: Scene) -> dict[str, object]:
         """INTERNAL. What else the data owner may want to know; nothing that is published depends on it."""
         return {}
-
-    def report_again(self, inputs: NetworkInputs, model: LoadModel) -> InternalReport:
-        """The report from the private inputs and a released model alone, for `verify --private`."""
-        return self.report(inputs, self.scene(inputs, self.network_again(inputs), model))
-
-    def accept(self, report: InternalReport, kept: Path) -> None:
-        """Refuse a release whose report does not support its policy; `kept` is where the report lies."""
 
     def evidence(
         self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: Progress | None
@@ -392,14 +335,29 @@ class NetworkMode(ABC, Generic[Section]):
 _MODES: dict[type[NetworkSection], type[NetworkMode[Any]]] = {}
 
 
-def mode_type(section: NetworkSection) -> type[NetworkMode[Any]]:
-    """The mode of a section of the config, or of what it derives from."""
-    return next(_MODES[kind] for kind in type(section).__mro__ if kind in _MODES)
-
-
 def mode_of(config: Config) -> NetworkMode[Any]:
-    """The mode that a config chooses."""
-    return mode_type(config.network)(config)
+    """The mode that a config chooses: that of its section, or of what the section derives from."""
+    return next(_MODES[kind] for kind in type(config.network).__mro__ if kind in _MODES)(config)
+
+
+def promise_warnings(config: Config) -> tuple[str, ...]:
+    """PUBLIC. Why the promise protects network or customers from nothing that matters; mostly empty."""
+    policy, delta = policy_of(config), config.model.delta
+    codes = [code for code in (*policy.warnings, *weak_delta(delta)) if code != "evidence-not-required"]
+    return warnings_of(codes, policy, delta)
+
+
+def left_out(mode: NetworkMode[Any], network: Solvable) -> tuple[str, ...]:
+    """In words, elements of the feeder that the power flow is solved without; the manifest says so."""
+    feeder, found = network.feeder, []
+    if feeder.pv and network.solar.generation is None:
+        found.append(f"{len(feeder.pv)} PV systems, for which no irradiance is declared")
+    if feeder.as_operated.generators and not mode.solver(1).acts:
+        found.append(f"{len(feeder.as_operated.generators)} generators")
+    accepted = mode.config.feeder.accept_difference
+    if accepted is not None:
+        found.append(f"differences of up to {accepted:g} p.u. from OpenDSS on the file of the feeder")
+    return (*found, *feeder.as_operated.left_out)
 
 
 def left_afterwards(preview: Preview, what: str = "This release") -> str:

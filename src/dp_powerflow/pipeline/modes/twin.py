@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,11 +26,10 @@ from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, Privac
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
-from dp_powerflow.manifest.model import at_most
+from dp_powerflow.manifest.model import TWIN, at_most
 from dp_powerflow.manifest.twin import CHANGES, changed, charged_as, version_of
-from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
-from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
+from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.feasibility import (
     Feasibility,
     Trial,
@@ -55,7 +55,7 @@ from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cost, GdpCost, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
+from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines, voltage_distance
@@ -67,11 +67,9 @@ from dp_powerflow.twin.design import (
     twin_guarantee,
     twin_neighbours,
 )
-from dp_powerflow.twin.draw import FORMAT, Changes, Element, Twin, draw_twin, elements_of, parameters_of
+from dp_powerflow.twin.draw import FORMAT, Changes, Twin, draw_twin, elements_of, parameters_of
 from dp_powerflow.units import FloatArray, IntArray
 
-TABLES = "twin"
-"""Folder of the published twin."""
 COMPARED_DAYS = 8
 COMPARISON = "comparison of the twin"
 DISTANCE = "distance to the true network [p.u.]"
@@ -82,14 +80,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
     """Power flow on a twin."""
 
     section_type = TwinNetwork
-    kept_for_later = True
     counts_customers = True
-    mends = True
 
     @property
-    def kept_under(self) -> tuple[str, ...]:
+    def kept_under(self) -> str:
         """The twin, and which figures were drawn."""
-        return (self._directory,)
+        return f"{_PREFIX}{self.section.id}"
 
     @property
     def neighbours(self) -> Neighbours:
@@ -115,7 +111,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
                 code="delta-limit",
             )
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
-        return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
+        otherwise = (
+            f"twin '{section.id}' of this network was drawn with other noise, for another change or other "
+            "figures; restore those, or choose a new twin id, which is paid for anew; nothing was spent"
+        )
+        return NetworkCharge(self._cost(Scope()), cap, section.id, self._request, otherwise)
 
     def charge_of(
         self, asked: NetworkCharge, facts: NetworkFacts, state: PrivateState, ledger: Ledger
@@ -139,13 +139,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
         cost = self._cost_of_changes(facts, state, account)
         return replace(asked, paid_by=charged_as(asked.paid_by, number), cost=cost)
 
-    def charged_otherwise(self) -> str:
-        """A twin id stands for one design."""
-        return (
-            f"twin '{self.paid_by}' of this network was drawn with other noise, for another change or other "
-            "figures; restore those, or choose a new twin id, which is paid for anew; nothing was spent"
-        )
-
     def check(self, inputs: NetworkInputs) -> Feeder:
         """What the twin would not protect is refused, and what could not be solved once it is drawn."""
         source = self._source(inputs)
@@ -153,7 +146,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
         # Without noise: it has the structure of any twin.
         feeder = self._with_taps(source.build(parameters.levels, codes))
-        self.check_solver(feeder, inputs.solar_on(feeder))
+        self.solver(1)(feeder, inputs.solar_on(feeder), 1)
         count_customers(self.config, feeder, inputs.services)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
         self._check_connections(inputs, feeder)
@@ -178,8 +171,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
         for line in everything.coded:
             yield repr((line.line, line.code, line.candidates)).encode()
 
-    def figures(self, inputs: NetworkInputs, key: StreamKey) -> Mapping[str, str]:
-        """Of the elements that the twin protects; of a line also of its buses."""
+    def facts(self, inputs: NetworkInputs) -> NetworkFacts:
+        """With figures of the elements that the twin protects."""
+        return replace(super().facts(inputs), figures=partial(self._figures, inputs))
+
+    def _figures(self, inputs: NetworkInputs, key: StreamKey) -> Mapping[str, str]:
+        """Element → keyed hash of its figures, and of a line also of its buses."""
         graph, own = BusGraph.of(inputs.feeder), key.bind("purpose", "buses")
         hashed = [own.keyed_hash([name.encode()]) for name in graph.names]
         ends = {
@@ -188,7 +185,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         }
         return {
             element.name: " ".join([element.figures(key), *ends.get(element.name, ())])
-            for element in self._elements(inputs)
+            for element in elements_of(self._parameters(inputs), self.section.design)
         }
 
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
@@ -198,7 +195,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
             account = self._charged_account(inputs, dataset, paid)
             twin = self._draw(inputs, account)
             self._remember(inputs, account)  # first: a twin that is kept is not drawn, nor remembered, again
-            inputs.state.write_internal(self._directory, _file(dataset), twin.to_json().encode())
+            inputs.state.write_internal(self.kept_under, _file(dataset), twin.to_json().encode())
         return self._built(inputs, twin)
 
     def kept_network(self, inputs: NetworkInputs) -> Solvable | None:
@@ -208,33 +205,16 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def network_again(self, inputs: NetworkInputs) -> Solvable:
         """The twin drawn anew."""
-        return self._built(inputs, self._again(inputs))
-
-    def kept_is_the_one(self, inputs: NetworkInputs) -> bool | None:
-        """Whether key and true network give the twin that all was solved on."""
-        kept = self._kept(inputs, self.identity(inputs))
-        return kept is not None and kept.to_json() == self._again(inputs).to_json()
+        return self._built(inputs, self._draw(inputs, self._charged_account(inputs, self.identity(inputs))))
 
     @property
     def acting(self) -> bool:
-        """Unless the config freezes the controls."""
+        """Whether controls act: unless the config freezes them."""
         return self.section.controls != "frozen"
 
     def solver(self, steps: int) -> SolverMaker:
         """Controls act on the twin unless the config freezes them."""
         return OperatedMaker(self.section.controls, steps) if self.acting else super().solver(steps)
-
-    def drawn(self, feeder: Feeder) -> int:
-        """Loads one by one; a load that has no customer counts too, so that the figure needs no services."""
-        return sum(load.kw > 0.0 for load in feeder.loads)
-
-    def draws(self, inputs: NetworkInputs, feeder: Feeder) -> int:
-        """The customers of all loads."""
-        return count_customers(self.config, feeder, inputs.services).total
-
-    def nodes(self, inputs: NetworkInputs, feeder: Feeder, model: LoadModel) -> CustomerPlan:
-        """The customers that every load is the sum of."""
-        return customer_plan(self.config, feeder, inputs.services, model, inputs.key)
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Nodes with a load, or all but the sources: a twin has nothing to hide at the others."""
@@ -250,13 +230,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
         order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
         with_loads = section.publish == "network and loads"
         count = min(section.graph_days or days, days) if with_loads else 0
-        writer = GridfmWriter(
-            root / TABLES,
-            feeder,
-            facts=NodeFacts(order=order, released=len(released), phase=BusGraph.of(feeder).phase),
-            style=GridfmStyle(section.graph_frame == "rotated", section.graph_merges_switches),
-        )
-        return GraphTables(TABLES, writer, count)
+        style = GridfmStyle(section.graph_frame == "rotated", section.graph_merges_switches)
+        facts = NodeFacts(order=order, released=len(released), phase=BusGraph.of(feeder).phase)
+        return GraphTables(GridfmWriter(root / TWIN, feeder, facts=facts, style=style), style, count)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
@@ -281,11 +257,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         """The guarantee of the twin; nothing of the true network: the same twin gives the same bytes."""
-        return self._promised(scene.network)
-
-    def report_again(self, inputs: NetworkInputs, model: LoadModel) -> InternalReport:
-        """The same from key and true network; no load is drawn for it."""
-        return self._promised(self.network_again(inputs))
+        found = {"guarantee": asdict(self.guarantee), "twin": scene.network.identity}
+        return InternalReport.make(self.config.release.id, True, found)
 
     def for_the_owner(self, inputs: NetworkInputs, scene: Scene) -> dict[str, object]:
         """Voltages on the twin against the true ones, under loads that no release uses."""
@@ -366,10 +339,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
         declared = self.section.coordinates == "public"
         return public_places(feeder, inputs.feeder.coordinates) if declared else None
 
-    def _promised(self, network: Solvable) -> InternalReport:
-        found = {"guarantee": asdict(self.guarantee), "twin": network.identity}
-        return InternalReport.make(self.config.release.id, True, found)
-
     @property
     def _request(self) -> str:
         """Hash of all the public choices that decide the twin; a twin id with others is refused."""
@@ -381,10 +350,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    @property
-    def _directory(self) -> str:
-        return f"{_PREFIX}{self.section.id}"
-
     def _cost(self, scope: Scope, times: int = 1) -> PureCost | GdpCost:
         """Of figures that enter so often at once, each with noise of its own."""
         promised = self.guarantee
@@ -393,17 +358,17 @@ class TwinMode(NetworkMode[TwinNetwork]):
         mu = promised.mu if times == 1 else math.nextafter(promised.mu * math.sqrt(times), math.inf)
         return GdpCost(mu, self.neighbours, scope)
 
-    def _paid(self, account: AccountSummary | None) -> list[Spend]:
+    def _paid(self, account: Account | None) -> list[Spend]:
         """Charges of an account for versions of this very twin."""
         return [
             spend
             for spend in (() if account is None else account.spends)
-            if version_of(spend.release_id, self.paid_by) is not None
+            if version_of(spend.release_id, self.section.id) is not None
             if spend.request_sha256 == self._request
         ]
 
     def _cost_of_changes(
-        self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
+        self, facts: NetworkFacts, state: PrivateState, account: Account
     ) -> PureCost | GdpCost:
         """The cost of the elements whose figures were never drawn.
 
@@ -426,13 +391,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
         scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=tuple(found.joined))
         return self._cost(scope, found.times)
 
-    def _all_are_drawn(self, state: PrivateState, account: AccountSummary) -> bool:
+    def _all_are_drawn(self, state: PrivateState, account: Account) -> bool:
         """Whether no version is paid for that can still be drawn, with figures that nobody remembers yet."""
         versions = {_file(spend.dataset) for spend in self._paid(account)}
-        return all(state.read_internal(self._directory, name) is not None for name in versions)
+        return all(state.read_internal(self.kept_under, name) is not None for name in versions)
 
     def _cost_beside_others(
-        self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
+        self, facts: NetworkFacts, state: PrivateState, account: Account
     ) -> PureCost | GdpCost:
         """The cost of a whole twin, as often as figures of an element that others were drawn of can enter."""
         again = [_parts_again(account, facts.figures(self._key(state, account.name)))]
@@ -460,9 +425,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
             inputs.feeder, self.section.protected, drop_islanded=self.config.feeder.drop_islanded
         )
 
-    def _elements(self, inputs: NetworkInputs) -> tuple[Element, ...]:
-        return elements_of(self._parameters(inputs), self.section.design)
-
     def _parameters(self, inputs: NetworkInputs) -> NetworkParameters:
         return parameters_of(self._source(inputs), self.section.design, self.section.protect)
 
@@ -473,9 +435,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def _draw(self, inputs: NetworkInputs, account: str) -> Twin:
         return draw_twin(self._parameters(inputs), self.section.design, self._key(inputs.state, account))
-
-    def _again(self, inputs: NetworkInputs) -> Twin:
-        return self._draw(inputs, self._charged_account(inputs, self.identity(inputs)))
 
     def _charged_account(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> str:
         """The account that this version of the network was charged to: before that nothing is drawn."""
@@ -513,13 +472,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def _remember(self, inputs: NetworkInputs, account: str) -> None:
         drawn = self._drawn(inputs.state, account) or {}
-        for name, figures in self.figures(inputs, self._key(inputs.state, account)).items():
+        for name, figures in self._figures(inputs, self._key(inputs.state, account)).items():
             drawn[name] = sorted({*drawn.get(name, []), figures})
         content = json.dumps(drawn, sort_keys=True).encode()
-        inputs.state.write_internal(self._directory, _figures_file(account), content)
+        inputs.state.write_internal(self.kept_under, _figures_file(account), content)
 
     def _kept(self, inputs: NetworkInputs, dataset: str) -> Twin | None:
-        stored = inputs.state.read_internal(self._directory, _file(dataset))
+        stored = inputs.state.read_internal(self.kept_under, _file(dataset))
         twin = None if stored is None else Twin.from_json(stored.decode(errors="replace"))
         if twin is not None and twin.design != self.section.design:
             raise PrivacyError(
@@ -571,19 +530,19 @@ def _whole(cost: Cost) -> bool:
     return isinstance(cost, PureCost | GdpCost) and cost.scope.all_elements and not free
 
 
-def _joined(account: AccountSummary) -> frozenset[str]:
+def _joined(account: Account) -> frozenset[str]:
     """Elements that have a past in common with others, by the charges of an account."""
     costs = (spend.cost for spend in account.spends)
     return frozenset(n for cost in costs if isinstance(cost, PureCost | GdpCost) for n in cost.scope.joined)
 
 
-def _parts_again(account: AccountSummary, now: Mapping[str, str]) -> Changes:
+def _parts_again(account: Account, now: Mapping[str, str]) -> Changes:
     """What is drawn again of elements with a common past, where nothing that was drawn plays a part."""
     joined = _joined(account)
     return Changes.between({}, {name: text for name, text in now.items() if name in joined}, joined)
 
 
-def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:
+def _named(ledger: Ledger, name: str | None) -> Account | None:
     account = None if name is None else ledger.named(name)
     return account if account is not None and account.kind is KIND else None
 

@@ -2,7 +2,7 @@
 
 The matrix of a snapshot is factorised on the sparse network, not on the dense reduced one; the Lanczos
 vectors are masked to the retained nodes, where the inverse of the two is the same.
-docs/explanation/jacobian.md states the method; `matrices.py` has the proved lower bound. For evidence,
+docs/explanation/power-flow.md states the method; `matrices.py` has the proved lower bound. For evidence,
 which is INTERNAL: last bits may depend on the processor, since start vectors and references come from BLAS.
 """
 

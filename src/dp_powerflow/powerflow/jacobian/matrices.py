@@ -7,7 +7,7 @@ Everything rests on one real-linear map. With s = v∘conj(Yv + b) and a generat
 
 so M̃ of Eq. Mtilde_def is the complexification of L (rows exchanged) and has its singular values, and
 |det J| = Π|v_k|²·|det M̃|. Functions take leading batch axes and are dense, for small networks and as the
-reference of `JacobianBatch`. See docs/explanation/jacobian.md.
+reference of `JacobianBatch`. See docs/explanation/power-flow.md.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ def _orthogonality(basis: FloatArray) -> float:
 # A proved lower bound on σ_min(M̃) for many snapshots, from one singular value decomposition.
 #
 # In the singular vectors of a reference point the matrix of another snapshot is nearly diagonal; what is
-# not is bounded block by block. Proof, and what is done about rounding: docs/explanation/jacobian.md.
+# not is bounded block by block. Proof, and what is done about rounding: docs/explanation/power-flow.md.
 # `SigmaBound` has all singular vectors, `SparseSigmaBound` the smallest few and a bound on the rest, for
 # large networks.
 
@@ -489,7 +489,7 @@ class SigmaBound(Reference):
 class SparseSigmaBound(Reference):
     """The same bound from the k smallest singular vectors and the norm of the rest of the inverse.
 
-    Blocks A, B, C of docs/explanation/jacobian.md are as in `SigmaBound`, each short by what the vectors'
+    Blocks A, B, C of docs/explanation/power-flow.md are as in `SigmaBound`, each short by what the vectors'
     residuals leave open; d = 1/‖X₂ᵀL₀⁻¹U₂‖ − max δ_j by Weyl's inequality. Three norms of the construction
     are Lanczos bounds with a probability (`grid.reduction`), NORMS of them per reference.
 

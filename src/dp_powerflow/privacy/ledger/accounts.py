@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache, reduce
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import (
@@ -72,7 +72,7 @@ class AccountKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Statement:
+class Promised:
     """What an amount means, as (ε, δ) for one unit."""
 
     epsilon: float
@@ -82,25 +82,24 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What costs come to under a cap.
+class Balance:
+    """Where an account stands.
 
     Attributes
     ----------
-    spent : exact, by quantity.
-    promise : what all of it promises.
-    available : what one further cost may be.
+    cap : the most that may ever be spent.
+    spent, left : by quantity: rho; epsilon and delta; or the epsilon of the worst element of twins.
+    promise : what all spends together promise. Built from policy constants and query costs only.
+    available : what a single further spend could be.
+    composed : of an account of twins, everything that touched the worst element.
     """
 
-    spent: Amounts
-    promise: Statement
-    available: Statement
-
-
-class Addend(Protocol):
-    """A cost whose quantities add up."""
-
-    def amounts(self) -> Amounts: ...
+    cap: Cap
+    spent: dict[str, float]
+    left: dict[str, float]
+    promise: Promised
+    available: Promised
+    composed: ComposedCosts | None = None
 
 
 @dataclass(frozen=True)
@@ -109,16 +108,10 @@ class Totals:
 
     amounts: Amounts
 
-    def plus(self, cost: Addend) -> Totals:
+    def plus(self, cost: Cost) -> Totals:
         """The sums with one further cost."""
         more = cost.amounts()
         return Totals({name: amount + more[name] for name, amount in self.amounts.items()})
-
-
-def total(parts: Iterable[Amounts], names: Iterable[str]) -> dict[str, Fraction]:
-    """Exact sums by name."""
-    parts = tuple(parts)
-    return {name: sum((part[name] for part in parts), Fraction(0)) for name in names}
 
 
 def fits(amounts: Amounts, limits: Amounts) -> bool:
@@ -167,10 +160,6 @@ class Scope:
     def all_elements(self) -> bool:
         return not (self.replaced or self.added)
 
-    @property
-    def named(self) -> frozenset[str]:
-        return frozenset(self.replaced + self.added)
-
 
 ALL_ELEMENTS = Scope()
 
@@ -209,7 +198,7 @@ TwinCost = PureCost | GdpCost
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedCosts:
     """Everything that touched one element.
 
     Attributes
@@ -222,24 +211,24 @@ class Composed:
     mu_squared: Fraction = Fraction(0)
 
     @classmethod
-    def of(cls, costs: Iterable[TwinCost]) -> Composed:
+    def of(cls, costs: Iterable[TwinCost]) -> ComposedCosts:
         return reduce(cls.plus, costs, cls())
 
-    def plus(self, cost: TwinCost) -> Composed:
+    def plus(self, cost: TwinCost) -> ComposedCosts:
         """With one further cost."""
         if isinstance(cost, GdpCost):
-            return Composed(self.pure, self.mu_squared + Fraction(cost.mu) ** 2)
+            return ComposedCosts(self.pure, self.mu_squared + Fraction(cost.mu) ** 2)
         if cost.epsilon == 0:
             return self
         at = bisect_right(self.pure, cost.epsilon)
-        return Composed((*self.pure[:at], cost.epsilon, *self.pure[at:]), self.mu_squared)
+        return ComposedCosts((*self.pure[:at], cost.epsilon, *self.pure[at:]), self.mu_squared)
 
-    def covering(self, other: Composed) -> Composed:
+    def covering(self, other: ComposedCosts) -> ComposedCosts:
         """The least that is at least as much as both: the largest pure costs one by one, the larger μ²."""
         longest = max(len(self.pure), len(other.pure))
         pairs = ((0.0,) * (longest - len(one.pure)) + one.pure for one in (self, other))
         pure = tuple(max(pair) for pair in zip(*pairs, strict=True))
-        return Composed(pure, max(self.mu_squared, other.mu_squared))
+        return ComposedCosts(pure, max(self.mu_squared, other.mu_squared))
 
     def epsilon(self, delta: float) -> float:
         """ε of all of it at δ; Gaussian costs need a δ above 0."""
@@ -255,7 +244,7 @@ class Composed:
 
 
 @lru_cache(maxsize=1024)
-def _epsilon(composed: Composed, delta: float) -> float:
+def _epsilon(composed: ComposedCosts, delta: float) -> float:
     """Remembered, since an account is asked several times and distributions are slow to compose."""
     return composed_epsilon(composed.pure, math.sqrt(composed.mu_squared), delta)
 
@@ -270,201 +259,35 @@ class Elements:
     named : of every element that a cost names.
     """
 
-    others: Composed = Composed()
-    named: Mapping[str, Composed] = field(default_factory=dict)
+    others: ComposedCosts = ComposedCosts()
+    named: Mapping[str, ComposedCosts] = field(default_factory=dict)
 
     def plus(self, cost: TwinCost) -> Elements:
         """With one further cost, made after the others."""
         pasts = (self.named.get(name, self.others) for name in cost.scope.joined)
-        joined = dict.fromkeys(cost.scope.joined, reduce(Composed.covering, pasts, Composed()).plus(cost))
+        past = reduce(ComposedCosts.covering, pasts, ComposedCosts())
+        joined = dict.fromkeys(cost.scope.joined, past.plus(cost))
         if cost.scope.all_elements:
             after = {composed: composed.plus(cost) for composed in {*self.named.values()}}
             named = {name: after[composed] for name, composed in self.named.items()}
             return Elements(self.others.plus(cost), named | joined)
         # An added element was seen by no earlier twin; a replaced one, and one with a history, was.
-        before = dict.fromkeys(cost.scope.added, Composed()) | dict.fromkeys(cost.scope.replaced, self.others)
+        before = dict.fromkeys(cost.scope.added, ComposedCosts())
+        before |= dict.fromkeys(cost.scope.replaced, self.others)
         touched = {name: self.named.get(name, start).plus(cost) for name, start in before.items()}
         return Elements(self.others, {**self.named, **touched, **joined})
 
-    def worst(self, delta: float) -> Composed:
+    def worst(self, delta: float) -> ComposedCosts:
         """What touched the element with the largest ε at δ."""
-        return max(
-            _undominated({self.others, *self.named.values()}),
-            key=lambda found: (found.epsilon(delta), found.pure, found.mu_squared),
-        )
-
-
-@dataclass(frozen=True)
-class TwinCap:
-    """The most that all twins of the same network may spend: (ε, δ)-DP of one element.
-
-    Parameters
-    ----------
-    epsilon
-        Of the worst element.
-    delta
-        Where the promise is stated; 0 leaves room for pure costs only.
-    unit
-        The networks compared, such as one line with its length changed by a factor up to 1.05.
-    """
-
-    kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
-    epsilon: float
-    delta: float
-    unit: Neighbours
-
-    def __post_init__(self) -> None:
-        check_amount(self.epsilon, "epsilon")
-        check_amount(self.delta, "delta")
-        if self.epsilon == 0 or self.delta >= 1:
-            raise PrivacyError("the cap of twins needs a positive epsilon and a delta below 1")
-
-    def limits(self) -> Amounts:
-        return {"epsilon": Fraction(self.epsilon)}
-
-    def nothing(self) -> Elements:
-        """What an account without a charge has spent."""
-        return Elements()
-
-    def tally(self, costs: Iterable[TwinCost]) -> Elements:
-        """What touched every element, by the costs in the order they were made."""
-        return reduce(Elements.plus, costs, Elements())
-
-    def composed(self, tally: Elements) -> Composed:
-        """What touched the worst element."""
-        return tally.worst(self.delta)
-
-    def statement(self, composed: Composed) -> Statement:
-        """What everything that touched an element promises."""
-        return Statement(composed.epsilon(self.delta), self.delta, str(self.unit), composed.words)
-
-    def spent_by(self, tally: Elements) -> Amounts:
-        """ε of the worst element, to be compared with the limit."""
-        return {"epsilon": Fraction(self.composed(tally).epsilon(self.delta))}
-
-    def promised(self, costs: Iterable[TwinCost]) -> Statement:
-        """What the costs promise together."""
-        return self.statement(self.composed(self.tally(costs)))
-
-    def standing(self, tally: Elements) -> Standing:
-        """What the costs promise, and what one further cost may be: pure, or Gaussian where all so far is."""
-        composed = self.composed(tally)
-        promise = self.statement(composed)
-        spent = {"epsilon": Fraction(promise.epsilon)}
-        if composed.mu_squared and not composed.pure:
-            limit = {"mu_squared": Fraction(gdp_mu(self.epsilon, self.delta)) ** 2}
-            left = left_of({"mu_squared": composed.mu_squared}, limit)["mu_squared"]
-            epsilon = gdp_epsilon(math.sqrt(max(left, Fraction(0))), self.delta)
-        else:
-            epsilon = float(left_of(spent, self.limits())["epsilon"])
-        return Standing(spent, promise, replace(promise, epsilon=epsilon))
-
-
-def _undominated(lists: set[Composed]) -> list[Composed]:
-    """Without those that have less of everything than another one: few are left to convert."""
-
-    def covers(one: Composed, other: Composed) -> bool:
-        """Whether the largest pure costs of `one` are at least those of `other`, one by one."""
-        pairs = zip(reversed(one.pure), reversed(other.pure), strict=False)
-        enough = len(one.pure) >= len(other.pure) and one.mu_squared >= other.mu_squared
-        return enough and all(mine >= theirs for mine, theirs in pairs)
-
-    kept: list[Composed] = []
-    for item in sorted(
-        lists, key=lambda item: (len(item.pure), sum(item.pure), item.mu_squared), reverse=True
-    ):
-        if not any(covers(other, item) for other in kept):
-            kept.append(item)
-    return kept
-
-
-class Additive(ABC):
-    """A cap whose quantities add up, whatever the order and whoever is touched."""
-
-    quantities: ClassVar[tuple[str, ...]]
-
-    @abstractmethod
-    def limits(self) -> Amounts:
-        """The most of each quantity."""
-
-    @abstractmethod
-    def statement(self, amounts: Amounts) -> Statement:
-        """What an amount promises."""
-
-    def nothing(self) -> Totals:
-        """What an account without a charge has spent."""
-        return Totals(dict.fromkeys(self.quantities, Fraction(0)))
-
-    def tally(self, costs: Iterable[Cost]) -> Totals:
-        """Exact sums of the costs."""
-        return reduce(Totals.plus, costs, self.nothing())
-
-    def standing(self, tally: Totals) -> Standing:
-        """What the sums promise, and what is left."""
-        spent = tally.amounts
-        return Standing(spent, self.statement(spent), self.statement(left_of(spent, self.limits())))
-
-    def spent_by(self, tally: Totals) -> Amounts:
-        """The sums, to be compared with the limits."""
-        return tally.amounts
-
-    def promised(self, costs: Iterable[Cost]) -> Statement:
-        """What the costs promise together."""
-        return self.statement(self.tally(costs).amounts)
-
-
-@dataclass(frozen=True)
-class LoadsCap(Additive):
-    """The most that all releases from the same customers may spend: (ε, δ)-DP of one record."""
-
-    kind: ClassVar[AccountKind] = AccountKind.LOADS
-    quantities: ClassVar[tuple[str, ...]] = ("rho",)
-    epsilon: float
-    delta: float
-    unit: PrivacyUnit = PrivacyUnit.LOAD_POINT
-
-    def __post_init__(self) -> None:
-        Budget(self.epsilon, self.delta, self.unit)  # the same ranges
-        object.__setattr__(self, "unit", PrivacyUnit(self.unit))
-
-    def limits(self) -> Amounts:
-        return {"rho": Fraction(epsilon_to_rho(self.epsilon, self.delta))}
-
-    def statement(self, amounts: Amounts) -> Statement:
-        epsilon = rho_to_epsilon(float(amounts["rho"]), self.delta)
-        return Statement(epsilon, self.delta, str(self.unit), "differential privacy, composed in zCDP")
-
-
-@dataclass(frozen=True)
-class InstanceCap(Additive):
-    """The most that all releases from the same true network may be allowed: sums of ε* and of δ*.
-
-    Parameters
-    ----------
-    epsilon, delta
-        Policy constants; delta may be 0.
-    unit
-        The networks compared, such as one line with its admittance scaled by up to 1 %.
-    """
-
-    kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
-    quantities: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
-    epsilon: float
-    delta: float
-    unit: Neighbours
-
-    def __post_init__(self) -> None:
-        check_amount(self.epsilon, "epsilon")
-        check_amount(self.delta, "delta")
-        if self.epsilon == 0 or self.delta >= 1:
-            raise PrivacyError("the cap of a network needs a positive epsilon and a delta below 1")
-
-    def limits(self) -> Amounts:
-        return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
-
-    def statement(self, amounts: Amounts) -> Statement:
-        words = "per-instance evidence, basic composition; not differential privacy"
-        return Statement(float(amounts["epsilon"]), float(amounts["delta"]), str(self.unit), words)
+        kept: list[ComposedCosts] = []  # without those that have less of everything: few are left to convert
+        for item in sorted(
+            {self.others, *self.named.values()},
+            key=lambda item: (len(item.pure), sum(item.pure), item.mu_squared),
+            reverse=True,
+        ):
+            if not any(other.covering(item) == other for other in kept):
+                kept.append(item)
+        return max(kept, key=lambda found: (found.epsilon(delta), found.pure, found.mu_squared))
 
 
 @dataclass(frozen=True)
@@ -524,25 +347,168 @@ class InstanceCost:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
 
 
-Cap = LoadsCap | InstanceCap | TwinCap
+@dataclass(frozen=True)
+class Cap(ABC):
+    """The most that an account may ever spend.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Policy constants; what they are of depends on the kind of account.
+    unit
+        The record, or the networks compared, such as one line with its admittance scaled by up to 1 %.
+    """
+
+    kind: ClassVar[AccountKind]
+    costs: ClassVar[tuple[type, ...]]
+    """What can be charged."""
+    epsilon: float
+    delta: float
+    unit: PrivacyUnit | Neighbours
+
+    def __post_init__(self) -> None:
+        check_amount(self.epsilon, "epsilon")
+        check_amount(self.delta, "delta")
+        if self.epsilon == 0 or self.delta >= 1:
+            raise PrivacyError("the cap of a network needs a positive epsilon and a delta below 1")
+
+    @abstractmethod
+    def limits(self) -> Amounts:
+        """The most of each quantity."""
+
+    @abstractmethod
+    def nothing(self) -> Any:
+        """The tally of an account without a charge."""
+
+    @abstractmethod
+    def spent_by(self, tally: Any) -> Amounts:
+        """What costs come to, to be compared with the limits."""
+
+    @abstractmethod
+    def statement(self, spent: Any) -> Promised:
+        """What exact sums promise, or all that touched an element."""
+
+    @abstractmethod
+    def balance(self, tally: Any) -> Balance:
+        """Where an account stands after costs that come to a tally."""
+
+    def tally(self, costs: Iterable[Cost]) -> Any:
+        """What costs come to, in the order they were made."""
+        return reduce(lambda tally, cost: tally.plus(cost), costs, self.nothing())
+
+    def promised(self, costs: Iterable[Cost]) -> Promised:
+        """What costs promise together."""
+        return self.balance(self.tally(costs)).promise
+
+    def holds(self, tally: Any) -> bool:
+        """Whether costs that come to a tally stay within the cap."""
+        return fits(self.spent_by(tally), self.limits())
+
+    def accepts(self, cost: Cost) -> bool:
+        """Whether a cost can be charged to an account with this cap at all."""
+        return isinstance(cost, self.costs) and cost.unit == self.unit
+
+
+@dataclass(frozen=True)
+class TwinCap(Cap):
+    """The most that all twins of the same network may spend: (ε, δ)-DP of the worst element.
+
+    At δ = 0 there is room for pure costs only.
+    """
+
+    kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
+    costs: ClassVar[tuple[type, ...]] = (PureCost, GdpCost)
+    unit: Neighbours
+
+    def limits(self) -> Amounts:
+        return {"epsilon": Fraction(self.epsilon)}
+
+    def nothing(self) -> Elements:
+        return Elements()
+
+    def statement(self, spent: ComposedCosts) -> Promised:
+        return Promised(spent.epsilon(self.delta), self.delta, str(self.unit), spent.words)
+
+    def spent_by(self, tally: Elements) -> Amounts:
+        return {"epsilon": Fraction(tally.worst(self.delta).epsilon(self.delta))}
+
+    def balance(self, tally: Elements) -> Balance:
+        """What may still be spent is pure, or Gaussian where all so far is."""
+        composed = tally.worst(self.delta)
+        promise = self.statement(composed)
+        spent = {"epsilon": Fraction(promise.epsilon)}
+        left = left_of(spent, self.limits())
+        epsilon = float(left["epsilon"])
+        if composed.mu_squared and not composed.pure:
+            limit = {"mu_squared": Fraction(gdp_mu(self.epsilon, self.delta)) ** 2}
+            mu_squared = left_of({"mu_squared": composed.mu_squared}, limit)["mu_squared"]
+            epsilon = gdp_epsilon(math.sqrt(mu_squared), self.delta)
+        available = replace(promise, epsilon=epsilon)
+        return Balance(self, _floats(spent), _floats(left), promise, available, composed)
+
+
+@dataclass(frozen=True)
+class AdditiveCap(Cap):
+    """A cap whose quantities add up, whatever the order and whoever is touched."""
+
+    quantities: ClassVar[tuple[str, ...]]
+
+    def nothing(self) -> Totals:
+        return Totals(dict.fromkeys(self.quantities, Fraction(0)))
+
+    def spent_by(self, tally: Totals) -> Amounts:
+        return tally.amounts
+
+    def balance(self, tally: Totals) -> Balance:
+        spent = tally.amounts
+        left = left_of(spent, self.limits())
+        return Balance(self, _floats(spent), _floats(left), self.statement(spent), self.statement(left))
+
+
+@dataclass(frozen=True)
+class LoadsCap(AdditiveCap):
+    """The most that all releases from the same customers may spend: (ε, δ)-DP of one record."""
+
+    kind: ClassVar[AccountKind] = AccountKind.LOADS
+    costs: ClassVar[tuple[type, ...]] = (LoadsCost,)
+    quantities: ClassVar[tuple[str, ...]] = ("rho",)
+    unit: PrivacyUnit = PrivacyUnit.LOAD_POINT
+
+    def __post_init__(self) -> None:
+        Budget(self.epsilon, self.delta, self.unit)  # the same ranges
+        object.__setattr__(self, "unit", PrivacyUnit(self.unit))
+
+    def limits(self) -> Amounts:
+        return {"rho": Fraction(epsilon_to_rho(self.epsilon, self.delta))}
+
+    def statement(self, spent: Amounts) -> Promised:
+        epsilon = rho_to_epsilon(float(spent["rho"]), self.delta)
+        return Promised(epsilon, self.delta, str(self.unit), "differential privacy, composed in zCDP")
+
+
+@dataclass(frozen=True)
+class InstanceCap(AdditiveCap):
+    """The most that all releases from the same true network may be allowed: sums of ε* and of δ*."""
+
+    kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
+    costs: ClassVar[tuple[type, ...]] = (InstanceCost,)
+    quantities: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
+    unit: Neighbours
+
+    def limits(self) -> Amounts:
+        return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
+
+    def statement(self, spent: Amounts) -> Promised:
+        words = "per-instance evidence, basic composition; not differential privacy"
+        return Promised(float(spent["epsilon"]), float(spent["delta"]), str(self.unit), words)
+
+
 Cost = LoadsCost | InstanceCost | GdpCost | PureCost
-Tally = Totals | Elements
-"""What all costs of an account come to; kept up cost by cost."""
-
-_COSTS: dict[AccountKind, tuple[type, ...]] = {
-    AccountKind.LOADS: (LoadsCost,),
-    AccountKind.NETWORK_INSTANCE: (InstanceCost,),
-    AccountKind.NETWORK_TWIN: (PureCost, GdpCost),
-}
-_NETWORK_CAPS: dict[AccountKind, Callable[..., Cap]] = {
-    AccountKind.NETWORK_INSTANCE: InstanceCap,
-    AccountKind.NETWORK_TWIN: TwinCap,
-}
+_CAPS: dict[AccountKind, Callable[..., Cap]] = {cap.kind: cap for cap in (LoadsCap, InstanceCap, TwinCap)}
 
 
-def accepts(cap: Cap, cost: Cost) -> bool:
-    """Whether a cost can be charged to an account with this cap at all."""
-    return isinstance(cost, _COSTS[cap.kind]) and cost.unit == cap.unit
+def _floats(amounts: Amounts) -> dict[str, float]:
+    return {name: float(amount) for name, amount in amounts.items()}
 
 
 def to_plain(record: Cap | Cost) -> dict[str, Any]:
@@ -558,9 +524,8 @@ def to_plain(record: Cap | Cost) -> dict[str, Any]:
 
 def cap_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cap:
     """Inverse of `to_plain` for a cap."""
-    if kind is AccountKind.LOADS:
-        return LoadsCap(**fields)
-    return _NETWORK_CAPS[kind](**{**fields, "unit": Neighbours(fields["unit"])})
+    unit = fields["unit"] if kind is AccountKind.LOADS else Neighbours(fields["unit"])
+    return _CAPS[kind](**{**fields, "unit": unit})
 
 
 def cost_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cost:

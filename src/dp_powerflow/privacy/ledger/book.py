@@ -12,11 +12,11 @@ comes from the key it gives the same bits.
 
     state = PrivateState.open("state")
     ledger = Ledger.open(state)
-    account = ledger.account(state.identity("loads", chunks), LoadsCap(epsilon=4, delta=1e-5))
-    ledger.spend(account, "2024-q1", request_sha256, LoadsCost.reserve(Budget(1.0)))
+    data = ChargedData(state.identity("loads", chunks), LoadsCap(epsilon=4, delta=1e-5))
+    ledger.charge_all([Charge(data, "2024-q1", request_sha256, LoadsCost.reserve(Budget(1.0)))])
 
 A corrected or extended file has another hash. It is not taken for new data without a word, or every
-re-export would start with a full budget: `account` asks whether it `continues` an account or is `unrelated`
+re-export would start with a full budget: the ledger asks whether it `continues` an account or is `unrelated`
 to every one of them, by name.
 """
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,31 +34,27 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Amounts,
+    Balance,
     Cap,
     Cost,
     GdpCost,
+    Promised,
     PureCost,
-    Statement,
     TwinCap,
-    accepts,
     to_plain,
 )
 from dp_powerflow.privacy.ledger.records import (
     Account,
-    AccountSummary,
-    Balance,
     Books,
     LedgerSummary,
-    Page,
     Preview,
     Spend,
     Unrelated,
-    balance_of,
     rows_of,
     spelled,
     unrelated_line,
 )
-from dp_powerflow.privacy.ledger.store import Store, Transaction
+from dp_powerflow.privacy.ledger.store import LedgerStore, Transaction
 from dp_powerflow.privacy.state import RECEIPT, PrivateState, check_release_id
 
 
@@ -70,31 +66,21 @@ def check_new(books: Books, frame: str | None, kind: AccountKind, unrelated: Unr
     frame : of a network, what it has in common with its near copies.
     """
     named = frozenset() if unrelated is None else unrelated.accounts
-    _check_known(books, kind, named)
-    alike = [] if frame is None else books.alike(kind, frame)
-    unexplained = [
-        page.name
-        for page in alike
-        if unrelated is None or not unrelated.explains(page.name, page.fleet, page.same_frame)
-    ]
-    others = books.names(kind, but_of=None if unrelated is None else unrelated.fleet)
-    _check_named(kind, {name for name in others if name not in named}, named, unexplained)
-
-
-def _check_known(books: Books, kind: AccountKind, named: Collection[str]) -> None:
-    """No account that is yet to come can have been thought of."""
-    pages = ((name, books.page(name)) for name in named)
-    unknown = [name for name, page in pages if page is None or page.kind is not kind]
-    if unknown:
+    accounts = ((name, books.account(name)) for name in named)
+    unknown = [name for name, account in accounts if account is None or account.kind is not kind]
+    if unknown:  # no account that is yet to come can have been thought of
         raise PrivacyError(
             f"the reason why these data are unrelated names {spelled(unknown)}, but the ledger has "
             f"{spelled(books.names(kind)) or 'no account'} of the kind "
             f"'{kind}'; name existing accounts"
         )
-
-
-def _check_named(kind: AccountKind, silent: Set[str], named: Set[str], alike: Sequence[str]) -> None:
-    """Every account must have been thought of."""
+    alike = [
+        account.name
+        for account in ([] if frame is None else books.alike(kind, frame))
+        if unrelated is None or not unrelated.explains(account.name, account.fleet, account.same_frame)
+    ]
+    others = books.names(kind, but_of=None if unrelated is None else unrelated.fleet)
+    silent = {name for name in others if name not in named}
     what, whose = ("loads", "customers") if kind is AccountKind.LOADS else ("network", "lines")
     if silent:
         raise PrivacyError(
@@ -113,7 +99,7 @@ def _check_named(kind: AccountKind, silent: Set[str], named: Set[str], alike: Se
         )
 
 
-def price(cap: Cap, cost: Any) -> Statement:
+def price(cap: Cap, cost: Cost) -> Promised:
     """What a cost alone promises; the cap must accept it."""
     return cap.promised([cost])
 
@@ -130,7 +116,7 @@ def _same(one: Amounts, other: Amounts) -> bool:
     )
 
 
-def check_cap(account: Page, cap: Cap) -> None:
+def check_cap(account: Account, cap: Cap) -> None:
     own = account.cap
     if (own.kind, own.unit, own.delta) != (cap.kind, cap.unit, cap.delta) or not _same(
         own.limits(), cap.limits()
@@ -142,7 +128,7 @@ def check_cap(account: Page, cap: Cap) -> None:
 
 
 def check_cost(cap: Cap, cost: Cost) -> None:
-    if not accepts(cap, cost):
+    if not cap.accepts(cost):
         raise PrivacyError(
             f"a {type(cost).__name__} per '{cost.unit}' cannot be charged to an account in '{cap.kind}' per "
             f"'{cap.unit}'; use the same unit of privacy in both"
@@ -155,16 +141,16 @@ def _cap_words(cap: Cap) -> str:
     return f"epsilon {cap.epsilon!r} at delta {cap.delta!r} per {cap.unit}"
 
 
-def words(statement: Statement) -> str:
-    return f"epsilon {statement.epsilon:.4g} at delta {statement.delta:.4g}"
+def words(promised: Promised) -> str:
+    return f"epsilon {promised.epsilon:.4g} at delta {promised.delta:.4g}"
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class Data:
-    """Data to be charged, and what they have to do with those of other accounts; see `Ledger.account`.
+class ChargedData:
+    """Data to be charged, and what they have to do with those of other accounts.
 
     Attributes
     ----------
@@ -190,56 +176,57 @@ class Data:
     def _fields(self) -> dict[str, str]:
         return {"dataset": self.dataset} | ({} if self.frame is None else {"frame": self.frame})
 
-    def found(self, books: Books) -> Page | None:
+    def found(self, books: Books) -> Account | None:
         """The account these data belong to already, if its cap is the one expected."""
-        page = books.find(self.cap.kind, self.dataset)
-        if page is None:
+        account = books.find(self.cap.kind, self.dataset)
+        if account is None:
             return None
-        if self.continues not in (None, page.name):
+        if self.continues not in (None, account.name):
             raise PrivacyError(
-                f"these data belong to account {page.name} and cannot continue another; "
-                f"leave out continues or set it to {page.name}"
+                f"these data belong to account {account.name} and cannot continue another; "
+                f"leave out continues or set it to {account.name}"
             )
-        check_cap(page, self.cap)
-        return page
+        check_cap(account, self.cap)
+        return account
 
-    def known(self, books: Books) -> Account | None:
-        """The account, if there is nothing to record about these data."""
-        page = self.found(books)
-        if page is None or (self.frame is not None and page.frames.get(self.dataset) != self.frame):
-            return None
-        return Account(page.name, self.dataset, page.cap)
+    def has_frame(self, account: Account) -> bool:
+        """Whether the account knows the frame of these data."""
+        return self.frame is None or account.frames.get(self.dataset) == self.frame
+
+    def continued(self, books: Books) -> Account:
+        """The account that these data continue."""
+        account = named(books, self.continues or "", self.cap.kind)
+        check_cap(account, self.cap)
+        return account
 
     def enter(self, transaction: Transaction) -> Account:
         """The account, with whatever is new about these data on record."""
         books = transaction.books
-        page = self.found(books)  # another process may have been first
-        if page is None and self.continues is None:
-            return self._open(transaction)
-        account = page or named(books, self.continues or "", self.cap.kind)
-        if page is None:
-            check_cap(account, self.cap)
-            transaction.append("data", account.name, self._fields)
-        elif self.frame is not None and page.frames.get(self.dataset) != self.frame:
-            transaction.append("frame", account.name, self._fields)  # opened without one
-        return Account(account.name, self.dataset, account.cap)
+        account = self.found(books)  # another process may have been first
+        if account is None and self.continues is None:
+            name = self._open(transaction)
+        elif account is None:
+            name = self.continued(books).name
+            transaction.append("data", name, self._fields)
+        else:
+            name = account.name
+            if not self.has_frame(account):
+                transaction.append("frame", name, self._fields)  # opened without one
+        entered = books.account(name)
+        assert entered is not None
+        return entered
 
-    def _open(self, transaction: Transaction) -> Account:
+    def _open(self, transaction: Transaction) -> str:
         cap, unrelated = self.cap, self.unrelated
         check_new(transaction.books, self.frame, cap.kind, unrelated)
         name = f"{cap.kind.stem}-{1 + transaction.books.count(cap.kind)}"
-        fields: dict[str, Any] = {
-            "kind": str(cap.kind),
-            **self._fields,
-            "cap": to_plain(cap),
-            "reason": "",
-        }
+        fields: dict[str, Any] = {"kind": str(cap.kind), **self._fields, "cap": to_plain(cap), "reason": ""}
         if unrelated is not None:
             fields |= {"reason": unrelated.reason, "unrelated": rows_of(unrelated.accounts)}
             fields |= {} if unrelated.fleet is None else {"fleet": unrelated.fleet}
             fields |= {"same_frame": True} if unrelated.same_frame else {}
         transaction.append("open", name, fields)
-        return Account(name, self.dataset, cap)
+        return name
 
 
 @dataclass(frozen=True)
@@ -248,7 +235,7 @@ class Charge:
 
     Attributes
     ----------
-    data : whose account is charged, opened if there is none; or the account itself.
+    data : whose account is charged, opened if there is none.
     release_id : names the release, or the twin or load model if several releases share it: those are paid
         once.
     request_sha256 : hash of everything public that decides the outcome (not of the caps, which may be raised
@@ -256,7 +243,7 @@ class Charge:
         which is then not charged again.
     """
 
-    data: Data | Account
+    data: ChargedData
     release_id: str
     request_sha256: str
     cost: Cost
@@ -268,58 +255,45 @@ class Charge:
 
     def enter(self, transaction: Transaction) -> Spend:
         """The spend: made now, or before by the same run."""
-        account = self.data.enter(transaction) if isinstance(self.data, Data) else self.data
-        page = page_of(transaction.books, account)
-        check_cap(page, account.cap)
-        before = transaction.books.paid(page.name, self.release_id)
+        account, dataset = self.data.enter(transaction), self.data.dataset
+        before = transaction.books.paid(account.name, self.release_id)
         if before is not None:
-            self._check_same(before, account)
+            same = (before.request_sha256, before.dataset) == (self.request_sha256, dataset)
+            if not (same and same_cost(before.cost, self.cost)):
+                raise PrivacyError(
+                    f"release '{self.release_id}' was already charged to account {before.account} for "
+                    "another request or other data; choose a new release id, or restore the configuration "
+                    "to resume that one",
+                    code="request-changed",
+                )
             return before
-        if not page.with_cost(self.cost).fits:
-            needed, left = price(page.cap, self.cost), page.balance.available
+        if not account.cap.holds(account.tally.plus(self.cost)):
+            needed, left = price(account.cap, self.cost), account.balance.available
             raise PrivacyError(
-                f"release '{self.release_id}' needs {words(needed)} of account {page.name}, which has "
+                f"release '{self.release_id}' needs {words(needed)} of account {account.name}, which has "
                 f"{words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was "
                 "spent",
                 code="cap-exceeded",
             )
         entry = transaction.append(
             "spend",
-            page.name,
-            {"dataset": account.dataset, "cost": to_plain(self.cost)},
+            account.name,
+            {"dataset": dataset, "cost": to_plain(self.cost)},
             release_id=self.release_id,
             request_sha256=self.request_sha256,
         )
-        return Spend.of(entry, page.kind, account.dataset, self.cost)
-
-    def _check_same(self, before: Spend, account: Account) -> None:
-        same = (before.request_sha256, before.dataset) == (self.request_sha256, account.dataset)
-        if not (same and same_cost(before.cost, self.cost)):
-            raise PrivacyError(
-                f"release '{self.release_id}' was already charged to account {before.account} for another "
-                "request or other data; choose a new release id, or restore the configuration to resume that "
-                "one",
-                code="request-changed",
-            )
+        return Spend.of(entry, account.kind, dataset, self.cost)
 
 
-def page_of(books: Books, account: Account) -> Page:
-    """The page of an account that `Ledger.account` gave."""
-    page = books.page(account.name)
-    if page is None or account.dataset not in page.datasets or page.kind is not account.kind:
-        raise PrivacyError(f"account {account.name} is not of this ledger; get it from Ledger.account")
-    return page
-
-
-def named(books: Books, name: str, kind: AccountKind) -> Page:
+def named(books: Books, name: str, kind: AccountKind) -> Account:
     """The account of a kind that a person has named."""
-    page = books.page(name)
-    if page is None or page.kind is not kind:
+    account = books.account(name)
+    if account is None or account.kind is not kind:
         raise PrivacyError(
             f"the ledger has no account '{name}' of the kind '{kind}'; it has "
             f"{', '.join(sorted(books.names(kind), key=lambda known: (len(known), known))) or 'none'}"
         )
-    return page
+    return account
 
 
 def _check_sha256(value: str, what: str) -> None:
@@ -346,7 +320,7 @@ class Ledger:
     ()
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LedgerStore) -> None:
         self._store = store
 
     @classmethod
@@ -369,11 +343,11 @@ class Ledger:
         PrivacyError
             It is missing although it was in use, or does not pass the check.
         """
-        store = Store(state)
+        store = LedgerStore(state)
         if create:
             store.create()
-        store.open()
-        return cls(store)
+        with store.reading():
+            return cls(store)
 
     @classmethod
     def inspect(cls, path: Path | str) -> Ledger:
@@ -410,40 +384,12 @@ class Ledger:
         PrivacyError
             There is an anchor, there is no reason, or the ledger does not pass the check.
         """
-        store = Store(PrivateState.inspect(path))
+        store = LedgerStore(PrivateState.inspect(path))
         store.accept_unanchored(reason)
         return cls(store)
 
-    def account(
-        self,
-        dataset: str,
-        cap: Cap,
-        *,
-        continues: str | None = None,
-        unrelated: Unrelated | None = None,
-        frame: str | None = None,
-    ) -> Account:
+    def account(self, data: ChargedData) -> Account:
         """The account of a data set, opened if there is none.
-
-        Parameters
-        ----------
-        dataset : str
-            `PrivateState.identity` of the meter data or the network.
-        cap : LoadsCap, InstanceCap or TwinCap
-            Its kind, its unit and the most that may ever be spent. An existing account must have the same.
-        continues : str, optional
-            Name of the account whose customers or lines these are, in a corrected or extended version:
-            both versions are charged to it.
-        unrelated : Unrelated, optional
-            Why these data share nothing with those of the other accounts of the kind, all of which it must
-            name.
-        frame : str, optional
-            Keyed hash of what a network has in common with its near copies. New data with the frame of an
-            account are asked about even within a fleet.
-
-        Returns
-        -------
-        Account
 
         Raises
         ------
@@ -451,17 +397,12 @@ class Ledger:
             The cap is another one; or the data are new, there is another account of the kind, and neither
             `continues` nor `unrelated` says what they have to do with it.
         """
-        data = Data(dataset, cap, continues, unrelated, frame)
-        with self._store.reading() as (books, _):
-            known = data.known(books)
-        if known is not None:
+        with self._store.reading() as books:
+            known = data.found(books)
+        if known is not None and data.has_frame(known):
             return known
         with self._store.transaction() as transaction:
             return data.enter(transaction)
-
-    def spend(self, account: Account, release_id: str, request_sha256: str, cost: Cost) -> Spend:
-        """Check the cap and record a spend, before the data are used; see `charge_all`."""
-        return self.charge_all([Charge(account, release_id, request_sha256, cost)])[0]
 
     def charge_all(self, charges: Sequence[Charge]) -> tuple[Spend, ...]:
         """Check the caps and record many charges, all of them or none, in one transaction.
@@ -491,41 +432,28 @@ class Ledger:
         charge_is_done()
         return spends
 
-    def preview(
-        self,
-        dataset: str,
-        cap: Cap,
-        cost: Cost,
-        *,
-        continues: str | None = None,
-        release_id: str | None = None,
-    ) -> Preview:
+    def preview(self, data: ChargedData, cost: Cost, release_id: str | None = None) -> Preview:
         """What a spend would do; opens no account and records nothing.
 
         Data never seen before are shown with the account they would get; whether `account` would refuse them
         for want of `continues` or `unrelated` is asked there. A release that was charged costs nothing more.
-
-        Returns
-        -------
-        Preview
         """
+        cap = data.cap
         check_cost(cap, cost)
-        with self._store.reading() as (books, _):
-            data = Data(dataset, cap, continues)
+        with self._store.reading() as books:
             found = data.found(books)
-            if found is None and continues is not None:
-                found = named(books, continues, cap.kind)
-                check_cap(found, cap)
-            page = Page("", cap, (dataset,), (), cap.nothing()) if found is None else found
-            charged = release_id is not None and books.paid(page.name, release_id) is not None
-            after = page if charged else page.with_cost(cost)
-            return Preview(
-                account=None if found is None else found.name,
-                before=page.balance,
-                after=after.balance,
-                already_charged=charged,
-                affordable=charged or after.fits,
-            )
+            if found is None and data.continues is not None:
+                found = data.continued(books)
+            name, tally = ("", cap.nothing()) if found is None else (found.name, found.tally)
+            charged = release_id is not None and books.paid(name, release_id) is not None
+        after = tally if charged else tally.plus(cost)
+        return Preview(
+            account=name or None,
+            before=cap.balance(tally),
+            after=cap.balance(after),
+            already_charged=charged,
+            affordable=charged or cap.holds(after),
+        )
 
     def change_cap(self, name: str, cap: Cap, reason: str, *, restated: bool = False) -> None:
         """Replace the cap of an account; the reason is kept for ever. What was spent stays spent.
@@ -551,7 +479,7 @@ class Ledger:
                     f"account {name} is per '{account.cap.unit}', and what was spent cannot be restated in "
                     "another unit; change the figures of the cap only"
                 )
-            balance_of(cap, account.tally, account.n_spends)  # refused where it has no figure at this delta
+            cap.balance(account.tally)  # refused where it has no figure at this delta
             transaction.append("cap", name, {"cap": to_plain(cap), "reason": reason})
 
     def change_figures(self, name: str, epsilon: float | None, delta: float | None, reason: str) -> None:
@@ -563,36 +491,34 @@ class Ledger:
         epsilon, delta = cap.epsilon if epsilon is None else epsilon, cap.delta if delta is None else delta
         self.change_cap(name, replace(cap, epsilon=epsilon, delta=delta), reason)
 
-    def remaining(self, account: Account, *, as_of: Spend | None = None) -> Balance:
-        """Where the account stands, now or just after an earlier spend.
+    def balance_after(self, spend: Spend) -> Balance:
+        """Where an account stood just after a spend.
 
-        A manifest states the balance as of its own spend: a release that is resumed after others were made
-        then says what it would have said at once.
+        A manifest states it: a release that is resumed after others were made then says what it would have
+        said at once.
         """
-        with self._store.reading() as (books, _):
-            page = page_of(books, account)
-            return books.balance(page, None if as_of is None else as_of.entry)
+        with self._store.reading() as books:
+            account = books.account(spend.account)
+        if account is None:
+            raise PrivacyError(f"account {spend.account} is not of this ledger")
+        return account.as_of(spend.entry).balance
 
-    def spends(self, account: Account | None = None, *, release_id: str | None = None) -> tuple[Spend, ...]:
-        """All spends in the order they were made, of one account, of one release, or of all."""
-        with self._store.reading() as (books, _):
-            name = None if account is None else page_of(books, account).name
-            if release_id is None:
-                return books.spends(name)
-            return tuple(s for s in books.charges_of(release_id) if name in (None, s.account))
+    def spends(self, *, release_id: str | None = None) -> tuple[Spend, ...]:
+        """All spends in the order they were made, or those of one release."""
+        with self._store.reading() as books:
+            return books.spends() if release_id is None else books.charges_of(release_id)
 
-    def find(self, kind: AccountKind, dataset: str) -> AccountSummary | None:
-        """Everything about the account that data belong to; None if there is none."""
-        with self._store.reading() as (books, _):
-            page = books.find(kind, dataset)
-            return None if page is None else books.summary_of(page.name)
+    def find(self, kind: AccountKind, dataset: str) -> Account | None:
+        """The account of a kind that data belong to; None if there is none."""
+        with self._store.reading() as books:
+            return books.find(kind, dataset)
 
-    def named(self, name: str) -> AccountSummary | None:
-        """Everything about the account of a name; None if there is none."""
-        with self._store.reading() as (books, _):
-            return books.summary_of(name)
+    def named(self, name: str) -> Account | None:
+        """The account of a name; None if there is none."""
+        with self._store.reading() as books:
+            return books.account(name)
 
     def summary(self) -> LedgerSummary:
         """Everything, for showing."""
-        with self._store.reading() as (books, entries):
-            return books.summary(entries)
+        with self._store.reading() as books:
+            return books.summary()

@@ -1,9 +1,10 @@
 """The records of the ledger: its chained entries, and the accounts as the entries say.
 
-The keyed hash of an entry binds it to all entries before it (`Chain`). `Books` are kept up entry by entry:
-every question that a charge asks (which account has these data, this frame, this release; how many are there;
-who opened them) is a look into an index. What a charge costs therefore does not depend on how many accounts
-and charges there are. Exact sums are kept per account and equal those of all its charges, added up anew.
+The keyed hash of an entry binds it to all entries before it (`HashChain`). `Books` are kept up entry by
+entry: every question that a charge asks (which account has these data, this frame, this release; how many are
+there; who opened them) is a look into an index. What a charge costs therefore does not depend on how many
+accounts and charges there are. Exact sums are kept per account and equal those of all its charges, added up
+anew.
 """
 
 from __future__ import annotations
@@ -19,17 +20,11 @@ from typing import Any, NamedTuple
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
-    Amounts,
+    Balance,
     Cap,
-    Composed,
     Cost,
-    Statement,
-    Tally,
-    TwinCap,
     cap_from_plain,
     cost_from_plain,
-    fits,
-    left_of,
 )
 from dp_powerflow.privacy.state import PrivateState
 
@@ -58,7 +53,7 @@ class Entry(NamedTuple):
         return fields
 
 
-class Chain:
+class HashChain:
     """How entries follow one another under the key of a private state directory.
 
     The keyed hash of an entry is one of its fields and of the keyed hash of the entry before, so it vouches
@@ -198,19 +193,6 @@ def _split(name: str) -> tuple[str, int]:
 
 
 @dataclass(frozen=True)
-class Account:
-    """An account as seen by one data set; get it from `Ledger.account`."""
-
-    name: str
-    dataset: str
-    cap: Cap
-
-    @property
-    def kind(self) -> AccountKind:
-        return self.cap.kind
-
-
-@dataclass(frozen=True)
 class Spend:
     """One charge, as recorded. `entry` is its number in the ledger, `at` its time (UTC)."""
 
@@ -252,47 +234,6 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Balance:
-    """Where an account stands.
-
-    Parameters
-    ----------
-    limits, spent, left
-        By quantity: rho; epsilon and delta; or the epsilon of the worst element of twins.
-    promise
-        What all spends together promise. Built from policy constants and query costs only.
-    available
-        What a single further spend could be.
-    composed
-        Of an account of twins: everything that touched the worst element.
-    """
-
-    cap: Cap
-    n_spends: int
-    limits: dict[str, float]
-    spent: dict[str, float]
-    left: dict[str, float]
-    promise: Statement
-    available: Statement
-    composed: Composed | None = None
-
-
-def balance_of(cap: Cap, tally: Any, n_spends: int) -> Balance:
-    """Where an account with this cap stands after costs that come to `tally`."""
-    standing, limits = cap.standing(tally), cap.limits()
-    return Balance(
-        cap=cap,
-        n_spends=n_spends,
-        limits=_floats(limits),
-        spent=_floats(standing.spent),
-        left=_floats(left_of(standing.spent, limits)),
-        promise=standing.promise,
-        available=standing.available,
-        composed=cap.composed(tally) if isinstance(cap, TwinCap) else None,
-    )
-
-
-@dataclass(frozen=True)
 class Preview:
     """What a spend would do, with nothing recorded. `account` is None if it would be opened."""
 
@@ -312,35 +253,29 @@ class LostAnchor:
     entry: int
 
 
-def _floats(amounts: Amounts) -> dict[str, float]:
-    return {name: float(amount) for name, amount in amounts.items()}
-
-
 @dataclass(frozen=True)
-class Page:
-    """One account, with the exact sum of its charges.
+class Account:
+    """One account, as it is or was: what it may spend, and every charge.
 
     Attributes
     ----------
-    cap : the most that may ever be spent, as it is now.
+    cap : the most that may ever be spent.
     datasets : the data it belongs to, oldest first.
-    tally : what all its charges come to.
+    tally : what all its charges come to, kept up charge by charge.
     fleet : the fleet that opened it for one of its feeders.
     frames : data set → frame of a network: a keyed hash of its structure, which near copies share.
     same_frame : that its fleet named the feeder among different networks of the same frame.
-    n_spends, last_spend : how many charges there are, and the number of the last entry that is one.
     """
 
     name: str
     cap: Cap
     datasets: tuple[str, ...]
     changes: tuple[Change, ...]
-    tally: Tally
+    tally: Any
+    spends: tuple[Spend, ...] = ()
     fleet: str | None = None
     frames: Mapping[str, str] = field(default_factory=dict)
     same_frame: bool = False
-    n_spends: int = 0
-    last_spend: int = -1
 
     @property
     def kind(self) -> AccountKind:
@@ -348,34 +283,17 @@ class Page:
 
     @property
     def balance(self) -> Balance:
-        return balance_of(self.cap, self.tally, self.n_spends)
+        return self.cap.balance(self.tally)
 
-    @property
-    def fits(self) -> bool:
-        """Whether its charges stay within the cap."""
-        tally: Any = self.tally
-        return fits(self.cap.spent_by(tally), self.cap.limits())
-
-    def with_cost(self, cost: Any, entry: int | None = None) -> Page:
-        """As it is, or would be, with one further charge; the cap takes the cost."""
-        last = self.last_spend if entry is None else entry
-        return replace(self, tally=self.tally.plus(cost), n_spends=self.n_spends + 1, last_spend=last)
-
-
-@dataclass(frozen=True)
-class AccountSummary(Page):
-    """Everything about one account, as the entries of the ledger say: a page with every charge."""
-
-    spends: tuple[Spend, ...] = ()
-
-    def as_of(self, entry: int) -> AccountSummary:
+    def as_of(self, entry: int) -> Account:
         """The account as it was just after an entry of the ledger; it was open then."""
+        if entry >= max(self.changes[-1].entry, *(spend.entry for spend in self.spends[-1:]), 0):
+            return self
         changes = tuple(change for change in self.changes if change.entry <= entry)
         spends = tuple(spend for spend in self.spends if spend.entry <= entry)
-        cap, costs = changes[-1].cap, [spend.cost for spend in spends]
-        tally: Any = cap.tally(costs)  # type: ignore[arg-type]  # of one kind
-        found = replace(self, cap=cap, changes=changes, spends=spends, tally=tally, n_spends=len(spends))
-        return replace(found, last_spend=spends[-1].entry if spends else -1)
+        cap = changes[-1].cap
+        tally = cap.tally(spend.cost for spend in spends)
+        return replace(self, cap=cap, changes=changes, spends=spends, tally=tally)
 
 
 @dataclass(frozen=True)
@@ -385,149 +303,112 @@ class LedgerSummary:
     insecure_seed: bool
     created: str
     entries: int
-    accounts: tuple[AccountSummary, ...]
+    accounts: tuple[Account, ...]
     lost_anchors: tuple[LostAnchor, ...] = ()
 
 
 class Books:
-    """Accounts and charges, to look things up in.
+    """Accounts and charges by the entries taken so far, to look things up in."""
 
-    Parameters
-    ----------
-    before : Books, optional
-        What these go on from and leave untouched: a draft, until its entries are in the ledger.
-    """
-
-    def __init__(self, before: Books | None = None) -> None:
-        self._before = before
-        self._pages: dict[str, Page] = {}
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._accounts: dict[str, Account] = {}
         self._of_data: dict[tuple[AccountKind, str], str] = {}
         self._of_frame: dict[tuple[AccountKind, str], dict[str, None]] = {}
-        self._opened: dict[AccountKind, dict[str | None, dict[str, None]]] = {}
-        self._spends: dict[str, list[Spend]] = {}
+        self._opened: dict[AccountKind, dict[str | None, list[str]]] = {}
+        self._spends: list[Spend] = []
         self._of_release: dict[str, list[Spend]] = {}
-        self._paid: dict[tuple[str, str], Spend] = {}
-        self._shown: dict[str, AccountSummary] = {}
-        self._first: Entry | None = None
         self._lost: list[LostAnchor] = []
 
     def take(self, entry: Entry) -> None:
         """Go on with one further, checked entry."""
-        if entry.event in (FIRST, UNANCHORED):
-            self._first = entry if entry.event == FIRST else self._first
-            if entry.event == UNANCHORED:
-                self._lost.append(LostAnchor(entry.fields["reason"], entry.at, entry.seq))
+        self.entries.append(entry)
+        fields = entry.fields
+        if entry.event == FIRST:
             return
-        fields, page = entry.fields, self.page(entry.account)
-        if page is None or entry.event == "open":
-            page = _opened(entry, fields)
-            self._opened.setdefault(page.kind, {}).setdefault(page.fleet, {})[page.name] = None
-            self._index(page, fields)
+        if entry.event == UNANCHORED:
+            self._lost.append(LostAnchor(fields["reason"], entry.at, entry.seq))
+            return
+        account = self.account(entry.account)
+        if account is None or entry.event == "open":
+            account = _opened(entry, fields)
+            self._opened.setdefault(account.kind, {}).setdefault(account.fleet, []).append(account.name)
+            self._index(account, fields)
         elif entry.event == "spend":
-            cost = cost_from_plain(page.kind, fields["cost"])
-            self._record(Spend.of(entry, page.kind, fields["dataset"], cost))
-            page = page.with_cost(cost, entry.seq)
+            cost = cost_from_plain(account.kind, fields["cost"])
+            spend = Spend.of(entry, account.kind, fields["dataset"], cost)
+            self._spends.append(spend)
+            self._of_release.setdefault(spend.release_id, []).append(spend)
+            tally, spends = account.tally.plus(cost), (*account.spends, spend)
+            account = replace(account, tally=tally, spends=spends)
         elif entry.event in ("data", "frame"):
-            self._index(page, fields)
-            page = _with_data(page, entry, fields)
+            self._index(account, fields)
+            account = _with_data(account, entry, fields)
         else:
-            cap = cap_from_plain(page.kind, fields["cap"])
+            cap = cap_from_plain(account.kind, fields["cap"])
             change = Change("cap changed", fields["reason"], entry.at, entry.seq, cap)
-            page = replace(page, cap=cap, changes=(*page.changes, change))
-        self._pages[page.name] = page
-        self._shown.pop(page.name, None)
+            account = replace(account, cap=cap, changes=(*account.changes, change))
+        self._accounts[account.name] = account
 
-    def page(self, name: str) -> Page | None:
+    def has(self, number: int, mac: str) -> bool:
+        """Whether an entry with this number and keyed hash was taken."""
+        return number < len(self.entries) and self.entries[number].mac == mac
+
+    def account(self, name: str) -> Account | None:
         """An account by its name."""
-        found = self._pages.get(name)
-        return self._before.page(name) if found is None and self._before is not None else found
+        return self._accounts.get(name)
 
-    def find(self, kind: AccountKind, dataset: str) -> Page | None:
+    def find(self, kind: AccountKind, dataset: str) -> Account | None:
         """The account of a kind that data belong to."""
-        name = self._of_data.get((kind, dataset))
-        if name is not None:
-            return self.page(name)
-        found = None if self._before is None else self._before.find(kind, dataset)
-        return None if found is None else self.page(found.name)
+        return self._accounts.get(self._of_data.get((kind, dataset), ""))
 
-    def alike(self, kind: AccountKind, frame: str) -> list[Page]:
+    def alike(self, kind: AccountKind, frame: str) -> list[Account]:
         """Accounts of a kind that have data with this frame, in the order they were opened."""
-        before = [] if self._before is None else [page.name for page in self._before.alike(kind, frame)]
-        names = dict.fromkeys(before) | self._of_frame.get((kind, frame), {})
-        pages = (self.page(name) for name in names)
-        found = [page for page in pages if page is not None and frame in page.frames.values()]
-        return sorted(found, key=lambda page: page.changes[0].entry)
+        accounts = (self._accounts[name] for name in self._of_frame.get((kind, frame), {}))
+        found = [account for account in accounts if frame in account.frames.values()]
+        return sorted(found, key=lambda account: account.changes[0].entry)
 
     def paid(self, name: str, release_id: str) -> Spend | None:
         """The charge of a release to an account."""
-        found = self._paid.get((name, release_id))
-        return self._before.paid(name, release_id) if found is None and self._before is not None else found
+        return next((spend for spend in self.charges_of(release_id) if spend.account == name), None)
 
     def count(self, kind: AccountKind) -> int:
         """How many accounts of a kind there are."""
-        before = 0 if self._before is None else self._before.count(kind)
-        return before + sum(map(len, self._opened.get(kind, {}).values()))
+        return sum(map(len, self._opened.get(kind, {}).values()))
 
     def names(self, kind: AccountKind, *, but_of: str | None = None) -> Iterator[str]:
         """Accounts of a kind, but for those that a fleet opened for its feeders."""
-        if self._before is not None:
-            yield from self._before.names(kind, but_of=but_of)
         for fleet, names in self._opened.get(kind, {}).items():
             if fleet is None or fleet != but_of:
                 yield from names
 
-    def spends(self, name: str | None = None) -> tuple[Spend, ...]:
-        """The charges to an account, or to all, in the order they were made."""
-        if name is not None:
-            return tuple(self._spends.get(name, ()))
-        return tuple(sorted((s for each in self._spends.values() for s in each), key=lambda s: s.entry))
+    def spends(self) -> tuple[Spend, ...]:
+        """All charges, in the order they were made."""
+        return tuple(self._spends)
 
     def charges_of(self, release_id: str) -> tuple[Spend, ...]:
         """The charges of a release to any account, in the order they were made."""
         return tuple(self._of_release.get(release_id, ()))
 
-    def summary_of(self, name: str) -> AccountSummary | None:
-        """Everything about an account."""
-        page = self._pages.get(name)
-        if page is not None and name not in self._shown:
-            self._shown[name] = AccountSummary(**vars(page), spends=self.spends(name))
-        return self._shown.get(name)
+    def summary(self) -> LedgerSummary:
+        first, accounts = self.entries[0], tuple(self._accounts.values())
+        seeded = bool(first.fields["insecure_seed"])
+        return LedgerSummary(seeded, first.at, len(self.entries), accounts, tuple(self._lost))
 
-    def summary(self, entries: int) -> LedgerSummary:
-        """Everything, of a ledger with so many entries."""
-        assert self._first is not None
-        accounts = tuple(found for found in map(self.summary_of, self._pages) if found is not None)
-        seeded = bool(self._first.fields["insecure_seed"])
-        return LedgerSummary(seeded, self._first.at, entries, accounts, tuple(self._lost))
-
-    def balance(self, page: Page, as_of: int | None = None) -> Balance:
-        """Where an account stands, now or just after an entry of the ledger."""
-        if as_of is None or (as_of >= page.last_spend and as_of >= page.changes[-1].entry):
-            return page.balance
-        summary = self.summary_of(page.name)
-        assert summary is not None
-        return summary.as_of(as_of).balance
-
-    def _record(self, spend: Spend) -> None:
-        self._spends.setdefault(spend.account, []).append(spend)
-        self._of_release.setdefault(spend.release_id, []).append(spend)
-        self._paid.setdefault((spend.account, spend.release_id), spend)
-
-    def _index(self, page: Page, fields: Mapping[str, Any]) -> None:
-        self._of_data.setdefault((page.kind, fields["dataset"]), page.name)
+    def _index(self, account: Account, fields: Mapping[str, Any]) -> None:
+        self._of_data.setdefault((account.kind, fields["dataset"]), account.name)
         if "frame" in fields:
-            self._of_frame.setdefault((page.kind, fields["frame"]), {})[page.name] = None
+            self._of_frame.setdefault((account.kind, fields["frame"]), {})[account.name] = None
 
 
-def _opened(entry: Entry, fields: Mapping[str, Any]) -> Page:
+def _opened(entry: Entry, fields: Mapping[str, Any]) -> Account:
     cap = cap_from_plain(AccountKind(fields["kind"]), fields["cap"])
     named = tuple(fields.get("unrelated", ()))
-    change = Change("opened", fields["reason"], entry.at, entry.seq, cap, named)
-    return Page(
+    return Account(
         entry.account,
         cap,
         (fields["dataset"],),
-        (change,),
+        (Change("opened", fields["reason"], entry.at, entry.seq, cap, named),),
         cap.nothing(),
         fleet=fields.get("fleet"),
         frames=_frame(fields),
@@ -535,13 +416,13 @@ def _opened(entry: Entry, fields: Mapping[str, Any]) -> Page:
     )
 
 
-def _with_data(page: Page, entry: Entry, fields: Mapping[str, Any]) -> Page:
-    frames = {**page.frames, **_frame(fields)}
+def _with_data(account: Account, entry: Entry, fields: Mapping[str, Any]) -> Account:
+    frames = {**account.frames, **_frame(fields)}
     if entry.event == "frame":
-        return replace(page, frames=frames)
-    change = Change("data added", "", entry.at, entry.seq, page.cap)
-    datasets, changes = (*page.datasets, fields["dataset"]), (*page.changes, change)
-    return replace(page, datasets=datasets, changes=changes, frames=frames)
+        return replace(account, frames=frames)
+    change = Change("data added", "", entry.at, entry.seq, account.cap)
+    datasets, changes = (*account.datasets, fields["dataset"]), (*account.changes, change)
+    return replace(account, datasets=datasets, changes=changes, frames=frames)
 
 
 def _frame(fields: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ found out by what later releases left: see `pipeline.receipts`.
 
 `Ledger.open` checks the whole chain. What is opened then reads from its last entry on: that entry must be
 there unchanged, and what other processes appended must continue the chain. An edit of older entries in the
-meantime cannot mislead it, because it goes by what it remembers (`Memory`); whoever opens the ledger next
+meantime cannot mislead it, because it goes by what it remembers (`Books`); whoever opens the ledger next
 notices it.
 
 Durability: journal_mode=DELETE with synchronous=EXTRA. A spend that was answered must survive a loss of
@@ -17,9 +17,9 @@ power, or the same budget could be used twice; EXTRA also flushes the directory 
 without which a committed spend could be rolled back. WAL would be faster, but needs shared memory and two
 more files beside the database.
 
-Each operation opens a connection of its own: no connection is shared between threads or across a fork. The
-file itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks;
-but when it is made, and other threads wait then (`undisturbed`).
+Each operation opens a connection of its own: no connection is shared across a fork, and threads of one
+process take turns. The file itself is never opened other than by SQLite, since closing such a descriptor
+would drop SQLite's locks; but when it is made, and other threads wait then (`undisturbed`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from dp_powerflow.privacy.ledger.records import (
     FIRST,
     UNANCHORED,
     Books,
-    Chain,
     Entry,
+    HashChain,
 )
 from dp_powerflow.privacy.state import PrivateState
 
@@ -270,69 +270,33 @@ class AnchorFile:
         return self._key.keyed_hash([str(number).encode(), b" ", mac.encode()])
 
 
-class Memory:
-    """Checked entries and what they add up to; threads may share it.
+_alone = threading.Lock()
 
-    Attributes
-    ----------
-    last : the last entry that was checked, whose keyed hash vouches for all before; None before the first.
+
+def _after_fork() -> None:
+    global _alone
+    _alone = threading.Lock()  # another thread may have had it
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class LedgerStore:
+    """The database and its anchor in one private state directory; one thread at a time uses a ledger.
+
+    What was checked is remembered as `Books`. Whoever works on them takes them away and puts them back when
+    all is well: after an interrupt, a refusal or a fork in between, everything is read and checked anew.
     """
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._whole = True
-        self._lock = threading.Lock()
-        self._macs: list[str] = []
-        self._books = Books()
-        self.last: Entry | None = None
-
-    @property
-    def usable(self) -> bool:
-        """Whether it is of this process, and whole."""
-        if self._process != os.getpid():
-            return False  # nor is its lock: the fork may have copied it closed
-        with self._lock:
-            return self._whole
-
-    def take(self, entries: Sequence[Entry]) -> bool:
-        """Go on with checked entries, all at once for other threads; False if they contradict known ones."""
-        with self._lock:
-            known = [entry for entry in entries if entry.seq < len(self._macs)]
-            if any(self._macs[entry.seq] != entry.mac for entry in known):
-                return False
-            self._whole = False  # if anything interrupts what follows
-            for entry in entries[len(known) :]:
-                self._books.take(entry)
-                self._macs.append(entry.mac)
-                self.last = entry
-            self._whole = True
-            return True
-
-    def has(self, number: int, mac: str) -> bool:
-        """Whether an entry with this number and keyed hash was checked."""
-        return number < len(self._macs) and self._macs[number] == mac
-
-    @contextlib.contextmanager
-    def books(self) -> Iterator[tuple[Books, int]]:
-        """The accounts and the number of entries, while no other thread goes on with them."""
-        with self._lock:
-            yield self._books, len(self._macs)
-
-    def draft(self) -> Books:
-        """Books that go on from here, for whoever holds the lock of the ledger; these stay as they are."""
-        return Books(self._books)
-
-
-class Store:
-    """The database and its anchor in one private state directory."""
 
     def __init__(self, state: PrivateState) -> None:
         self._state = state
         self._path = state.ledger_path
         self._database = Database(self._path)
-        self._chain = Chain(state)
+        self._chain = HashChain(state)
         self._anchors = AnchorFile(state)
-        self._memory = Memory()
+        self._books = Books()
+        self._seen: Entry | None = None  # the last entry that was ever checked or committed here
 
     def create(self) -> None:
         """Make an empty ledger unless there is one; of several processes that race, one does."""
@@ -346,48 +310,50 @@ class Store:
         with self.transaction():
             pass  # which makes the anchor
 
-    def open(self) -> None:
-        """Check all entries."""
-        with self._database.session() as connection:
-            anchor = self._anchors.read()  # first: the database only ever moves on from there
-            connection.execute("BEGIN")
-            try:
-                self._caught_up(connection, anchor)
-            finally:
-                roll_back(connection)
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Books]:
+        """The accounts by all entries, which are checked."""
+        with _alone:
+            with self._begun("BEGIN") as connection:
+                anchor = self._anchors.read()  # before the first row: the database only moves on from there
+                books = self._caught_up(connection, anchor)
+            yield books
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[tuple[Books, int]]:
-        """The accounts by all entries, which are checked, and how many entries there are."""
-        anchor = self._anchors.read()
-        with self._database.session() as connection:
-            connection.execute("BEGIN")
-            try:
-                memory = self._caught_up(connection, anchor)
-            finally:
-                roll_back(connection)
-        with memory.books() as found:
-            yield found
+    def transaction(self, *, may_lack_anchor: bool = False) -> Iterator[Transaction]:
+        """Exclusive right to read and append; all of the block's entries are kept, or none.
+
+        Parameters
+        ----------
+        may_lack_anchor : the anchor is lost, and an entry says why.
+        """
+        with _alone, self._begun("BEGIN IMMEDIATE") as connection:
+            anchor = self._anchors.read()
+            if may_lack_anchor and anchor is not None:
+                raise PrivacyError("the ledger has its anchor; leave out --accept-unanchored")
+            books = self._caught_up(connection, anchor, may_lack_anchor=may_lack_anchor)
+            head, self._books = books.entries[-1], Books()  # what is not committed is forgotten
+            if not may_lack_anchor and (anchor is None or anchor.number < head.seq):
+                # Killed before it was made or moved. First: who is killed now finds both right.
+                self._anchors.write(head.seq, head.mac)
+            yield Transaction(self._chain, books)
+            appended = books.entries[head.seq + 1 :]
+            insert(connection, appended)
+            connection.execute("COMMIT")
+            self._seen = books.entries[-1]
+            if appended:
+                self._move_on(connection, books)
+            self._books = books
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """Exclusive right to read and append; all of the block's entries are kept, or none."""
+    def _begun(self, how: str) -> Iterator[sqlite3.Connection]:
+        """A connection of its own with a transaction, which ends here."""
         with self._database.session() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(how)
             try:
-                anchor = self._anchors.read()
-                memory = self._caught_up(connection, anchor)
-                transaction = Transaction(self._chain, memory)
-                head = transaction.head
-                if anchor is None or anchor.number < head.seq:  # killed before it was made or moved
-                    self._anchors.write(head.seq, head.mac)  # first: who is killed now finds both right
-                yield transaction
-                insert(connection, transaction.appended)
-                connection.execute("COMMIT")
+                yield connection
             finally:
                 roll_back(connection)
-            if transaction.appended:
-                self._move_on(connection, memory, transaction.appended)
 
     def accept_unanchored(self, reason: str) -> None:
         """Go on with a ledger whose anchor is lost; the reason stays in the ledger for ever.
@@ -398,26 +364,15 @@ class Store:
         """
         if not reason.strip():
             raise PrivacyError("a ledger without its anchor needs a reason; say how the anchor was lost")
-        with self._database.session() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                if self._anchors.read() is not None:
-                    raise PrivacyError("the ledger has its anchor; leave out --accept-unanchored")
-                memory = self._caught_up(connection, None, may_lack_anchor=True)
-                transaction = Transaction(self._chain, memory)
-                transaction.append(UNANCHORED, "", {"reason": reason})
-                insert(connection, transaction.appended)
-                connection.execute("COMMIT")
-            finally:
-                roll_back(connection)
-            self._move_on(connection, memory, transaction.appended)
+        with self.transaction(may_lack_anchor=True) as transaction:
+            transaction.append(UNANCHORED, "", {"reason": reason})
 
     def _caught_up(
         self, connection: sqlite3.Connection, anchor: Anchor | None, *, may_lack_anchor: bool = False
-    ) -> Memory:
+    ) -> Books:
         """What is known, with all that the database has, or with what follows the last known entry."""
-        old, memory = self._memory.last, self._memory if self._memory.usable else Memory()
-        last = memory.last
+        books = self._books
+        last = books.entries[-1] if books.entries else None
         self._database.check_tables(connection)
         found = self._found(connection, last)
         if anchor is None and found[-1].seq > 0:
@@ -425,15 +380,19 @@ class Store:
             # while this connection reads, so it is not ahead of what was found.
             anchor = self._anchors.read()
         macs = {entry.seq: entry.mac for entry in found}
-        if last is None and old is not None and macs.get(old.seq) != old.mac:  # it was forked
-            raise self._lacks_entries(old.seq)
+
+        def has(number: int, mac: str) -> bool:
+            return macs.get(number) == mac or books.has(number, mac)
+
+        if self._seen is not None and not has(self._seen.seq, self._seen.mac):
+            raise self._lacks_entries(self._seen.seq)
         if anchor is not None:
             if not self._anchors.is_genuine(anchor):
                 raise self._database.error(
                     "has an anchor that was not written with its key",
                     f"restore {self._state.anchor_path.name} from the newest backup; nothing was spent",
                 )
-            if macs.get(anchor.number) != anchor.mac and not memory.has(anchor.number, anchor.mac):
+            if not has(anchor.number, anchor.mac):
                 raise self._lacks_entries(anchor.number)
         elif found[-1].seq > 0 and not may_lack_anchor:  # one entry: it was just made, nothing is spent yet
             raise self._database.error(
@@ -441,10 +400,11 @@ class Store:
                 f"restore {self._state.anchor_path.name} from the newest backup, or record why it is "
                 "gone with 'dp-powerflow ledger STATE --accept-unanchored REASON'; nothing was spent",
             )
-        if not memory.take(found):
-            raise self._lacks_entries(found[-1].seq)
-        self._memory = memory
-        return memory
+        self._books = Books()  # if anything interrupts what follows
+        for entry in found[last is not None :]:
+            books.take(entry)
+        self._books, self._seen = books, books.entries[-1]
+        return books
 
     def _found(self, connection: sqlite3.Connection, last: Entry | None) -> list[Entry]:
         """All entries, or the last known one and what follows, checked."""
@@ -469,38 +429,31 @@ class Store:
             f"lacks entries it had before (up to {number})", "restore the newest backup; nothing was spent"
         )
 
-    def _move_on(self, connection: sqlite3.Connection, memory: Memory, appended: Sequence[Entry]) -> None:
-        """Remember what was committed and move the anchor, one process at a time: it never goes back."""
+    def _move_on(self, connection: sqlite3.Connection, books: Books) -> None:
+        """Move the anchor to what was committed, one process at a time: it never goes back."""
         try:
             connection.execute("BEGIN IMMEDIATE")
-            memory.take(appended)
-            found = self._found(connection, memory.last)  # another process may have appended since
-            memory.take(found)
-            self._anchors.write(found[-1].seq, found[-1].mac)
+            for entry in self._found(connection, books.entries[-1])[1:]:  # of another process, since
+                books.take(entry)
+            self._anchors.write(books.entries[-1].seq, books.entries[-1].mac)
         except (PrivacyError, sqlite3.Error) as error:
             raise self._database.error(
                 "was written, but its anchor was not",
                 "free disk space and run again, which never charges twice",
             ) from error
-        finally:
-            roll_back(connection)
 
 
 class Transaction:
-    """What has been entered so far, and the right to append; made by `Store.transaction`.
+    """The right to append; made by `LedgerStore.transaction`.
 
     Attributes
     ----------
     books : the accounts by all entries, those appended here included.
-    appended : entries that count once the transaction has ended without an error.
     """
 
-    def __init__(self, chain: Chain, memory: Memory) -> None:
-        assert memory.last is not None
+    def __init__(self, chain: HashChain, books: Books) -> None:
         self._chain = chain
-        self.head = memory.last
-        self.books = memory.draft()
-        self.appended: list[Entry] = []
+        self.books = books
 
     def append(
         self,
@@ -511,11 +464,14 @@ class Transaction:
         release_id: str = "",
         request_sha256: str = "",
     ) -> Entry:
-        """Add one entry."""
+        """Add one entry, which counts once the transaction has ended without an error."""
         entry = self._chain.next(
-            self.head, event, account, fields, release_id=release_id, request_sha256=request_sha256
+            self.books.entries[-1],
+            event,
+            account,
+            fields,
+            release_id=release_id,
+            request_sha256=request_sha256,
         )
         self.books.take(entry)
-        self.appended.append(entry)
-        self.head = entry
         return entry
