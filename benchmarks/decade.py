@@ -42,8 +42,8 @@ from dp_powerflow.grid.sources import open_feeder  # noqa: E402
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history  # noqa: E402
 from dp_powerflow.model.fit import fit  # noqa: E402
 from dp_powerflow.model.gaussian import LoadModel  # noqa: E402
-from dp_powerflow.model.history.plan import History  # noqa: E402
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path  # noqa: E402  # noqa: E402
+from dp_powerflow.model.history.estimate import History  # noqa: E402
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of  # noqa: E402
 from dp_powerflow.model.law import LoadNodes  # noqa: E402
 from dp_powerflow.model.options import FitOptions  # noqa: E402
 from dp_powerflow.model.sample import (  # noqa: E402
@@ -125,8 +125,12 @@ def history(feeder: Feeder, customers: int, days: int) -> HistorySampler:
     model, counts = fitted_model(), customers_per_load(feeder, customers)
     load_of = np.repeat(np.arange(len(counts)), counts)
     names = (model.histories[0].name,) * customers
-    people = draw_population(model, names, load_of, None, np.full(customers, np.nan), KEY)
-    off, factor = shared_path(model, people, Calendar.starting(dt.date(2030, 1, 1), days), {}, KEY)
+    no_factor = np.full(customers, np.nan)
+    people = population_of(model.histories, model.sha256, names, load_of, None, no_factor, KEY)
+    assert model.origin is not None
+    assert model.origin.facts.days is not None
+    calendar, bound = Calendar.starting(dt.date(2030, 1, 1), days), KEY.bind("model", model.sha256)
+    off, factor = path_of(model.histories, model.origin.facts.days, calendar.days, calendar.off, {}, bound)
     placed = PlacedPopulation(people, feeder.base_mva, np.arange(len(feeder.loads)))
     return HistorySampler(placed, KEY, days, off, factor)
 

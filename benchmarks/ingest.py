@@ -40,7 +40,7 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES
 from dp_powerflow.loads.timegrid import build_time_grid
 from dp_powerflow.lowlevel import Estimator, Structured, simulate_load_history
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.units import FloatArray
 
 ZONE, FIRST, STEPS = "Europe/Zurich", dt.date(2023, 1, 1), 96

@@ -29,7 +29,7 @@ from dp_powerflow.lowlevel import (
 )
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.options import DayFacts
 from dp_powerflow.privacy.budget import QueryCost

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from dp_powerflow.config import FEWEST_DAYS, LONGEST_STEP_MINUTES, Config, parse_config, read_config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.model.history import plan
+from dp_powerflow.model.history import estimate as plan
 from dp_powerflow.setup import example as example_text
 
 EXAMPLE = example_text()

@@ -21,19 +21,19 @@ BUDGET = Budget(1.0, 1e-5, PrivacyUnit.LOAD_POINT_DAY)
 DAYS = 1500
 
 
-def day_types(holiday: int) -> np.ndarray:
-    """Types of 1,500 days as an array; one day in the middle is a holiday."""
-    types = np.array(["weekday", "weekend"] * (DAYS // 2))
-    types[holiday] = "weekend" if types[holiday] == "weekday" else "weekday"
-    return types
+def days_off(holiday: int) -> np.ndarray:
+    """Whether 1,500 days are off, as an array; one day in the middle is a holiday."""
+    off = np.array([False, True] * (DAYS // 2))
+    off[holiday] = not off[holiday]
+    return off
 
 
 @pytest.mark.filterwarnings("ignore::dp_powerflow.model.fit.WeakBudgetWarning")
-def test_the_same_noise_never_meets_two_splits_of_the_same_days() -> None:
-    """The attack: fit twice, one day of 1,500 moved to the other type, and subtract the published integers.
+def test_the_same_noise_never_meets_two_choices_that_differ_in_the_middle_of_an_array() -> None:
+    """The attack: fit twice, one day of 1,500 declared otherwise, and subtract the published integers.
 
     On the code of ffefb60 the hash of the options left out the middle of the array, both fits got the same
-    noise, and the difference was the contribution of that day's record alone, without any noise.
+    noise, and the difference was what that day contributes, without any noise.
     """
     rng = np.random.default_rng(1)
     history = LoadHistory(
@@ -48,7 +48,7 @@ def test_the_same_noise_never_meets_two_splits_of_the_same_days() -> None:
     )
     answers = []
     for holiday in (700, 702):
-        options = FitOptions((0.01, 2.0), estimator=Plain(), day_types=day_types(holiday))  # type: ignore[arg-type]
+        options = FitOptions((0.01, 2.0), estimator=Plain(), days=days_off(holiday))  # type: ignore[arg-type]
         model = fit(history, budget=BUDGET, options=options, key=StreamKey.from_insecure_seed(1))
         assert model.origin is not None
         answers.append((model.costs[0], model.origin.integers[0]))
@@ -63,7 +63,7 @@ CHOICES = [
     {"bounds": {"a": (0.01, 2.0)}},
     {"estimator": Plain()},
     {"classes": PrivateClasses(2)},
-    {"day_types": ("weekday",)},
+    {"days": (True,)},
     {"use_scale": True},
     {"n_components": 2},
     {"reactive": FixedPowerFactor({"a": 0.3})},
@@ -81,10 +81,10 @@ def test_every_choice_moves_the_hash_and_its_container_does_not() -> None:
         for choice in ({"epsilon": 2.0}, {"delta": 1e-6}, {"unit": PrivacyUnit.LOAD_POINT})
     }
     assert len(hashes) == 1 + len(CHOICES) + 3
-    types = day_types(3)
+    off = days_off(3)
     as_array, as_tuple = (
-        dataclasses.replace(plain, day_types=chosen)  # type: ignore[arg-type]
-        for chosen in (types, tuple(types.tolist()))
+        dataclasses.replace(plain, days=chosen)  # type: ignore[arg-type]
+        for chosen in (off, tuple(off.tolist()))
     )
     with np.printoptions(threshold=5, precision=1):
         assert as_array.sha256(BUDGET) == as_tuple.sha256(BUDGET)

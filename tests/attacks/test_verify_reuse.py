@@ -13,7 +13,6 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import ReleaseError
-from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
 from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.ready import make_ready
@@ -117,14 +116,6 @@ def test_a_model_is_derived_again_where_only_the_randomness_of_reactive_load_dif
         assert audit_release(tmp_path / name, made, tmp_path / "state").intact, name
     heard = hear_witnesses(tmp_path / "state", [str(tmp_path / name) for name in models])
     assert heard.contradictions == ()
-
-
-def test_a_model_of_which_reactive_load_was_fitted_is_not_derived_anew() -> None:
-    fitted = load_model()
-    assert fitted.origin is not None
-    options = replace(fitted.origin.options, reactive=FittedReactive())
-    with pytest.raises(PrivacyError, match="not a public choice"):
-        replace(fitted, origin=replace(fitted.origin, options=options)).with_reactive(FixedPowerFactor())
 
 
 def test_a_model_without_its_answers_is_not_used_again(paid: Path) -> None:

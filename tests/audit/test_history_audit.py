@@ -20,9 +20,8 @@ from dp_powerflow.lowlevel import PrivacyUnit, gdp_epsilon
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, history_facts
 from dp_powerflow.model.history import estimate as calibrate
-from dp_powerflow.model.history.individuals import Individuals
-from dp_powerflow.model.history.law import HistoryLaw
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
+from dp_powerflow.model.history.law import HistoryLaw, Individuals
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Blocks, Query, QuerySession, Session, quantise

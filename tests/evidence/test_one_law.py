@@ -51,7 +51,7 @@ def class_model(name: str, level: float, spread: float, tangent: float, *, rando
     q = np.array([[1.0, 0.6], [0.6, 1.0]]) if random_q else None
     reactive = ReactiveModel(tangent, 0.2 if random_q else 0.0, level, q)
     margins = (float(np.exp(mean[0] - 1.8 * spread)), float(np.exp(mean[1] + 1.6 * spread)))
-    return ClassModel(name, None, 0.5, (GaussianComponent(1.0, mean, covariance),), margins, reactive)
+    return ClassModel(name, 0.5, (GaussianComponent(1.0, mean, covariance),), margins, reactive)
 
 
 def load_model(*, random_q: bool) -> LoadModel:

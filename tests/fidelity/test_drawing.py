@@ -19,7 +19,7 @@ from dp_powerflow.fidelity.verdicts import QUICK, Verdict
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.options import DayFacts, FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.pipeline.drawing import days_off, draw_customers

@@ -15,7 +15,7 @@ import pytest
 from dp_powerflow.fidelity.metrics import traits
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.law import ClassModel, GaussianComponent
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.structured import Structured

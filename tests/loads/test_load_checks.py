@@ -12,9 +12,7 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import (
     GapRule,
     IngestRules,
-    PowerFactors,
     ServiceMap,
-    inductive,
     one_service_each,
     read_service_map,
 )
@@ -46,7 +44,6 @@ def test_negative_and_zero_readings_are_counted_and_raised_to_the_floor(values: 
     result = check_history(raw(values), IngestRules(floor_kw=0.05))
     column = result.report.columns[0]
     assert (column.negative, column.zero, column.floored) == (4, 1, 6)
-    assert result.faults.negative.tolist() == [4, 0, 0]
     np.testing.assert_array_equal(result.history.load_kw, np.maximum(values, 0.05))
 
 
@@ -93,7 +90,7 @@ def test_too_many_gaps_reject_the_load_point_as_declared(values: FloatArray) -> 
     dropped = check_history(raw(values), IngestRules())
     assert dropped.history.load_points == ("meter0", "meter2")
     assert dropped.report.n_rejected == 1
-    assert dropped.faults.missing.tolist() == [0, 48, 0]
+    assert dropped.rejected == ("meter1",)
     np.testing.assert_array_equal(dropped.history.load_kw, values[[0, 2]])
     kept = check_history(raw(values), IngestRules(on_rejected="placeholder", placeholder_kw=0.3))
     assert kept.history.load_points == ("meter0", "meter1", "meter2")
@@ -123,7 +120,6 @@ def test_one_meter_in_another_unit_is_caught_by_its_public_scale(values: FloatAr
     with pytest.raises(LoadDataError, match="1 of 3 load points have a load far above their public scale"):
         check_history(raw(values, services), IngestRules())
     result = check_history(raw(values, services), IngestRules(on_suspect_unit="keep"))
-    assert result.faults.suspect_load_points == ("meter1",)
     assert result.report.units.above == 1
 
 
@@ -131,7 +127,7 @@ def test_an_empty_house_is_reported_and_does_not_stop_the_rest(values: FloatArra
     names = ("meter0", "meter1", "meter2")
     services = ServiceMap(dict(zip(names, names, strict=True)), scale_kw_of=dict.fromkeys(names, 10.0))
     values[1] /= 1000
-    assert check_history(raw(values, services), IngestRules()).faults.suspect_load_points == ("meter1",)
+    assert check_history(raw(values, services), IngestRules()).report.units.below == 1
 
 
 def test_the_report_prints_counts_and_no_names_or_readings(values: FloatArray) -> None:
@@ -212,20 +208,3 @@ def test_a_service_map_that_does_not_exist_or_names_strangers_is_refused(tmp_pat
         read_service_map(tmp_path / "none.csv")
     with pytest.raises(LoadDataError, match="class_of lists 1 load points without a customer"):
         ServiceMap({"c1": "A"}, class_of={"B": "residential"})
-
-
-def test_power_factors_go_by_public_class() -> None:
-    factors = inductive({"residential": 0.8}, default=1.0)
-    np.testing.assert_allclose(
-        factors.tan_theta(("residential", None, "unlisted")), [0.75, 0.0, 0.0], atol=1e-12
-    )
-    assert PowerFactors().tan_theta((None,))[0] == pytest.approx(np.tan(np.arccos(0.95)))
-    capacitive = PowerFactors({"office": -45.0})
-    assert capacitive.tan_theta(("office",))[0] == pytest.approx(-1.0)
-
-
-def test_impossible_power_factors_are_refused() -> None:
-    with pytest.raises(LoadDataError, match="−90 and 90"):
-        PowerFactors({"a": 90.0})
-    with pytest.raises(LoadDataError, match="above 0"):
-        inductive({"a": 0.0})

@@ -199,7 +199,7 @@ def test_a_listed_customer_without_readings_takes_its_load_point_with_it(
     path = write_long(tmp_path / "m.csv", hourly_stamps(), values, NAMES)
     result = read_long(path, HOURLY, services=services)
     assert result.history.load_points == ("B",)
-    assert result.faults.rejected_load_points == ("A",)
+    assert result.rejected == ("A",)
 
 
 @pytest.mark.parametrize("share_missing", [0.05, 0.6])

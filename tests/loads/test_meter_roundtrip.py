@@ -15,7 +15,7 @@ from dp_powerflow import MeterFormat
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import IngestRules
 from dp_powerflow.loads.ingest import read_long, read_wide
-from dp_powerflow.loads.timegrid import Misplaced, build_time_grid
+from dp_powerflow.loads.timegrid import OFF_GRID, OUTSIDE, build_time_grid
 from support.meter_files import expected_days, intervals, stamp, write_long, write_wide
 
 # zone and a day on which its clock changes: an hour, half an hour, at midnight, never
@@ -97,8 +97,8 @@ def test_every_instant_of_the_days_has_exactly_one_slot(
     outside = grid.slots_of_instants(
         np.array([seconds[0] - 60 * step_minutes, seconds[-1] + 60 * step_minutes]), False
     )
-    assert (outside == Misplaced.OUTSIDE).all()
-    assert (grid.slots_of_instants(seconds + 1, False) == Misplaced.OFF_GRID).all()
+    assert (outside == OUTSIDE).all()
+    assert (grid.slots_of_instants(seconds + 1, False) == OFF_GRID).all()
 
 
 def test_a_clock_change_that_is_no_multiple_of_the_step_is_refused() -> None:

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib
-import os
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,21 +9,17 @@ import pytest
 
 from dp_powerflow import LoadHistory
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.fidelity.metrics import autocorrelation_error, traits
+from dp_powerflow.fidelity.metrics import traits
 from dp_powerflow.loads.simulate import (
     DEMO_CLASSES,
     CustomerClass,
     Homes,
-    Photovoltaics,
     calendar_of,
-    demo_power_factors,
 )
 from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
 from support.meter_files import median_pairwise_correlation
 
-ROOT = Path(__file__).resolve().parents[2]
-SWISS = "DP_POWERFLOW_SWISS"
 RESIDENTIAL = DEMO_CLASSES[0]
 ASIDE = (
     *("size_std", "habit_std", "day_std", "cold_kw", "absence_share"),
@@ -89,13 +82,6 @@ def test_loads_of_two_customers_hardly_move_together_within_the_day(year: LoadHi
     assert 0.05 < median_pairwise_correlation(year) < 0.20
 
 
-def test_correlations_are_spread_as_widely_as_real_ones(year: LoadHistory) -> None:
-    correlation = np.atleast_2d(np.corrcoef(year.load_kw.reshape(300, -1)))[np.triu_indices(300, 1)]
-    low, high = np.quantile(correlation, [0.05, 0.95])
-    assert low < 0  # SimBench: −0.11, Swiss homes: −0.07
-    assert high > 0.27  # SimBench: 0.80, of which grid equivalents have the largest; Swiss homes: 0.27
-
-
 NEAR_REAL = {
     "day_to_day": (0.55, 0.75),  # Swiss homes: 0.65
     "between_customers": (0.75, 0.90),  # 0.80
@@ -120,15 +106,6 @@ def test_the_traits_of_other_weather_lie_about_those_of_real_homes() -> None:
     found = [asdict(traits(seven_weeks(seed))) for seed in range(10)]
     mean = {name: float(np.mean([each[name] for each in found])) for name in NEAR_REAL}
     assert {name for name, (low, high) in NEAR_REAL.items() if not low < mean[name] < high} == set()
-
-
-@pytest.mark.skipif(SWISS not in os.environ, reason=f"{SWISS} names no folder with Swiss meters")
-def test_the_memory_of_log_load_is_that_of_swiss_homes(
-    monkeypatch: pytest.MonkeyPatch, winter: FloatArray
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    real = importlib.import_module("load_populations").swiss()
-    assert autocorrelation_error(np.maximum(winter, real.bounds[0]), real.load_kw) < 0.05
 
 
 def test_homes_are_often_near_their_base_load_and_seldom_at_their_peak(winter: FloatArray) -> None:
@@ -204,23 +181,6 @@ def test_meters_count_in_quanta_and_lose_nothing() -> None:
     assert 0.001 < np.mean(counted == 0) < 0.1  # Swiss meters: 0.03
 
 
-def test_panels_are_off_by_default_and_feed_in_by_day() -> None:
-    roof = replace(RESIDENTIAL, panels=Photovoltaics(share=0.5, kwp_per_kw=0.6))
-    without, net = (
-        simulate_load_history(60, n_days=200, step_minutes=60, classes=(own,)) for own in (RESIDENTIAL, roof)
-    )
-    output = without.load_kw - net.load_kw
-    has = output.max(axis=(1, 2)) > 0
-    assert 0.3 < has.mean() < 0.7
-    assert net.load_kw.min() < -1.0
-    assert output.min() > -1e-9
-    np.testing.assert_allclose(output[:, :, [0, 1, 22, 23]], 0.0, atol=1e-9)  # at night
-    daily = output[has].mean(axis=(0, 2))
-    assert daily[150:].mean() > 2 * daily[:30].mean()
-    without_any = ~has
-    np.testing.assert_array_equal(net.load_kw[without_any], without.load_kw[without_any])
-
-
 def test_classes_differ_in_level_week_and_season(year: LoadHistory) -> None:
     weekend = np.array([day.weekday() >= 5 for day in year.days])
     winter = np.array([day.month in (12, 1, 2) for day in year.days])
@@ -242,13 +202,6 @@ def test_shares_hold_for_the_first_load_points_too(year: LoadHistory) -> None:
 def test_the_covariance_of_a_day_has_full_rank(year: LoadHistory) -> None:
     days = np.log(of_class(year, "residential").load_kw).reshape(-1, 96)
     assert np.linalg.eigvalsh(np.cov(days.T)).min() > 0.01
-
-
-def test_reactive_loads_follow_the_declared_power_factors() -> None:
-    history = simulate_load_history(60, n_days=30, seed=5, reactive=True)
-    assert history.load_kvar is not None
-    ratio = history.load_kvar.mean(axis=(1, 2)) / history.load_kw.mean(axis=(1, 2))
-    np.testing.assert_allclose(ratio, demo_power_factors().tan_theta(history.class_label), atol=0.05)
 
 
 def test_size_and_step_are_as_asked() -> None:

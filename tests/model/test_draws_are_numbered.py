@@ -16,11 +16,12 @@ from dp_powerflow import StreamKey
 from dp_powerflow._names import DRAWS
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, LoadSampler
-from dp_powerflow.model.history.one_pass import Ladder
-from dp_powerflow.model.history.process import Process
+from dp_powerflow.model.history.numbers import Ladder
+from dp_powerflow.model.history.sample import Process
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.release import run_release
+from support.populations import courses
 from support.small import small_config
 
 KEY = StreamKey.from_insecure_seed(5)
@@ -54,7 +55,7 @@ def drawn() -> dict[str, str]:
     ladder = Ladder.of(STEPS, 4)
     process = Process(ladder, np.linspace(1.0, 0.25, len(ladder.spacings)), KEY, "customers/homes")
     return {name: digest(block.load_kw, block.load_kvar) for name, block in blocks.items()} | {
-        "histories": digest(process.courses(20, 3, 2))
+        "histories": digest(courses(process, 20, 3, 2))
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.errors import DpPowerflowError, LoadDataError, PrivacyError
-from dp_powerflow.loads.simulate import DEMO_CLASSES, demo_power_factors
+from dp_powerflow.loads.simulate import DEMO_CLASSES
 from dp_powerflow.lowlevel import (
     Plain,
     PrivacyUnit,
@@ -23,7 +23,7 @@ from dp_powerflow.lowlevel import (
     simulate_load_history,
 )
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
+from dp_powerflow.model.options import FixedPowerFactor
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import total_rho
 from dp_powerflow.units import FloatArray
@@ -35,17 +35,13 @@ BOUNDS = (0.01, 1000.0)
 
 @pytest.fixture(scope="module")
 def history() -> LoadHistory:
-    return simulate_load_history(400, n_days=7, step_minutes=60, seed=3, reactive=True)
+    return simulate_load_history(400, n_days=7, step_minutes=60, seed=3)
 
 
 @pytest.fixture(scope="module")
 def residential() -> LoadHistory:
     """Homes of the class of law that is fitted."""
     return simulate_load_history(1000, n_days=7, seed=4, classes=(LOGNORMAL_HOMES,))
-
-
-def week(history: LoadHistory) -> list[str]:
-    return ["weekend" if day.weekday() >= 5 else "weekday" for day in history.days]
 
 
 def quiet_fit(history: LoadHistory, budget: Budget, key: StreamKey = KEY, **options: Any) -> LoadModel:
@@ -73,18 +69,14 @@ def kl_per_step(
     [
         {},
         {"estimator": Plain()},
-        {"use_scale": True, "bounds": (1e-4, 1.0), "reactive": FittedReactive()},
-        {"day_types": "week", "n_components": 2},
-        {"classes": PrivateClasses(3), "day_types": "week", "n_components": 2, "reactive": FittedReactive()},
+        {"use_scale": True, "bounds": (1e-4, 1.0), "reactive": PublicSpread(), "n_components": 2},
+        {"classes": PrivateClasses(3), "n_components": 2},
     ],
-    ids=["structured", "plain", "scaled-reactive", "day-types-mixture", "private-classes"],
+    ids=["structured", "plain", "scaled-mixture", "private-classes"],
 )
 def test_every_variant_spends_its_budget_and_no_more(
     history: LoadHistory, unit: PrivacyUnit, options: dict[str, Any]
 ) -> None:
-    options = dict(options)
-    if "day_types" in options:
-        options["day_types"] = week(history)
     model = quiet_fit(history, Budget(2.0, 1e-5, unit), **options)
     assert 1.99 < model.spent_epsilon <= 2.0
     assert all(cost.unit is unit for cost in model.costs)
@@ -122,34 +114,6 @@ def test_more_budget_gives_a_better_model(residential: LoadHistory) -> None:
     assert divergence[1] < 0.01
 
 
-def test_mean_load_is_kept(residential: LoadHistory) -> None:
-    model = quiet_fit(residential, Budget(4.0), bounds=(0.005, 50.0))
-    assert model.days[0].mean_load.mean() == pytest.approx(residential.load_kw.mean(), rel=0.1)
-
-
-def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential: LoadHistory) -> None:
-    """Paper correction 14: variance added to log load is taken out of the log mean."""
-    budget = Budget(4.0)
-    thin = quiet_fit(residential, budget, bounds=(0.005, 50.0), variance_floor=1e-6)
-    # The floor is part of the options, to which the noise is bound: bind it back for the comparison.
-    part = thin.days[0].components[0]
-    from dp_powerflow.model.estimators import with_floor
-
-    wide = with_floor(part.mean, part.covariance, 0.1)
-    assert np.linalg.eigvalsh(wide.covariance).min() > 0.099
-    load = np.exp(wide.mean + np.diag(wide.covariance) / 2)
-    assert np.allclose(load, part.mean_load, rtol=1e-9)
-
-
-def test_unit_of_privacy_decides_how_much_a_history_tells(residential: LoadHistory) -> None:
-    """Days as records are more records: the same ε buys less noise, and protects less."""
-    noise = {}
-    for unit in PrivacyUnit:
-        model = quiet_fit(residential, Budget(1.0, 1e-5, unit), bounds=(0.005, 50.0))
-        noise[unit] = model.costs[0].noise_std
-    assert noise[PrivacyUnit.LOAD_POINT] == pytest.approx(noise[PrivacyUnit.LOAD_POINT_DAY], rel=1e-6)
-
-
 def test_public_classes_compose_in_parallel(history: LoadHistory) -> None:
     model = quiet_fit(history, Budget(1.0))
     cohorts = {cost.cohort for cost in model.costs}
@@ -166,14 +130,6 @@ def test_private_classes_are_never_cohorts(history: LoadHistory) -> None:
     assert sum(part.weight for part in model.days) == pytest.approx(1.0)
 
 
-def test_day_types_share_the_budget_of_a_load_point_but_not_of_a_day(history: LoadHistory) -> None:
-    for unit, ratio in ((PrivacyUnit.LOAD_POINT, 2), (PrivacyUnit.LOAD_POINT_DAY, 1)):
-        split = quiet_fit(history, Budget(1.0, 1e-5, unit), day_types=week(history))
-        whole = quiet_fit(history, Budget(1.0, 1e-5, unit))
-        assert {part.day_type for part in split.classes} == {"weekend", "weekday"}
-        assert whole.costs[0].rho == pytest.approx(ratio * split.costs[0].rho, rel=1e-4)
-
-
 def test_private_clusters_find_the_levels() -> None:
     history = simulate_load_history(400, n_days=7, step_minutes=60, seed=3, classes=LOGNORMAL_CLASSES)
     model = quiet_fit(history, Budget(50.0), classes=PrivateClasses(2))
@@ -181,21 +137,11 @@ def test_private_clusters_find_the_levels() -> None:
     assert loads[1] > 3 * loads[0]
 
 
-def test_fitted_power_factors_are_near_the_simulated_ones(history: LoadHistory) -> None:
-    model = quiet_fit(history, Budget(50.0), reactive=FittedReactive(share=0.5))
-    expected = demo_power_factors()
-    for part in model.days[:1]:
-        assert part.reactive.tan_theta == pytest.approx(expected.tan_theta([part.name])[0], abs=0.03)
-        assert part.reactive.covariance is not None
-        spread = part.reactive.spread * math.sqrt(np.diag(part.reactive.covariance).mean())
-        assert spread == pytest.approx(0.1, rel=0.5)
-
-
 def test_declared_power_factors_are_used_as_declared(history: LoadHistory) -> None:
     model = quiet_fit(history, Budget(1.0), reactive=FixedPowerFactor({"residential": 0.1}, 0.4))
     assert model.find("residential").reactive.tan_theta == 0.1
     assert model.find("industrial").reactive.tan_theta == 0.4
-    assert model.find("industrial").reactive.covariance is None
+    assert all(part.reactive.covariance is None for part in model.days)
 
 
 def test_public_spread_costs_nothing(history: LoadHistory) -> None:
@@ -295,12 +241,12 @@ def test_no_private_value_reaches_a_message_a_log_or_the_model(caplog: pytest.Lo
         for options in (
             {},
             {"estimator": Plain()},
-            {"classes": PrivateClasses(2), "n_components": 2, "reactive": FittedReactive()},
+            {"classes": PrivateClasses(2), "n_components": 2},
         ):
             bounds = FitOptions(bounds=BOUNDS, **options)
             model = fit(history, budget=Budget(1.0), options=bounds, key=KEY)
             texts += [model.to_json(), repr(model.costs)]
-        for bad in ({"use_scale": True}, {"day_types": ["x"]}, {"bounds": {"other": BOUNDS}}):
+        for bad in ({"use_scale": True}, {"bounds": {"other": BOUNDS}}):
             with pytest.raises(DpPowerflowError) as refused:
                 fit(
                     history,
@@ -328,9 +274,6 @@ def test_bad_inputs_are_refused_with_what_to_do(history: LoadHistory) -> None:
     mixed = dataclasses.replace(history, class_label=(None, *history.class_label[1:]))
     with pytest.raises(LoadDataError, match="label them all or none"):
         quiet_fit(mixed, Budget(1.0))
-    silent = dataclasses.replace(history, load_kvar=None)
-    with pytest.raises(LoadDataError, match="kvar"):
-        quiet_fit(silent, Budget(1.0), reactive=FittedReactive())
     with pytest.raises(PrivacyError, match="has no class"):
         quiet_fit(history, Budget(1.0)).find("nobody")
     with pytest.raises(PrivacyError, match="not a load model"):

@@ -18,6 +18,7 @@ from dp_powerflow.lowlevel import (
     WeakBudgetWarning,
     simulate_load_history,
 )
+from dp_powerflow.model.estimators import Seen
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.structured import (
     PRIOR_WHITENED_STD,
@@ -143,7 +144,7 @@ def plan() -> StructuredPlan:
 def energies(per_band: float, offset: float, noise: float = 1e-6) -> FloatArray:
     """Variances of all coefficients if every band is seen at the same energy."""
     of = plan()
-    bands = Bands(of.band_weight * per_band, noise, 0.05)
+    bands = Bands(Seen(of.band_weight * per_band, noise**0.5), 0.05)
     mean = Offset(np.full(24, offset), np.zeros(24), np.zeros(24))
     return energy_around_mean(bands, mean, of)
 

@@ -22,12 +22,10 @@ def covariance(variance: float) -> np.ndarray:
     return variance * (0.8 * 0.9**lag + 0.2 * np.eye(T))
 
 
-def part(
-    name: str, level: float, weight: float, day_type: str | None = None, spread: float = 0.0
-) -> ClassModel:
+def part(name: str, level: float, weight: float, spread: float = 0.0) -> ClassModel:
     component = GaussianComponent(1.0, np.full(T, level), covariance(0.09))
     reactive = ReactiveModel(0.3, spread, float(np.exp(level)), np.eye(T) if spread else None)
-    return ClassModel(name, day_type, weight, (component,), (float(np.exp(level)) / 2, 50.0), reactive)
+    return ClassModel(name, weight, (component,), (float(np.exp(level)) / 2, 50.0), reactive)
 
 
 def model(*classes: ClassModel, scaled: bool = False) -> LoadModel:
@@ -157,15 +155,6 @@ def test_mixture_weights_are_respected() -> None:
     assert float((loads[0, :, 0] > 1).mean()) == pytest.approx(0.2, abs=0.03)
 
 
-def test_day_types_pick_their_own_law() -> None:
-    weekly = model(part("home", 0.0, 1.0, "weekday"), part("home", 3.0, 1.0, "weekend"))
-    types = ("weekday",) * 5 + ("weekend",) * 2
-    laws = {kind: weekly.at(LoadNodes(("home",) * 20), day_type=kind) for kind in ("weekday", "weekend")}
-    of_day = tuple(laws[kind] for kind in types)
-    loads = LoadSampler(of_day[0], KEY, 7, day_laws=of_day).block(0).load_kw
-    assert np.log(loads[:, 5:]).min() > np.log(loads[:, :5]).max()
-
-
 def test_public_scale_multiplies_both_powers() -> None:
     relative = model(part("home", 0.0, 1.0, spread=0.1), scaled=True)
     one = LoadSampler(relative.at(LoadNodes(("home", "home"), np.array([1.0, 1.0]))), KEY, 3).block(0)
@@ -189,8 +178,6 @@ def test_bad_requests_are_refused() -> None:
         TWO.at(LoadNodes(()))
     with pytest.raises(PrivacyError, match="public scale"):
         TWO.at(LoadNodes(("home",), np.ones(1)))
-    with pytest.raises(PrivacyError, match="one per day"):
-        LoadSampler(law, KEY, 3, day_laws=(law,))
     with pytest.raises(PrivacyError, match="at least one day"):
         LoadSampler(law, KEY, 0)
     with pytest.raises(PrivacyError, match="no block"):

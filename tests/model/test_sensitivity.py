@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from dp_powerflow.model.estimators import GaussianEstimate, Records
-from dp_powerflow.model.options import fit_reactive
+from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records
 from dp_powerflow.model.partition import assign_classes, fit_mixtures, private_counts, private_kmeans
-from dp_powerflow.model.plain import PlainPlan, estimate_plain
-from dp_powerflow.model.structured import StructuredPlan, estimate_structured
+from dp_powerflow.model.plain import Plain
+from dp_powerflow.model.structured import Structured
 from support.adversary import WatchedSession, extreme_days
 
 T, LOW, HIGH = 12, -4.0, 4.0
@@ -27,13 +26,13 @@ def records(days: np.ndarray) -> Records:
 
 def structured(days: np.ndarray, seed: int = 0) -> WatchedSession:
     session = WatchedSession(seed=seed)
-    estimate_structured([records(days)], StructuredPlan(len(days), T, 1.0, LOW, HIGH, block=4), session)
+    Structured(block=4).estimate([records(days)], PublicFacts(len(days), T, 1.0, LOW, HIGH), session)
     return session
 
 
 def plain(days: np.ndarray, seed: int = 0) -> WatchedSession:
     session = WatchedSession(seed=seed)
-    estimate_plain([records(days)], PlainPlan(len(days), T, 1.0, LOW, HIGH), session)
+    Plain().estimate([records(days)], PublicFacts(len(days), T, 1.0, LOW, HIGH), session)
     return session
 
 
@@ -47,18 +46,11 @@ def partition(days: np.ndarray, seed: int = 0) -> WatchedSession:
     session = WatchedSession(seed=seed)
     centroids = private_kmeans(records(days), 3, LOW, HIGH, 0.5, session)
     labels = assign_classes(records(days), centroids)
-    private_counts(labels, np.arange(len(days)) % 2, (2, 3), 0.4, session)
+    private_counts(labels, 3, 0.4, session)
     return session
 
 
-def reactive(days: np.ndarray, seed: int = 0) -> WatchedSession:
-    session = WatchedSession(seed=seed)
-    pair = np.concatenate([np.abs(days), days[::-1]], axis=2)
-    fit_reactive([records(pair)], [1.0], 50.0, len(days), 1.0, session)
-    return session
-
-
-MECHANISMS = [structured, plain, mixture, partition, reactive]
+MECHANISMS = [structured, plain, mixture, partition]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -7,6 +7,7 @@ from scipy.stats import chi2
 
 from dp_powerflow.model.estimators import (
     GaussianEstimate,
+    PublicFacts,
     Records,
     band_edges,
     band_means,
@@ -22,7 +23,7 @@ from dp_powerflow.model.estimators import (
     within_bounds,
 )
 from dp_powerflow.model.plain import CLIPS, LEVEL_SHARE, SPREAD_SHARE, PlainPlan
-from dp_powerflow.model.structured import ROUND_1, StructuredPlan, estimate_structured
+from dp_powerflow.model.structured import ROUND_1, Structured, StructuredPlan
 from support.adversary import WatchedSession
 
 
@@ -88,8 +89,8 @@ def test_plan_depends_on_public_quantities_and_grows_with_the_budget() -> None:
     assert sizes == sorted(sizes)
     assert sizes[0] == 0
     assert sizes[-1] == 16
-    assert StructuredPlan(20, 96, 0.03, -4.0, 4.0).prior_would_do
-    assert not StructuredPlan(10_000, 96, 0.03, -4.0, 4.0).prior_would_do
+    assert Structured().prior_would_do(PublicFacts(20, 96, 0.03, -4.0, 4.0))
+    assert not Structured().prior_would_do(PublicFacts(10_000, 96, 0.03, -4.0, 4.0))
 
 
 @pytest.mark.parametrize("tail", [2.0, 12.0])
@@ -142,8 +143,8 @@ def test_without_noise_worth_mentioning_the_model_is_recovered() -> None:
     slope = 0.4 * (rng.standard_normal((4000, 1, 1)) + level) * np.cos(np.pi * (t + 0.5 / steps))
     days = mean + level + slope + 0.3 * profile * rng.standard_normal((4000, 3, steps))
     session = WatchedSession(rho=500.0)
-    plan = StructuredPlan(4000, steps, 500.0, -4.0, 4.0, block=6)
-    (found,) = estimate_structured([Records(days, 4000.0)], plan, session)
+    facts = PublicFacts(4000, steps, 500.0, -4.0, 4.0)
+    (found,) = Structured(block=6).estimate([Records(days, 4000.0)], facts, session)
     flat = days.reshape(-1, steps)
     truth = np.cov(flat.T)
     assert np.abs(found.mean - flat.mean(axis=0)).max() < 0.05
@@ -159,7 +160,7 @@ def test_classes_in_lockstep_are_charged_once() -> None:
         Records(3 + rng.standard_normal((50, 2, 24)), 50.0),
     ]
     session = WatchedSession(rho=2.0)
-    first, second = estimate_structured(groups, StructuredPlan(40, 24, 2.0, -5.0, 5.0), session)
+    first, second = Structured().estimate(groups, PublicFacts(40, 24, 2.0, -5.0, 5.0), session)
     assert second.mean.mean() - first.mean.mean() == pytest.approx(3.0, abs=1.0)
     assert len({cost.query for cost in session.costs}) == len(session.costs)
     assert 2.0 - session.rho_left == pytest.approx(2.0, rel=0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
 from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.loads.simulate import DEMO_CLASSES, Photovoltaics, simulate_load_history
+from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest.build import contradictions
 from dp_powerflow.manifest.verify import SEED, manifest_content, open_release, verify_release
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.plan import plan
@@ -253,10 +254,9 @@ def test_sample_of_a_model_with_weather_needs_the_weather_of_its_days(released: 
 
 
 def test_fit_refuses_load_points_that_feed_in() -> None:
-    classes = tuple(
-        type(own)(**{**vars(own), "panels": Photovoltaics(share=1.0, kwp_per_kw=2.0)}) for own in DEMO_CLASSES
-    )
-    history = simulate_load_history(20, n_days=3, step_minutes=60, seed=1, classes=classes)
+    history = simulate_load_history(20, n_days=3, step_minutes=60, seed=1)
+    noon = np.where(np.arange(24) // 4 == 3, 20.0, 0.0)
+    history = replace(history, load_kw=history.load_kw - noon)
     key = dpf.StreamKey.from_insecure_seed(1)
     with pytest.raises(LoadDataError, match=r"load points feed in .* give consumption without generation"):
         dpf.fit(history, dpf.Budget(2.0, 1e-6, unit=PrivacyUnit.LOAD_POINT), key=key)

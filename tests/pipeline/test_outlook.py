@@ -11,7 +11,7 @@ import pytest
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
-from dp_powerflow.model.history.plan import History, PredictedError
+from dp_powerflow.model.history.estimate import History, PredictedError
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.plain import Plain

@@ -24,7 +24,7 @@ def load_model(steps: int, level: float = 0.6) -> LoadModel:
     mean = np.log(level) + 0.3 * np.sin(np.arange(steps) * 2.0 * np.pi / steps)
     lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
     component = GaussianComponent(1.0, mean, 0.04 * (0.8 * 0.9**lag + 0.2 * np.eye(steps)))
-    home = ClassModel("home", None, 1.0, (component,), (0.05, 1.5), ReactiveModel(0.3, 0.0, level, None))
+    home = ClassModel("home", 1.0, (component,), (0.05, 1.5), ReactiveModel(0.3, 0.0, level, None))
     return LoadModel(
         classes=(home,),
         step_minutes=1440 // steps,

@@ -111,21 +111,6 @@ def adversaries(days: int, steps: int, bounds: tuple[float, float], seed: int = 
     return found
 
 
-def with_reactive(load_kw: FloatArray, seed: int = 0) -> FloatArray:
-    """Reactive load of customers, from none to all that the bounds let pass, leading and lagging."""
-    rng = np.random.default_rng(seed)
-    kinds = [
-        lambda p: 0.0 * p,
-        lambda p: 0.3 * p,
-        lambda p: 1e6 * p,
-        lambda p: -1e6 * p,
-        lambda p: 0.3 * p + 0.1 * p.mean() * rng.standard_normal(p.shape),
-        lambda p: 0.3 * p + 30.0 * p.mean() * np.sign(rng.standard_normal((len(p), 1))),
-        lambda p: -0.5 * p + 1e3 * rng.standard_normal(p.shape),
-    ]
-    return np.array([kinds[i % len(kinds)](each) for i, each in enumerate(load_kw)])
-
-
 @dataclass(frozen=True, eq=False)
 class Watched:
     """One query: what it claims, and what every customer adds to it.

@@ -10,7 +10,7 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES, Business, CustomerClass
 
 # fmt: off
 LOGNORMAL_HOMES = CustomerClass(
-    name="residential", share=0.8, scales_kw=(9.0, 12.0, 17.0), power_factor=0.97,
+    name="residential", share=0.8, scales_kw=(9.0, 12.0, 17.0),
     kind=Business(
         load_factor=0.045, level_std=0.4,
         working_day=(0.55, 0.48, 0.44, 0.43, 0.45, 0.55, 0.85, 1.05, 0.95, 0.85, 0.82, 0.85,

@@ -20,17 +20,17 @@ from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path
+from dp_powerflow.model.history.estimate import History
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.law import ClassLaw, LoadLaw, LoadNodes
-from dp_powerflow.model.options import FitOptions, FittedReactive, PublicSpread
+from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.plain import Plain
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
 from dp_powerflow.privacy.budget import Budget, gdp_mu
 from dp_powerflow.privacy.random import StreamKey
 from support.histories import day_facts
-from support.populations import days_off, population, shared_factor
+from support.populations import course, days_off, drawn, population, shared_factor
 
 KEY = StreamKey.from_insecure_seed(5)
 N_NODES = 20
@@ -40,7 +40,6 @@ CASES = {
     "plain": FitOptions(WIDE, Plain(), use_scale=True),
     "mixture": FitOptions(WIDE, use_scale=True, n_components=3),
     "private classes": FitOptions(WIDE, use_scale=True, classes=PrivateClasses(3)),
-    "reactive": FitOptions(WIDE, use_scale=True, reactive=FittedReactive()),
     "narrow": FitOptions(NARROW, use_scale=True),
 }
 
@@ -87,13 +86,13 @@ def persistent() -> str:
 def histories() -> dict[str, str]:
     """Fits of whole histories, customers drawn from them, and their days."""
     found = {}
-    load = simulate_load_history(60, n_days=21, step_minutes=60, seed=3, reactive=True)
+    load = simulate_load_history(60, n_days=21, step_minutes=60, seed=3)
     warm = np.arange(21, dtype=np.float64) % 8
     facts = day_facts(load, temperature=warm)
     cases = {
         "history": FitOptions(WIDE, History(), use_scale=True, days=facts, reactive=PublicSpread()),
         "history, private": FitOptions(
-            NARROW, History(), use_scale=True, classes=PrivateClasses(2), reactive=FittedReactive()
+            NARROW, History(), use_scale=True, classes=PrivateClasses(2), reactive=PublicSpread()
         ),
     }
     calendar = Calendar.starting(load.days[10], 30)
@@ -104,12 +103,12 @@ def histories() -> dict[str, str]:
         found[f"{name}: model"] = model.sha256
         names = [model.class_names[i % len(model.class_names)] for i in range(N_NODES)]
         scale, declared = np.full(N_NODES, 7.0), np.where(np.arange(N_NODES) % 3 == 0, 0.25, np.nan)
-        people = draw_population(model, names, np.arange(N_NODES) // 2, scale, declared, KEY)
+        people = drawn(model, names, np.arange(N_NODES) // 2, scale, declared, KEY)
         found[f"{name}: population"] = digest(
             people.mean_day, people.shared, people.own, people.log_map, people.tan_theta, people.reactive_kvar
         )
         known = {"temperature": np.resize(warm, calendar.n_days)}
-        off, factor = shared_path(model, people, calendar, known if options.days else {}, KEY)
+        off, factor = course(model, people, calendar, known if options.days else {}, KEY)
         found[f"{name}: factor"] = digest(off, factor)
         placed = PlacedPopulation(people, 1.0, np.arange(people.n_loads))
         sampler = HistorySampler(placed, KEY, calendar.n_days, off, factor)
@@ -125,14 +124,14 @@ def fused() -> dict[str, str]:
         0.3 * root[0], linear.product(root, root.T.copy()) / 25 + 0.05 * np.eye(25), margins=(1e-30, 1e30)
     )
     nodes = np.arange(N_NODES)
-    drawn = LoadLaw(
+    on_nodes = LoadLaw(
         classes=(law,),
         class_of=0 * nodes,
         scale_kw=np.arange(1.0, N_NODES + 1),
         tan_theta=np.full(N_NODES, 0.3),
         q_size=None,
     )
-    block = LoadSampler(drawn, KEY, 70).block(0)
+    block = LoadSampler(on_nodes, KEY, 70).block(0)
     at = np.arange(-4000, 4000) / 401.0
     functions = (elementary.exp, elementary.sin, elementary.cos, elementary.tan, elementary.arctan)
     return {
@@ -142,9 +141,8 @@ def fused() -> dict[str, str]:
 
 
 def hashes() -> dict[str, str]:
-    history = simulate_load_history(300, n_days=8, seed=2, reactive=True)
-    assert history.load_kvar is not None
-    found = {"history": digest(history.load_kw, history.load_kvar), "mu": gdp_mu(1.0, 1e-6).hex()}
+    history = simulate_load_history(300, n_days=8, seed=2)
+    found = {"history": digest(history.load_kw), "mu": gdp_mu(1.0, 1e-6).hex()}
     found |= {"persistent customers": persistent(), **histories(), **fused()}
     for name, options in CASES.items():
         model = fit(history, budget=Budget(10.0), options=options, key=KEY)

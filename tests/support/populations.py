@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
-from dp_powerflow.model.history.law import (
-    HIGHEST_SCORE,
-    LOADS,
-    LOWEST_SCORE,
-    SCORES,
+from dp_powerflow.almanac.calendar import Calendar
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
+from dp_powerflow.model.history.numbers import Ladder
+from dp_powerflow.model.history.sample import (
+    TILE,
     ClassPath,
     Population,
+    Process,
+    draw_day,
+    path_of,
+    population_of,
+    tile_of,
 )
-from dp_powerflow.model.history.one_pass import Ladder
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
 BOUNDS = (0.02, 20.0)
@@ -79,3 +87,43 @@ def shared_factor(classes: int, days: int, seed: int = 2) -> FloatArray:
     spells = np.convolve(rng.standard_normal(days + 8), np.ones(7) / np.sqrt(7.0), mode="valid")
     season = np.cos(2.0 * np.pi * np.arange(days + 2) / 365.0)
     return np.repeat((0.8 * season + 0.5 * spells)[None], classes, axis=0)
+
+
+def drawn(
+    model: LoadModel,
+    names: Sequence[str],
+    load_of: np.ndarray,
+    scale_kw: np.ndarray | None,
+    tan_theta: np.ndarray,
+    key: StreamKey,
+) -> Population:
+    """Customers drawn from a fitted model, as the pipeline draws them."""
+    return population_of(model.histories, model.sha256, names, load_of, scale_kw, tan_theta, key)
+
+
+def course(
+    model: LoadModel,
+    people: Population,
+    calendar: Calendar,
+    covariates: Mapping[str, np.ndarray],
+    key: StreamKey,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weight of the contrast, and shared factor of the classes of a population, on the days of a calendar."""
+    assert model.origin is not None
+    assert model.origin.facts.days is not None
+    used = {part.name for part in people.classes}
+    classes = [part for part in model.histories if part.name in used]
+    facts, bound = model.origin.facts.days, key.bind("model", model.sha256)
+    return path_of(classes, facts, calendar.days, calendar.off, covariates, bound)
+
+
+def courses(process: Process, copies: int, first: int, days: int) -> np.ndarray:
+    """(copy, day, step) of some consecutive days of a process."""
+    steps = process.ladder.n_steps
+    out = np.empty((copies, days, steps))
+    for start in range(0, copies, TILE):
+        work, own = process.work(), out[start : start + TILE]
+        for day in range(days):
+            row = draw_day(process.recipe, first + day, tile_of(start, copies), work)
+            own[:, day] = work.eta[row : row + steps, : len(own)].T
+    return out

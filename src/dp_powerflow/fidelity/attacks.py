@@ -220,7 +220,6 @@ def design_of(
     options = replace(
         own,
         days=None if own.days is None else _first(own.days, part.n_days),
-        day_types=None if own.day_types is None else tuple(own.day_types[: part.n_days]),
     )
     budget = Budget(model.epsilon, model.delta, model.unit)
     return Design(part, options, budget, Allowed(model.epsilon, model.delta, model.rho))

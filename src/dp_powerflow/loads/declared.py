@@ -1,9 +1,8 @@
-"""What the producer declares about meter data: format, services, limits, power factors. All of it is PUBLIC.
+"""What the producer declares about meter data: format, services, limits. All of it is PUBLIC.
 
 Nothing here is guessed from the data: a guess made from private readings would be a leak, and a wrong
 guess would be silent. The guarantee takes the number of load points as public, so it should come from a
-list that does not depend on the readings; a `ServiceMap` is that list. Power-factor angles are per class,
-never per node and never from that node's own meter.
+list that does not depend on the readings; a `ServiceMap` is that list.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow._names import is_absent, refuse_unusable
 from dp_powerflow.almanac.calendar import zone_of
 from dp_powerflow.errors import LoadDataError, ServiceMapError
@@ -374,50 +372,3 @@ class IngestRules:
         one_of("on_export", self.on_export, ("floor", "error"))
         one_of("on_rejected", self.on_rejected, ("drop", "placeholder", "error"))
         one_of("on_suspect_unit", self.on_suspect_unit, ("keep", "error"))
-
-
-# cos 0.95 inductive, a common contractual limit; public because it is a constant of this package
-DEFAULT_ANGLE_DEG = 18.194872338766785
-
-
-@dataclass(frozen=True)
-class PowerFactors:
-    """Declared angle θ [deg] of each class, q = p·tan θ; inductive is positive.
-
-    Parameters
-    ----------
-    angle_deg_of
-        Class → angle [deg].
-    default_angle_deg
-        Angle of load points without a class, or of a class not listed [deg].
-    """
-
-    angle_deg_of: Mapping[str, float] = field(default_factory=dict)
-    default_angle_deg: float = DEFAULT_ANGLE_DEG
-
-    def __post_init__(self) -> None:
-        for angle in (*self.angle_deg_of.values(), self.default_angle_deg):
-            if not -90.0 < angle < 90.0:
-                raise LoadDataError("a power-factor angle must lie between −90 and 90 degrees; correct it")
-
-    def tan_theta(self, class_label: Iterable[str | None]) -> FloatArray:
-        """(load point,) tan θ of each load point by its PUBLIC class."""
-        angles = [
-            self.default_angle_deg if label is None else self.angle_deg_of.get(label, self.default_angle_deg)
-            for label in class_label
-        ]
-        return tan(np.array(angles, dtype=np.float64) * (math.pi / 180.0))
-
-
-def inductive(power_factor_of: Mapping[str, float], default: float = 0.95) -> PowerFactors:
-    """Angles from inductive (lagging) power factors in (0, 1]."""
-    for power_factor in (*power_factor_of.values(), default):
-        if not 0.0 < power_factor <= 1.0:
-            raise LoadDataError("a power factor must lie above 0 and at most 1; correct it")
-    return PowerFactors({label: _angle_deg(pf) for label, pf in power_factor_of.items()}, _angle_deg(default))
-
-
-def _angle_deg(power_factor: float) -> float:
-    """arccos of a power factor in (0, 1] [deg]."""
-    sine = math.sqrt((1 - power_factor) * (1 + power_factor))
-    return arctan1(sine / power_factor) * (180.0 / math.pi)

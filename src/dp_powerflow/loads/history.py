@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,17 +33,24 @@ def on_all_cores(work: Callable[[slice], None], customers: int) -> None:
         pass
 
 
-@kernel
-def count_readings(values: FloatArray, exists: BoolArray, out: IntArray) -> None:
-    """(customer, 4): steps that exist without a reading, readings below zero, at zero, and all.
+class CustomerCounts(NamedTuple):
+    """INTERNAL. (customer,) steps that exist without a reading, readings below zero, at zero, and all."""
 
-    Parameters
-    ----------
-    values
-        (customer, day, step), NaN where there is no reading.
-    exists
-        (day · step,) false where the clock jumped.
-    """
+    missing: IntArray
+    negative: IntArray
+    zero: IntArray
+    read: IntArray
+
+
+def count_readings(values: FloatArray, exists: BoolArray) -> CustomerCounts:
+    """Of readings (customer, day, step), NaN where there is none; `exists` (day · step,) by the clock."""
+    found = np.empty((len(values), 4), dtype=np.int64)
+    on_all_cores(lambda part: _count_readings(values[part], exists, found[part]), len(found))
+    return CustomerCounts(*found.T)
+
+
+@kernel
+def _count_readings(values: FloatArray, exists: BoolArray, out: IntArray) -> None:
     for i in range(values.shape[0]):
         own = values[i].reshape(-1)
         missing, negative, zero, read = 0, 0, 0, 0

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -788,34 +787,13 @@ class IngestReport:
         return asdict(self)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Faults:
-    """PRIVATE. Which meters are at fault, to find and repair them; nothing prints it.
-
-    Parameters
-    ----------
-    customers
-        The customers of the two arrays.
-    missing, negative
-        (customer,) steps without a reading, and readings below zero.
-    rejected_load_points, suspect_load_points
-        With too many missing readings, and with a load outside the plausible range.
-    """
-
-    customers: tuple[str, ...]
-    missing: IntArray
-    negative: IntArray
-    rejected_load_points: tuple[str, ...]
-    suspect_load_points: tuple[str, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class IngestResult:
-    """A checked history (PRIVATE), what the checks found (INTERNAL), and where (PRIVATE)."""
+    """A checked history (PRIVATE), what the checks found (INTERNAL), and whom they rejected (PRIVATE)."""
 
     history: LoadHistory
     report: IngestReport
-    faults: Faults
+    rejected: tuple[str, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -869,77 +847,76 @@ class RawHistory:
     ids: IdFindings = field(default_factory=IdFindings)
 
 
-@dataclass(frozen=True, eq=False)
-class _Findings:
-    """Per quantity (first axis) and customer: steps without a reading, readings below and at zero, all."""
-
-    missing: IntArray
-    negative: IntArray
-    zero: IntArray
-    read: IntArray
-
-
 def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
     """Fill gaps, sum customers to load points, check sign and unit, raise to the floor."""
     exists = np.ones(raw.quantities[0].values[0].size, dtype=bool)
     exists[raw.skipped] = False
-    found = _find(raw.quantities, exists)
-    _check_sign(found)
+    counts = [count_readings(quantity.values, exists) for quantity in raw.quantities]
+    if counts[0].negative.sum() > counts[0].read.sum() / 2:
+        raise LoadDataError(
+            "more than half of the active readings are negative; "
+            "declare positive='generation' if the meters count feed-in as positive"
+        )
     largest_kw = wild_limit_kw(raw.services.scale_kw(raw.services.load_points), rules)
-    wild = np.stack([count_wild(quantity.values, largest_kw) for quantity in raw.quantities])
+    wild = [count_wild(quantity.values, largest_kw) for quantity in raw.quantities]
     if rules.on_suspect_unit == "error":
-        for of_customers, read in zip(wild, found.read, strict=True):
-            refuse_wild(of_customers, read, len(raw.days))
+        for of_customers, found in zip(wild, counts, strict=True):
+            refuse_wild(of_customers, found.read, len(raw.days))
     limit = rules.gaps.max_missing_share * np.count_nonzero(exists)
-    rejected: BoolArray = np.any(found.missing > limit, axis=0)
+    rejected: BoolArray = np.any([found.missing > limit for found in counts], axis=0)
     bad = _rejected_points(raw, rejected, rules)
     kept = tuple(p for p in raw.services.load_points if p not in bad or rules.on_rejected == "placeholder")
     tame = without_wild(raw.quantities[0].values, largest_kw, wild[0])
     customers = Levels.of(tame).where(~rejected)
-    filled = [_fill(quantity.values, ~rejected, raw, rules.gaps) for quantity in raw.quantities]
+    filled = []
+    for quantity in raw.quantities:
+        parts = (
+            fill_gaps(quantity.values[customer], raw.days, raw.skipped, rules.gaps)
+            for customer in np.flatnonzero(~rejected)
+        )
+        filled.append(sum(parts, GapCounts()))
     position = {point: i for i, point in enumerate(kept)}
     rows = np.array([position.get(raw.services.load_point_of[customer], -1) for customer in raw.customers])
     loads = [_sum_to_points(quantity.values, rows, len(kept)) for quantity in raw.quantities]
     for point in bad & position.keys():
-        loads[0][position[point]] = rules.placeholder_kw
-        for reactive in loads[1:]:
-            reactive[position[point]] = 0.0
+        for load, constant in zip(loads, (rules.placeholder_kw, 0.0), strict=False):
+            load[position[point]] = constant
     judged = np.array([point not in bad for point in kept])
     tame = without_wild(loads[0], largest_kw, wild[0])
-    units, suspect = _check_units(customers, tame, judged, raw.services.scale_kw(kept), rules)
-    units = replace(units, wild=int(wild.sum()))
+    units = _check_units(customers, tame, judged, raw.services.scale_kw(kept), rules)
     export = find_export(loads[0], rules.floor_kw, rules.most_export, judged)
     if rules.on_export == "error":
         refuse_export(export, rules.most_export, "; or set on_export to 'floor', which drops what is fed in")
     floored = np.empty(len(kept), dtype=np.int64)
     on_all_cores(lambda part: raise_to_floor(loads[0][part], rules.floor_kw, floored[part]), len(kept))
+    columns = tuple(
+        ColumnReport(
+            quantity=quantity.name,
+            readings=quantity.counts,
+            expected=len(raw.customers) * int(np.count_nonzero(exists)),
+            missing=int(found.missing.sum()),
+            filled=gaps,
+            negative=int(found.negative.sum()),
+            zero=int(found.zero.sum()),
+            floored=int(floored.sum()) if quantity is raw.quantities[0] else 0,
+        )
+        for quantity, found, gaps in zip(raw.quantities, counts, filled, strict=True)
+    )
     report = IngestReport(
         rows=raw.rows,
         ids=raw.ids,
-        columns=_columns(raw, found, filled, int(floored.sum()), int(np.count_nonzero(exists))),
+        columns=columns,
         n_customers=len(raw.customers),
         n_load_points=len(kept),
         n_days=len(raw.days),
         n_rejected=len(bad),
         placeholders=rules.on_rejected == "placeholder",
-        units=units,
+        units=replace(units, wild=sum(int(own.sum()) for own in wild)),
         floor_kw=rules.floor_kw,
         mostly_floored=int(np.count_nonzero(floored > loads[0][0].size / 2)),
         exporting=export.load_points,
     )
-    faults = Faults(
-        customers=raw.customers,
-        missing=found.missing.max(axis=0),
-        negative=found.negative[0],
-        rejected_load_points=tuple(p for p in raw.services.load_points if p in bad),
-        suspect_load_points=tuple(point for point, flag in zip(kept, suspect, strict=True) if flag),
-    )
-    mixed = bool(bad) or any(counts.across_days for counts in filled)
-    return IngestResult(_history(raw, kept, loads, mixed), report, faults)
-
-
-def _history(raw: RawHistory, kept: tuple[str, ...], loads: list[FloatArray], mixed: bool) -> LoadHistory:
-    return LoadHistory(
+    history = LoadHistory(
         load_kw=loads[0],
         load_kvar=loads[1] if len(loads) > 1 else None,
         load_points=kept,
@@ -948,53 +925,9 @@ def _history(raw: RawHistory, kept: tuple[str, ...], loads: list[FloatArray], mi
         node_of=tuple(raw.services.node_of.get(point) for point in kept),
         class_label=tuple(raw.services.class_of.get(point) for point in kept),
         scale_kw=raw.services.scale_kw(kept),
-        days_mixed=mixed,
+        days_mixed=bool(bad) or any(gaps.across_days for gaps in filled),
     )
-
-
-def _columns(
-    raw: RawHistory, found: _Findings, filled: list[GapCounts], floored: int, steps: int
-) -> tuple[ColumnReport, ...]:
-    return tuple(
-        ColumnReport(
-            quantity=quantity.name,
-            readings=quantity.counts,
-            expected=len(raw.customers) * steps,
-            missing=int(found.missing[i].sum()),
-            filled=filled[i],
-            negative=int(found.negative[i].sum()),
-            zero=int(found.zero[i].sum()),
-            floored=floored if i == 0 else 0,
-        )
-        for i, quantity in enumerate(raw.quantities)
-    )
-
-
-def _find(quantities: tuple[Quantity, ...], exists: BoolArray) -> _Findings:
-    counts = np.empty((len(quantities), len(quantities[0].values), 4), dtype=np.int64)
-    for quantity, found in zip(quantities, counts, strict=True):
-        on_all_cores(partial(_count_some, quantity.values, exists, found), len(found))
-    missing, negative, zero, read = np.moveaxis(counts, 2, 0)
-    return _Findings(missing, negative, zero, read)
-
-
-def _count_some(values: FloatArray, exists: BoolArray, found: IntArray, part: slice) -> None:
-    count_readings(values[part], exists, found[part])
-
-
-def _check_sign(found: _Findings) -> None:
-    if found.negative[0].sum() > found.read[0].sum() / 2:
-        raise LoadDataError(
-            "more than half of the active readings are negative; "
-            "declare positive='generation' if the meters count feed-in as positive"
-        )
-
-
-def _fill(values: FloatArray, wanted: BoolArray, raw: RawHistory, rule: GapRule) -> GapCounts:
-    total = GapCounts()
-    for customer in np.flatnonzero(wanted):
-        total += fill_gaps(values[customer], raw.days, raw.skipped, rule)
-    return total
+    return IngestResult(history, report, tuple(p for p in raw.services.load_points if p in bad))
 
 
 def _rejected_points(raw: RawHistory, rejected: BoolArray, rules: IngestRules) -> set[str]:
@@ -1042,8 +975,8 @@ def _check_units(
     judged: BoolArray,
     scale_kw: FloatArray | None,
     rules: IngestRules,
-) -> tuple[UnitFindings, BoolArray]:
-    """What looks like another unit, and (load point,) whose load is outside the plausible range.
+) -> UnitFindings:
+    """What looks like another unit.
 
     Parameters
     ----------
@@ -1074,7 +1007,7 @@ def _check_units(
         refuse_wrong_median(points.where(judged), scaled, rules)
         _refuse_units(findings, scaled)
         refuse_untypical_median(customers, rules.typical_kw)
-    return findings, below | above
+    return findings
 
 
 def _refuse_units(found: UnitFindings, scaled: bool) -> None:

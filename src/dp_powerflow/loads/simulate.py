@@ -2,7 +2,7 @@
 
 Homes are sums of appliances that are switched on and off (`households`). Shops and works are smooth
 (`Business`): the log of their load is a sum of level, shape, season, weather, day and residual. All share one
-weather (`weather`), so their daily energies move together. Panels behind the meter are an option of a class.
+weather, so their daily energies move together.
 
 Every customer has a stream of its own, so adding customers does not change the others.
 """
@@ -21,12 +21,11 @@ from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log, log1, sin
 from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, standard_normal
 from dp_powerflow._threads import in_order, slices
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.declared import PowerFactors, inductive
-from dp_powerflow.loads.history import MINUTES_PER_DAY, SATURDAY, LoadHistory, steps_per_day
+from dp_powerflow.loads.history import SATURDAY, LoadHistory, steps_per_day
 from dp_powerflow.units import BoolArray, FloatArray
 
 # ----------------------------------------------------------------------------------------------------------
-# What all simulated customers share: the calendar, the outdoor temperature and the sky.
+# What all simulated customers share: the calendar and the outdoor temperature.
 #
 # Temperatures are of a temperate climate of the northern hemisphere: a mean of 9 °C, 9 K of season, and
 # spells of warm and cold days about it.
@@ -34,17 +33,12 @@ from dp_powerflow.units import BoolArray, FloatArray
 
 _DAYS_PER_YEAR = 365.25
 _COLDEST_DAY = 20  # of the year
-_SHORTEST_DAY = -10  # of the year
 _MEAN_C, _SEASON_C, _SPELLS_C = 9.0, 9.0, 5.0  # [°C] mean, half the swing over the year, spread of a day
-_MEMORY = 0.75  # correlation of weather and sky from day to day
-_LATITUDE = 47.0  # [°]
-_TILT = 0.4091  # of the axis of the earth [rad]
-_SUN_MINUTES = 10  # at most, between two looks at the sun
-_SHADE = 0.15  # of a roof's own output, from hour to hour
+_MEMORY = 0.75  # correlation of weather from day to day
 
 
 @dataclass(frozen=True, eq=False)
-class Calendar:
+class Outdoors:
     """Days that follow one another, common to all customers.
 
     Parameters
@@ -57,78 +51,27 @@ class Calendar:
         (day,) of unit variance, positive on days warmer than the season.
     temperature
         (day,) mean outdoors [°C].
-    declination
-        (day,) of the sun [rad].
-    sky
-        (day, hour) share of the clear sky's light that reaches the ground.
     """
 
     weekend: BoolArray
     season: FloatArray
     weather: FloatArray
     temperature: FloatArray
-    declination: FloatArray
-    sky: FloatArray
 
 
-def calendar_of(days: tuple[dt.date, ...], seed: int) -> Calendar:
+def calendar_of(days: tuple[dt.date, ...], seed: int) -> Outdoors:
     """The weather of a seed; more days do not change the first ones."""
-    above, rng = (np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,))) for k in (0, 2))
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
     of_year = np.array([day.timetuple().tm_yday for day in days])
     turn = 2 * np.pi / _DAYS_PER_YEAR
     season = cos(turn * (of_year - _COLDEST_DAY))
     weather = autoregressive(rng, len(days), _MEMORY)
-    cloud = standard_normal(above, (len(days), 25))
-    remember(cloud[:, 0], _MEMORY)
-    clear = np.clip(0.6 + 0.3 * cloud[:, :1] + 0.15 * cloud[:, 1:], 0.1, 1.0)
-    return Calendar(
+    return Outdoors(
         weekend=np.array([day.weekday() >= SATURDAY for day in days]),
         season=season,
         weather=weather,
         temperature=_MEAN_C - _SEASON_C * season + _SPELLS_C * weather,
-        declination=-_TILT * cos(turn * (of_year - _SHORTEST_DAY)),
-        sky=clear,
     )
-
-
-@dataclass(frozen=True)
-class Photovoltaics:
-    """Panels behind the meter.
-
-    Parameters
-    ----------
-    share
-        Of the customers of a class.
-    kwp_per_kw
-        Peak output over the public scale; a customer has half to one and a half of it.
-    """
-
-    share: float
-    kwp_per_kw: float
-
-    def output(
-        self, scale_kw: float, calendar: Calendar, n_steps: int, rng: np.random.Generator
-    ) -> FloatArray:
-        """(day, step) output of one customer [kW], 0 if it has no panels."""
-        own, size, turned = rng.random(3)
-        if own >= self.share:
-            return np.zeros((len(calendar.weekend), n_steps))
-        kwp = scale_kw * self.kwp_per_kw * (0.5 + size)
-        looks = max(1, MINUTES_PER_DAY // n_steps // _SUN_MINUTES)
-        hours = np.arange(0.5, n_steps * looks, dtype=np.float64) * (24.0 / (n_steps * looks))
-        high = _height(calendar.declination, hours, 3.0 * turned - 1.5)
-        sky = calendar.sky * (1 + _SHADE * (2 * rng.random(calendar.sky.shape) - 1))
-        light = np.maximum(high, 0.0) * sky[:, hours.astype(np.int64)]
-        output: FloatArray = kwp * light.reshape(len(high), n_steps, looks).mean(axis=2)
-        return output
-
-
-def _height(declination: FloatArray, hours: FloatArray, turned: float) -> FloatArray:
-    """(day, hour) sine of the height of the sun, `turned` hours later for panels that face west."""
-    latitude = np.array([_LATITUDE * np.pi / 180])
-    angle = cos((np.pi / 12) * (hours - 12 - turned))
-    noon = (cos(latitude) * cos(declination))[:, None] * angle
-    return noon + (sin(latitude) * sin(declination))[:, None]
 
 
 def autoregressive(rng: np.random.Generator, n: int, memory: float) -> FloatArray:
@@ -235,7 +178,7 @@ class Homes:
     storage_kw: float
     absence_share: float
 
-    def load(self, scale_kw: float, calendar: Calendar, n_steps: int, rng: np.random.Generator) -> FloatArray:
+    def load(self, scale_kw: float, calendar: Outdoors, n_steps: int, rng: np.random.Generator) -> FloatArray:
         """(day, step) load of one home [kW]."""
         size = scale_kw / _USUAL_KW * exp(self.size_std * standard_normal(rng, (1,)))[0]
         standby, water, *often = size * exp(self.habit_std * standard_normal(rng, (2 + len(self.uses),)))
@@ -315,13 +258,13 @@ class _Pump(NamedTuple):
 class _Days:
     """Of one home, by day: the common calendar, whether somebody is there, own level about 1, draws."""
 
-    calendar: Calendar
+    calendar: Outdoors
     at_home: BoolArray
     level: FloatArray
     draws: FloatArray
 
     @classmethod
-    def drawn(cls, homes: Homes, calendar: Calendar, rng: np.random.Generator) -> _Days:
+    def drawn(cls, homes: Homes, calendar: Outdoors, rng: np.random.Generator) -> _Days:
         draws = rng.random((len(calendar.weekend), _PER_DAY))
         level = _UNIFORM * (2.0 * draws[:, 2] - 1.0)
         remember(level, _LEVEL_MEMORY)
@@ -494,13 +437,12 @@ _FIRST_DAY = dt.date(2023, 1, 1)
 _HOURS_PER_DAY = 24
 _DAY_MEMORY = 0.7  # correlation of a business's own level from day to day
 _BENDS = 4  # harmonics by which a business's shape differs from its class
-_REACTIVE_SPREAD = 0.1  # of q about p·tan θ, as a share of the mean load
 
 
 class Kind(Protocol):
     """How the load of one customer is made."""
 
-    def load(self, scale_kw: float, calendar: Calendar, n_steps: int, rng: np.random.Generator) -> FloatArray:
+    def load(self, scale_kw: float, calendar: Outdoors, n_steps: int, rng: np.random.Generator) -> FloatArray:
         """(day, step) load [kW]; the first day of the calendar is cut off afterwards."""
 
 
@@ -516,20 +458,14 @@ class CustomerClass:
         Of all customers.
     scales_kw
         Sizes of connection [kW], drawn with equal probability; the public scale.
-    power_factor
-        Inductive.
     kind
         Homes or businesses.
-    panels
-        Photovoltaics behind the meter; the load is then net and may be negative. None: no customer has any.
     """
 
     name: str
     share: float
     scales_kw: tuple[float, ...]
-    power_factor: float
     kind: Kind
-    panels: Photovoltaics | None = None
 
 
 @dataclass(frozen=True)
@@ -576,7 +512,7 @@ class Business:
     residual_hours: float
     white_std: float
 
-    def load(self, scale_kw: float, calendar: Calendar, n_steps: int, rng: np.random.Generator) -> FloatArray:
+    def load(self, scale_kw: float, calendar: Outdoors, n_steps: int, rng: np.random.Generator) -> FloatArray:
         """(day, step) load of one customer [kW]."""
         n_days = calendar.season.size
         own_level, own_season, own_weather = standard_normal(rng, (3,))
@@ -596,7 +532,7 @@ class Business:
 # fmt: off
 DEMO_CLASSES = (
     CustomerClass(
-        name="residential", share=0.8, scales_kw=(9.0, 12.0, 17.0), power_factor=0.97,
+        name="residential", share=0.8, scales_kw=(9.0, 12.0, 17.0),
         kind=Homes(
             size_std=0.35, day_std=0.15, habit_std=0.5, standby_kw=0.1, cold_kw=0.15,
             uses=(
@@ -614,7 +550,7 @@ DEMO_CLASSES = (
         ),
     ),
     CustomerClass(
-        name="commercial", share=0.15, scales_kw=(25.0, 50.0, 100.0), power_factor=0.92,
+        name="commercial", share=0.15, scales_kw=(25.0, 50.0, 100.0),
         kind=Business(
             load_factor=0.11, level_std=0.4,
             working_day=(0.40, 0.38, 0.37, 0.37, 0.40, 0.48, 0.65, 0.95, 1.30, 1.50, 1.58, 1.60,
@@ -626,7 +562,7 @@ DEMO_CLASSES = (
         ),
     ),
     CustomerClass(
-        name="industrial", share=0.05, scales_kw=(200.0, 400.0), power_factor=0.88,
+        name="industrial", share=0.05, scales_kw=(200.0, 400.0),
         kind=Business(
             load_factor=0.22, level_std=0.3,
             working_day=(0.75, 0.74, 0.74, 0.75, 0.80, 0.92, 1.12, 1.22, 1.26, 1.28, 1.26, 1.22,
@@ -648,7 +584,6 @@ def simulate_load_history(
     step_minutes: int = 15,
     seed: int = 0,
     classes: Sequence[CustomerClass] = DEMO_CLASSES,
-    reactive: bool = False,
     quantum_kwh: float | None = None,
 ) -> LoadHistory:
     """Simulate demo customers, each a load point of its own.
@@ -661,8 +596,6 @@ def simulate_load_history(
         Not secret: the same seed gives the same loads.
     classes
         What to draw from; classes alternate along the load points in proportion to their shares.
-    reactive
-        Also simulate reactive load [kvar].
     quantum_kwh
         What a meter counts in, such as 0.01 kWh: energies of steps are counted in it and the rest is carried
         over to the next step, so a small load reads zero at times. None: energies as they are, above zero.
@@ -677,24 +610,13 @@ def simulate_load_history(
     calendar = calendar_of(days, seed)
     members = _members(classes, n_load_points)
     load_kw = np.empty((n_load_points, n_days, n_steps))
-    load_kvar = np.empty_like(load_kw) if reactive else None
     scale_kw = np.empty(n_load_points)
-
-    def draw(i: int) -> None:
-        own = members[i]
-        scale_kw[i], rng = _scale_and_rng(own, seed, i)
-        load = own.kind.load(scale_kw[i], calendar, n_steps, rng)
-        load_kw[i] = load[1:]
-        if load_kvar is not None:
-            tan_theta = demo_power_factors((own,)).tan_theta((own.name,))[0]
-            noise = autoregressive(rng, load_kw[i].size, 0.9).reshape(load_kw[i].shape)
-            load_kvar[i] = load_kw[i] * tan_theta + _REACTIVE_SPREAD * load_kw[i].mean() * noise
-        if own.panels is not None:
-            load_kw[i] -= own.panels.output(scale_kw[i], calendar, n_steps, rng)[1:]
 
     def draw_some(part: slice) -> None:
         for i in range(part.start, part.stop):
-            draw(i)
+            own = members[i]
+            scale_kw[i], rng = _scale_and_rng(own, seed, i)
+            load_kw[i] = own.kind.load(scale_kw[i], calendar, n_steps, rng)[1:]
 
     for _ in in_order(draw_some, slices(n_load_points)):
         pass
@@ -702,7 +624,7 @@ def simulate_load_history(
         load_kw = _counted(load_kw, quantum_kwh * n_steps / _HOURS_PER_DAY)
     return LoadHistory(
         load_kw=load_kw,
-        load_kvar=load_kvar,
+        load_kvar=None,
         load_points=tuple(f"demo{i:06d}" for i in range(n_load_points)),
         days=days[1:],
         step_minutes=step_minutes,
@@ -752,11 +674,6 @@ def _scale_and_rng(own: CustomerClass, seed: int, i: int) -> tuple[float, np.ran
     """Public scale of a customer [kW], and the stream that its loads come from."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, i)))
     return float(rng.choice(own.scales_kw)), rng
-
-
-def demo_power_factors(classes: Sequence[CustomerClass] = DEMO_CLASSES) -> PowerFactors:
-    """The power factors of the demo classes, as a producer would declare them."""
-    return inductive({own.name: own.power_factor for own in classes})
 
 
 def _counted(load: FloatArray, quantum_kw: float) -> FloatArray:

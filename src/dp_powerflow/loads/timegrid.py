@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,8 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 # A reading whose customer is −1 is somebody else's: it is neither put anywhere nor counted.
 
 
-_OUTSIDE, _OFF_GRID, _SKIPPED = -1, -2, -3
+OUTSIDE, OFF_GRID, SKIPPED = -1, -2, -3
+"""In place of a slot: not in the days asked for, not on a multiple of the step, jumped over by the clock."""
 ACCEPTED, NO_VALUE, NOT_FINITE = 0, 1, 2
 """Places of a tally; after them come those of stamps without a slot: outside, off the grid, skipped."""
 TALLIES = 6
@@ -65,9 +65,9 @@ def _steps_and_rest(seconds: int, step_s: int, per_step: float) -> tuple[int, in
 @kernel
 def _slot(instant: int, off_grid: bool, slot_of_instant: IntArray) -> int:
     if instant < 0 or instant >= slot_of_instant.size:
-        return _OUTSIDE
+        return OUTSIDE
     if off_grid:
-        return _OFF_GRID
+        return OFF_GRID
     slot: int = slot_of_instant[instant]
     return slot
 
@@ -98,7 +98,7 @@ def slots_of_wall_times(
         wall, rest = _steps_and_rest(seconds[i] - origin_s, step_s, 1.0 / step_s)
         off_grid = rest != 0
         if wall < 0 or wall >= instant_of_wall.shape[0]:
-            out[i] = _OUTSIDE
+            out[i] = OUTSIDE
             continue
         instant = instant_of_wall[wall, 0]
         if second_time[i] and instant_of_wall[wall, 1] >= 0:
@@ -107,7 +107,7 @@ def slots_of_wall_times(
             # the clock never shows the end of the interval before a jump, but some meters write it
             instant = instant_of_wall[wall - 1, 0] + 1
         if instant < 0 and not off_grid:
-            out[i] = _SKIPPED
+            out[i] = SKIPPED
         else:
             out[i] = _slot(instant - shift, off_grid, slot_of_instant)
 
@@ -178,14 +178,6 @@ _EARLIEST_S, _LATEST_S = (
 """Stamps of days that make sense [s since 1970]."""
 
 
-class Misplaced(IntEnum):
-    """Why a stamp has no slot; also the (negative) slot it gets."""
-
-    OUTSIDE = _OUTSIDE  # not in the days asked for
-    OFF_GRID = _OFF_GRID  # not on a multiple of the step
-    SKIPPED = _SKIPPED  # a wall-clock time that the clock jumped over
-
-
 @dataclass(frozen=True, eq=False)
 class TimeGrid:
     """Slots of the steps of consecutive local days.
@@ -245,7 +237,7 @@ class TimeGrid:
         return np.flatnonzero(self.instant_of_wall[: self.n_regular, 0] < 0)
 
     def slots_of_instants(self, seconds: IntArray, label_is_end: bool) -> IntArray:
-        """Slots of instants [s since 1970 UTC], or a `Misplaced` code.
+        """Slots of instants [s since 1970 UTC], or why there is none.
 
         Parameters
         ----------
@@ -260,7 +252,7 @@ class TimeGrid:
         return out
 
     def slots_of_wall_times(self, seconds: IntArray, second_time: BoolArray, label_is_end: bool) -> IntArray:
-        """Slots of wall-clock stamps [s, as if UTC], or a `Misplaced` code.
+        """Slots of wall-clock stamps [s, as if UTC], or why there is none.
 
         Parameters
         ----------
@@ -326,7 +318,7 @@ def build_time_grid(time_zone: str, first_day: dt.date, last_day: dt.date, step_
 def _slots_of_instants(wall: IntArray, instant_of_wall: IntArray) -> IntArray:
     """(instant,) slot of each instant, whose wall step is given; an extra one for its second time."""
     n_regular = len(instant_of_wall) - 1
-    slot_of_instant = np.where((wall >= 0) & (wall < n_regular), wall, Misplaced.OUTSIDE).astype(np.int64)
+    slot_of_instant = np.where((wall >= 0) & (wall < n_regular), wall, OUTSIDE).astype(np.int64)
     doubled = np.flatnonzero(instant_of_wall[:n_regular, 1] >= 0)
     slot_of_instant[instant_of_wall[doubled, 1]] = n_regular + np.arange(doubled.size)
     return slot_of_instant
@@ -439,7 +431,7 @@ class ReadingGrid:
         customers
             (reading,) index of the customer, −1 for a reading that does not count.
         slots
-            (reading,) slot or `Misplaced` code.
+            (reading,) slot, or why there is none.
         values
             (reading,) any unit, NaN where there is no value.
         """

@@ -273,7 +273,6 @@ def _told(
         "classes": [
             {
                 "name": part.name,
-                "day_type": part.day_type,
                 "bounds": list(part.bounds),
                 "power_factor": classes.get(part.name, power_factor),
             }

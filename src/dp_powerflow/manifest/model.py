@@ -474,7 +474,6 @@ class LoadClass(Section):
     """A class of customers; bounds are per public scale, or in kW, as `load_scales` says."""
 
     name: Name
-    day_type: str | None
     bounds: Annotated[list[Positive], Field(min_length=2, max_length=2)]
     power_factor: PowerFactor
 

@@ -17,138 +17,93 @@ the declared bounds of the load.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, kernel, log, log1
 from dp_powerflow._bits.linear import eigh, is_positive_definite, product
 from dp_powerflow._threads import in_order
+from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.queries import Query, Session
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
+if TYPE_CHECKING:
+    from dp_powerflow.model.options import FitOptions, HistoryFacts
+
 Contribution = Callable[[FloatArray], FloatArray]
 """Records (record, day, step) → what each adds to a sum (record, dimension)."""
+Bounds = tuple[float, float]
 Found = TypeVar("Found")
 
 _CHUNK_VALUES = 1 << 19  # 4 MB of float64 at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Chosen(ABC):
-    """PRIVATE. Records of a history: some load points on some days, as arrays when they are asked for.
+class LogLoads:
+    """PRIVATE. Records of a history: log loads of some load points, as arrays when they are asked for.
 
     Parameters
     ----------
     load_kw
         (load point, day, step) [kW] of the whole history.
-    points, days
-        Load points and days that are chosen.
+    points
+        Load points that are chosen.
     scale_kw
         (load point,) of the whole history, that loads are divided by; ones for none.
     by_day
         Whether every day of a load point is a record of its own.
+    bounds
+        What loads are cut to [kW, or per scale].
     rows
         Records that are meant, of all that there are; None for all.
     """
 
     load_kw: FloatArray
     points: IntArray
-    days: IntArray
     scale_kw: FloatArray
     by_day: bool
-    rows: IntArray | None = field(default=None, kw_only=True)
-
-    def __len__(self) -> int:
-        if self.rows is not None:
-            return len(self.rows)
-        return len(self.points) * (len(self.days) if self.by_day else 1)
+    bounds: Bounds
+    rows: IntArray | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(record, day, step)."""
-        return len(self), 1 if self.by_day else len(self.days), self.width
+        _, days, steps = self.load_kw.shape
+        return len(self._rows), 1 if self.by_day else days, steps
 
     @property
-    def width(self) -> int:
-        """Values of a day."""
-        return int(self.load_kw.shape[2])
+    def _rows(self) -> IntArray:
+        every = len(self.points) * (self.load_kw.shape[1] if self.by_day else 1)
+        return np.arange(every) if self.rows is None else self.rows
 
-    def where(self, flags: BoolArray) -> Chosen:
-        """The records that are flagged (record,)."""
-        rows = np.arange(len(self)) if self.rows is None else self.rows
-        return replace(self, rows=rows[flags])
-
-    def __getitem__(self, key: Any) -> FloatArray:
-        rows = np.arange(len(self)) if self.rows is None else self.rows
-        chosen = rows[key]
-        found = self._made(np.atleast_1d(chosen))
-        return found if np.ndim(chosen) else found[0]
-
-    def _made(self, rows: IntArray) -> FloatArray:
-        if self.by_day:
-            point, day = np.divmod(rows, len(self.days))
-            return self.values(self.points[point], self.days[day][:, None])
-        return self.values(self.points[rows], np.broadcast_to(self.days, (len(rows), len(self.days))))
-
-    @abstractmethod
-    def values(self, points: IntArray, days: IntArray) -> FloatArray:
-        """(record, day, step) of load points (record,) on days (record, day)."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LogLoads(Chosen):
-    """PRIVATE. Log loads, cut to bounds [kW, or per scale]."""
-
-    bounds: tuple[float, float]
-
-    def values(self, points: IntArray, days: IntArray) -> FloatArray:
-        out = np.empty((*days.shape, self.width))
-        days = np.ascontiguousarray(days)
-        _logs(self.load_kw, points, days, self.scale_kw[points], self.bounds[0], self.bounds[1], out)
+    def __getitem__(self, key: slice | IntArray | BoolArray) -> FloatArray:
+        rows, every = self._rows[key], np.arange(self.load_kw.shape[1])
+        point, day = np.divmod(rows, every.size) if self.by_day else (rows, rows)
+        days = day[:, None] if self.by_day else np.tile(every, (len(rows), 1))
+        points = self.points[point]
+        out = np.empty((*days.shape, self.load_kw.shape[2]))
+        _logs(self.load_kw, points, days, self.scale_kw[points], self.bounds, out)
         return out
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Pairs(Chosen):
-    """PRIVATE. p and q side by side (record, day, 2·step) [kW, kvar, or per scale]."""
-
-    load_kvar: FloatArray
-
-    @property
-    def width(self) -> int:
-        """Values of a day."""
-        return 2 * int(self.load_kw.shape[2])
-
-    def values(self, points: IntArray, days: IntArray) -> FloatArray:
-        both = [array[points[:, None], days] for array in (self.load_kw, self.load_kvar)]
-        return np.concatenate(both, axis=2) / self.scale_kw[points, None, None]
 
 
 @kernel
 def _logs(
-    load: FloatArray,
-    points: IntArray,
-    days: IntArray,
-    scale: FloatArray,
-    low: float,
-    high: float,
-    out: FloatArray,
+    load: FloatArray, points: IntArray, days: IntArray, scale: FloatArray, bounds: Bounds, out: FloatArray
 ) -> None:
     for i in range(points.size):
         for k in range(days.shape[1]):
             source, target = load[points[i], days[i, k]], out[i, k]
             for t in range(target.size):
-                target[t] = min(max(source[t] / scale[i], low), high)
+                target[t] = min(max(source[t] / scale[i], bounds[0]), bounds[1])
             for t in range(target.size):
                 target[t] = log1(target[t])
 
 
-class Customers:
+class CustomerChunk:
     """PRIVATE. Some customers with all their days: log loads on demand, and what was found of them.
 
     Parameters
@@ -174,22 +129,12 @@ class Customers:
         return found
 
     def __repr__(self) -> str:
-        return "Customers(PRIVATE)"
-
-
-@dataclass(frozen=True, eq=False)
-class OfCustomers:
-    """A contribution that is made of customers: of log loads it makes customers first."""
-
-    of: Callable[[Customers], FloatArray]
-
-    def __call__(self, log_load: FloatArray) -> FloatArray:
-        return self.of(Customers(log_load))
+        return "CustomerChunk(PRIVATE)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
-    """PRIVATE. Log loads of the records of one class (for reactive load: p and q side by side).
+    """PRIVATE. Log loads of the records of one class.
 
     Parameters
     ----------
@@ -200,7 +145,7 @@ class Records:
         Number of records: public, or a released noisy count if the class of a record is private.
     """
 
-    log_load: FloatArray | Chosen
+    log_load: FloatArray | LogLoads
     count: float
 
     @property
@@ -212,10 +157,11 @@ class Records:
 
         `values_per_step` sizes the chunks: how many numbers `of` makes of one step of a record.
         """
-        if isinstance(of, OfCustomers):
-            yield from in_order(of.of, self._customers)
-        else:
-            yield from in_order(lambda part: of(self.log_load[part]), self._parts(values_per_step))
+        yield from in_order(lambda part: of(self.log_load[part]), self._parts(values_per_step))
+
+    def of_customers(self, of: Callable[[CustomerChunk], FloatArray]) -> Iterator[FloatArray]:
+        """The same of a function that looks at customers, whose figures are found once for all queries."""
+        yield from in_order(of, self._customers)
 
     def _parts(self, values_per_step: int = 1) -> list[slice]:
         n_records, n_days, n_steps = self.log_load.shape
@@ -223,8 +169,8 @@ class Records:
         return [slice(start, start + size) for start in range(0, n_records, size)]
 
     @cached_property
-    def _customers(self) -> list[Customers]:
-        return [Customers(lambda part=part: self.log_load[part]) for part in self._parts()]  # type: ignore[misc]
+    def _customers(self) -> list[CustomerChunk]:
+        return [CustomerChunk(lambda part=part: self.log_load[part]) for part in self._parts()]  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"Records({self.log_load.shape[1]} days × {self.n_steps} steps, PRIVATE)"
@@ -298,40 +244,131 @@ class PublicFacts:
         return (self.log_high - self.log_low) / 2
 
 
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """Classes that are fitted in lockstep, and the session that pays for them.
+
+    Parameters
+    ----------
+    facts, options
+        Public size of the history, and public choices.
+    names, weights, margins
+        Of every class: name, share of the load points, declared bounds [kW, or per public scale].
+    bounds
+        What records are cut to; they hold the margins of every class.
+    groups
+        PRIVATE. The records of every class; each is in exactly one.
+    records
+        Public number of records per class.
+    rho
+        Budget.
+    notes
+        Public remarks are added here.
+    """
+
+    facts: HistoryFacts
+    options: FitOptions
+    names: tuple[str, ...]
+    weights: tuple[float, ...]
+    margins: tuple[Bounds, ...]
+    bounds: Bounds
+    groups: list[Records]
+    records: float
+    rho: float
+    session: Session
+    notes: list[str]
+
+
 class Estimator(Protocol):
-    """Fits one Gaussian per group of records within a budget."""
+    """Fits the classes of a cell within its budget."""
 
     @property
     def name(self) -> str:
         """Stated in the model."""
 
-    def estimate(
-        self, groups: Sequence[Records], facts: PublicFacts, session: Session
-    ) -> list[GaussianEstimate]:
-        """One Gaussian per group; spends at most `facts.rho` of the session."""
+    @property
+    def whole(self) -> bool:
+        """Whether it looks at whole histories and the facts of their days."""
 
-    def prior_would_do(self, facts: PublicFacts) -> bool:
-        """Whether, by public figures alone, the budget is too small for the data to matter."""
+    def check(self, facts: HistoryFacts, options: FitOptions, unit: PrivacyUnit) -> None:
+        """Refuse what cannot be fitted; all of it is public, and nothing is asked before."""
+
+    def classes(self, cell: Cell) -> Sequence[Any]:
+        """The classes, from what the session answers."""
 
 
-def ask_averages(
-    session: Session,
-    query: Query,
-    groups: Sequence[Records],
-    of: Sequence[Contribution],
-    *,
-    values_per_step: int = 1,
-) -> tuple[list[FloatArray], list[float]]:
-    """Averages over records, one per group, and the variance of their noise.
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Average of a class over its records, the standard deviation of its noise, and the sum itself."""
 
-    `of` has one contribution per group; `values_per_step` is as in `Records.contributions`.
+    value: FloatArray
+    noise: float
+    total: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def variance(self) -> float:
+        """Of the noise."""
+        return self.noise * self.noise
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """What is asked of one class.
+
+    Parameters
+    ----------
+    query
+        The same for all classes.
+    of
+        What each record adds to the sum; of customers, where `by_customer` is set.
+    scale
+        What the answer is multiplied by; a class may have its own.
+    values_per_step
+        As of `Records.contributions`.
     """
-    blocks = [
-        group.contributions(f, values_per_step=values_per_step) for group, f in zip(groups, of, strict=True)
-    ]
-    averages = [total / group.count for total, group in zip(session.ask(query, blocks), groups, strict=True)]
-    errors = [session.costs[-1].noise_std / group.count for group in groups]
-    return averages, [error * error for error in errors]
+
+    query: Query
+    of: Callable[[Any], FloatArray]
+    scale: float = 1.0
+    by_customer: bool = False
+    values_per_step: int = 1
+
+    def contributions(self, group: Records) -> Iterator[FloatArray]:
+        """Of the records of a class, chunk by chunk."""
+        if self.by_customer:
+            return group.of_customers(self.of)
+        return group.contributions(self.of, values_per_step=self.values_per_step)
+
+
+Steps = Generator[Ask, Seen, Found]
+"""The fit of one class: it asks, sees the answer, asks the next, and gives what it has found."""
+
+
+def fit_together(fits: Sequence[Steps[Found]], groups: Sequence[Records], session: Session) -> list[Found]:
+    """Fit classes side by side: each query is asked of all of them, for one charge."""
+    seen: list[Any] = [None] * len(groups)
+    while True:
+        asks, found = [], []
+        for fit, answer in zip(fits, seen, strict=True):
+            try:
+                asks.append(fit.send(answer))
+            except StopIteration as end:
+                found.append(end.value)
+        if found:
+            return found
+        both = list(zip(asks, groups, strict=True))
+        sums = session.ask(asks[0].query, [ask.contributions(group) for ask, group in both])
+        noise = session.costs[-1].noise_std
+        seen = [
+            Seen(total / group.count * ask.scale, noise / group.count * ask.scale, total)
+            for total, (ask, group) in zip(sums, both, strict=True)
+        ]
+
+
+def shrunk(seen: Seen, prior_variance: FloatArray | float) -> FloatArray:
+    """Posterior mean of a Gaussian with mean zero, seen through Gaussian noise."""
+    result: FloatArray = seen.value * prior_variance / (prior_variance + seen.variance)
+    return result
 
 
 def positive_part(matrix: FloatArray, floor: float) -> FloatArray:
@@ -385,6 +422,11 @@ def posterior_energy(
     weight = exp(log_weight - log_weight.max(axis=1, keepdims=True))
     energy: FloatArray = product(weight, grid) / weight.sum(axis=1)
     return energy
+
+
+def prior_mean_std(half_range: float, size: int) -> FloatArray:
+    """Prior standard deviation of the mean's coefficients (size,) [log kW]: level, then shape."""
+    return np.concatenate([[half_range / 2], 0.4 / np.arange(1, size)])
 
 
 def to_coefficients(days: FloatArray, count: int | None = None) -> FloatArray:

@@ -11,15 +11,13 @@ import numpy as np
 from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
 from dp_powerflow.model.derive import derive
-from dp_powerflow.model.estimators import Chosen, LogLoads, Pairs
+from dp_powerflow.model.estimators import Bounds, LogLoads
 from dp_powerflow.model.gaussian import LoadModel, Origin
-from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import Bounds, DayFacts, FitOptions, FittedReactive, HistoryFacts
+from dp_powerflow.model.options import DayFacts, FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.queries import QuerySession, Session
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import FloatArray, IntArray
 
 ONE_CLASS = "all"
 
@@ -95,26 +93,19 @@ def history_facts(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) 
         raise ServiceMapError(
             "the fit divides by a public scale but the history has none; add scale_kw to it"
         )
-    if options.day_types is not None and len(options.day_types) != history.n_days:
-        raise LoadDataError(
-            f"{len(options.day_types)} day types are given for {history.n_days} days; give one per day"
-        )
-    if isinstance(options.reactive, FittedReactive) and history.load_kvar is None:
-        raise LoadDataError("fitting reactive load needs kvar readings; declare power factors instead")
     private = isinstance(options.classes, PrivateClasses)
     labels = (ONE_CLASS,) * history.n_load_points if private else _labels(history)
-    types = (None,) * history.n_days if options.day_types is None else tuple(options.day_types)
     return HistoryFacts(
         history.step_minutes,
         tuple((name, labels.count(name)) for name in dict.fromkeys(labels)),
-        tuple((name, types.count(name)) for name in dict.fromkeys(types)),
+        history.n_days,
         _day_facts(history, options),
     )
 
 
 def _day_facts(history: LoadHistory, options: FitOptions) -> DayFacts | None:
     """Public facts of the days, for an estimator that looks at them."""
-    if not isinstance(options.estimator, History):
+    if not options.estimator.whole:
         return None
     found = options.days
     if found is None:
@@ -159,40 +150,13 @@ class MeterSource:
         """A session with noise streams of its own stage."""
         return QuerySession(self.key.bind(*stage), self.unit, cohort, rho)
 
-    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> Chosen:
-        return LogLoads(*self._chosen(name, day_type), bounds)
-
-    def pairs(self, name: str | None, day_type: str | None) -> Chosen:
-        assert self.history.load_kvar is not None  # see `history_facts`
-        return Pairs(*self._chosen(name, day_type), self.history.load_kvar)
-
-    def slots(self) -> IntArray:
-        if self.unit is PrivacyUnit.LOAD_POINT:
-            return np.zeros(self.history.n_load_points, dtype=np.int64)
-        of_day = np.zeros(self.history.n_days, dtype=np.int64)
-        for index, (day_type, _) in enumerate(self.facts.days_of_type):
-            of_day[self._days(day_type)] = index
-        return np.tile(of_day, self.history.n_load_points)
-
-    def _days(self, day_type: str | None) -> IntArray:
-        if day_type is None:
-            return np.arange(self.history.n_days)
-        assert self.options.day_types is not None
-        return np.flatnonzero([own == day_type for own in self.options.day_types])
-
-    def _chosen(
-        self, name: str | None, day_type: str | None
-    ) -> tuple[FloatArray, IntArray, IntArray, FloatArray, bool]:
-        """Loads of the whole history, load points, days, scales, and whether a record is one day."""
+    def log_load(self, name: str | None, bounds: Bounds) -> LogLoads:
+        """Log loads of a class, None for all."""
         history, points = self.history, np.arange(self.history.n_load_points)
         if name is not None:
             points = np.flatnonzero([label == name for label in _labels(history)])
         scaled = self.options.use_scale and history.scale_kw is not None
         scale = history.scale_kw if scaled else None
-        return (
-            history.load_kw,
-            points,
-            self._days(day_type),
-            np.ones(history.n_load_points) if scale is None else scale,
-            self.unit is PrivacyUnit.LOAD_POINT_DAY,
-        )
+        by_day = self.unit is PrivacyUnit.LOAD_POINT_DAY
+        scale = np.ones(history.n_load_points) if scale is None else scale
+        return LogLoads(history.load_kw, points, scale, by_day, bounds)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +19,12 @@ import numpy as np
 from dp_powerflow._names import LAST_READER
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.derive import replay
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.history.law import HistoryClass
-from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
+from dp_powerflow.model.law import ClassModel, LoadLaw, LoadNodes
 from dp_powerflow.model.options import (
     Estimators,
     FitOptions,
-    FittedReactive,
     FixedPowerFactor,
     HistoryFacts,
     PublicSpread,
@@ -69,7 +67,7 @@ class LoadModel:
     Parameters
     ----------
     classes
-        One entry per class, or per class and day type.
+        One entry per class.
     step_minutes
         Length of a step [min].
     scaled
@@ -151,20 +149,17 @@ class LoadModel:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Classes, without day types, in order of first mention."""
-        return tuple(dict.fromkeys(part.name for part in self.classes))
+        """Names of the classes."""
+        return tuple(part.name for part in self.classes)
 
-    def find(self, name: str, day_type: str | None = None) -> ClassModel:
-        """The model of a class on days of a type."""
-        for part in self.days:
-            if part.name == name and part.day_type == day_type:
+    def find(self, name: str) -> ClassModel | HistoryClass:
+        """The class of a name."""
+        for part in self.classes:
+            if part.name == name:
                 return part
-        of_days = "" if day_type is None else f" on days of type '{day_type}'"
-        raise PrivacyError(
-            f"the load model has no class '{name}'{of_days}; it has {', '.join(self.class_names)}"
-        )
+        raise PrivacyError(f"the load model has no class '{name}'; it has {', '.join(self.class_names)}")
 
-    def at(self, nodes: LoadNodes, *, truncated: bool = False, day_type: str | None = None) -> LoadLaw:
+    def at(self, nodes: LoadNodes, *, truncated: bool = False) -> LoadLaw:
         """The law of the loads at the nodes of a feeder.
 
         Parameters
@@ -173,8 +168,6 @@ class LoadModel:
             Class, public scale and place of every node.
         truncated
             True: days within the class's bounds (mode `paper`). False: untruncated.
-        day_type
-            Public type of day, if the model has day types.
 
         Returns
         -------
@@ -188,7 +181,8 @@ class LoadModel:
         """
         if self.scaled != (nodes.scale_kw is not None):
             raise PrivacyError("give a public scale for every node if, and only if, the model is scaled")
-        wanted = {name: self.find(name, day_type) for name in dict.fromkeys(nodes.classes)}
+        known = {part.name: part for part in self.days}
+        wanted = {name: known[self.find(name).name] for name in dict.fromkeys(nodes.classes)}
         names = [name for name in self.class_names if name in wanted]
         reactive = [wanted[name].reactive for name in nodes.classes]
         count = len(nodes.classes)
@@ -237,7 +231,7 @@ class LoadModel:
                     code="format-not-read",
                 )
             with np.errstate(all="ignore"):  # figures that somebody made up may overflow
-                model = _derived_again(_from_plain(fields))
+                model = _from_plain(fields)
             # A key that is there twice, or a number that is none, would read otherwise elsewhere.
             same = _canonical(fields) == text and _close(fields, json.loads(model.to_json()))
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -265,13 +259,10 @@ class LoadModel:
         Raises
         ------
         PrivacyError
-            If the model has no noisy answers, or its reactive load was fitted from them.
+            If the model has no noisy answers.
         """
-        if self.origin is None or isinstance(self.origin.options.reactive, FittedReactive):
-            raise PrivacyError(
-                "the reactive load of this model is not a public choice, so it cannot be chosen anew; fit "
-                "another model"
-            )
+        if self.origin is None:
+            raise PrivacyError("this model was made by hand, so its reactive load cannot be chosen anew")
         options = replace(self.origin.options, reactive=choice)
         return _derived_again(replace(self, origin=replace(self.origin, options=options)))
 
@@ -290,20 +281,21 @@ def _derived_again(stated: LoadModel) -> LoadModel:
     origin = stated.origin
     assert origin is not None
     facts, options = origin.facts, origin.options
-    budget = Budget(stated.epsilon, stated.delta, stated.unit)
     answers = tuple(Answer(*pair) for pair in zip(stated.costs, origin.integers, strict=True))
-    derived = replay(facts, options, budget, answers)
-    return replace(
-        stated,
-        classes=derived.classes,
-        notes=derived.notes,
-        step_minutes=facts.step_minutes,
-        scaled=options.use_scale,
-        n_load_points=facts.n_load_points,
-        n_days=sum(count for _, count in facts.days_of_type),
-        public_labels=not isinstance(options.classes, PrivateClasses),
-        estimator=options.estimator.name,
-    )
+    derived = replay(facts, options, Budget(stated.epsilon, stated.delta, stated.unit), answers)
+    return replace(stated, classes=derived.classes, notes=derived.notes, **_of_origin(facts, options))
+
+
+def _of_origin(facts: HistoryFacts, options: FitOptions) -> dict[str, Any]:
+    """What facts and options say of a model."""
+    return {
+        "step_minutes": facts.step_minutes,
+        "scaled": options.use_scale,
+        "n_load_points": facts.n_load_points,
+        "n_days": facts.n_days,
+        "public_labels": not isinstance(options.classes, PrivateClasses),
+        "estimator": options.estimator.name,
+    }
 
 
 def _canonical(fields: dict[str, Any]) -> str:
@@ -350,37 +342,28 @@ def _to_plain(model: LoadModel) -> dict[str, Any]:
         asked
         | {
             "adjacency": ADJACENCY,
-            "classes": [_class_to_plain(part) for part in model.classes],
+            "classes": [
+                part.to_dict() if isinstance(part, HistoryClass) else _class_to_plain(part)
+                for part in model.classes
+            ],
             "unit": str(model.unit),
             "rho": model.rho,
             "spent_epsilon": model.spent_epsilon,
             "notes": list(model.notes),
         }
-        | {name: getattr(model, name) for name in _SIMPLE_FIELDS}
+        | {name: getattr(model, name) for name in (*_OWN_WORDS, *_OF_ORIGIN)}
     )
 
 
-_SIMPLE_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "step_minutes": int,
-    "scaled": bool,
-    "epsilon": float,
-    "delta": float,
-    "n_load_points": int,
-    "n_days": int,
-    "public_labels": bool,
-    "estimator": str,
-    "insecure_seed": bool,
-    "simulated": bool,
-}
+_OWN_WORDS = ("epsilon", "delta", "insecure_seed", "simulated")
+_OF_ORIGIN = ("step_minutes", "scaled", "n_load_points", "n_days", "public_labels", "estimator")
 
 
-def _class_to_plain(part: ClassModel | HistoryClass) -> dict[str, Any]:
-    if isinstance(part, HistoryClass):
-        return part.to_dict()
+def _class_to_plain(part: ClassModel) -> dict[str, Any]:
     reactive = part.reactive
     return {
         "name": part.name,
-        "day_type": part.day_type,
+        "day_type": None,  # classes were split by types of day once
         "weight": part.weight,
         "bounds": list(part.bounds),
         "components": [
@@ -397,46 +380,25 @@ def _class_to_plain(part: ClassModel | HistoryClass) -> dict[str, Any]:
 
 
 def _from_plain(fields: dict[str, Any]) -> LoadModel:
+    """The model of published integers; what else the fields state must follow from them.
+
+    Values are converted, so that one of another type differs from what the model says of itself.
+    """
     queries = fields["queries"]
-    return LoadModel(
-        origin=Origin(
-            HistoryFacts.from_dict(fields["facts"]),
-            FitOptions.from_dict(fields["options"], ESTIMATORS),
-            tuple(np.array(query["integers"], dtype=np.int64) for query in queries),
-        ),
-        classes=_classes_from_plain(fields["classes"]),
+    facts, options = (
+        HistoryFacts.from_dict(fields["facts"]),
+        FitOptions.from_dict(fields["options"], ESTIMATORS),
+    )
+    integers = tuple(np.array(query["integers"], dtype=np.int64) for query in queries)
+    stated = LoadModel(
+        origin=Origin(facts, options, integers),
+        classes=(),
         costs=tuple(QueryCost.from_dict(query) for query in queries),
         unit=PrivacyUnit(fields["unit"]),
-        notes=tuple(fields["notes"]),
-        # Converted, so that a value of another type differs from what the model says of itself.
-        **{name: kind(fields[name]) for name, kind in _SIMPLE_FIELDS.items()},
+        epsilon=float(fields["epsilon"]),
+        delta=float(fields["delta"]),
+        insecure_seed=bool(fields["insecure_seed"]),
+        simulated=bool(fields["simulated"]),
+        **_of_origin(facts, options),
     )
-
-
-def _classes_from_plain(
-    parts: list[dict[str, Any]],
-) -> tuple[ClassModel, ...] | tuple[HistoryClass, ...]:
-    if all(part.get("kind") == "history" for part in parts):
-        return tuple(HistoryClass.from_dict(part) for part in parts)
-    return tuple(_class_from_plain(part) for part in parts)
-
-
-def _class_from_plain(part: dict[str, Any]) -> ClassModel:
-    reactive = part["reactive"]
-    spread = reactive["covariance"]
-    return ClassModel(
-        name=part["name"],
-        day_type=part["day_type"],
-        weight=part["weight"],
-        components=tuple(
-            GaussianComponent(c["weight"], np.array(c["mean"]), np.array(c["covariance"]))
-            for c in part["components"]
-        ),
-        bounds=(part["bounds"][0], part["bounds"][1]),
-        reactive=ReactiveModel(
-            reactive["tan_theta"],
-            reactive["spread"],
-            reactive["reference"],
-            None if spread is None else np.array(spread),
-        ),
-    )
+    return _derived_again(stated)

@@ -405,15 +405,12 @@ class ClassLaw:
         (p_min, p_max) that truncated days keep [kW, or per public scale]; None if there are none.
     q_covariance
         Σ_ζ (step, step) of the random part of q, None at a fixed power factor.
-    day_type
-        Public type of day, None if all days are alike.
     """
 
     name: str
     components: tuple[GaussianComponent, ...]
     margins: tuple[float, float] | None = None
     q_covariance: FloatArray | None = None
-    day_type: str | None = None
 
     @classmethod
     def gaussian(
@@ -454,7 +451,7 @@ class ClassLaw:
         """Probability of the margins for every component: a function of the law alone, so public."""
         found = []
         for index, prepared in enumerate(self.truncations):
-            purpose = f"acceptance/{self.name}/{self.day_type}/{index}"
+            purpose = f"acceptance/{self.name}/None/{index}"
             probability = prepared.probability(_PUBLIC_KEY.stream(purpose).generator)
             found.append(Acceptance(probability, probability.value >= REJECTION_ABOVE))
         return tuple(found)
@@ -729,14 +726,12 @@ class ReactiveModel:
 
 @dataclass(frozen=True, eq=False)
 class ClassModel:
-    """The loads of one class, on days of one type.
+    """The loads of one class.
 
     Parameters
     ----------
     name
         Class: a public label, or "class 1", … if the partition was private.
-    day_type
-        Public type of day, or None if all days are alike.
     weight
         Share of the load points: public, or released under differential privacy.
     components
@@ -748,7 +743,6 @@ class ClassModel:
     """
 
     name: str
-    day_type: str | None
     weight: float
     components: tuple[GaussianComponent, ...]
     bounds: tuple[float, float]
@@ -757,7 +751,7 @@ class ClassModel:
     @cached_property
     def law(self) -> ClassLaw:
         """Law of the class's loads over a day, whatever node draws from it."""
-        return ClassLaw(self.name, self.components, self.bounds, self.reactive.covariance, self.day_type)
+        return ClassLaw(self.name, self.components, self.bounds, self.reactive.covariance)
 
     @property
     def mean_load(self) -> FloatArray:

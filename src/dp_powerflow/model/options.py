@@ -4,9 +4,9 @@ What a fit knows before it asks: the public size of the history and the public c
 
 Reactive load: q = p·tan θ + c·p̄·ξ with ξ ~ N(0, Σ_ξ) over the day (paper correction 4).
 
-p̄ is the released mean load of the class, so it costs nothing. tan θ of a class is declared public or
-fitted; Σ_ξ is a public constant, fitted, or absent (fixed power factor, the paper's mode). Either way the
-expected q given p stays p·tan θ: the spread moves no mean.
+p̄ is the released mean load of the class, so it costs nothing. tan θ of a class is declared public; Σ_ξ is
+a public constant or absent (fixed power factor, the paper's mode). Either way the expected q given p stays
+p·tan θ: the spread moves no mean.
 """
 
 from __future__ import annotations
@@ -18,36 +18,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import arctan, exp, tan1
-from dp_powerflow._bits.linear import product
+from dp_powerflow._bits.elementary import exp
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators import (
-    Contribution,
-    Estimator,
-    Records,
-    ask_averages,
-    positive_part,
-    synthesis_matrix,
-)
-from dp_powerflow.model.law import ReactiveModel
+from dp_powerflow.model.estimators import Bounds, Estimator
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.model.structured import (
-    Bands,
-    Frame,
-    Structured,
-    StructuredPlan,
-    band_energy,
-    bands_contribution,
-    log_energy_contribution,
-    log_energy_error,
-    whitening_widths,
-)
+from dp_powerflow.model.structured import Structured
 from dp_powerflow.privacy.budget import Budget
-from dp_powerflow.privacy.queries import MAX_DIMENSION, Query, Region, Session
+from dp_powerflow.privacy.queries import MAX_DIMENSION
 from dp_powerflow.privacy.random import canonical_bytes
 from dp_powerflow.units import FloatArray
 
@@ -155,11 +136,6 @@ def tan_theta_of(power_factor: float) -> float:
 
 
 DEFAULT_TAN_THETA = tan_theta_of(0.95)
-MAX_ANGLE = math.radians(60)  # a fitted angle lies within ± this
-FITTED_SPREAD = 0.3  # c when Σ_ξ is fitted; Σ_ξ then is of order one
-TAIL = 3.5  # times the expected energy a record may have before it is clipped
-_SHARES = {"angle": 0.2, "log energy": 0.3, "energy": 0.5}
-_MIN_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -176,9 +152,15 @@ class FixedPowerFactor:
 
     tan_theta_of: Mapping[str, float] = field(default_factory=dict)
     default: float = DEFAULT_TAN_THETA
+    spread: ClassVar[float] = 0.0
 
     def tan_theta(self, name: str) -> float:
+        """tan θ of a class."""
         return self.tan_theta_of.get(name, self.default)
+
+    def covariance(self, n_steps: int, step_minutes: int) -> None:
+        """There is no random part."""
+        return
 
 
 @dataclass(frozen=True)
@@ -208,6 +190,10 @@ class PublicSpread:
                 "the reactive spread needs c > 0, a correlation time > 0 and a white share in (0, 1]"
             )
 
+    def tan_theta(self, name: str) -> float:
+        """tan θ of a class."""
+        return self.power_factor.tan_theta(name)
+
     def covariance(self, n_steps: int, step_minutes: int) -> FloatArray:
         """Σ_ξ (step, step)."""
         lag = np.abs(np.subtract.outer(np.arange(n_steps), np.arange(n_steps))) * step_minutes
@@ -215,126 +201,7 @@ class PublicSpread:
         return (1 - self.white) * correlation + self.white * np.eye(n_steps)
 
 
-@dataclass(frozen=True)
-class FittedReactive:
-    """Full support with tan θ and Σ_ξ fitted under differential privacy from metered kvar.
-
-    Parameters
-    ----------
-    share
-        Of the budget.
-    """
-
-    share: float = 0.15
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise PrivacyError("the share of the budget for reactive load must lie between 0 and 1")
-
-
-ReactiveChoice = FixedPowerFactor | PublicSpread | FittedReactive
-
-
-def angle_contribution(n_steps: int, bound: float) -> Contribution:
-    """A record's own angle atan(Σq/Σp) over all days, within ± the largest angle; BALL in one dimension."""
-
-    def contribution(pair: FloatArray) -> FloatArray:
-        clipped = np.clip(pair, -bound, bound)
-        active = clipped[..., :n_steps].sum(axis=(1, 2))
-        reactive = clipped[..., n_steps:].sum(axis=(1, 2))
-        angle = arctan(reactive / np.maximum(active, 1e-300))
-        return np.clip(angle, -MAX_ANGLE, MAX_ANGLE)[:, None]
-
-    return contribution
-
-
-def fit_reactive(
-    pairs: Sequence[Records],
-    references: Sequence[float],
-    bound: float,
-    records: float,
-    rho: float,
-    session: Session,
-) -> list[ReactiveModel]:
-    """tan θ and Σ_ξ of each class, in lockstep; spends ρ.
-
-    Parameters
-    ----------
-    pairs
-        PRIVATE. p and q of the same records side by side (record, day, 2·step) [kW, kvar, or per scale],
-        not their logs.
-    references
-        p̄ of each class, released.
-    bound
-        Public bound of |p| and |q| [kW, or per public scale].
-    records
-        Public number of records per class.
-    """
-    n_steps = pairs[0].n_steps // 2
-    angles, _ = ask_averages(
-        session,
-        Query("power-factor angle", 1, MAX_ANGLE, Region.BALL, rho * _SHARES["angle"], "rad"),
-        pairs,
-        [angle_contribution(n_steps, bound)] * len(pairs),
-    )
-    tangents = [tan1(float(np.clip(angle[0], -MAX_ANGLE, MAX_ANGLE))) for angle in angles]
-    residuals = [
-        _residual(n_steps, tangent, FITTED_SPREAD * reference)
-        for tangent, reference in zip(tangents, references, strict=True)
-    ]
-    # The bounds of the plan only matter for means, which have none here.
-    plan = StructuredPlan(records, n_steps, rho, -1.0, 1.0, block=0)
-    covariances = _spectra(pairs, residuals, plan, session)
-    return [
-        ReactiveModel(tangent, FITTED_SPREAD, reference, covariance)
-        for tangent, reference, covariance in zip(tangents, references, covariances, strict=True)
-    ]
-
-
-def _residual(n_steps: int, tangent: float, scale: float) -> Contribution:
-    """ξ (record, day, step) = (q − p·tan θ)/(c·p̄)."""
-    return lambda pair: (pair[..., n_steps:] - tangent * pair[..., :n_steps]) / scale
-
-
-def _spectra(
-    pairs: Sequence[Records],
-    residuals: Sequence[Contribution],
-    plan: StructuredPlan,
-    session: Session,
-) -> list[FloatArray]:
-    """Σ_ξ of each class from band energies: first their logs, then their means in the frame of those."""
-    flat, zero = np.ones(plan.n_steps), np.zeros(plan.n_steps)
-    logs, noise = ask_averages(
-        session,
-        plan.log_energy_query("reactive log band energies", plan.rho * _SHARES["log energy"]),
-        pairs,
-        [_after(residual, log_energy_contribution(plan, zero)) for residual in residuals],
-    )
-    widths = [whitening_widths(log, variance, plan) for log, variance in zip(logs, noise, strict=True)]
-    frames = [
-        Frame(zero, np.zeros(plan.coarse_mean), flat, width, log_energy_error(variance))
-        for width, variance in zip(widths, noise, strict=True)
-    ]
-    rho, radius = plan.rho * _SHARES["energy"], plan.radius_bands(TAIL)
-    energies, noise = ask_averages(
-        session,
-        Query("reactive band energies", plan.n_bands, radius, Region.ORTHANT, rho, "whitened"),
-        pairs,
-        [_after(f, bands_contribution(plan, frame)) for f, frame in zip(residuals, frames, strict=True)],
-    )
-    covariances = []
-    for energy, error, frame in zip(energies, noise, frames, strict=True):
-        variance = band_energy(Bands(energy, error, frame.log_energy_variance), plan)
-        synthesis = synthesis_matrix(plan.n_steps) * frame.width
-        covariances.append(positive_part(product(synthesis * variance, synthesis.T), _MIN_VARIANCE))
-    return covariances
-
-
-def _after(first: Contribution, then: Contribution) -> Contribution:
-    return lambda values: then(first(values))
-
-
-Bounds = tuple[float, float]
+ReactiveChoice = FixedPowerFactor | PublicSpread
 Estimators = Mapping[str, type[Estimator]]
 """By the names that a model states."""
 _MINUTES_PER_DAY = 1440
@@ -350,21 +217,16 @@ class HistoryFacts:
         Length of a step [min].
     load_points_of_class
         Public classes with their numbers of load points; one class if classes are private.
-    days_of_type
-        Public types of day with their numbers of days; one type, None, if all days are alike.
+    n_days
+        Public number of days.
     days
         Public facts of every day; None where days are alike to the estimator.
     """
 
     step_minutes: int
     load_points_of_class: tuple[tuple[str, int], ...]
-    days_of_type: tuple[tuple[str | None, int], ...]
+    n_days: int
     days: DayFacts | None = None
-
-    @property
-    def n_days(self) -> int:
-        """Of all types together."""
-        return sum(count for _, count in self.days_of_type)
 
     @property
     def n_steps(self) -> int:
@@ -378,16 +240,18 @@ class HistoryFacts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        plain = {name: value for name, value in asdict(self).items() if value is not None}
+        plain["days_of_type"] = [[None, plain.pop("n_days")]]  # days had types once
+        return plain
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> HistoryFacts:
         """Inverse of `to_dict`."""
-        days = fields.get("days")
+        days, ((_, n_days),) = fields.get("days"), fields["days_of_type"]
         return cls(
             int(fields["step_minutes"]),
             tuple((str(name), int(count)) for name, count in fields["load_points_of_class"]),
-            tuple((name, int(count)) for name, count in fields["days_of_type"]),
+            int(n_days),
             None if days is None else DayFacts.from_dict(days),
         )
 
@@ -405,8 +269,6 @@ class FitOptions:
         `Structured()`, `Plain()` or `History()`.
     classes
         `PublicLabels()` or `PrivateClasses(L)`.
-    day_types
-        Public type of every day of the history, such as "weekday", or None.
     use_scale
         Divide loads by the public scale of their load point.
     n_components
@@ -422,7 +284,7 @@ class FitOptions:
     bounds: Bounds | Mapping[str, Bounds]
     estimator: Estimator = field(default_factory=Structured)
     classes: PublicLabels | PrivateClasses = field(default_factory=PublicLabels)
-    day_types: Sequence[str] | None = None
+    day_types: None = field(default=None, init=False, repr=False)  # the noise is bound to every field
     use_scale: bool = False
     n_components: int = 1
     reactive: ReactiveChoice = field(default_factory=FixedPowerFactor)
@@ -506,8 +368,6 @@ class FitOptions:
 
 def _reactive_from_dict(fields: dict[str, Any]) -> ReactiveChoice:
     kind = fields["kind"]
-    if kind == FittedReactive.__name__:
-        return FittedReactive(float(fields["share"]))
     if kind == PublicSpread.__name__:
         figures = (float(fields[name]) for name in ("spread", "correlation_minutes", "white"))
         return PublicSpread(_factor_from_dict(fields["power_factor"]), *figures)

@@ -25,8 +25,10 @@ record averages over its days:
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -34,19 +36,31 @@ from dp_powerflow._bits.elementary import exp, log, log1
 from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, within_ball
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import (
+    Ask,
+    Bounds,
+    Cell,
     Contribution,
     GaussianEstimate,
+    PublicFacts,
     Records,
+    Steps,
+    fit_together,
     positive_part,
+    prior_mean_std,
     symmetric_to_vector,
     synthesis_matrix,
     to_coefficients,
     vector_to_symmetric,
+    with_floor,
+    within_bounds,
 )
-from dp_powerflow.model.law import GaussianComponent
-from dp_powerflow.model.structured import prior_mean_std
+from dp_powerflow.model.law import ClassModel, GaussianComponent, ReactiveModel
+from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.queries import MAX_DIMENSION, Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from dp_powerflow.model.options import FitOptions, HistoryFacts
 
 TERMS = 6
 ITERATIONS = 4
@@ -158,28 +172,19 @@ def private_kmeans(
     return centroids
 
 
-def private_counts(
-    labels: IntArray, slots: IntArray, shape: tuple[int, int], rho: float, session: Session
-) -> FloatArray:
-    """Released number of records (slot, class), at least 1; spends ρ.
+def private_counts(labels: IntArray, n_classes: int, rho: float, session: Session) -> FloatArray:
+    """Released number of records (class,), at least 1; spends ρ.
 
     Parameters
     ----------
     labels
-        PRIVATE class of every record (record,).
-    slots
-        Public slot of every record (record,): its day type. A record is one in one place, so ORTHANT with
-        radius 1 however many slots there are.
-    shape
-        Public number of slots and of classes.
+        PRIVATE class of every record (record,). A record is one in one place, so ORTHANT with radius 1.
     """
-    size = shape[0] * shape[1]
-    places = slots * shape[1] + labels
     counts = session.ask(
-        Query("class weights", size, 1.0, Region.ORTHANT, rho, "records"),
-        [(one_hot(part, size) for part in np.array_split(places, 1 + len(places) // 2**16))],
+        Query("class weights", n_classes, 1.0, Region.ORTHANT, rho, "records"),
+        [(one_hot(part, n_classes) for part in np.array_split(labels, 1 + len(labels) // 2**16))],
     )[0]
-    return np.maximum(counts, 1.0).reshape(shape)
+    return np.maximum(counts, 1.0)
 
 
 def assign_classes(records: Records, centroids: Centroids) -> IntArray:
@@ -254,13 +259,43 @@ def fit_mixtures(
     n_components: int,
     rho: float,
     session: Session,
-) -> list[tuple[GaussianComponent, ...]]:
-    """Components of each class, in lockstep; spends ρ."""
-    lows = [_low(base) for base in bases]
-    mixtures = [_start(n_components, len(low.factor)) for low in lows]
+) -> list[list[tuple[float, GaussianEstimate]]]:
+    """Weights and components of each class, in lockstep; spends ρ."""
+    fits = [
+        _mixture(base, n_components, group.count, rho / ITERATIONS)
+        for base, group in zip(bases, groups, strict=True)
+    ]
+    return fit_together(fits, groups, session)
+
+
+def _mixture(
+    base: GaussianEstimate, n_components: int, count: float, rho: float
+) -> Steps[list[tuple[float, GaussianEstimate]]]:
+    """EM steps of one class; each spends ρ."""
+    low = _low(base)
+    size = len(low.factor)
+    pairs = size * (size + 1) // 2
+    mixture = _start(n_components, size)
+    kinds = (
+        ("weights", n_components, 1.0, Region.ORTHANT),
+        ("means", n_components * size, CLIP, Region.BALL),
+        ("moments", n_components * pairs, CLIP * CLIP, Region.PSD),
+    )
     for step in range(1, ITERATIONS + 1):
-        mixtures = _em_step(step, groups, lows, mixtures, rho / ITERATIONS, session)
-    return [_components(low, mixture) for low, mixture in zip(lows, mixtures, strict=True)]
+        seen = []
+        for of, (name, dimension, radius, region) in zip(
+            moment_contributions(low, mixture), kinds, strict=True
+        ):
+            query = Query(
+                f"EM {name}, iteration {step}", dimension, radius, region, rho * _SHARES[name], "whitened"
+            )
+            answer = yield Ask(query, of)
+            seen.append(answer)
+        weights, first, moments = seen
+        second = [vector_to_symmetric(own, size) for own in moments.total.reshape(n_components, pairs)]
+        first_moments = first.value.reshape(n_components, size)
+        mixture = _updated(weights.value, first_moments, np.array(second) / count)
+    return _components(low, mixture)
 
 
 def _low(base: GaussianEstimate) -> _Low:
@@ -302,41 +337,6 @@ def moment_contributions(low: _Low, mixture: _Mixture) -> tuple[Contribution, ..
     return weights, means, moments
 
 
-def _em_step(
-    step: int,
-    groups: Sequence[Records],
-    lows: Sequence[_Low],
-    mixtures: Sequence[_Mixture],
-    rho: float,
-    session: Session,
-) -> list[_Mixture]:
-    n_components, size = mixtures[0].means.shape
-    pairs = size * (size + 1) // 2
-    kinds = (
-        ("weights", n_components, 1.0, Region.ORTHANT),
-        ("means", n_components * size, CLIP, Region.BALL),
-        ("moments", n_components * pairs, CLIP * CLIP, Region.PSD),
-    )
-    functions = [moment_contributions(low, mixture) for low, mixture in zip(lows, mixtures, strict=True)]
-    answers: dict[str, list[FloatArray]] = {}
-    for index, (name, dimension, radius, region) in enumerate(kinds):
-        answers[name] = session.ask(
-            Query(f"EM {name}, iteration {step}", dimension, radius, region, rho * _SHARES[name], "whitened"),
-            [group.contributions(of[index]) for group, of in zip(groups, functions, strict=True)],
-        )
-    return [
-        _updated(
-            weights / group.count,
-            means.reshape(n_components, size) / group.count,
-            np.array([vector_to_symmetric(v, size) for v in moments.reshape(n_components, pairs)])
-            / group.count,
-        )
-        for group, weights, means, moments in zip(
-            groups, answers["weights"], answers["means"], answers["moments"], strict=True
-        )
-    ]
-
-
 def _updated(weights: FloatArray, first: FloatArray, second: FloatArray) -> _Mixture:
     """Parameters from noisy moments; always valid, whatever the noise."""
     weights = np.maximum(weights, MIN_WEIGHT)
@@ -350,7 +350,7 @@ def _updated(weights: FloatArray, first: FloatArray, second: FloatArray) -> _Mix
     return _Mixture(weights / weights.sum(), means, covariances)
 
 
-def _components(low: _Low, mixture: _Mixture) -> tuple[GaussianComponent, ...]:
+def _components(low: _Low, mixture: _Mixture) -> list[tuple[float, GaussianEstimate]]:
     """Days of the full horizon: y from a component, the rest by the released Gaussian's regression."""
     size = len(low.factor)
     full = product(product(low.transform, low.base.covariance), low.transform.T)
@@ -365,5 +365,64 @@ def _components(low: _Low, mixture: _Mixture) -> tuple[GaussianComponent, ...]:
         total[size:, size:] += rest
         day = product(product(inverse, total), inverse.T)
         centre = low.base.mean + product(inverse, product(lift, mean))
-        components.append(GaussianComponent(float(weight), centre, (day + day.T) / 2))
-    return tuple(components)
+        components.append((float(weight), GaussianEstimate(centre, (day + day.T) / 2)))
+    return components
+
+
+MIXTURE_SHARE = 0.4  # of a cell's budget, if a class holds more than one component
+
+
+class DayEstimator(ABC):
+    """Fits Gaussians of single days to the classes of a cell: the loop that such estimators share."""
+
+    name: str
+    whole: ClassVar = False
+
+    @abstractmethod
+    def estimate(
+        self, groups: Sequence[Records], facts: PublicFacts, session: Session
+    ) -> list[GaussianEstimate]:
+        """One Gaussian per group; spends at most `facts.rho` of the session."""
+
+    @abstractmethod
+    def prior_would_do(self, facts: PublicFacts) -> bool:
+        """Whether, by public figures alone, the budget is too small for the data to matter."""
+
+    def check(self, facts: HistoryFacts, options: FitOptions, unit: PrivacyUnit) -> None:  # noqa: B027
+        """Every history has single days."""
+
+    def classes(self, cell: Cell) -> list[ClassModel]:
+        """The Gaussians, split into components where more are asked for, within the declared bounds."""
+        n_components, choice, n_steps = cell.options.n_components, cell.options.reactive, cell.facts.n_steps
+        rho_mixture = cell.rho * (MIXTURE_SHARE if n_components > 1 else 0.0)
+        low, high = log1(cell.bounds[0]), log1(cell.bounds[1])
+        facts = PublicFacts(cell.records, n_steps, cell.rho - rho_mixture, low, high)
+        if self.prior_would_do(facts):
+            cell.notes.append(
+                f"{facts.records:.0f} records of {', '.join(cell.names)} are too few for this epsilon: the "
+                "noise outweighs the data and the public prior would do as well; raise epsilon or pool "
+                "classes"
+            )
+
+        def finished(part: GaussianEstimate, margins: Bounds) -> GaussianEstimate:
+            bounded = within_bounds(part, log1(margins[0]), log1(margins[1]))
+            return with_floor(bounded.mean, bounded.covariance, cell.options.variance_floor)
+
+        bases = self.estimate(cell.groups, facts, cell.session)
+        bases = [finished(base, own) for base, own in zip(bases, cell.margins, strict=True)]
+        mixtures: list[list[tuple[float, GaussianEstimate]]] = [[(1.0, base)] for base in bases]
+        if n_components > 1:
+            found = fit_mixtures(cell.groups, bases, n_components, rho_mixture, cell.session)
+            mixtures = [
+                [(weight, finished(part, own)) for weight, part in parts]
+                for parts, own in zip(found, cell.margins, strict=True)
+            ]
+        covariance = choice.covariance(n_steps, cell.facts.step_minutes)
+        classes = []
+        for name, weight, own, parts in zip(cell.names, cell.weights, cell.margins, mixtures, strict=True):
+            components = tuple(GaussianComponent(share, part.mean, part.covariance) for share, part in parts)
+            # p̄: released mean load over the day
+            reference = float(sum(part.weight * part.mean_load.mean() for part in components))
+            law = ReactiveModel(choice.tan_theta(name), choice.spread, reference, covariance)
+            classes.append(ClassModel(name, weight, components, own, law))
+        return classes

@@ -22,16 +22,19 @@ import numpy as np
 from dp_powerflow._bits.elementary import log1
 from dp_powerflow._bits.linear import gram
 from dp_powerflow.model.estimators import (
+    Ask,
     Contribution,
     GaussianEstimate,
     PublicFacts,
     Records,
-    ask_averages,
+    Steps,
+    fit_together,
     posterior_energy,
     symmetric_to_vector,
     vector_to_symmetric,
     with_floor,
 )
+from dp_powerflow.model.partition import DayEstimator
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray
 
@@ -123,14 +126,9 @@ class PlainPlan(PublicFacts):
             losses.append(plans[-1].expected_kl(self.records) + 0.25 * self.n_steps * lost * lost)
         return plans[losses.index(min(losses))]
 
-    @property
-    def prior_would_do(self) -> bool:
-        """True if, by public figures, the noise on a covariance entry exceeds the spread to be measured."""
-        return self.moments.outweighs(1.0, self.records)
-
 
 @dataclass(frozen=True)
-class Frame:
+class LogUnit:
     """What days are measured by: y = (ξ − level)/spread. Released, or public.
 
     Parameters
@@ -169,29 +167,6 @@ def spread_contribution(plan: PlainPlan, level: float) -> Contribution:
     return contribution
 
 
-def _frames(groups: Sequence[Records], plan: PlainPlan, session: Session) -> list[Frame]:
-    half = plan.half_range
-    averages, _ = ask_averages(
-        session,
-        Query("level", 1, half, Region.BALL, plan.rho * LEVEL_SHARE, "log kW"),
-        groups,
-        [level_contribution(plan)] * len(groups),
-    )
-    levels = [plan.centre + min(max(float(average[0]), -half), half) for average in averages]
-    averages, noise = ask_averages(
-        session,
-        Query("spread", 1, half / 2, Region.BALL, plan.rho * SPREAD_SHARE, "log kW"),
-        groups,
-        [spread_contribution(plan, level) for level in levels],
-    )
-    guess = log1(REFERENCE_VARIANCE) / 2
-    spreads = [
-        posterior_energy(average + half / 2, np.array([variance]), guess, REFERENCE_LOG_VARIANCE)
-        for average, variance in zip(averages, noise, strict=True)
-    ]
-    return [Frame(level, min(float(of[0]), half)) for level, of in zip(levels, spreads, strict=True)]
-
-
 def mean_contribution(of_days: Contribution) -> Contribution:
     """Mean over a record's days; BALL of the clip radius."""
     return lambda days: of_days(days).mean(axis=1)
@@ -207,51 +182,36 @@ def moment_contribution(of_days: Contribution) -> Contribution:
     return contribution
 
 
-def _ask_moments(
-    groups: Sequence[Records],
-    frames: Sequence[Frame],
-    plan: MomentPlan,
-    session: Session,
-) -> list[GaussianEstimate]:
-    """One Gaussian per group, from its days in its frame (record, day, T)."""
-    rho_mean, rho_moment = plan.split()
-    n_steps = plan.precision.size
-    size, squared = n_steps * (n_steps + 1) // 2, plan.radius * plan.radius
-    means, _ = ask_averages(
-        session,
-        Query("mean", n_steps, plan.radius, Region.BALL, rho_mean),
-        groups,
-        [mean_contribution(frame.days) for frame in frames],
-    )
-    moments, _ = ask_averages(
-        session,
-        Query("second moment", size, squared, Region.PSD, rho_moment),
-        groups,
-        [moment_contribution(frame.days) for frame in frames],
-        values_per_step=n_steps,
-    )
-    noise_std = session.costs[-1].noise_std
-    estimates = []
-    for group, frame, mean, moment in zip(groups, frames, means, moments, strict=True):
-        # Symmetric noise moves eigenvalues by up to √2T of an off-diagonal's standard deviation (the edge
-        # of the semicircle law); below that an eigenvalue is noise.
-        edge = noise_std / group.count * math.sqrt(n_steps)
-        covariance = vector_to_symmetric(moment, n_steps) - np.outer(mean, mean)
-        square = frame.spread * frame.spread
-        estimates.append(
-            with_floor(frame.level + frame.spread * mean, square * covariance, MIN_VARIANCE + square * edge)
-        )
-    return estimates
+def _plain(plan: PlainPlan) -> Steps[GaussianEstimate]:
+    """Level and spread of a class, then mean and second moment of its days in these units."""
+    half, n_steps, moments = plan.half_range, plan.n_steps, plan.moments
+    query = Query("level", 1, half, Region.BALL, plan.rho * LEVEL_SHARE, "log kW")
+    seen = yield Ask(query, level_contribution(plan))
+    level = plan.centre + min(max(float(seen.value[0]), -half), half)
+    query = Query("spread", 1, half / 2, Region.BALL, plan.rho * SPREAD_SHARE, "log kW")
+    seen = yield Ask(query, spread_contribution(plan, level))
+    guess, variance = log1(REFERENCE_VARIANCE) / 2, np.array([seen.variance])
+    spread = posterior_energy(seen.value + half / 2, variance, guess, REFERENCE_LOG_VARIANCE)
+    frame = LogUnit(level, min(float(spread[0]), half))
 
-
-def estimate_plain(groups: Sequence[Records], plan: PlainPlan, session: Session) -> list[GaussianEstimate]:
-    """Fit one Gaussian to each group of records; parameters as in `estimate_structured`."""
-    frames = _frames(groups, plan, session)
-    return _ask_moments(groups, frames, plan.moments, session)
+    rho_mean, rho_moment = moments.split()
+    squared = moments.radius * moments.radius
+    mean = yield Ask(
+        Query("mean", n_steps, moments.radius, Region.BALL, rho_mean), mean_contribution(frame.days)
+    )
+    query = Query("second moment", n_steps * (n_steps + 1) // 2, squared, Region.PSD, rho_moment)
+    moment = yield Ask(query, moment_contribution(frame.days), values_per_step=n_steps)
+    # Symmetric noise moves eigenvalues by up to √2T of an off-diagonal's standard deviation (the edge of the
+    # semicircle law); below that an eigenvalue is noise.
+    edge = moment.noise * math.sqrt(n_steps)
+    covariance = vector_to_symmetric(moment.value, n_steps) - np.outer(mean.value, mean.value)
+    square = frame.spread * frame.spread
+    centre = frame.level + frame.spread * mean.value
+    return with_floor(centre, square * covariance, MIN_VARIANCE + square * edge)
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(DayEstimator):
     """Noise on every entry of mean and covariance: the paper's, for reference and short horizons."""
 
     name: str = "plain"
@@ -259,7 +219,10 @@ class Plain:
     def estimate(
         self, groups: Sequence[Records], facts: PublicFacts, session: Session
     ) -> list[GaussianEstimate]:
-        return estimate_plain(groups, PlainPlan(**vars(facts)), session)
+        plan = PlainPlan(**vars(facts))
+        return fit_together([_plain(plan) for _ in groups], groups, session)
 
     def prior_would_do(self, facts: PublicFacts) -> bool:
-        return PlainPlan(**vars(facts)).prior_would_do
+        """By public figures, the noise on a covariance entry exceeds the spread to be measured."""
+        plan = PlainPlan(**vars(facts))
+        return plan.moments.outweighs(1.0, plan.records)

@@ -226,69 +226,42 @@ class LoadSampler(Sampler):
         Days to draw.
     block_days
         Days of one block; None for what `days_per_block` says. Draws depend on it.
-    day_laws
-        Law of every day, where days have types; all at the nodes of `law`. None: `law` every day.
     """
 
     law: LoadLaw
     key: StreamKey
     n_days: int
     block_days: int | None = None
-    day_laws: tuple[LoadLaw, ...] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.day_laws is not None and len(self.day_laws) != self.n_days:
-            raise PrivacyError("the laws of days with types must be one per day")
 
     def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
-        days = np.arange(first, first + loads[0].shape[1])
-        for law, chosen in self._laws_of(days):
-            for ell, part in enumerate(law.classes):
-                nodes = np.flatnonzero(law.class_of == ell)
-                places = (nodes[:, None] * days.size + (chosen - first)).reshape(-1)
-                if law.truncated:
-                    self._fill_truncated(law, part, block, places, loads)
-                else:
-                    self._fill(law, part, block, places, loads)
-                self._add_random_part(law, part, block, places, loads[1])
-
-    def _laws_of(self, days: IntArray) -> list[tuple[LoadLaw, IntArray]]:
-        """Every law in use, with its days."""
-        if self.day_laws is None:
-            return [(self.law, days)]
-        of_day = [self.day_laws[day] for day in days]
-        distinct = {id(law): law for law in of_day}.values()
-        return [(law, days[[other is law for other in of_day]]) for law in distinct]
-
-    def _fill(
-        self, law: LoadLaw, part: ClassLaw, block: int, places: IntArray, loads: tuple[FloatArray, FloatArray]
-    ) -> None:
-        """Draw the loads of some places [kW], and their reactive loads at fixed power factors [kvar]."""
-        for each, days in gaussian_days(
-            self._key, f"active/{part.name}/{part.day_type}", block, part, places
-        ):
-            fill_loads(each, days, self.law.scale_kw, law.tan_theta, loads)
+        days, law = loads[0].shape[1], self.law
+        for ell, part in enumerate(law.classes):
+            nodes = np.flatnonzero(law.class_of == ell)
+            places = (nodes[:, None] * days + np.arange(days)).reshape(-1)
+            if law.truncated:
+                self._fill_truncated(part, block, places, loads)
+            else:
+                purpose = f"active/{part.name}/None"
+                for each, drawn in gaussian_days(self._key, purpose, block, part, places):
+                    fill_loads(each, drawn, law.scale_kw, law.tan_theta, loads)
+            if law.q_size is not None and part.q_factor is not None:
+                stream = self._key.stream(f"days/reactive/{part.name}/None", block)
+                size, most = law.q_size * law.scale_kw, np.full(law.steps, np.inf)
+                add_random(
+                    day_law(None, part.q_factor), Days(stream.round_keys, 0, places), size, most, loads[1]
+                )
 
     def _fill_truncated(
-        self, law: LoadLaw, part: ClassLaw, block: int, places: IntArray, loads: tuple[FloatArray, FloatArray]
+        self, part: ClassLaw, block: int, places: IntArray, loads: tuple[FloatArray, FloatArray]
     ) -> None:
-        """The same of a law within margins."""
-        generator = self._key.stream(f"active/{part.name}/{part.day_type}", block).generator
-        log_load = _truncated_log_days(part, generator, places.size)
-        active, node = exp(log_load, out=log_load), places // loads[0].shape[1]
+        """Draw the loads of some places within margins [kW], and their reactive loads [kvar]."""
+        law, node = self.law, places // loads[0].shape[1]
+        log_load = _truncated_log_days(
+            part, self._key.stream(f"active/{part.name}/None", block).generator, places.size
+        )
+        active = exp(log_load, out=log_load)
         for load, value in zip(loads, (active, law.tan_theta[node, None] * active), strict=True):
-            load.reshape(-1, law.steps)[places] = value * self.law.scale_kw[node, None]
-
-    def _add_random_part(
-        self, law: LoadLaw, part: ClassLaw, block: int, places: IntArray, reactive: FloatArray
-    ) -> None:
-        """Add c·ζ to the reactive loads: q = p·tan θ + c·ζ."""
-        if law.q_size is not None and part.q_factor is not None:
-            stream = self._key.stream(f"days/reactive/{part.name}/{part.day_type}", block)
-            size, most = law.q_size * self.law.scale_kw, np.full(law.steps, np.inf)
-            days = Days(stream.round_keys, 0, places)
-            add_random(day_law(None, part.q_factor), days, size, most, reactive)
+            load.reshape(-1, law.steps)[places] = value * law.scale_kw[node, None]
 
 
 def gaussian_days(
@@ -339,8 +312,7 @@ def days_per_block(n_nodes: int) -> int:
 
 def draw_node_classes(model: LoadModel, n_nodes: int, key: StreamKey) -> tuple[str, ...]:
     """A class for every node, drawn from the released weights: no node's own data are involved."""
-    first_type = model.classes[0].day_type
-    parts = [part for part in model.classes if part.day_type == first_type]
+    parts = model.classes
     weights = np.array([part.weight for part in parts])
     generator = key.bind("model", model.sha256).stream("node classes").generator
     drawn = generator.choice(len(parts), size=n_nodes, p=weights / weights.sum())
@@ -669,7 +641,7 @@ class CustomerSampler(Sampler):
             self.law.load_of[customers], law.scale_kw[customers], law.tan_theta[customers], part.p_min_max
         )
         purpose, places = (
-            f"customers/{part.name}/{part.day_type}",
+            f"customers/{part.name}/None",
             np.arange(len(customers) * active.shape[1]),
         )
         for each, days in gaussian_days(self._key, purpose, block, part, places):
@@ -682,7 +654,7 @@ class CustomerSampler(Sampler):
         loads = np.flatnonzero(size_kvar > 0.0)
         if part.q_factor is None or part.q_covariance is None or not loads.size:
             return
-        stream = self._key.stream(f"days/reactive/{part.name}/{part.day_type}", block)
+        stream = self._key.stream(f"days/reactive/{part.name}/None", block)
         places = (loads[:, None] * reactive.shape[1] + np.arange(reactive.shape[1])).reshape(-1)
         most = MOST_DEVIATIONS * np.sqrt(np.diag(part.q_covariance))
         add_random(

@@ -27,22 +27,27 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp, log
 from dp_powerflow._bits.linear import eigh, gram, norms, product
 from dp_powerflow.model.estimators import (
+    Ask,
     Contribution,
     GaussianEstimate,
     PublicFacts,
     Records,
-    ask_averages,
+    Seen,
+    Steps,
     band_edges,
     band_means,
     band_of,
+    fit_together,
     from_coefficients,
     interpolate_bands,
-    posterior_energy,
+    prior_mean_std,
+    shrunk,
     symmetric_to_vector,
     synthesis_matrix,
     to_coefficients,
     vector_to_symmetric,
 )
+from dp_powerflow.model.partition import DayEstimator
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -63,11 +68,6 @@ ROUND_1_SHARES = {"mean": 0.35, "profile": 0.15, "energy": 0.35, "tail": 0.15}
 MAX_BLOCK_SHARE = 0.4  # of round 2
 _BLOCK_SIZES = (0, 2, 3, 4, 6, 8, 12, 16)
 _USUAL_TAIL = 3.0
-
-
-def prior_mean_std(half_range: float, size: int) -> FloatArray:
-    """Prior standard deviation of the mean's coefficients (size,) [log kW]: level, then shape."""
-    return np.concatenate([[half_range / 2], 0.4 / np.arange(1, size)])
 
 
 def prior_log_energy(edges: tuple[int, ...]) -> FloatArray:
@@ -123,10 +123,6 @@ class StructuredPlan(PublicFacts):
         """Round 1: log band energies, one prior standard deviation per band."""
         return math.sqrt(PRIOR_LOG_ENERGY_VARIANCE * self.n_bands)
 
-    def log_energy_query(self, name: str, rho: float) -> Query:
-        """Asks for the log energies of all bands."""
-        return Query(name, self.n_bands, self.radius_energy, Region.BALL, rho, "log")
-
     @property
     def radius_mean(self) -> float:
         """Round 2: whitened mean, expected norm at most √F."""
@@ -148,10 +144,10 @@ class StructuredPlan(PublicFacts):
         shares_above = np.minimum.accumulate(np.clip(shares_above, 0.0, 1.0))
         edges = np.append(TAIL_THRESHOLDS, 2 * TAIL_THRESHOLDS[-1])
         lost = np.cumsum((shares_above * np.diff(edges))[::-1])[::-1]
-        noise = np.array([self._bands_noise(tail) for tail in TAIL_THRESHOLDS])
+        noise = np.array([self.bands_noise(tail) for tail in TAIL_THRESHOLDS])
         return TAIL_THRESHOLDS[int(np.argmin(0.25 * self.n_steps * lost**2 + noise))]
 
-    def _bands_noise(self, tail: float) -> float:
+    def bands_noise(self, tail: float) -> float:
         """Expected KL of the noise on the band energies, when they get half of the budget."""
         variance = _square(self.radius_bands(tail) / self.records) / (0.5 * self.rho)
         return 0.25 * variance * float(np.sum(np.diff(self.edges) / self.band_weight**2))
@@ -194,11 +190,6 @@ class StructuredPlan(PublicFacts):
             "block": round_2 * block_share,
         }
 
-    @property
-    def prior_would_do(self) -> bool:
-        """True if, by public figures, the noise outweighs what the prior says about the spectrum."""
-        return self._bands_noise(_USUAL_TAIL) > 0.1 * self.n_steps
-
 
 def _square(x: float) -> float:
     return x * x  # x**2 is the power function of the C library
@@ -210,7 +201,7 @@ _TINY = 1e-12  # energy that counts as none, before a log
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Whitening:
     """What round 1 released of one class: the frame in which round 2 looks.
 
     mean (T,), mean_variance (coarse,) of its error, scale (T,) the spread profile s, width (T,) the
@@ -226,30 +217,6 @@ class Frame:
     def coefficients(self, days: FloatArray, count: int | None = None) -> FloatArray:
         """Days (..., T) → the lowest `count` whitened coefficients (..., count), or all."""
         return to_coefficients((days - self.mean) / self.scale, count) / self.width[:count]
-
-
-def estimate_structured(
-    groups: Sequence[Records], plan: StructuredPlan, session: Session
-) -> list[GaussianEstimate]:
-    """Fit one Gaussian to each group of records; each record is in exactly one group.
-
-    Parameters
-    ----------
-    groups
-        PRIVATE. The classes, fitted in lockstep: each query is asked of all of them for one charge.
-    plan
-        Public constants.
-    session
-        Spends the budget and keeps the costs.
-    """
-    frames = _round_1(groups, plan, session)
-    tail = _tail(groups, frames, plan, session)
-    return _round_2(groups, frames, tail, plan, session)
-
-
-def _shrink(value: FloatArray, noise_variance: float, prior_variance: FloatArray) -> FloatArray:
-    """Posterior mean of a Gaussian with mean zero, seen through Gaussian noise."""
-    return value * prior_variance / (prior_variance + noise_variance)
 
 
 # --- round 1 ---------------------------------------------------------------------------------------------
@@ -295,46 +262,34 @@ def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Contribut
     return contribution
 
 
-def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: Session) -> list[Frame]:
-    budget = {name: plan.rho * ROUND_1 * share for name, share in ROUND_1_SHARES.items()}
-    terms = plan.profile_terms + 1
-    averages, noise = ask_averages(
-        session,
-        Query("mean, round 1", plan.coarse_mean, plan.half_range, Region.BALL, budget["mean"], "log kW"),
-        groups,
-        [coarse_mean_contribution(plan)] * len(groups),
-    )
+def _round_1(plan: StructuredPlan) -> Steps[tuple[Whitening, float]]:
+    """The frame of round 2, and how many times the expected energy a record may have before it is clipped."""
+    rho = {name: plan.rho * ROUND_1 * share for name, share in ROUND_1_SHARES.items()}
+    query = Query("mean, round 1", plan.coarse_mean, plan.half_range, Region.BALL, rho["mean"], "log kW")
+    seen = yield Ask(query, coarse_mean_contribution(plan))
     prior = prior_mean_std(plan.half_range, plan.coarse_mean) ** 2
-    means = [
-        plan.centre + from_coefficients(_shrink(average, variance, prior), plan.n_steps)
-        for average, variance in zip(averages, noise, strict=True)
-    ]
-    mean_variances = [prior * variance / (prior + variance) for variance in noise]
+    mean = plan.centre + from_coefficients(shrunk(seen, prior), plan.n_steps)
+    mean_variance = prior * seen.variance / (prior + seen.variance)
 
-    averages, noise = ask_averages(
-        session,
-        plan.log_energy_query("log band energies, round 1", budget["energy"]),
-        groups,
-        [log_energy_contribution(plan, mean) for mean in means],
-    )
-    widths = [
-        whitening_widths(average, variance, plan) for average, variance in zip(averages, noise, strict=True)
-    ]
-    errors = [log_energy_error(variance) for variance in noise]
+    name = "log band energies, round 1"
+    query = Query(name, plan.n_bands, plan.radius_energy, Region.BALL, rho["energy"], "log")
+    seen = yield Ask(query, log_energy_contribution(plan, mean))
+    width, log_energy_variance = whitening_widths(seen, plan), log_energy_error(seen.variance)
 
-    averages, noise = ask_averages(
-        session,
-        Query("spread profile, round 1", terms, PROFILE_RADIUS, Region.BALL, budget["profile"]),
-        groups,
-        [profile_contribution(plan, width) for width in widths],
-    )
-    scales = [
-        _profile(average, variance, plan.n_steps) for average, variance in zip(averages, noise, strict=True)
-    ]
-    return [Frame(*parts) for parts in zip(means, mean_variances, scales, widths, errors, strict=True)]
+    name, terms = "spread profile, round 1", plan.profile_terms + 1
+    query = Query(name, terms, PROFILE_RADIUS, Region.BALL, rho["profile"])
+    seen = yield Ask(query, profile_contribution(plan, width))
+    frame = Whitening(mean, mean_variance, _profile(seen, plan.n_steps), width, log_energy_variance)
+
+    name, places = "tail of the energy, round 1", len(TAIL_THRESHOLDS)
+    query = Query(name, places, 1.0, Region.ORTHANT, rho["tail"], "records")
+    seen = yield Ask(query, tail_contribution(plan, frame))
+    prior = -np.diff(PRIOR_TAIL, append=0.0)
+    in_interval = prior + shrunk(Seen(seen.value - prior, seen.noise), 4 * prior**2)
+    return frame, plan.choose_tail(np.cumsum(in_interval[::-1])[::-1])
 
 
-def tail_contribution(plan: StructuredPlan, frame: Frame) -> Contribution:
+def tail_contribution(plan: StructuredPlan, frame: Whitening) -> Contribution:
     """One in the interval between thresholds that holds a record's whitened energy; ORTHANT, norm ≤ 1."""
     thresholds = np.array([plan.radius_bands(tail) for tail in TAIL_THRESHOLDS])
     energies = bands_contribution(plan, frame)
@@ -347,47 +302,27 @@ def tail_contribution(plan: StructuredPlan, frame: Frame) -> Contribution:
     return contribution
 
 
-def _tail(
-    groups: Sequence[Records], frames: Sequence[Frame], plan: StructuredPlan, session: Session
-) -> float:
-    """How many times the expected energy a record may have before it is clipped."""
-    rho, places = plan.rho * ROUND_1 * ROUND_1_SHARES["tail"], len(TAIL_THRESHOLDS)
-    averages, noise = ask_averages(
-        session,
-        Query("tail of the energy, round 1", places, 1.0, Region.ORTHANT, rho, "records"),
-        groups,
-        [tail_contribution(plan, frame) for frame in frames],
-    )
-    prior = -np.diff(PRIOR_TAIL, append=0.0)
-    above = [
-        np.cumsum((prior + _shrink(average - prior, variance, 4 * prior**2))[::-1])[::-1]
-        for average, variance in zip(averages, noise, strict=True)
-    ]
-    # One clip for all classes, since they share one charge: the class with the heaviest tail decides.
-    return max(plan.choose_tail(shares) for shares in above)
-
-
-def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArray:
+def _profile(seen: Seen, n_steps: int) -> FloatArray:
     """Spread profile s (T,) from the noisy mean and smooth terms of the variance."""
+    terms = seen.value
     level = max(float(terms[0]) / PROFILE_MEAN_WEIGHT, PROFILE_MIN_LEVEL)
-    relative_terms, variance = terms[1:] / level, noise_variance / (level * level)
+    relative_terms, variance = terms[1:] / level, seen.variance / (level * level)
     prior = PRIOR_PROFILE_STD * PRIOR_PROFILE_STD / np.arange(1, terms.size)
-    shrunk = _shrink(relative_terms, variance, prior)
-    shrunk *= signal_share(float(np.sum(relative_terms**2)), shrunk.size * variance)
-    relative = 1 + from_coefficients(np.concatenate([[0.0], shrunk]), n_steps)
+    likely = relative_terms * prior / (prior + variance)
+    likely *= signal_share(float(np.sum(relative_terms**2)), likely.size * variance)
+    relative = 1 + from_coefficients(np.concatenate([[0.0], likely]), n_steps)
     profile: FloatArray = np.sqrt(np.clip(relative, *PROFILE_RANGE))
     return profile
 
 
-def whitening_widths(log_energy: FloatArray, noise_variance: float, plan: StructuredPlan) -> FloatArray:
+def whitening_widths(seen: Seen, plan: StructuredPlan) -> FloatArray:
     """Standard deviation (T,) of each coefficient from the noisy mean log energies."""
-    prior = np.full_like(log_energy, PRIOR_LOG_ENERGY_VARIANCE)
-    shrunk = _shrink(log_energy, noise_variance, prior)
+    likely = shrunk(seen, PRIOR_LOG_ENERGY_VARIANCE)
     # E[log χ²_N/N] is below 0. A record with many days has more degrees of freedom than its band is wide,
     # but its days are alike: half of the correction is within a factor 2 in either case; round 2 corrects.
     width = np.diff(plan.edges)
     bias = _digamma_of_half(width) - log(width / 2)
-    log_variance = prior_log_energy(plan.edges) + shrunk - bias / 2
+    log_variance = prior_log_energy(plan.edges) + likely - bias / 2
     return exp(interpolate_bands(log_variance, plan.edges) / 2)
 
 
@@ -407,19 +342,19 @@ def _digamma_of_half(n: IntArray) -> FloatArray:
 
 
 # --- round 2 ---------------------------------------------------------------------------------------------
-def fine_mean_contribution(plan: StructuredPlan, frame: Frame) -> Contribution:
+def fine_mean_contribution(plan: StructuredPlan, frame: Whitening) -> Contribution:
     """A record's mean day in whitened coefficients; BALL."""
     return lambda days: frame.coefficients(days.mean(axis=1), plan.fine_mean)
 
 
-def bands_contribution(plan: StructuredPlan, frame: Frame) -> Contribution:
+def bands_contribution(plan: StructuredPlan, frame: Whitening) -> Contribution:
     """A record's whitened energy in each band, weighted; ORTHANT, all entries are ≥ 0."""
     return lambda days: (
         plan.band_weight * band_means((frame.coefficients(days) ** 2).mean(axis=1), plan.edges)
     )
 
 
-def block_contribution(block: int, frame: Frame) -> Contribution:
+def block_contribution(block: int, frame: Whitening) -> Contribution:
     """A record's second moment of the K lowest whitened coefficients, averaged over its days; PSD."""
 
     def contribution(days: FloatArray) -> FloatArray:
@@ -429,91 +364,66 @@ def block_contribution(block: int, frame: Frame) -> Contribution:
     return contribution
 
 
-def _round_2(
-    groups: Sequence[Records],
-    frames: Sequence[Frame],
-    tail: float,
-    plan: StructuredPlan,
-    session: Session,
-) -> list[GaussianEstimate]:
-    budget = {name: plan.rho * share for name, share in plan.round_2_shares(tail).items()}
+def _round_2(plan: StructuredPlan, frame: Whitening, tail: float) -> Steps[GaussianEstimate]:
+    rho = {name: plan.rho * share for name, share in plan.round_2_shares(tail).items()}
     block = plan.block_size
-    fine, fine_noise = ask_averages(
-        session,
-        Query("mean, round 2", plan.fine_mean, plan.radius_mean, Region.BALL, budget["mean"]),
-        groups,
-        [fine_mean_contribution(plan, frame) for frame in frames],
+    query = Query("mean, round 2", plan.fine_mean, plan.radius_mean, Region.BALL, rho["mean"])
+    fine = yield Ask(query, fine_mean_contribution(plan, frame))
+    query = Query(
+        "band energies, round 2", plan.n_bands, plan.radius_bands(tail), Region.ORTHANT, rho["bands"]
     )
-    bands, bands_noise = ask_averages(
-        session,
-        Query(
-            "band energies, round 2", plan.n_bands, plan.radius_bands(tail), Region.ORTHANT, budget["bands"]
-        ),
-        groups,
-        [bands_contribution(plan, frame) for frame in frames],
-    )
-    blocks: list[FloatArray] = [np.empty(0)] * len(groups)
-    block_noise = [0.0] * len(groups)
+    bands = yield Ask(query, bands_contribution(plan, frame))
+    offset = _offset(fine, frame, plan)
+    energy = energy_around_mean(Bands(bands, frame.log_energy_variance), offset, plan)
+    covariance = np.diag(energy)
     if block >= 2:
         size, radius = block * (block + 1) // 2, plan.radius_block(block, tail)
-        blocks, block_noise = ask_averages(
-            session,
-            Query("low-frequency second moment, round 2", size, radius, Region.PSD, budget["block"]),
-            groups,
-            [block_contribution(block, frame) for frame in frames],
-        )
-    estimates = []
-    for index, frame in enumerate(frames):
-        offset = _offset(fine[index], fine_noise[index], frame, plan)
-        seen = Bands(bands[index], bands_noise[index], frame.log_energy_variance)
-        energy = energy_around_mean(seen, offset, plan)
-        covariance = np.diag(energy)
-        if block >= 2:
-            moment = vector_to_symmetric(blocks[index], block)
-            low = Block(moment, block_noise[index], offset)
-            covariance[:block, :block] = block_covariance(low, energy[:block])
-        estimates.append(_assemble(frame, offset.mean, covariance))
-    return estimates
+        query = Query("low-frequency second moment, round 2", size, radius, Region.PSD, rho["block"])
+        seen = yield Ask(query, block_contribution(block, frame))
+        low = Block(vector_to_symmetric(seen.value, block), seen.variance, offset)
+        covariance[:block, :block] = block_covariance(low, energy[:block])
+    return _assemble(frame, offset.mean, covariance)
 
 
-def _offset(average: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan) -> Offset:
+def _offset(seen: Seen, frame: Whitening, plan: StructuredPlan) -> Offset:
     """Correction of the mean in whitened coefficients (T,), and its error."""
     fine, coarse = plan.fine_mean, plan.coarse_mean
     known = (prior_mean_std(plan.half_range, fine) / frame.width[:fine]) ** 2
     known[:coarse] = frame.mean_variance / frame.width[:coarse] ** 2
     prior = np.maximum(known, 0.0025)  # round 1 clips, so its error is never just its noise
-    shift = _shrink(average, noise_variance, prior)
-    found = (shift, prior * noise_variance / (prior + noise_variance), known)
+    found = (shrunk(seen, prior), prior * seen.variance / (prior + seen.variance), known)
     return Offset(*(np.append(part, np.zeros(plan.n_steps - fine)) for part in found))
 
 
-def _assemble(frame: Frame, shift: FloatArray, covariance: FloatArray) -> GaussianEstimate:
+def _assemble(frame: Whitening, shift: FloatArray, covariance: FloatArray) -> GaussianEstimate:
     synthesis = frame.scale[:, None] * synthesis_matrix(frame.mean.size) * frame.width
     full = product(product(synthesis, covariance), synthesis.T)
     return GaussianEstimate(frame.mean + product(synthesis, shift), (full + full.T) / 2)
 
 
 @dataclass(frozen=True)
-class Structured:
+class Structured(DayEstimator):
     """Two rounds in a smooth basis (default); `block` overrides K."""
 
     block: int | None = None
     name: str = "structured"
 
-    def _plan(self, facts: PublicFacts) -> StructuredPlan:
-        return StructuredPlan(**vars(facts), block=self.block)
-
     def estimate(
         self, groups: Sequence[Records], facts: PublicFacts, session: Session
     ) -> list[GaussianEstimate]:
-        return estimate_structured(groups, self._plan(facts), session)
+        plan = StructuredPlan(**vars(facts), block=self.block)
+        found = fit_together([_round_1(plan) for _ in groups], groups, session)
+        # One clip for all classes, since they share one charge: the class with the heaviest tail decides.
+        tail = max(own for _, own in found)
+        return fit_together([_round_2(plan, frame, tail) for frame, _ in found], groups, session)
 
     def prior_would_do(self, facts: PublicFacts) -> bool:
-        return self._plan(facts).prior_would_do
+        """By public figures, the noise outweighs what the prior says about the spectrum."""
+        plan = StructuredPlan(**vars(facts))
+        return plan.bands_noise(_USUAL_TAIL) > 0.1 * plan.n_steps
 
 
 # --- from noisy answers to variances ---------------------------------------------------------------------
-MIN_ENERGY = 0.05  # whitened energies of reactive load are kept above this
 MIN_EIGENVALUE = 0.05  # of a correlation matrix
 PRIOR_FACTOR_STD = 1.0  # of the log of the factor that all bands share
 _REACH = 5.0  # standard deviations that a grid covers
@@ -561,14 +471,11 @@ class Bands:
     ----------
     weighted
         As asked, with the plan's weights.
-    noise_variance
-        Of every entry.
     log_energy_variance
         Error of round 1's log energies, squared.
     """
 
-    weighted: FloatArray
-    noise_variance: float
+    weighted: Seen
     log_energy_variance: float
 
     @property
@@ -621,8 +528,8 @@ class Block:
 def energy_around_mean(bands: Bands, offset: Offset, plan: StructuredPlan) -> FloatArray:
     """Whitened variance (T,) of each coefficient around the mean that is released."""
     weight, edges = plan.band_weight, plan.edges
-    seen = bands.weighted / weight - band_means(offset.square, edges)
-    error = bands.noise_variance / weight**2 + band_means(offset.square_variance, edges) / np.diff(edges)
+    seen = bands.weighted.value / weight - band_means(offset.square, edges)
+    error = bands.weighted.variance / weight**2 + band_means(offset.square_variance, edges) / np.diff(edges)
     # Round 1 saw the error of its mean and the variance together.
     share = 1 / (1 + band_means(offset.prior_variance, edges))
     energy = share * posterior_variance(seen / share, error / share**2, bands.prior_variance)
@@ -638,16 +545,6 @@ def block_covariance(block: Block, energy: FloatArray) -> FloatArray:
     scale = min(1.0, (1 - MIN_EIGENVALUE) / max(-least, _NO_ENERGY))
     covariance: FloatArray = np.diag(energy) + scale * correlation * np.outer(std, std)
     return covariance
-
-
-def band_energy(bands: Bands, plan: StructuredPlan) -> FloatArray:
-    """Whitened energy (T,) of each coefficient, around the mean of round 1."""
-    weight = plan.band_weight
-    # Round 1 averages logs, so the mean energy lies above it: the prior is centred at half its variance.
-    spread = bands.prior_variance
-    energy = posterior_energy(bands.weighted / weight, bands.noise_variance / weight**2, spread / 2, spread)
-    per_step: FloatArray = np.maximum(energy, MIN_ENERGY)[band_of(plan.edges)]
-    return per_step
 
 
 def posterior_variance(seen: FloatArray, noise_variance: FloatArray, prior_variance: float) -> FloatArray:

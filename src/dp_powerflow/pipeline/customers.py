@@ -23,9 +23,8 @@ from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.profiles import read_load_classes
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
-from dp_powerflow.model.law import ClassModel, LoadLaw, LoadNodes
+from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource, draw_node_classes
 from dp_powerflow.pipeline.almanac import Almanac
@@ -79,7 +78,7 @@ def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) 
     if model.public_labels:
         classes = declared_classes(config, feeder, nodes, model.class_names[0])
         for label in set(classes):
-            model.find(label, model.classes[0].day_type)
+            model.find(label)
     else:
         classes = draw_node_classes(model, len(nodes), key)
     factors = declared_factors(config, feeder, nodes)
@@ -365,7 +364,7 @@ class CustomerPlan:
 
     def tangents(self, model: LoadModel) -> FloatArray:
         """(customer,) tan θ: that of the load, else that of the class."""
-        of_class = {name: known_class(model, name).reactive.tan_theta for name in set(self.classes)}
+        of_class = {name: model.find(name).reactive.tan_theta for name in set(self.classes)}
         return np.where(
             np.isfinite(self.tan_theta), self.tan_theta, [of_class[name] for name in self.classes]
         )
@@ -424,20 +423,11 @@ def customer_plan(
     else:
         classes = draw_node_classes(model, len(load_of), key)
     for label in set(classes):
-        known_class(model, label)
+        model.find(label)
     factors = factors_by_load(config, feeder)[counted.positions]
     frozen = getattr(config.network, "controls", "frozen") == "frozen"
     scale_kw = _scales(services, counted, classes, model, key) if model.scaled else None
     return CustomerPlan(counted.positions, load_of, classes, scale_kw, factors[load_of], frozen)
-
-
-def known_class(model: LoadModel, name: str) -> ClassModel | HistoryClass:
-    """A class of a model of either kind, on days of its first type; refuses a name that it does not have."""
-    first = model.classes[0].day_type
-    for part in model.classes:
-        if part.name == name and part.day_type == first:
-            return part
-    raise PrivacyError(f"the load model has no class '{name}'; it has {', '.join(model.class_names)}")
 
 
 def _classes(

@@ -15,7 +15,7 @@ from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, path_of
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.options import DayFacts
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource, draw_node_classes
@@ -48,7 +48,7 @@ def draw_customers(model: LoadModel, history: LoadHistory, key: StreamKey) -> Fl
     source = _histories(model, history, classes, key) if model.is_history else None
     if source is None:
         count = history.n_load_points
-        each = model.at(LoadNodes(classes, scale_kw, 1.0), day_type=model.classes[0].day_type)
+        each = model.at(LoadNodes(classes, scale_kw, 1.0))
         law = CustomerLaw(replace(each, q_size=None), np.arange(count), np.arange(count))
         source = CustomerSampler(law, key, history.n_days)
     return np.concatenate([source.block(k).load_kw for k in range(source.n_blocks)], axis=1)
@@ -74,7 +74,9 @@ def _histories(
     """Customers who persist, through the days of the meters."""
     count, used = history.n_load_points, set(classes)
     scale_kw = history.scale_kw if model.scaled else None
-    people = draw_population(model, classes, np.arange(count), scale_kw, np.zeros(count), key)
+    people = population_of(
+        model.histories, model.sha256, classes, np.arange(count), scale_kw, np.zeros(count), key
+    )
     facts = None if model.origin is None else model.origin.facts.days
     assert facts is not None  # no model of histories is fitted without the facts of its days
     off, factor = path_of(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dp_powerflow.config import FEWEST_DAYS, LONGEST_STEP_MINUTES, Config, history_obstacle
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.model.estimators import Estimator
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.options import (
     DayFacts,
     FitOptions,

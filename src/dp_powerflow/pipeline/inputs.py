@@ -432,7 +432,7 @@ def meters_of(config: Config, feeder: Feeder | None) -> Meters:
     found = _shapes(config, feeder) if section.kind == "opendss-shapes" else _meter_file(config)
     report, bounds = found.report, _bounds_kw(config, found.history)
     if bounds is not None:
-        stand_in = set(found.faults.rejected_load_points)
+        stand_in = set(found.rejected)
         placeholder = np.array([point in stand_in for point in found.history.load_points])
         clipped = count_clipped(found.history, bounds, placeholder)
         refuse_many_clipped(clipped, section.most_clipped)

@@ -24,8 +24,8 @@ from dp_powerflow._threads import in_order
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow.model.history.estimate import PredictedError
 from dp_powerflow.model.history.numbers import ndtri
-from dp_powerflow.model.history.plan import PredictedError
 from dp_powerflow.model.options import DayFacts, FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.pipeline.drawing import draw_customers

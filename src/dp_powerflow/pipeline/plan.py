@@ -19,7 +19,7 @@ from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.plan import PredictedError, predicted_errors
+from dp_powerflow.model.history.estimate import PredictedError, predicted_errors
 from dp_powerflow.model.options import DayFacts, FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.feasibility import Feasibility

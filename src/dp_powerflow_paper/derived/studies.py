@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from dp_powerflow import Budget, Feeder, FitOptions, OperatedSolver, Protected, StreamKey, TwinDesign, fit
 from dp_powerflow.lowlevel import (
-    ONE_CLASS,
     ClassLaw,
     LoadLaw,
     LoadSampler,
@@ -204,7 +203,7 @@ class Bench:
                 # How weak the budget is shows in the figures.
                 warnings.simplefilter("ignore", WeakBudgetWarning)
                 model = fit(data.history, budget=budget, options=options, key=self._key("fit", run))
-            part = model.find(ONE_CLASS).components[0]
+            part = model.days[0].components[0]
             self._laws[epsilon, run] = self._at_loads(ClassLaw.gaussian(part.mean, part.covariance))
         return self._laws[epsilon, run]
 

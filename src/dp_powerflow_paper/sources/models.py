@@ -31,7 +31,7 @@ from dp_powerflow.lowlevel import (
 from dp_powerflow.model.derive import COUNT_SHARE
 from dp_powerflow.model.estimators import Records, from_coefficients
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.partition import (
     RADIUS,
@@ -216,14 +216,14 @@ def kmeans_loads(occasion: Occasion, spread_share: float = 0.0) -> CentroidLoads
     key = data_key(data.history, options, budget, key_from(occasion.generator("fit K-means")))
     facts = history_facts(data.history, options, data.unit)
     source = MeterSource(facts, data.history, options, data.unit, key)
-    everyone = Records(source.log_load(None, None, data.margins), 0.0)
+    everyone = Records(source.log_load(None, data.margins), 0.0)
     rho = epsilon_to_rho(target.epsilon, target.delta)
     session = source.session(("stage", "K-means"), None, rho)
     logs = math.log(data.margins[0]), math.log(data.margins[1])
     kept = rho * spread_share
     centroids = private_kmeans(everyone, CENTROIDS, *logs, (rho - kept) * (1 - COUNT_SHARE), session)
     labels = assign_classes(everyone, centroids)
-    counts = private_counts(labels, source.slots(), (1, CENTROIDS), session.rho_left - kept, session)[0]
+    counts = private_counts(labels, CENTROIDS, session.rho_left - kept, session)
     log_days = centroids.centre + from_coefficients(centroids.points * centroids.scale, data.n_steps)
     bare = CentroidLoads(
         Meters.of(data, occasion.days),

@@ -18,7 +18,6 @@ from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.evidence.collect import remark_calibration
 from dp_powerflow.lowlevel import (
-    ONE_CLASS,
     ClassLaw,
     DaySolver,
     LoadLaw,
@@ -266,7 +265,7 @@ class Lab:
             # A weak budget is part of the search; its W1 says what it is worth.
             warnings.simplefilter("ignore", WeakBudgetWarning)
             model = fit(self.data.history, budget=budget, options=options, key=key)
-        part = model.find(ONE_CLASS).components[0]
+        part = model.days[0].components[0]
         # A string keeps the file at one line per fit rather than ten thousand.
         return {"mean": part.mean.tolist(), "covariance": json.dumps(part.covariance.tolist())}
 

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dp_powerflow.model.history import individuals
+from dp_powerflow.model.history import law as individuals
 from dp_powerflow.model.history.contributions import BASE_SHARE
-from dp_powerflow.model.history.individuals import HALVINGS
-from dp_powerflow.model.history.law import HIGHEST_SCORE, LOWEST_SCORE, SCORES
+from dp_powerflow.model.history.law import HALVINGS, HIGHEST_SCORE, LOWEST_SCORE, SCORES
 from dp_powerflow.units import FloatArray
 
 CUSTOMERS, STEPS = 12, 24

@@ -16,14 +16,13 @@ from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.lowlevel import PrivacyUnit, WeakBudgetWarning
 from dp_powerflow.model.fit import fit, history_facts
-from dp_powerflow.model.history.estimate import mean_of
-from dp_powerflow.model.history.law import Population
-from dp_powerflow.model.history.plan import History, predicted_errors
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, draw_population, shared_path
-from dp_powerflow.model.options import FittedReactive
+from dp_powerflow.model.history.estimate import History, mean_of, predicted_errors
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, Population
+from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.units import FloatArray
-from support.histories import BOUNDS, customers, day_facts, history_of, with_reactive
+from support.histories import BOUNDS, customers, day_facts, history_of
+from support.populations import course, drawn
 
 KEY = StreamKey.from_insecure_seed(4)
 PEOPLE = 30
@@ -39,7 +38,7 @@ def fitted(history: LoadHistory, epsilon: float = 4.0, key: StreamKey = KEY, **c
 def drawn_population(model: LoadModel, count: int = PEOPLE) -> Population:
     names = [model.class_names[i % len(model.class_names)] for i in range(count)]
     scale = np.linspace(1.0, 5.0, count) if model.scaled else None
-    return draw_population(model, names, np.arange(count), scale, np.full(count, np.nan), KEY)
+    return drawn(model, names, np.arange(count), scale, np.full(count, np.nan), KEY)
 
 
 def lived(model: LoadModel, people: Population, days: int = 20, **covariates: FloatArray) -> HistorySampler:
@@ -47,7 +46,7 @@ def lived(model: LoadModel, people: Population, days: int = 20, **covariates: Fl
     assert model.origin is not None
     assert model.origin.facts.days is not None
     first = dt.date.fromisoformat(model.origin.facts.days.dates[-7])
-    off, factor = shared_path(model, people, Calendar.starting(first, days), covariates, KEY)
+    off, factor = course(model, people, Calendar.starting(first, days), covariates, KEY)
     return HistorySampler(PlacedPopulation(people, 1.0, np.arange(people.n_loads)), KEY, days, off, factor)
 
 
@@ -102,12 +101,8 @@ HARD: dict[str, Callable[[], tuple[LoadHistory, dict[str, Any]]]] = {
     ),
     "no budget": lambda: (varied(), {"epsilon": 0.01}),
     "no budget, many choices": lambda: (
-        history_of(customers(25, 14, 24), with_reactive(customers(25, 14, 24))),
-        {"epsilon": 0.01, "classes": PrivateClasses(3), "reactive": FittedReactive()},
-    ),
-    "wild reactive load": lambda: (
-        history_of(customers(25, 14, 24), with_reactive(customers(25, 14, 24))),
-        {"reactive": FittedReactive()},
+        varied(),
+        {"epsilon": 0.01, "classes": PrivateClasses(3), "reactive": PublicSpread()},
     ),
     "all days off": lambda: (
         varied(),

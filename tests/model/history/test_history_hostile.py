@@ -16,16 +16,15 @@ from dp_powerflow._bits.elementary import log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import PrivacyUnit, simulate_load_history
 from dp_powerflow.model.derive import Derived, NoRecords, derive
-from dp_powerflow.model.estimators import Contribution, Records, vector_to_symmetric
+from dp_powerflow.model.estimators import Bounds, CustomerChunk, Records, vector_to_symmetric
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.history.asking import positive
-from dp_powerflow.model.history.contributions import Scores, rank_features, scores
-from dp_powerflow.model.history.estimate import _through
+from dp_powerflow.model.history.contributions import Scores, mean_day, rank_features
+from dp_powerflow.model.history.estimate import History, _through
 from dp_powerflow.model.history.law import SCORES, HistoryClass
 from dp_powerflow.model.history.numbers import interpolate
-from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.queries import positive
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
-from dp_powerflow.model.options import Bounds, DayFacts, FittedReactive, HistoryFacts
+from dp_powerflow.model.options import DayFacts, HistoryFacts, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.privacy.budget import QueryCost
 from dp_powerflow.privacy.queries import GRID_RADIUS, Blocks, Query, Region, Session, exact_sum
@@ -83,7 +82,7 @@ def _check_region(query: Query, chunk: FloatArray) -> None:
             assert values[0] >= -1e-12 * max(values[-1], 1.0)
 
 
-class Customers(NoRecords):
+class ExtremeCustomers(NoRecords):
     """Extreme ones: at a bound, beyond it, at both, all alike, at one bound but for one step."""
 
     def _load_kw(self) -> FloatArray:
@@ -96,15 +95,8 @@ class Customers(NoRecords):
         load[6] = np.where(np.arange(shape[2]) % 2, low, high)
         return load
 
-    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> FloatArray:
+    def log_load(self, name: str | None, bounds: Bounds) -> FloatArray:
         return log(np.clip(self._load_kw(), *bounds))
-
-    def pairs(self, name: str | None, day_type: str | None) -> FloatArray:
-        load = self._load_kw()
-        return np.concatenate([load, -0.3 * load[::-1]], axis=2)
-
-    def slots(self) -> IntArray:
-        return np.zeros(CUSTOMERS, dtype=np.int64)
 
 
 def facts_of(steps: int, days: int, customers: int = CUSTOMERS) -> HistoryFacts:
@@ -112,13 +104,13 @@ def facts_of(steps: int, days: int, customers: int = CUSTOMERS) -> HistoryFacts:
     off = tuple(date.weekday() >= 5 for date in dates)
     warmth = tuple(float(day % 5) for day in range(days))
     known = DayFacts(tuple(date.isoformat() for date in dates), off, (("temperature", warmth),))
-    return HistoryFacts(1440 // steps, (("a", customers),), ((None, days),), known)
+    return HistoryFacts(1440 // steps, (("a", customers),), days, known)
 
 
 def derived(forge: Forge, steps: int, days: int, epsilon: float = 2.0, *, private: bool = False) -> Derived:
     classes = PrivateClasses(2) if private else PublicLabels()
-    options = FitOptions(BOUNDS, History(), classes, reactive=FittedReactive())
-    source = Customers(facts_of(steps, days), lambda cohort, rho: Forged(forge, cohort, rho))
+    options = FitOptions(BOUNDS, History(), classes, reactive=PublicSpread())
+    source = ExtremeCustomers(facts_of(steps, days), lambda cohort, rho: Forged(forge, cohort, rho))
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         return derive(source, options, Budget(epsilon))
@@ -156,26 +148,26 @@ def test_no_contribution_depends_on_how_many_customers_there_are(monkeypatch: py
     """To the last bit: with private classes, who else is in a class is private."""
     asked = []
 
-    def contributions(self: Records, of: Contribution, *, values_per_step: int = 1) -> Iterator[FloatArray]:
+    def of_customers(self: Records, of: Callable[[CustomerChunk], FloatArray]) -> Iterator[FloatArray]:
         log_load = self.log_load[:]
-        together = of(log_load)
+        together = of(CustomerChunk(log_load))
         for index, own in enumerate(together):
-            assert np.array_equal(of(log_load[index : index + 1])[0], own)
-        assert np.array_equal(of(log_load[::-2]), together[::-2])
+            assert np.array_equal(of(CustomerChunk(log_load[index : index + 1]))[0], own)
+        assert np.array_equal(of(CustomerChunk(log_load[::-2])), together[::-2])
         asked.append(together.shape)
         yield together
 
-    monkeypatch.setattr(Records, "contributions", contributions)
+    monkeypatch.setattr(Records, "of_customers", of_customers)
     for steps, days in ((24, 49), (96, 14)):  # ladders of eight levels or more, bands of eight or more
         derived(lambda query, cost, total: total, steps, days)
-    assert len(asked) == 2 * 25  # queries
+    assert len(asked) == 2 * 21  # queries
 
 
 def test_a_number_that_is_none_never_leaves_a_table() -> None:
     """Kernels do not check their indices: one beyond the table would read anywhere."""
-    nan = np.full((2, 3, 8), np.nan)
+    nan = CustomerChunk(np.full((2, 3, 8), np.nan))
     edges = np.linspace(-3.0, 3.0, 33)
-    assert np.all(scores(nan, Scores(edges, -3.0, -6.0)) == -3.0)
+    assert np.all(mean_day(nan, Scores(edges, -3.0, -6.0)) == -3.0)
     place = np.array([[np.nan, np.inf, -np.inf]])
     _through(np.tile(np.arange(float(SCORES)), (1, 1)), place)
     assert place[0] == pytest.approx([0.0, SCORES - 1.0, 0.0], abs=1e-3)
@@ -289,14 +281,14 @@ def test_no_label_of_a_class_makes_two_streams_one(model: LoadModel, monkeypatch
         return stream(self, purpose, block)
 
     part = model.histories[0]
-    labels = ("a", "a/slow", "0", "traits", "0/traits", "customers/a", "reactive/a", "angles", "")
+    labels = ("a", "a/slow", "0", "traits", "0/traits", "customers/a", "reactive/a", "shapes", "")
     classes = [HistoryClass(label, 1.0, part.bounds, part.law, part.reactive) for label in labels]
     monkeypatch.setattr(StreamKey, "stream", recorded)
     count = len(labels)
     own = population_of(classes, "x", labels, np.arange(count), None, np.full(count, np.nan), KEY)
     placed = PlacedPopulation(own, 1.0, np.arange(count))
     HistorySampler(placed, KEY, 2, np.zeros(2), np.zeros((count, 4))).block(0)
-    assert len(asked) == 5 * count
+    assert len(asked) == 4 * count
     assert len(set(asked)) == len(asked)
 
 

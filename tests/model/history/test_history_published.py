@@ -17,9 +17,9 @@ from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.lowlevel import PrivacyUnit, PublicSpread, WeakBudgetWarning, epsilon_to_rho
 from dp_powerflow.model.derive import planned_queries, replay
 from dp_powerflow.model.fit import fit, history_facts
-from dp_powerflow.model.history import plan
-from dp_powerflow.model.history.plan import History
-from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
+from dp_powerflow.model.history import queries as plan
+from dp_powerflow.model.history.estimate import History
+from dp_powerflow.model.options import FixedPowerFactor
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Answer
@@ -33,7 +33,7 @@ Case = Callable[[], tuple[LoadHistory, FitOptions]]
 
 def meters(**more: Any) -> LoadHistory:
     load = customers(N, DAYS, STEPS)
-    return history_of(load, 0.3 * load, **more)
+    return history_of(load, **more)
 
 
 def options(**choice: Any) -> FitOptions:
@@ -66,13 +66,12 @@ CASES: dict[str, Case] = {
         replace(options(), bounds={"home": (0.02, 10.0), "shop": (0.1, 60.0)}),
     ),
     "private classes": lambda: (meters(), options(classes=PrivateClasses(2))),
-    "fitted reactive": lambda: (meters(), options(reactive=FittedReactive(0.2))),
     "public spread": lambda: (meters(), options(reactive=PublicSpread(FixedPowerFactor({"all": 0.2})))),
     "no weekends": no_weekends,
     "scaled": lambda: (meters(scale_kw=np.linspace(2.0, 9.0, N)), options(use_scale=True)),
     "everything": lambda: (
         meters(),
-        replace(weather()[1], classes=PrivateClasses(3), reactive=FittedReactive()),
+        replace(weather()[1], classes=PrivateClasses(3), reactive=PublicSpread()),
     ),
 }
 
@@ -227,13 +226,6 @@ def test_facts_of_more_or_fewer_days_than_the_history_are_refused(models: Models
         LoadModel.from_json(as_text(fields))
 
 
-def test_a_changed_share_of_the_reactive_load_is_refused(models: Models) -> None:
-    fields = fields_of(models["fitted reactive"])
-    _set("options", "reactive", "share", to=lambda x: x + 0.1)(fields)
-    with pytest.raises(PrivacyError):
-        LoadModel.from_json(as_text(fields))
-
-
 @pytest.mark.parametrize("share", plan.SHARES)
 def test_another_share_of_a_query_is_refused(
     models: Models, share: str, monkeypatch: pytest.MonkeyPatch
@@ -254,7 +246,6 @@ def test_facts_of_other_days_are_refused_before_anything_is_asked() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "single days": ({}, {"unit": PrivacyUnit.LOAD_POINT_DAY}),
     "components": ({"n_components": 2}, {}),
-    "day types": ({"day_types": ("a", "b") * (DAYS // 2)}, {}),
 }
 
 

@@ -12,12 +12,11 @@ from randomgen import AESCounter
 from dp_powerflow import StreamKey
 from dp_powerflow._bits.normal_pairs import short_pair1
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES, Population
-from dp_powerflow.model.history.one_pass import MARGIN, Ladder
-from dp_powerflow.model.history.process import TILE, Process
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
+from dp_powerflow.model.history.numbers import CELLS_AFTER, Ladder
+from dp_powerflow.model.history.sample import TILE, HistorySampler, PlacedPopulation, Population, Process
 from dp_powerflow.model.sample import MOST_DEVIATIONS
-from support.populations import days_off, population, shared_factor
+from support.populations import courses, days_off, population, shared_factor
 
 KEY = StreamKey.from_insecure_seed(5)
 STEPS = 24
@@ -105,7 +104,7 @@ def course_of(process: Process, copies: int, days: int) -> np.ndarray:
     at = np.arange(days * steps)
     for level, (spacing, weights) in enumerate(zip(ladder.spacings, ladder.weights, strict=True)):
         cell, x = at // spacing, at % spacing
-        noise = noise_of(process, level, copies, int(cell[-1]) + MARGIN + 1)
+        noise = noise_of(process, level, copies, int(cell[-1]) + CELLS_AFTER + 1)
         for j, weight in enumerate(weights):
             total += process.amplitudes[level] * weight[x] * noise[:, cell + j]
     return total.reshape(copies, days, steps)
@@ -156,10 +155,10 @@ def test_a_process_is_the_sum_of_its_levels_whatever_the_day_and_the_amplitudes(
             rng.random(len(ladder.spacings)) < 1 / (1 + case / 2)
         )
         process = Process(ladder, amplitudes, KEY, "test")
-        whole = process.courses(19, 0, 20)
+        whole = courses(process, 19, 0, 20)
         assert np.max(np.abs(whole - course_of(process, 19, 20))) < 4e-6
-        assert np.array_equal(process.courses(19, 7, 3), whole[:, 7:10])
-        assert np.array_equal(process.courses(TILE + 5, 19, 1)[:19], whole[:, 19:])
+        assert np.array_equal(courses(process, 19, 7, 3), whole[:, 7:10])
+        assert np.array_equal(courses(process, TILE + 5, 19, 1)[:19], whole[:, 19:])
 
 
 def test_scores_beyond_the_tables_hold_the_ends(people: Population) -> None:
@@ -174,7 +173,7 @@ def test_a_level_has_the_autocovariance_of_the_ladder(level: int) -> None:
     """Averaged over 400 copies and whole cells; six standard errors, found from the copies themselves."""
     ladder = Ladder.of(STEPS, 30)
     amplitudes = np.eye(len(ladder.spacings))[level]
-    eta = Process(ladder, amplitudes, KEY, "test").courses(400, 3, 48).reshape(400, -1)
+    eta = courses(Process(ladder, amplitudes, KEY, "test"), 400, 3, 48).reshape(400, -1)
     spacing = ladder.spacings[level]
     lags = sorted({0, 1, spacing // 2, spacing, 2 * spacing, 3 * spacing, 4 * spacing + 1})
     expected = ladder.autocovariance(level, max(lags))
@@ -188,7 +187,7 @@ def test_a_level_has_the_autocovariance_of_the_ladder(level: int) -> None:
 def test_no_day_and_no_copy_comes_twice(level: int) -> None:
     ladder = Ladder.of(STEPS, 30)
     process = Process(ladder, np.eye(len(ladder.spacings))[level], KEY, "test")
-    days = process.courses(3, 0, 400).reshape(-1, STEPS)
+    days = courses(process, 3, 0, 400).reshape(-1, STEPS)
     assert len(np.unique(days, axis=0)) == len(days)
 
 
@@ -199,8 +198,8 @@ def test_levels_are_independent_and_amplitudes_weigh_them() -> None:
         Process(ladder, np.where(np.arange(len(amplitudes)) == level, amplitudes, 0.0), KEY, "test")
         for level in range(len(amplitudes))
     ]
-    parts = np.stack([process.courses(50, 0, 32).reshape(-1) for process in each])
-    whole = Process(ladder, amplitudes, KEY, "test").courses(50, 0, 32).reshape(-1)
+    parts = np.stack([courses(process, 50, 0, 32).reshape(-1) for process in each])
+    whole = courses(Process(ladder, amplitudes, KEY, "test"), 50, 0, 32).reshape(-1)
     assert np.max(np.abs(parts.sum(axis=0) - whole)) < 4e-6
     assert np.max(np.abs(np.corrcoef(parts) - np.eye(len(parts)))) < 0.15
 

@@ -1,66 +1,58 @@
-"""The queries of the history model in their order, and the law that follows from their answers.
+"""The history model: the law of every class from the answers, calibrated by customers of a public key.
 
-Classes are asked in lockstep, each query of all of them for one charge. A contribution is a function of one
-customer, with all its days, and of answers before it; sensitivities are those of `privacy.queries`. Whatever
-is made of the answers is free: posterior means under public priors, and calibration by a public key.
+`queries` says what is asked. Here the law is put together; its map from scores to load and its ranks are
+found by simulating customers of the law, and the last query corrects what is left. All of it is free.
 
-Reactive load: q = p·tan θ_i + c·p̄·ξ_i, θ_i persistent, ξ_i a process on the ladder. Angles and process are
-declared public or fitted; fitted, a customer's own angle is taken out before its process is looked at.
+Reactive load: q = p·tan θ + c·p̄·ξ_i, ξ_i a process on the ladder; angle and process are declared public.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
-from functools import partial
-from threading import Lock
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log, log1, tan, tan1
+from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log1
 from dp_powerflow._bits.linear import norms, product, standard_normal
 from dp_powerflow._bits.normal_pairs import ndtr_ascending
 from dp_powerflow._threads import in_order, slices
-from dp_powerflow.model.estimators import Contribution, Customers, Records, ask_averages
-from dp_powerflow.model.history import plan
-from dp_powerflow.model.history.asking import (
-    Asker,
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.estimators import Cell, Seen, Steps, fit_together
+from dp_powerflow.model.history.contributions import Baseline, bin_edges, rank_features
+from dp_powerflow.model.history.law import (
+    HIGHEST_SCORE,
+    LOWEST_SCORE,
+    SCORES,
+    HistoryClass,
+    HistoryLaw,
+    HistoryReactive,
+    Individuals,
+    score_grid,
+)
+from dp_powerflow.model.history.numbers import fourier, harmonic_of, interpolate, systematic
+from dp_powerflow.model.history.queries import (
+    RADIUS_FACTOR,
+    USUAL_SIZE,
     MeanDays,
     OwnProcess,
-    Seen,
     Setting,
-    Traits,
+    TraitLaw,
     ask_contrast,
     ask_marginal,
     ask_mean_days,
     ask_process,
     ask_sizes,
     ask_traits,
+    likely,
+    noise_of,
     positive,
-    shrunk,
 )
-from dp_powerflow.model.history.contributions import Frame, bin_edges, rank_features
-from dp_powerflow.model.history.individuals import Individuals, score_grid
-from dp_powerflow.model.history.law import (
-    HIGHEST_SCORE,
-    LOADS,
-    LOWEST_SCORE,
-    SCORES,
-    HistoryLaw,
-    HistoryReactive,
-)
-from dp_powerflow.model.history.numbers import fourier, harmonic_of, interpolate, systematic
-from dp_powerflow.model.history.one_pass import Ladder, energies
-from dp_powerflow.model.options import (
-    MAX_ANGLE,
-    FittedReactive,
-    HistoryFacts,
-    PublicSpread,
-    ReactiveChoice,
-    angle_contribution,
-)
-from dp_powerflow.privacy.queries import Query, Region, Session
+from dp_powerflow.model.options import FitOptions, HistoryFacts, PublicSpread, ReactiveChoice
+from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
+from dp_powerflow.privacy.queries import Region
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
@@ -74,6 +66,13 @@ PROBABILITIES = np.concatenate([[0.0005], (np.arange(65) + 0.5) / 65, [0.9995]])
 """At which loads of a time of day are tabulated."""
 RANK_FUNCTIONS, TIME_HARMONICS = 4, 2
 """Cosines in rank and harmonics in time of the correction by ranks."""
+MOST_KW = 1e100
+"""As the bound of a history model: sums of loads stay finite."""
+FEWEST_DAYS = 14
+"""Days of meters: two weeks, so that every kind of day is there twice."""
+FEWEST_STEPS = 8
+"""Steps of a day."""
+_PRIOR_RANKS = 0.06  # of the coefficients of the density of ranks: the law is within a tenth before it
 _POINTS = 1000
 _ROUNDS = 6
 _NEVER = -9.0  # log of load over mean of the atom at zero
@@ -270,94 +269,13 @@ def _through(maps: FloatArray, scores: FloatArray) -> None:
             scores[i, k] = low + (place - lower) * (maps[i, lower + 1] - low)
 
 
-class Calibrated:
-    """A law with its map and its ranks, found when they are first wanted.
-
-    Parameters
-    ----------
-    assembled
-        The law without its map.
-    shares
-        (1 + bins,) released histogram of loads over mean.
-    off
-        (day,) weight of the contrast.
-    log_bounds
-        Declared bounds [log kW].
-    """
-
-    def __init__(
-        self, assembled: HistoryLaw, shares: FloatArray, off: FloatArray, log_bounds: tuple[float, float]
-    ) -> None:
-        self.assembled, self._shares = assembled, shares
-        self._off, self._log_bounds = off, log_bounds
-        self._lock = Lock()
-        self._found: tuple[HistoryLaw, Ranks] | None = None
-
-    def _calibrated(self) -> tuple[HistoryLaw, Ranks]:
-        with self._lock:  # customers are looked at by several threads
-            if self._found is None:
-                law = with_score_map(self.assembled, self._shares)
-                self._found = law, ranks_of(law, self._off, self._log_bounds)
-            return self._found
-
-    @property
-    def law(self) -> HistoryLaw:
-        """With the map of the class."""
-        return self._calibrated()[0]
-
-    @property
-    def ranks(self) -> Ranks:
-        """How ranks under the law are asked for."""
-        return self._calibrated()[1]
-
-    def features(self, days: Customers) -> FloatArray:
-        """(customer, feature) of ranks, over the radius."""
-        return self.ranks.features(days.log_load)
-
-
-def last_map(law: HistoryLaw, log_bounds: tuple[float, float]) -> FloatArray:
-    """(time of day, `LOADS`) [kW]: what takes the place of loads evenly spaced in the log."""
-    low, high = log_bounds
-    at = np.asarray(low + (high - low) / (LOADS - 1) * np.arange(LOADS), dtype=np.float64)
-    found = np.empty((len(law.quantiles), LOADS))
-    for k, (before, after) in enumerate(zip(law.quantiles, law.corrected, strict=True)):
-        shift = interpolate(at, before, after - before)
-        found[k] = np.maximum.accumulate(np.clip(at + shift, low, high))
-    return exp(found)
-
-
-def estimate_histories(groups: Sequence[Records], setting: Setting, session: Session) -> list[HistoryLaw]:
-    """The law of every class; spends the budget of the setting.
-
-    Parameters
-    ----------
-    groups
-        PRIVATE. Customers of each class with all their days; each customer is in exactly one.
-    """
-    asker = Asker(groups, setting, session)
-    traits = ask_traits(asker)
-    shares, scores = ask_marginal(asker)
-    days = ask_mean_days(asker, scores)
-    frames = ask_contrast(asker, scores)
-    sizes, correlations = ask_sizes(asker, frames, traits)
-    processes = ask_process(asker, frames)
-    laws = []
-    for index in range(len(groups)):
-        law = _assembled(
-            setting, traits[index], sizes[index], correlations[index], days[index], frames[index],
-            processes[index],
-        )  # fmt: skip
-        laws.append(Calibrated(law, shares[index], setting.off_weight, setting.log_bounds))
-    return _ask_ranks(asker, laws)
-
-
 def _assembled(
     setting: Setting,
-    traits: Traits,
+    traits: TraitLaw,
     size: tuple[float, float],
     correlation: FloatArray,
     days: MeanDays,
-    frame: Frame,
+    frame: Baseline,
     process: OwnProcess,
 ) -> HistoryLaw:
     """The law, but for its maps: a customer's mean over its days is not its mean day, so the spread of
@@ -405,150 +323,166 @@ def _left_in_averages(setting: Setting, amplitudes: FloatArray) -> FloatArray:
     return result
 
 
-def _ask_ranks(asker: Asker, laws: Sequence[Calibrated]) -> list[HistoryLaw]:
-    """The last correction: where real loads lie among those of the law, by time of day.
+def _history(setting: Setting, *, lists_only: bool) -> Steps[HistoryLaw]:
+    """The law of one class.
 
     A plan wants no law, and calibration takes longer than all of its queries; it is left out there.
     """
+    traits = yield from ask_traits(setting)
+    shares, scores = yield from ask_marginal(setting)
+    days = yield from ask_mean_days(setting, scores)
+    frame = yield from ask_contrast(setting, scores)
+    size, correlation = yield from ask_sizes(setting, frame, traits)
+    process = yield from ask_process(setting, frame)
+    law = _assembled(setting, traits, size, correlation, days, frame, process)
+    if not lists_only:
+        law = with_score_map(law, shares)
+        ranks = ranks_of(law, setting.off_weight, setting.log_bounds)
+    # The last correction: where real loads lie among those of the law, by time of day.
     times = 1 + 2 * TIME_HARMONICS
-    seen = asker.ask("ranks", RANK_FUNCTIONS * times, Region.BALL, [own.features for own in laws])
-    if asker.session.lists_only:
-        return [own.assembled for own in laws]
-    found = []
-    for calibrated, one in zip(laws, seen, strict=True):
-        law, own = calibrated.law, calibrated.ranks
-        scale = own.radius / own.kept
-        density = Seen((one.value - own.clipped_mean) * scale, one.noise * scale)
-        order = np.arange(RANK_FUNCTIONS)[:, None] + 1.0
-        harmonic = np.concatenate([[1.0], 1.0 + harmonic_of(times - 1)])
-        found_density = shrunk(density, (plan.PRIOR_RANKS / np.sqrt(order * harmonic)).reshape(-1))
-        corrected = own.corrected(found_density.reshape(RANK_FUNCTIONS, times))
-        # Levels were asked for with less noise than ranks leave in the mean load.
-        corrected = corrected + log1(mean_of(own.tables) / mean_of(corrected))
-        found.append(replace(law, quantiles=own.tables, corrected=corrected))
-    return found
+    seen = yield setting.ask(
+        "ranks", RANK_FUNCTIONS * times, Region.BALL, 1.0, lambda days: ranks.features(days.log_load)
+    )
+    if lists_only:
+        return law
+    scale = ranks.radius / ranks.kept
+    density = Seen((seen.value - ranks.clipped_mean) * scale, seen.noise * scale)
+    order = np.arange(RANK_FUNCTIONS)[:, None] + 1.0
+    harmonic = np.concatenate([[1.0], 1.0 + harmonic_of(times - 1)])
+    found = likely(density, (_PRIOR_RANKS / np.sqrt(order * harmonic)).reshape(-1))
+    corrected = ranks.corrected(found.reshape(RANK_FUNCTIONS, times))
+    # Levels were asked for with less noise than ranks leave in the mean load.
+    corrected = corrected + log1(mean_of(ranks.tables) / mean_of(corrected))
+    return replace(law, quantiles=ranks.tables, corrected=corrected)
 
 
-MOST_ANGLE_SPREAD = 0.5  # rad
-_SHARES = {"angle": 0.25, "spread": 0.15, "size": 0.2, "energies": 0.4}
-
-
-class Cell(Protocol):
-    """Classes that are fitted together; see `derive`."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    @property
-    def pairs(self) -> list[Records]: ...
-
-    @property
-    def bounds(self) -> tuple[float, float]: ...
-
-    @property
-    def session(self) -> Session: ...
-
-
-def reactive_of(
-    cell: Cell, laws: Sequence[HistoryLaw], choice: ReactiveChoice, facts: HistoryFacts, rho: float
-) -> list[HistoryReactive]:
-    """The reactive load of every class; spends ρ where it is fitted."""
-    references = [mean_of(law.corrected) for law in laws]
-    if isinstance(choice, FittedReactive):
-        return _fitted(cell, laws, references, rho)
+def _reactive(law: HistoryLaw, name: str, facts: HistoryFacts, choice: ReactiveChoice) -> HistoryReactive:
+    """Reactive load of a class: declared angle, and a declared process beside it or none."""
     if not isinstance(choice, PublicSpread):
-        return [HistoryReactive(choice.tan_theta(name)) for name in cell.names]
-    ladder = laws[0].ladder
+        return HistoryReactive(choice.tan_theta(name))
     lag = np.arange(facts.n_days * facts.n_steps + 1) * facts.step_minutes
     covariance = (1 - choice.white) * exp(-lag / choice.correlation_minutes)
     covariance[0] += choice.white
+    ladder = law.ladder
     amplitudes = ladder.amplitudes(ladder.energies_of(covariance, facts.n_days), facts.n_days)
-    return [
-        HistoryReactive(choice.power_factor.tan_theta(name), 0.0, choice.spread, reference, amplitudes)
-        for name, reference in zip(cell.names, references, strict=True)
-    ]
+    return HistoryReactive(choice.tan_theta(name), choice.spread, mean_of(law.corrected), amplitudes)
 
 
-def _fitted(
-    cell: Cell, laws: Sequence[HistoryLaw], references: Sequence[float], rho: float
-) -> list[HistoryReactive]:
-    n_steps, ladder, count = laws[0].n_steps, laws[0].ladder, len(laws)
-    bound = cell.bounds[1]
+@dataclass(frozen=True)
+class History:
+    """The estimator of whole histories: every customer is one record with all its days."""
 
-    def ask(
-        name: str, size: int, radius: float, region: Region, share: str, of: list[Contribution]
-    ) -> list[FloatArray]:
-        query = Query(
-            name, size, radius, region, rho * _SHARES[share], "rad" if share in ("angle", "spread") else "1"
-        )
-        return ask_averages(cell.session, query, cell.pairs, of)[0]
+    name: ClassVar = "history"
+    whole: ClassVar = True
 
-    own = angle_contribution(n_steps, bound)
-    angles = [
-        float(np.clip(value[0], -MAX_ANGLE, MAX_ANGLE))
-        for value in ask("power-factor angle", 1, MAX_ANGLE, Region.BALL, "angle", [own] * count)
-    ]
-    most = MOST_ANGLE_SPREAD * MOST_ANGLE_SPREAD
-    squares = ask(
-        "spread of angles", 1, most, Region.ORTHANT, "spread",
-        [partial(_square_away, own=own, centre=angle, most=most) for angle in angles],
-    )  # fmt: skip
-    sizes = ask(
-        "size of the reactive process", 1, plan.RADIUS_REACTIVE, Region.BALL, "size",
-        [partial(_log_size, own=own, bound=bound)] * count,
-    )  # fmt: skip
-    found = ask(
-        "energies of the reactive process", len(ladder.spacings), plan.RADIUS_ENERGIES, Region.ORTHANT,
-        "energies", [partial(_energies, own=own, bound=bound, ladder=ladder)] * count,
-    )  # fmt: skip
-    result = []
-    for index, law in enumerate(laws):
-        tangent = tan1(angles[index])
-        slope = 1 + tangent * tangent
-        spread = slope * float(np.sqrt(np.clip(squares[index][0], 0.0, most)))
-        size = exp1(
-            float(np.clip(sizes[index][0], -plan.RADIUS_REACTIVE, plan.RADIUS_REACTIVE))
-            + plan.CENTRE_REACTIVE
-        )
-        positive = np.maximum(found[index], 0.0)
-        positive = positive / max(float(positive.sum()), 1e-12)
-        amplitudes = ladder.amplitudes(positive, law.n_days)
-        result.append(HistoryReactive(tangent, spread, size, references[index], amplitudes))
-    return result
+    def check(self, facts: HistoryFacts, options: FitOptions, unit: PrivacyUnit) -> None:
+        """Refuse what no history model can be fitted to; all of it is public, and nothing is asked before.
 
+        Raises
+        ------
+        PrivacyError
+            Too few days, too long steps, a unit of single days, or facts that do not fit the history.
+        """
+        if unit is not PrivacyUnit.LOAD_POINT:
+            raise PrivacyError(
+                "a history model needs the unit load-point: it is about customers with all their days; use "
+                "the structured estimator for single days"
+            )
+        if facts.n_days < FEWEST_DAYS or facts.n_steps < FEWEST_STEPS:
+            raise PrivacyError(
+                f"a history model needs at least {FEWEST_DAYS} days of at least {FEWEST_STEPS} steps; give "
+                "more meter data, or use the structured estimator"
+            )
+        if facts.days is None or options.n_components > 1:
+            raise PrivacyError(
+                "a history model has one law for all days, by the facts of each, and one component; give "
+                "facts of days, and components = 1"
+            )
+        classes, choice = facts.load_points_of_class, options.classes
+        if len(facts.days.dates) != facts.n_days or any(count < 1 for _, count in classes):
+            raise PrivacyError(
+                "a history model needs facts of exactly the days of the history, and customers in every class"
+            )
+        names = choice.names if isinstance(choice, PrivateClasses) else tuple(name for name, _ in classes)
+        low, high = options.widest(names)
+        if low < 1 / MOST_KW or high > MOST_KW:
+            raise PrivacyError(
+                f"a history model needs load bounds between {1 / MOST_KW:g} and {MOST_KW:g} kW; declare "
+                "others"
+            )
 
-def _split(pair: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
-    n_steps = pair.shape[2] // 2
-    clipped = np.clip(pair, -bound, bound)
-    return clipped[..., :n_steps], clipped[..., n_steps:]
-
-
-def _square_away(pair: FloatArray, own: Contribution, centre: float, most: float) -> FloatArray:
-    """Squared distance of a customer's angle from that of its class."""
-    away = own(pair) - centre
-    return np.minimum(away * away, most)
-
-
-def _process(pair: FloatArray, own: Contribution, bound: float) -> FloatArray:
-    """(customer, day, step) reactive load beside its own power factor, over its mean load."""
-    active, reactive = _split(pair, bound)
-    level = np.maximum(active.mean(axis=(1, 2)), 1e-9)
-    rest = reactive - tan(own(pair))[:, :, None] * active
-    rest = rest - rest.mean(axis=1, keepdims=True)
-    result: FloatArray = rest / level[:, None, None]
-    return result
-
-
-def _log_size(pair: FloatArray, own: Contribution, bound: float) -> FloatArray:
-    """Log of the root mean square of the process, around a public centre."""
-    process = _process(pair, own, bound)
-    flat = process.reshape(len(process), -1)
-    square = np.sum(flat * flat, axis=1) / max(flat.shape[1], 1)
-    return (log(np.maximum(square, 1e-12)) / 2 - plan.CENTRE_REACTIVE)[:, None]
+    def classes(self, cell: Cell) -> list[HistoryClass]:
+        """Asks and assembles; what is nearly all noise is noted."""
+        facts, session, days = cell.facts, cell.session, cell.facts.days
+        assert days is not None  # see `check`
+        log_bounds = log1(cell.bounds[0]), log1(cell.bounds[1])
+        off = np.array(days.off)
+        setting = Setting(facts.n_steps, facts.n_days, cell.rho, log_bounds, off, days.orthonormal)
+        large = [
+            f"the {error.what} by {100 * error.error:.0f} %"
+            for error in errors_of_class(cell.records, setting.n_days, setting.rho)
+            if error.too_large
+        ]
+        if large:
+            cell.notes.append(
+                f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: "
+                f"noise alone puts off {', '.join(large)}; raise epsilon or pool classes"
+            )
+        fits = [_history(setting, lists_only=session.lists_only) for _ in cell.groups]
+        laws = fit_together(fits, cell.groups, session)
+        if session.lists_only:
+            return []
+        return [
+            HistoryClass(name, weight, own, law, _reactive(law, name, facts, cell.options.reactive))
+            for name, weight, own, law in zip(cell.names, cell.weights, cell.margins, laws, strict=True)
+        ]
 
 
-def _energies(pair: FloatArray, own: Contribution, bound: float, ladder: Ladder) -> FloatArray:
-    """Energies of the process, which add up to one."""
-    found = energies(_process(pair, own, bound), ladder)
-    result: FloatArray = found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
-    return result
+@dataclass(frozen=True)
+class PredictedError:
+    """What noise will do to a figure, by public numbers.
+
+    Attributes
+    ----------
+    what : the figure.
+    error : root mean square of what noise adds, relative to the figure or its usual size; the largest of all
+        spreads.
+    usual : error from which on the model is of little use.
+    between : where the error of eight in ten fits will lie, by fits to public stand-ins, however their levels
+        spread; None of what no fit was made for.
+    by_spread : root mean square of all that is wrong, for every spread of the levels of stand-ins.
+    """
+
+    what: str
+    error: float
+    usual: float
+    between: tuple[float, float] | None = None
+    by_spread: tuple[float, ...] = ()
+
+    @property
+    def too_large(self) -> bool:
+        return self.error >= self.usual
+
+
+_USUAL_FACTOR = 0.2  # size of the shared factor
+_USUAL_DAY = 0.2  # size of the mean day of all customers
+
+
+def errors_of_class(records: float, n_days: int, rho: float) -> tuple[PredictedError, ...]:
+    """Mean day and shared factor of a class with so many customers, by the noise of their queries."""
+    day = USUAL_SIZE * noise_of("mean day", records, rho) * math.sqrt(2 * 8)
+    factor = RADIUS_FACTOR * math.sqrt(n_days) * noise_of("shared factor", records, rho)
+    return (
+        PredictedError("shape of the mean day", day / _USUAL_DAY, 0.5),
+        PredictedError("shared factor of a day", factor / _USUAL_FACTOR, 1.5),
+    )
+
+
+def predicted_errors(facts: HistoryFacts, options: FitOptions, budget: Budget) -> tuple[PredictedError, ...]:
+    """Of mean day and shared factor of the class with the fewest customers, before anything is spent."""
+    rho = epsilon_to_rho(budget.epsilon, budget.delta)
+    records = float(min(count for _, count in facts.load_points_of_class))
+    if isinstance(options.classes, PrivateClasses):
+        rho *= 1 - options.classes.share
+        records /= options.classes.n_classes
+    return errors_of_class(records, facts.n_days, rho)

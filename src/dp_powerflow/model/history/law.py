@@ -1,18 +1,39 @@
-"""What is released of the histories of a class: few numbers, all from noisy integers or public constants."""
+"""What is released of the histories of a class: few numbers, all from noisy integers or public constants.
+
+And single customers of a class: their traits, their mean days, and the maps from their scores to kW.
+
+
+The map of the class is bent for each customer: loads above `TOP` times its mean so that the expected peak of
+a history is the customer's own, loads below `BOTTOM` so that its base is. It never passes the peak. Then it
+is scaled so that the customer's expected load is its level.
+
+How much a map is bent is found by halving an interval. A bisection ends between two neighbours of an even
+grid of 2ⁿ cells: the function is below its target at the lower one and not below at the upper one. Whoever
+knows these two values knows the end of the bisection, if the function rises, from fewer values and with the
+same bits. Computed values rise but for rounding, so both must differ from the target by more than that;
+whoever finds them nearer halves in earnest (`Search.sure`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.history.one_pass import Ladder
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow._bits.elementary import exp, exp1, kernel, log1
+from dp_powerflow._bits.linear import cholesky, ndtr1, ndtri1, product
+from dp_powerflow._threads import in_slices
+from dp_powerflow.model.history.contributions import BASE_SHARE
+from dp_powerflow.model.history.numbers import Ladder, fourier, interpolate, ndtr
+from dp_powerflow.units import FloatArray
 
 LEVEL, PEAK, SPREAD, BASE = range(4)
 """Order of the traits of a customer."""
+LOWEST_SCORE, HIGHEST_SCORE, SCORES = -7.0, 7.0, 141
+"""Normal scores at which the map of a customer is tabulated."""
+LOADS = 257
+"""Loads at which the last map of a class is tabulated, evenly in the log between the bounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,29 +122,15 @@ class HistoryLaw:
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value if isinstance(value, float) else value.tolist() for name, value in found.items()}
 
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> HistoryLaw:
-        """Inverse of `to_dict`."""
-        names = {field.name for field in fields(cls)}
-        if plain.keys() != names:
-            raise ValueError("not the fields of a history law")
-        found: dict[str, Any] = {
-            name: value if isinstance(value, float) else np.array(value, dtype=np.float64)
-            for name, value in plain.items()
-        }
-        return cls(**found)
-
 
 @dataclass(frozen=True, eq=False)
 class HistoryReactive:
-    """Reactive load of a class: q = p·tan θ_i + c·p̄·ξ_i, θ_i persistent, ξ_i a process of its own.
+    """Reactive load of a class: q = p·tan θ + c·p̄·ξ_i, ξ_i a process of its own.
 
     Parameters
     ----------
     tan_theta
         tan θ of the class.
-    tan_std
-        Its spread across customers.
     spread
         c; 0 without a random part.
     reference
@@ -133,7 +140,6 @@ class HistoryReactive:
     """
 
     tan_theta: float
-    tan_std: float = 0.0
     spread: float = 0.0
     reference: float = 0.0
     amplitudes: FloatArray | None = None
@@ -163,11 +169,6 @@ class HistoryClass:
     law: HistoryLaw
     reactive: HistoryReactive
 
-    @property
-    def day_type(self) -> None:
-        """Days differ by the calendar, not by types."""
-        return
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         reactive = self.reactive
@@ -179,129 +180,327 @@ class HistoryClass:
             "law": self.law.to_dict(),
             "reactive": {
                 "tan_theta": reactive.tan_theta,
-                "tan_std": reactive.tan_std,
+                "tan_std": 0.0,  # angles were fitted once
                 "spread": reactive.spread,
                 "reference": reactive.reference,
                 "amplitudes": None if reactive.amplitudes is None else reactive.amplitudes.tolist(),
             },
         }
 
+
+HALVINGS = 28
+CELLS = 1 << HALVINGS
+MOST_LOOKS = 14
+"""After so many values in vain the interval is halved."""
+
+
+class Search(NamedTuple):
+    """Where a search is: places are numbers of grid points, values are above (or below) the target.
+
+    Attributes
+    ----------
+    low, high : the target lies between; 0 and `CELLS` until values were seen.
+    under, over : values there.
+    place, slope : what to look at next; change of the value from one place to the next.
+    """
+
+    low: int
+    high: int
+    under: float
+    over: float
+    place: int
+    slope: float
+
+
+@kernel
+def begun(share: float, slope: float) -> Search:
+    """Look first at a share of the interval; `slope` is a guess."""
+    inside = min(max(1.0, share * CELLS), CELLS - 1.0)  # nan: 1
+    return Search(0, CELLS, -np.inf, np.inf, int(inside), slope)
+
+
+@kernel
+def looked(search: Search, value: float, before: Search, value_before: float) -> Search:
+    """The search after a value was seen at its place; `before` is the search before that, or itself."""
+    low, high, under, over = search.low, search.high, search.under, search.over
+    if value < 0.0:
+        low, under = search.place, value
+    else:
+        high, over = search.place, value
+    apart = search.place - before.place
+    slope = search.slope if apart == 0 else (value - value_before) / apart
+    to = search.place - value / slope
+    if not low < to < high:  # nan too
+        to = (low + high) / 2
+    place = min(max(low + 1, int(to)), high - 1)
+    return Search(low, high, under, over, place, slope)
+
+
+@kernel
+def sure(search: Search, rounding: float) -> bool:
+    """Whether a bisection ends between `low` and `high`, where values are off by so much at most."""
+    below = search.low == 0 or search.under < -rounding
+    return search.high - search.low == 1 and below and (search.high == CELLS or search.over > rounding)
+
+
+TOP, BOTTOM = 1.5, 0.7
+"""Loads over mean above and below which the map of the class is bent for a customer."""
+STANDBY = 0.8
+"""Share of its base that a customer's load does not fall below."""
+EXPECTED_PASSES = 0.7
+"""Steps of a history that are expected above the score whose load is the peak: half of all peaks pass it."""
+LEAST_OWN = 0.3
+"""The own process keeps at least this share of its variance, whatever the loading."""
+_NODES, _REACH = 15, 3.5
+_ROUNDS = 3
+_BEND = (0.4, 1.8)
+_BASE_BEND = (0.1, 2.0)
+_LEAST_PEAK = 0.4
+_SCALE = (0.6, 1.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Individuals:
+    """Customers of one class.
+
+    Parameters
+    ----------
+    traits
+        (customer, 4) in the order of `law`.
+    shape
+        (customer, step) scores of the mean day about its own mean.
+    loading
+        (customer,) w.
+    """
+
+    traits: FloatArray
+    shape: FloatArray
+    loading: FloatArray
+
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> HistoryClass:
-        """Inverse of `to_dict`."""
-        reactive = dict(plain["reactive"])
-        if reactive["amplitudes"] is not None:
-            reactive["amplitudes"] = np.array(reactive["amplitudes"])
-        low, high = plain["bounds"]
-        law = HistoryLaw.from_dict(plain["law"])
-        return cls(plain["name"], plain["weight"], (low, high), law, HistoryReactive(**reactive))
-
-
-LOWEST_SCORE, HIGHEST_SCORE, SCORES = -7.0, 7.0, 141
-"""Normal scores at which the map of a customer is tabulated."""
-LOADS = 257
-"""Loads at which the last map of a class is tabulated, evenly in the log between the bounds."""
-
-
-@dataclass(frozen=True, eq=False)
-class ClassPath:
-    """What the customers of one class share from day to day.
-
-    Parameters
-    ----------
-    name
-        Of the class; part of the names of its streams.
-    contrast
-        (step,) added to the scores on a day off, in part.
-    own_profile
-        (step,) √v: spread of a customer's own process over the day.
-    ladder
-        Of the process.
-    amplitudes
-        (level,) of the ladder; their squares add up to one.
-    bounds
-        (p_min, p_max) [kW, or per public scale].
-    last_map
-        (time of day, `LOADS`) [kW, or per public scale]: the load that takes the place of the one tabulated,
-        by times of day of equal length.
-    reactive_amplitudes
-        (level,) of the random part of the reactive load; their squares add up to one. None at a fixed power
-        factor.
-    """
-
-    name: str
-    contrast: FloatArray
-    own_profile: FloatArray
-    ladder: Ladder
-    amplitudes: FloatArray
-    bounds: tuple[float, float]
-    last_map: FloatArray
-    reactive_amplitudes: FloatArray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Population:
-    """Customers and all that is needed to draw their days; made from a released model and a key.
-
-    Parameters
-    ----------
-    classes
-        What the customers of each class share.
-    class_of
-        (customer,) index into `classes`.
-    load_of
-        (customer,) number of the load that the customer is part of, ascending, none left out.
-    scale_kw
-        (customer,) public scale [kW]; 1 where the model is relative to none.
-    tan_theta
-        (customer,) tangent of the power-factor angle.
-    mean_day
-        (customer, step) scores of the mean day.
-    shared
-        (customer,) s·w, what the shared factor is multiplied by.
-    own
-        (customer,) s·a, what the customer's own process is multiplied by, beside the profile of the class.
-    log_map
-        (customer, `SCORES`) log of the load [log kW, or log of kW per scale] at evenly spaced scores from
-        `LOWEST_SCORE` to `HIGHEST_SCORE`; within the bounds of the class.
-    reactive_kvar
-        (class, load) standard deviation of the random part of q [kvar]; 0 at a fixed power factor.
-    identity
-        Hash of the model; the streams of the draws are bound to it.
-    """
-
-    classes: tuple[ClassPath, ...]
-    class_of: IntArray
-    load_of: IntArray
-    scale_kw: FloatArray
-    tan_theta: FloatArray
-    mean_day: FloatArray
-    shared: FloatArray
-    own: FloatArray
-    log_map: FloatArray
-    reactive_kvar: FloatArray
-    identity: str = ""
-
-    def __post_init__(self) -> None:
-        numbers = np.unique(self.load_of)
-        if not np.all(np.diff(self.load_of) >= 0) or not np.array_equal(numbers, np.arange(len(numbers))):
-            raise PrivacyError("a sum of customers needs the load of every customer, in ascending order")
+    def draw(cls, law: HistoryLaw, trait: FloatArray, shape: FloatArray, loading: FloatArray) -> Individuals:
+        """Customers from normal numbers (customer, 4), (customer, coefficient), (customer,)."""
+        joint = product(trait, cholesky(law.trait_correlation).T)
+        found = law.trait_mean + law.trait_std * joint
+        below = np.concatenate([[0.0], np.cumsum(law.level_shares)])
+        found[:, LEVEL] = interpolate(ndtr(joint[:, LEVEL]), below, law.level_edges)
+        block = len(law.shape_block)
+        coefficients = shape * np.sqrt(np.concatenate([np.zeros(block), law.shape_variance]))
+        if block:
+            coefficients[:, :block] = product(shape[:, :block], cholesky(law.shape_block).T)
+        basis = fourier(law.n_steps, (coefficients.shape[1] + 1) // 2)[1 : 1 + coefficients.shape[1]]
+        days = law.mean_day + product(coefficients, basis)
+        return cls(found, days - days.mean(axis=1, keepdims=True), 1.0 + law.loading_std * loading)
 
     @property
-    def n_customers(self) -> int:
-        return len(self.load_of)
+    def spread(self) -> FloatArray:
+        """(customer,) s."""
+        return exp(self.traits[:, SPREAD])
 
-    @property
-    def n_loads(self) -> int:
-        return int(self.load_of[-1]) + 1
+    def own(self, law: HistoryLaw) -> FloatArray:
+        """(customer,) a: what is left for the own process."""
+        return np.sqrt(np.maximum(1.0 - self.loading * self.loading * law.factor_energy, LEAST_OWN))
 
-    @property
-    def steps(self) -> int:
-        """T."""
-        return int(self.mean_day.shape[1])
+    def score_std(self, law: HistoryLaw) -> FloatArray:
+        """(customer, step) of the scores about the mean day."""
+        own, shared = self.own(law), self.loading * self.loading * law.factor_energy
+        variance = shared[:, None] + (own * own)[:, None] * law.profile
+        return self.spread[:, None] * np.sqrt(variance)
 
-    @property
-    def most_kw(self) -> FloatArray:
-        """(load,) [kW] that no draw passes."""
-        highest = np.array([part.bounds[1] for part in self.classes])[self.class_of] * self.scale_kw
-        return np.asarray(np.bincount(self.load_of, highest, minlength=self.n_loads), dtype=np.float64)
+    def offsets(self, law: HistoryLaw, score_map: FloatArray, near: FloatArray | None = None) -> FloatArray:
+        """(customer,) mean score with which the expected load is the level, by the map of the class.
+
+        Parameters
+        ----------
+        near
+            (customer,) guesses; nothing but time depends on them.
+        """
+        found = np.zeros(len(self.shape)) if near is None else near.copy()
+        table, std, (nodes, weights) = exp(score_map), self.score_std(law), _normal_nodes()
+
+        def some(own: slice) -> None:
+            _offsets(table, self.shape[own], std[own], nodes, weights, found[own])
+
+        in_slices(some, len(found))
+        return found
+
+    def maps(self, law: HistoryLaw, offsets: FloatArray) -> FloatArray:
+        """(customer, score) log of load over level."""
+        tables = np.empty((len(self.shape), SCORES))
+        peaks, bases = np.ascontiguousarray(self.traits[:, PEAK]), np.ascontiguousarray(self.traits[:, BASE])
+        table, mean, std = exp(law.score_map), self.shape + offsets[:, None], self.score_std(law)
+        quadrature = _normal_nodes()
+
+        def some(own: slice) -> None:
+            days = float(law.n_days)
+            _bend(table, mean[own], std[own], peaks[own], bases[own], days, quadrature, tables[own])
+
+        in_slices(some, len(tables))
+        return tables
+
+
+def score_grid() -> FloatArray:
+    """(SCORES,) scores at which maps are tabulated."""
+    step = (HIGHEST_SCORE - LOWEST_SCORE) / (SCORES - 1)
+    return np.asarray(LOWEST_SCORE + step * np.arange(SCORES), dtype=np.float64)
+
+
+def _normal_nodes() -> tuple[FloatArray, FloatArray]:
+    nodes: FloatArray = np.asarray(-_REACH + 2 * _REACH / (_NODES - 1) * np.arange(_NODES), dtype=np.float64)
+    weights = exp(-nodes * nodes / 2)
+    return nodes, weights / weights.sum()
+
+
+@kernel
+def _at(table: FloatArray, score: float) -> float:
+    """Linear interpolation in a table over the scores, ends held."""
+    place = (score - LOWEST_SCORE) * ((SCORES - 1) / (HIGHEST_SCORE - LOWEST_SCORE))
+    place = min(max(0.0, place), SCORES - 1.000001)  # nan: 0
+    lower = int(place)
+    result: float = table[lower] + (place - lower) * (table[lower + 1] - table[lower])
+    return result
+
+
+@kernel
+def _expected(
+    table: FloatArray,
+    mean: FloatArray,
+    offset: float,
+    std: FloatArray,
+    nodes: FloatArray,
+    weights: FloatArray,
+) -> float:
+    """Mean over the day of the expected load of normal scores."""
+    total = 0.0
+    for t in range(mean.size):
+        for k in range(nodes.size):
+            total += weights[k] * _at(table, mean[t] + offset + std[t] * nodes[k])
+    return total / mean.size
+
+
+@kernel
+def _offsets(
+    table: FloatArray,
+    shape: FloatArray,
+    std: FloatArray,
+    nodes: FloatArray,
+    weights: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Looks first at what `out` holds."""
+    rising = table[0] >= 0.0 and table[table.size - 1] < np.inf
+    for k in range(1, table.size):
+        rising = rising and table[k] >= table[k - 1]
+    looks = MOST_LOOKS if rising else 0
+    for i in range(shape.shape[0]):
+        out[i] = _offset(table, shape[i], std[i], nodes, weights, out[i], looks)
+
+
+@kernel
+def _offset(
+    table: FloatArray,
+    shape: FloatArray,
+    std: FloatArray,
+    nodes: FloatArray,
+    weights: FloatArray,
+    near: float,
+    looks: int,
+) -> float:
+    """What halvings of −4 to 4 find; all terms are positive, so rounding is relative to their sum."""
+    rounding = 1e-15 * (shape.size * nodes.size + 16)
+    width = 8.0 / CELLS
+    search = before = begun((near + 4.0) / 8.0, width)
+    value_before = 0.0
+    for _ in range(looks):
+        value = _expected(table, shape, search.place * width - 4.0, std, nodes, weights) - 1.0
+        after = looked(search, value, before, value_before)
+        if sure(after, rounding):
+            return ((after.low * width - 4.0) + (after.high * width - 4.0)) / 2
+        if after.high - after.low <= 1:
+            break
+        search, before, value_before = after, search, value
+    low, high = -4.0, 4.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if _expected(table, shape, middle, std, nodes, weights) < 1.0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+@kernel
+def _steps_below(mean: FloatArray, std: FloatArray, score: float) -> float:
+    """Expected number of steps whose score is lower."""
+    below = 0.0
+    for t in range(mean.size):
+        below += ndtr1((score - mean[t]) / std[t])
+    return below
+
+
+@kernel
+def _score_below(mean: FloatArray, std: FloatArray, share: float) -> float:
+    """Score that this share of all steps lies below: what halvings of all scores find."""
+    size, wanted = mean.size, share * mean.size
+    rounding = 8e-15 * size + 4e-16 * size * size
+    width = (HIGHEST_SCORE - LOWEST_SCORE) / CELLS
+    centre, square, quantile = mean.mean(), 0.0, ndtri1(share)
+    for t in range(size):
+        square += std[t] * std[t] + (mean[t] - centre) * (mean[t] - centre)
+    spread = np.sqrt(square / size)
+    density = exp1(-quantile * quantile / 2) / 2.5066282746310002
+    near = (centre + quantile * spread - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE)
+    search = before = begun(near, size * density / spread * width)
+    value_before = 0.0
+    for _ in range(MOST_LOOKS):
+        value = _steps_below(mean, std, search.place * width + LOWEST_SCORE) - wanted
+        after = looked(search, value, before, value_before)
+        if sure(after, rounding):
+            return ((after.low * width + LOWEST_SCORE) + (after.high * width + LOWEST_SCORE)) / 2
+        if after.high - after.low <= 1:
+            break
+        search, before, value_before = after, search, value
+    low, high = LOWEST_SCORE, HIGHEST_SCORE
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if _steps_below(mean, std, middle) < wanted:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+@kernel
+def _bend(
+    table: FloatArray,
+    mean: FloatArray,
+    std: FloatArray,
+    log_peak: FloatArray,
+    log_base: FloatArray,
+    n_days: float,
+    quadrature: tuple[FloatArray, FloatArray],
+    out: FloatArray,
+) -> None:
+    own = np.empty(SCORES)
+    for i in range(mean.shape[0]):
+        at_peak = _at(table, _score_below(mean[i], std[i], 1 - EXPECTED_PASSES / (n_days * mean.shape[1])))
+        at_base = _at(table, _score_below(mean[i], std[i], BASE_SHARE))
+        scale = 1.0
+        for _ in range(_ROUNDS):  # a scale moves peak and base, which move the scale
+            moved = log1(min(max(scale, _SCALE[0]), _SCALE[1]))
+            peak, base = max(log_peak[i], _LEAST_PEAK) + moved, log_base[i] + moved
+            top = log1(max(exp1(peak) / TOP, 1.05)) / log1(max(at_peak / TOP, 1.01))
+            top = min(max(top, _BEND[0]), _BEND[1])
+            bottom = min(base - log1(BOTTOM), -0.05) / min(log1(max(at_base, 1e-4) / BOTTOM), -0.05)
+            bottom = min(max(bottom, _BASE_BEND[0]), _BASE_BEND[1])
+            for k in range(SCORES):
+                if table[k] > TOP:
+                    own[k] = min(TOP * exp1(log1(table[k] / TOP) * top), exp1(peak))
+                elif table[k] < BOTTOM:
+                    low = BOTTOM * exp1(log1(max(table[k], 1e-9) / BOTTOM) * bottom)
+                    own[k] = max(low, STANDBY * exp1(base))
+                else:
+                    own[k] = min(table[k], exp1(peak))
+            scale = _expected(own, mean[i], 0.0, std[i], quadrature[0], quadrature[1])
+        for k in range(SCORES):
+            out[i, k] = log1(own[k] / scale)
