@@ -1,10 +1,11 @@
-"""The page of a corpus: its charts. `templates/quality.html` says the rest. Time of day begins at midnight."""
+"""The charts of the page of a corpus; `templates/quality.html` says the rest. Days begin at midnight."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -70,9 +71,10 @@ class Dated:
 
 def page_of(found: Quality) -> bytes:
     """The page of a corpus."""
+    charts = charts_of(found)
     facts = {
         "found": found,
-        "charts": charts_of(found),
+        "charts": charts,
         "worst": _worst_nodes(found.voltages),
         "capacitors": () if found.controls is None else _capacitors(found.controls),
         "day": Dated(found.first_date).day,
@@ -81,7 +83,7 @@ def page_of(found: Quality) -> bytes:
         "range_a": RANGE_A,
         "range_b": RANGE_B,
     }
-    return page_from(("dp_powerflow.quality", "quality.html"), facts["charts"], facts, found.summary)
+    return page_from(("dp_powerflow.quality", "quality.html"), charts, facts, found.summary)
 
 
 def charts_of(found: Quality) -> dict[str, Chart]:
@@ -106,7 +108,7 @@ def charts_of(found: Quality) -> dict[str, Chart]:
     return charts
 
 
-def _choice(label: str, options: dict[str, Chart]) -> Chart:
+def _choice(label: str, options: Mapping[str, Chart]) -> Chart:
     """The only chart, or a choice."""
     if len(options) == 1:
         return next(iter(options.values()))
@@ -125,7 +127,7 @@ def _histogram(found: Voltages) -> Chart:
     def bars(name: str, counts: IntArray) -> Series:
         return Series(name, [round(100 * each / max(int(counts.sum()), 1), 4) for each in counts.tolist()])
 
-    shown = {"all nodes": (bars("all nodes", found.counts.sum(axis=0)),)}
+    shown: dict[str, tuple[Series, ...]] = {"all nodes": (bars("all nodes", found.counts.sum(axis=0)),)}
     if len(found.groups) > 1:
         shown[f"by {found.grouped_by}"] = tuple(map(bars, found.groups, found.counts))
     edges = np.round(found.edges_pu, 5)
@@ -137,12 +139,13 @@ def _daily_band(found: Voltages) -> Chart:
     """Quantiles by time of day."""
     low, high = found.band_pu.min() - 0.005, found.band_pu.max() + 0.005
     limits = tuple(Limit(end, f"range A, {end:g}") for end in RANGE_A if low <= end <= high)
-    names = ("all nodes", *found.groups)
-    shown = {"all nodes": (Quantiles("all nodes", _LEVELS, found.band_pu[0]),)}
+    everything = Quantiles("all nodes", _LEVELS, found.band_pu[0])
+    shown: dict[str, tuple[Quantiles, ...]] = {"all nodes": (everything,)}
     if len(found.groups) > 1:
-        middle = (Quantiles(names[k], (25.0, 50.0, 75.0), found.band_pu[k, 2:5]) for k in range(1, len(names)))
+        groups = list(zip(found.groups, found.band_pu[1:], strict=True))
+        middle = (Quantiles(name, (25.0, 50.0, 75.0), band[2:5]) for name, band in groups)
         shown["groups together"] = tuple(middle)
-        shown |= {names[k]: (Quantiles(names[k], _LEVELS, found.band_pu[k]),) for k in range(1, len(names))}
+        shown |= {name: (Quantiles(name, _LEVELS, band),) for name, band in groups}
     at = found.slots_minutes
     options = {name: Band(CLOCK, VOLTAGE, at, bands, limits) for name, bands in shown.items()}
     return _choice("Nodes", options)
