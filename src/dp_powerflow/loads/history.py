@@ -44,23 +44,16 @@ class CustomerCounts(NamedTuple):
 
 def count_readings(values: FloatArray, exists: BoolArray) -> CustomerCounts:
     """Of readings (customer, day, step), NaN where there is none; `exists` (day · step,) by the clock."""
-    found = np.empty((len(values), 4), dtype=np.int64)
-    on_all_cores(lambda part: _count_readings(values[part], exists, found[part]), len(found))
-    return CustomerCounts(*found.T)
+    found = np.empty((4, len(values)), dtype=np.int64)
 
+    def count(part: slice) -> None:
+        own = values[part].reshape(-1, exists.size)
+        absent = np.isnan(own)
+        for k, which in enumerate((absent & exists, own < 0, own == 0, ~absent)):
+            found[k, part] = np.count_nonzero(which, axis=1)
 
-@kernel
-def _count_readings(values: FloatArray, exists: BoolArray, out: IntArray) -> None:
-    for i in range(values.shape[0]):
-        own = values[i].reshape(-1)
-        missing, negative, zero, read = 0, 0, 0, 0
-        for k in range(own.size):
-            absent = np.isnan(own[k])
-            missing += absent and exists[k]
-            negative += own[k] < 0
-            zero += own[k] == 0
-            read += not absent
-        out[i, 0], out[i, 1], out[i, 2], out[i, 3] = missing, negative, zero, read
+    on_all_cores(count, len(values))
+    return CustomerCounts(*found)
 
 
 @kernel
@@ -128,28 +121,16 @@ def drawn_and_fed_in(load: FloatArray, floor_kw: float, out: FloatArray) -> None
         out[i, 1] = row_sum(row, 0, count)
 
 
-@kernel
-def raise_to_floor(load: FloatArray, floor_kw: float, raised: IntArray) -> None:
+def raise_to_floor(load: FloatArray, floor_kw: float) -> IntArray:
     """Raise loads to a floor [kW], in place; (load point,) how many."""
-    for i in range(load.shape[0]):
-        own = load[i].reshape(-1)
-        count = 0
-        for k in range(own.size):
-            count += own[k] < floor_kw
-            own[k] = max(own[k], floor_kw)
-        raised[i] = count
+    raised = np.empty(len(load), dtype=np.int64)
 
+    def raise_some(part: slice) -> None:
+        raised[part] = np.count_nonzero(load[part] < floor_kw, axis=(1, 2))
+        np.maximum(load[part], floor_kw, out=load[part])
 
-@kernel
-def count_outside(load: FloatArray, low: FloatArray, high: FloatArray, out: IntArray) -> None:
-    """(load point, 2): loads below and above bounds (load point,)."""
-    for i in range(load.shape[0]):
-        own = load[i].reshape(-1)
-        below, above = 0, 0
-        for k in range(own.size):
-            below += own[k] < low[i]
-            above += own[k] > high[i]
-        out[i, 0], out[i, 1] = below, above
+    on_all_cores(raise_some, len(load))
+    return raised
 
 
 MINUTES_PER_DAY = 24 * 60
