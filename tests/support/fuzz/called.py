@@ -21,94 +21,19 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.sources import feeder_problems, open_feeder, read_loads, read_taps
 from support.fleet_small import circuit
-from support.fuzz.cells import csv_changed
+from support.fuzz.changes import (
+    WORDS,
+    csv_changed,
+    edited,
+    json_changed,
+    nasty_text,
+    toml_text,
+    words_changed,
+)
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
-from support.fuzz.texts import edited, nasty_text, words_changed
-from support.fuzz.trees import json_changed, toml_text
 from support.fuzz.world import World
 from support.own_config import write_own
 from support.small import RAW as SMALL_RAW
-
-_DSS_TOKENS = (
-    *(
-        "Clear",
-        "Solve",
-        "New Line.x bus1=a bus2=b",
-        "New Load.x bus1=b kw=1 kv=7.2 phases=1",
-        "~ kw=5",
-        "more r1=1",
-    ),
-    *(
-        "// note",
-        "! note",
-        "/*",
-        "*/",
-        "Redirect other.dss",
-        "Compile other.dss",
-        "Redirect feeder.dss",
-        "Edit Line.b",
-    ),
-    *(
-        "Disable Line.b",
-        "Enable Line.b",
-        "Open Line.b 1",
-        "Close Line.b 1",
-        "BusCoords xy.csv",
-        "Set mode=yearly",
-    ),
-    *(
-        "New Loadshape.s npts=3 mult=(1 2 3)",
-        "New Loadshape.s npts=2 mult=(file=x.csv)",
-        "yearly=s",
-        "switch=y",
-    ),
-    *(
-        "New Transformer.t windings=3",
-        "New Reactor.r bus1=b kvar=5",
-        "New Fuse.f",
-        "New Relay.r",
-        "New Storage.s bus1=b",
-    ),
-    *(
-        "New Generator.g bus1=b kw=10",
-        "New PVSystem.p bus1=b pmpp=10",
-        "New Isource.i bus1=b",
-        "New Vsource.v bus1=b",
-    ),
-    *(
-        "phases=0",
-        "phases=4",
-        "length=-1",
-        "length=0",
-        "kv=0",
-        "r1=nan",
-        "r1=1e400",
-        "bus1=.1.2.3",
-        "bus2=a.0",
-        "kvs=[1",
-    ),
-    *(
-        "linecode=none",
-        "BatchEdit Line..* enabled=no",
-        "var @x=1",
-        "r1=@x",
-        "r1=(1 2 +)",
-        "rmatrix=[1|2 3]",
-        "like=b",
-    ),
-    *(
-        "New Linecode.c nphases=99",
-        "New Circuit.second",
-        "Set VoltageBases=[1 2]",
-        "CalcVoltageBases",
-        "Set maxiterations=0",
-    ),
-    *(
-        "New InvControl.i mode=VOLTVAR",
-        "New XYcurve.c npts=2 xarray=[0 1] yarray=[1 0]",
-        "New CapControl.c capacitor=x",
-    ),
-)
 
 
 @contextmanager
@@ -142,7 +67,7 @@ def opendss(world: World) -> Door:
             _must_be_a_feeder(open_feeder(path))
 
     seeds = (world.circuit, world.tiny_circuit, circuit(1.0).encode())
-    return Door(seeds, words_changed(_DSS_TOKENS), enter, closed=(elsewhere, folder))
+    return Door(seeds, words_changed(WORDS["OpenDSS"]), enter, closed=(elsewhere, folder))
 
 
 def opendss_problems(world: World) -> Door:
@@ -158,7 +83,7 @@ def opendss_problems(world: World) -> Door:
                 raise WrongAcceptanceError(f"a problem of a feeder has a {wrong_words(sentence)}")
 
     seeds = (world.circuit, world.tiny_circuit)
-    return Door(seeds, words_changed(_DSS_TOKENS), enter, closed=(folder,))
+    return Door(seeds, words_changed(WORDS["OpenDSS"]), enter, closed=(folder,))
 
 
 def opendss_script(world: World) -> Door:
@@ -171,7 +96,7 @@ def opendss_script(world: World) -> Door:
         path.write_bytes(content)
         read_script(path)
 
-    return Door((world.circuit, world.tiny_circuit), words_changed(_DSS_TOKENS), enter)
+    return Door((world.circuit, world.tiny_circuit), words_changed(WORDS["OpenDSS"]), enter)
 
 
 def pandapower(world: World) -> Door:

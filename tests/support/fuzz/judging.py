@@ -18,7 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any, Literal
 
 from dp_powerflow.errors import DpPowerflowError
-from support.fuzz.texts import Mutate
+from support.fuzz.changes import Mutate
 
 CPU_SECONDS = 20.0
 """Processor time after which an input counts as one that hangs."""

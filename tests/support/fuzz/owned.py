@@ -34,11 +34,18 @@ from dp_powerflow.setup import SetupRequest, set_up
 from dp_powerflow.setup.facts import DeclaredFormat, Named
 from support.fleet_small import RAW as FLEET_RAW
 from support.fleet_small import TWIN, circuit
-from support.fuzz.cells import csv_changed
+from support.fuzz.changes import (
+    Mutate,
+    csv_changed,
+    damaged,
+    json_changed,
+    parquet_changed,
+    sqlite_changed,
+    toml_changed,
+    toml_text,
+    words_changed,
+)
 from support.fuzz.judging import Door, WrongAcceptanceError
-from support.fuzz.tables import parquet_changed, sqlite_changed
-from support.fuzz.texts import Mutate, damaged, words_changed
-from support.fuzz.trees import json_changed, toml_changed, toml_text
 from support.fuzz.world import DAYS, FLEET, SECRET, SEED, STEP_MINUTES, World, copied
 from support.own_config import RAW as OWN_RAW
 from support.small import RAW as SMALL_RAW
