@@ -115,7 +115,7 @@ OTHERS = (
         title="capacities of lines, TCO",
         paper=_PAPER,
         extra="opf",
-        audited_by="tests/paper/dvorkin2023/test_capacities.py",
+        audited_by="tests/paper/test_dvorkin2023.py",
         make=feeder_capacities,
     ),
     OtherEntry(
@@ -123,7 +123,7 @@ OTHERS = (
         title="records of a PV system, WPO",
         paper=_PAPER,
         extra="opf",
-        audited_by="tests/paper/dvorkin2023/test_power_records.py",
+        audited_by="tests/paper/test_dvorkin2023.py",
         make=pv_records,
     ),
 )

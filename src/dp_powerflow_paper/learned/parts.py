@@ -194,7 +194,7 @@ def _weekend(days: Any) -> Any:
     return np.array([day.weekday() >= _SATURDAY for day in days])
 
 
-_AUDIT = "tests/paper/learned/test_learned_audit.py"
+_AUDIT = "tests/paper/learned/test_learned.py"
 
 LOADS = (
     LoadEntry(

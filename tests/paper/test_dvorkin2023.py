@@ -1,4 +1,4 @@
-"""Capacities of lines: sensitivities are bounds, ε adds up, rounds help, the repair sees nothing else."""
+"""Capacities of lines and power records: sensitivities are bounds, the repair sees only what is released."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.errors import FeederError, PrivacyError
+from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2023.capacities import (
     AtRandom,
@@ -17,7 +17,8 @@ from dp_powerflow_paper.dvorkin2023.capacities import (
     LargestNoisyScore,
     infeasible_share,
 )
-from dp_powerflow_paper.dvorkin2023.cases import matpower_case
+from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
+from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
 from dp_powerflow_paper.dvorkin2023.restored import (
     ConvexRepair,
     DispatchCase,
@@ -25,10 +26,37 @@ from dp_powerflow_paper.dvorkin2023.restored import (
     NoisyCapacities,
     repair_objective,
     repaired_unasked,
+    restore_records,
 )
+from dp_powerflow_paper.radial import RadialNetwork
 from support.auditing import epsilon_lower_bound
 
 Capacities = tuple[DispatchCase, FloatArray]
+
+
+@pytest.fixture(scope="session")
+def turbine(reference: Path) -> PowerRecords:
+    """1,000 records of the published turbine."""
+    return wind_records(reference)
+
+
+@pytest.fixture(scope="session")
+def rts(reference: Path) -> Capacities:
+    """The grid of the published experiment, and its capacities."""
+    return matpower_case(reference / "rts73" / "pglib_opf_case73_ieee_rts.m")
+
+
+@pytest.fixture(scope="session")
+def feeder_case() -> Capacities:
+    """A radial feeder of fifteen nodes with three generators, and its capacities."""
+    generator = np.random.default_rng(0)
+    start = np.array([generator.integers(max(0, k - 3), k + 1) for k in range(14)])
+    ends = np.arange(1, 15)
+    network = RadialNetwork(start, ends, np.full(14, 0.01), np.full(14, 0.01))
+    demand = np.concatenate([[0.0], generator.uniform(0.02, 0.1, 14)])
+    return radial_case(network, demand, np.array([4, 8, 12]), count=30)
+
+
 ROUNDS = 10
 
 
@@ -107,15 +135,6 @@ def test_the_exact_repair_is_at_least_as_good_as_the_convex_one(feeder_case: Cap
             repair_objective(noisy, case, r(noisy, case)) for r in (ExactRepair(), ConvexRepair())
         )
         assert exact <= convex * (1.0 + 1e-4) + 1e-6
-
-
-def test_costs_that_are_too_high_are_matched_by_the_exact_repair_alone(feeder_case: Capacities) -> None:
-    """The convex one has no lower side: it leaves cheap dispatches cheap."""
-    case, capacity = feeder_case
-    free = case.costs(10.0 * capacity)
-    noisy = NoisyCapacities(2.0 * capacity, (0,), (float(1.05 * free[0]),))
-    exact, convex = (repair_objective(noisy, case, r(noisy, case)) for r in (ExactRepair(), ConvexRepair()))
-    assert exact <= convex * (1.0 + 1e-9)
 
 
 class GivenNoise(np.random.Generator):
@@ -206,17 +225,6 @@ def test_a_repair_for_public_records_needs_no_question(rts: Capacities) -> None:
     assert after <= before
 
 
-@pytest.mark.campaign
-def test_rounds_leave_no_more_infeasible_records_than_noise_over_twenty_draws(rts: Capacities) -> None:
-    case, capacity = rts
-    whole, plain = (CapacityMechanism(1.0, 5.0, rounds, case.dearest) for rounds in (ROUNDS, 0))
-    shares, alone = (
-        np.mean([infeasible_share(case, last(each, case, capacity, run)) for run in range(20)])
-        for each in (whole, plain)
-    )
-    assert shares <= alone
-
-
 def test_a_repaired_feeder_serves_every_record_that_was_chosen(feeder_case: Capacities) -> None:
     case, capacity = feeder_case
     noisy = NoisyCapacities(0.3 * capacity, (0, 5, 9), tuple(case.costs(capacity)[[0, 5, 9]]))
@@ -247,17 +255,131 @@ def test_an_audit_finds_no_more_than_is_claimed_and_catches_half_of_the_noise(
     assert (found <= mechanism.guarantee.epsilon) is holds
 
 
-def test_generators_that_cannot_meet_the_demand_are_refused(feeder_case: Capacities) -> None:
-    case, _ = feeder_case
-    with pytest.raises(FeederError, match="meet the demand"):
-        replace(case, records=replace(case.records, most=0.01 * case.records.most))
+RECORD_RUNS = 5
+RECORD_DRAWS = 200
 
 
-def test_settings_without_sense_are_refused() -> None:
-    with pytest.raises(PrivacyError, match="positive"):
-        CapacityMechanism(0.0, 5.0, 1, 100.0)
+@pytest.fixture(scope="module")
+def sunny() -> PowerRecords:
+    """A PV system over two weeks of clear sky, by quarter hours."""
+    return solar_records(clear_sky(40.0, 14, 96))
 
 
-def test_a_missing_case_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FeederError, match="does not exist"):
-        matpower_case(tmp_path / "no.m")
+def losses(records: PowerRecords, change: float, runs: int = RECORD_RUNS) -> FloatArray:
+    """Loss of restored records over that of the true ones, run by run."""
+    mechanism, regression = RecordMechanism(1.0, change), records.regression
+    made = [mechanism.release(records, np.random.default_rng(run)) for run in range(runs)]
+    return np.array([regression.loss(power) for power in made]) / regression.loss(records.power)
+
+
+@pytest.mark.parametrize("change", [0.05, 0.15, 0.25])
+def test_restored_records_have_about_the_loss_of_the_true_ones(turbine: PowerRecords, change: float) -> None:
+    assert abs(losses(turbine, change).mean() - 1.0) < 0.15
+
+
+def test_laplace_noise_alone_ruins_the_regression(turbine: PowerRecords) -> None:
+    mechanism, regression = RecordMechanism(1.0, 0.15), turbine.regression
+    made = [mechanism.laplace(turbine, np.random.default_rng(run)) for run in range(RECORD_DRAWS)]
+    ratio = np.mean([regression.loss(power) for power in made]) / regression.loss(turbine.power)
+    assert ratio > 4.0  # 4.03 with a standard error of 0.02
+
+
+def test_records_of_a_pv_system_keep_their_regression_too(sunny: PowerRecords) -> None:
+    mechanism, regression = RecordMechanism(1.0, 0.15), sunny.regression
+    plain = [
+        regression.loss(mechanism.laplace(sunny, np.random.default_rng(run))) for run in range(RECORD_RUNS)
+    ]
+    # A clear sky leaves hardly any loss: it is the noise on the loss that is left, far below that on records.
+    restored = losses(sunny, 0.15, runs=20) - 1.0
+    ratio = np.mean(plain) / regression.loss(sunny.power)
+    assert np.abs(restored).mean() < 0.1 * (ratio - 1.0)
+
+
+def test_the_loss_changes_by_at_most_its_sensitivity(turbine: PowerRecords) -> None:
+    """Over random data sets, the true one, and the worst that the bound allows; every record in turn."""
+    regression, change = turbine.regression, 0.15
+    generator = np.random.default_rng(3)
+    worst_record = int(np.argmax(np.maximum(regression.curvature, 0.0).sum(axis=0)))
+    worst = (regression.curvature[worst_record] > 0.0).astype(float)
+    found = []
+    for power in (turbine.power, generator.uniform(0.0, 1.0, len(turbine.power)), worst):
+        slope, own = regression.curvature @ power, np.diag(regression.curvature)
+        for moved in (np.minimum(power + change, 1.0), np.maximum(power - change, 0.0)):
+            step = moved - power
+            found.append(np.abs(2.0 * step * slope + step**2 * own).max())
+    bound = regression.loss_sensitivity(change)
+    assert max(found) <= bound
+    assert max(found) > 0.5 * bound  # the bound is not vacuous
+
+
+def test_the_published_code_takes_a_sensitivity_that_is_no_bound(turbine: PowerRecords) -> None:
+    """Some neighbour of the true records changes the loss by more than the code's figure."""
+    regression, change = turbine.regression, 0.15
+    slope, own = regression.curvature @ turbine.power, np.diag(regression.curvature)
+    step = np.where(turbine.power > 0.5, -change, change)
+    moved = np.abs(2.0 * step * slope + step**2 * own).max()
+    assert regression.published_loss_sensitivity(change) == pytest.approx(0.0224, abs=1e-4)
+    assert regression.loss_sensitivity(change) == pytest.approx(0.473, abs=1e-3)
+    assert moved > 2.0 * regression.published_loss_sensitivity(change)
+
+
+def test_one_laplace_number_for_all_weights_protects_none(turbine: PowerRecords) -> None:
+    """As in the published code: differences of noisy weights are those of the true ones, exactly."""
+    regression = turbine.regression
+    true = regression.weights(turbine.power)
+    shared = true + np.random.default_rng(0).laplace(0.0, 1.0)
+    assert np.allclose(np.diff(shared), np.diff(true), atol=1e-12)
+    own = RecordMechanism(1.0, 0.15).noisy(turbine, np.random.default_rng(0)).weights
+    assert np.abs(np.diff(own) - np.diff(true)).min() > 1e-6
+
+
+def test_weights_move_by_at_most_their_sensitivity(turbine: PowerRecords) -> None:
+    regression = turbine.regression
+    moved = np.abs(regression.weights(np.eye(len(turbine.power))[:50].T * 0.15)).sum(axis=0)
+    assert moved.max() <= regression.weight_sensitivity(0.15) * (1.0 + 1e-12)
+
+
+def test_the_shares_of_epsilon_are_what_the_noise_pays_for(turbine: PowerRecords) -> None:
+    mechanism, regression = RecordMechanism(0.6, 0.1), turbine.regression
+    sizes = (0.1, regression.weight_sensitivity(0.1), regression.loss_sensitivity(0.1))
+    spent = [size / scale for size, scale in zip(sizes, mechanism.scales(regression), strict=True)]
+    assert sum(spent) == pytest.approx(mechanism.guarantee.epsilon)
+
+
+@pytest.mark.parametrize(("noise", "holds"), [(1.0, True), (0.5, False)])
+def test_an_audit_of_records_finds_no_more_than_is_claimed_and_catches_half_of_the_noise(
+    noise: float, holds: bool
+) -> None:
+    """Two data sets of ten records; the attacker sums the exact loss of every noisy query."""
+    generator = np.random.default_rng(5)
+    mechanism = RecordMechanism(1.0, 0.2)
+    regression = PowerRecords(np.linspace(3.0, 12.0, 10), np.zeros(10)).regression
+    record = int(np.argmax(np.maximum(regression.curvature, 0.0).sum(axis=0)))
+    power = (regression.curvature[record] > 0.0).astype(float)  # whose loss moves most
+    power[record] -= mechanism.change
+    other = power.copy()
+    other[record] += mechanism.change
+    scales = mechanism.scales(regression)
+
+    def answers(values: FloatArray) -> FloatArray:
+        return np.concatenate([values, regression.weights(values), [regression.loss(values)]])
+
+    scale = np.repeat(np.array(scales), [10, len(regression.gram), 1])
+    first, second = answers(power), answers(other)
+
+    def scores(centre: FloatArray) -> FloatArray:
+        drawn = centre + generator.laplace(0.0, noise * scale, (20_000, len(centre)))
+        return np.asarray(((np.abs(drawn - second) - np.abs(drawn - first)) / scale).sum(axis=1))
+
+    found = epsilon_lower_bound(scores(first), scores(second), 0.0)
+    assert (found <= mechanism.guarantee.epsilon) is holds
+
+
+def test_the_repair_of_records_sees_only_what_was_released(turbine: PowerRecords) -> None:
+    """Other true records with the same noisy figures: the same bytes."""
+    mechanism, regression = RecordMechanism(1.0, 0.15), turbine.regression
+    noisy = mechanism.noisy(turbine, np.random.default_rng(1))
+    first = restore_records(noisy, regression.features, regression.ridge)
+    again = restore_records(noisy, regression.features.copy(), regression.ridge)
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() == mechanism.release(turbine, np.random.default_rng(1)).tobytes()
