@@ -76,8 +76,7 @@ def test_the_sun_of_two_systems_exchanged_is_another_request(tmp_path: Path) -> 
     shed = "New PVSystem.shed bus1=a.1 phases=1 kv=7.2 kva=20 pmpp=15 irradiance=1\n"
     (tmp_path / "net.dss").write_text(CIRCUIT.replace("Set VoltageBases", shed + "Set VoltageBases"))
     raw = with_keys(pv={"irradiance": "sun.csv", "volt_var": "none"}, network={"require_evidence": False})
-    dates = {"first_day": "2024-03-01", "last_day": "2024-03-05"}
-    config = parse_config(raw | {"loads": raw["loads"] | dates}, base=tmp_path)
+    config = parse_config(raw, base=tmp_path)
     rows = [f"0.{k},0.{9 - k}" for k in range(6)]
     asked = []
     for header, lines in (

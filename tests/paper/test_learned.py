@@ -217,6 +217,7 @@ def test_private_training_lies_between_training_alone_and_fedavg() -> None:
     mean = {name: float(np.mean(found)) for name, found in scores.items()}
     assert mean["alone"] > mean["private"] > mean["fedavg"]
 
+
 STEPS, WIDTH = 12, 8
 SMALL = WganSettings(steps=800, batch=128, hidden=32, generator_hidden=32, latent=6)
 
@@ -376,7 +377,6 @@ def test_the_same_seed_gives_the_same_generator_and_another_one_does_not() -> No
     days = first.days(7, np.random.default_rng(1))
     assert days.shape == (7, STEPS)
     assert np.abs(days).max() <= 1.0
-
 
 
 DELTA = 1e-2

@@ -19,8 +19,8 @@ from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, is_public, o
 from dp_powerflow_paper.run import LEAK, results_folder, run_experiment
 from dp_powerflow_paper.wasserstein import experiment as wasserstein
 from dp_powerflow_paper.wasserstein.lab import Scale
-from support.own_config import DAYS, SCALE_KW, with_keys, write_own, write_toml
-from support.small import small_config, tree_hash
+from support.own_config import DAYS, SCALE_KW, with_keys, write_own
+from support.small import small_config, tree_hash, write_toml
 
 
 def run(*arguments: str | Path) -> Result:

@@ -27,13 +27,13 @@ from support.fuzz.changes import (
     edited,
     json_changed,
     nasty_text,
-    toml_text,
     words_changed,
 )
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
 from support.fuzz.world import World
 from support.own_config import write_own
 from support.small import RAW as SMALL_RAW
+from support.small import toml_text
 
 
 @contextmanager

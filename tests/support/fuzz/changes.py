@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import io
 import json
 import math
@@ -17,6 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from support.small import toml_text, toml_value
 
 Mutate = Callable[[random.Random, bytes], bytes]
 """Another input made from a valid one; the same generator gives the same input."""
@@ -344,39 +345,8 @@ def toml_changed(rng: random.Random, content: bytes) -> bytes:
     tree = tomllib.loads(content.decode())
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
         tree = changed_tree(rng, tree)
-    return _with_raw(rng, toml_text(tree)).encode("utf-8", "surrogatepass")
-
-
-def toml_text(tree: Any) -> str:
-    """A tree as TOML; what has no place in TOML is left out or written as text."""
-    if not isinstance(tree, dict):
-        return toml_value(tree)
-    lines = [
-        f"{_key(key)} = {toml_value(value)}" for key, value in tree.items() if not isinstance(value, dict)
-    ]
-    for name, table in tree.items():
-        if isinstance(table, dict):
-            lines.append(f"[{_key(name)}]")
-            lines += [f"{_key(key)} = {toml_value(value)}" for key, value in table.items()]
-    return "\n".join(lines) + "\n"
-
-
-def toml_value(value: Any) -> str:
-    """One value on one line."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
-    return json.dumps("none" if value is None else value)
-
-
-def _key(key: Any) -> str:
-    text = str(key)
-    return text if text.isascii() and text.replace("_", "").isalnum() else json.dumps(text)
+    text = toml_text(tree) if isinstance(tree, dict) else toml_value(tree)
+    return _with_raw(rng, text).encode("utf-8", "surrogatepass")
 
 
 _TYPES = (

@@ -42,13 +42,13 @@ from support.fuzz.changes import (
     parquet_changed,
     sqlite_changed,
     toml_changed,
-    toml_text,
     words_changed,
 )
 from support.fuzz.judging import Door, WrongAcceptanceError
 from support.fuzz.world import DAYS, FLEET, SECRET, SEED, STEP_MINUTES, World, copied
 from support.own_config import RAW as OWN_RAW
 from support.small import RAW as SMALL_RAW
+from support.small import toml_text
 
 FORMAT = dpf.MeterFormat("kWh per interval", "start", "Europe/Berlin", STEP_MINUTES)
 FIRST, LAST = dt.date.fromisoformat(DAYS[0]), dt.date.fromisoformat(DAYS[-1])
