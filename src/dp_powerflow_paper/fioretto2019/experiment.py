@@ -151,7 +151,8 @@ def to_markdown(
         "cost off, restored | ‖g̃−g‖₁ | ‖ġ−g‖₁",
         (
             f"{row['case']} | {row['alpha']:g} | {row['draws']} | "
-            f"{100.0 * row['published_feasible']:.0f} % | {100.0 * row['noisy_feasible']:.0f} % | {100.0 * row['feasible']:.0f} % | "
+            f"{100.0 * row['published_feasible']:.0f} % | {100.0 * row['noisy_feasible']:.0f} % | "
+            f"{100.0 * row['feasible']:.0f} % | "
             f"{_percent(row['noisy_gap'])} | {_percent(row['gap'])} | "
             f"{row['noisy_distance']:.1f} | {row['distance']:.1f}"
             for row in rows

@@ -1,7 +1,7 @@
-"""Attacks on twins of OpenDSS feeders: results of the true network that a file carries into the frame.
+"""Twins of OpenDSS feeders are functions of their frame and record: results of the true network stay out.
 
 Each attack takes two neighbouring networks, one line 5 % longer, gives both the same record of a twin, and
-looks for any difference of what is built.
+compares what is built. On ffefb60 this held where taps, loads and charging were literals of the file.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, ParameterKey
-from dp_powerflow.grid.opendss.engine import DssOrigin
+from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, file_origin
+from dp_powerflow.grid.opendss.parameters import frame_and_parameters, read_parameters
+from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.grid.sources import LoadTable, open_feeder, read_loads, read_taps, write_taps
-from support.attacks import assert_twins_agree, record_of, twin_of
+from dp_powerflow.pipeline.customers import loaded_nodes
+from support.attacks import EVERYTHING, assert_twins_agree, bits_of, record_of, twin_of
+from support.tiny_feeder import two_lines
 
 FEEDER = """
 Clear
@@ -342,3 +347,270 @@ def test_a_record_that_lacks_a_figure_is_refused_and_the_true_one_is_never_used(
             twin_of(one, {other: level for other, level in record.items() if other != key})
     with pytest.raises(FeederError, match="which the feeder does not"):
         twin_of(one, {**record, ParameterKey(Quantity.LENGTH, "secret"): 1.0})
+
+
+FOREIGN = (
+    "ieee13_dss/IEEE13Nodeckt.dss",
+    "ieee123_dss/IEEE123Master.dss",
+    "34Bus/Run_IEEE34Mod2.dss",
+    "4Bus-OYOD-Bal/4Bus-OYOD-Bal.DSS",
+    "triplex_pv/triplex_pv.dss",
+    "test_reg/main.dss",
+)
+UNITLESS = {"ieee123_dss/IEEE123Master.dss"}
+"""Their codes have no unit of length, so that drawing them is refused."""
+LENGTHS = Protected(lines="length", transformers=True, capacitors=True, pv=True, codes=True)
+
+
+def stretched(origin: DssOrigin, position: int) -> DssOrigin:
+    """The circuit with one line 5 % longer."""
+    lines = build_circuit(origin).ActiveCircuit.Lines
+    found = [(own.Name, own.Length) for own in lines if not own.IsSwitch]
+    name, length = found[position % len(found)]
+    return replace(
+        origin,
+        commands=(*origin.commands, f'Edit "Line.{name}" length={1.05 * float(length)!r}'),
+        places=(),
+    )
+
+
+def pair(origin: DssOrigin, position: int) -> tuple[Feeder, Feeder]:
+    return read_dss(origin, name="x"), read_dss(stretched(origin, position), name="x")
+
+
+def origin_of(name: str, request: pytest.FixtureRequest) -> DssOrigin:
+    if name.startswith("ieee") and "/" not in name:
+        origin = open_feeder(name).origin
+        assert isinstance(origin, DssOrigin)
+        return replace(origin, public=False)
+    cases: Path = request.getfixturevalue("foreign_cases")
+    return file_origin(cases / name)
+
+
+@pytest.mark.parametrize("name", ["ieee13", "ieee123", *FOREIGN])
+@pytest.mark.parametrize("protected", [EVERYTHING, LENGTHS], ids=["impedance", "length"])
+def test_neighbours_with_the_same_record_have_the_same_twin(
+    name: str, protected: Protected, request: pytest.FixtureRequest
+) -> None:
+    origin = origin_of(name, request)
+    if name in UNITLESS:
+        protected = replace(protected, codes=False)
+    one, other = pair(origin, 2)
+    assert_twins_agree(one, other, protected)
+    assert isinstance(other.origin, DssOrigin)
+    assert frame_and_parameters(origin, protected)[0] == frame_and_parameters(other.origin, protected)[0]
+
+
+def test_drawn_codes_replace_every_figure_of_a_code(request: pytest.FixtureRequest) -> None:
+    """Neighbours in the code of a line: with the same draw nothing of the true code is left."""
+    origin = origin_of("ieee13", request)
+    one = read_dss(origin, name="x")
+    coded = read_parameters(origin, LENGTHS).coded
+    line = next(line for line in coded if len(line.candidates) > 2)
+    target = next(code for code in line.candidates if code != line.code)
+    changed = replace(
+        origin,
+        commands=(*origin.commands, f'Edit "Line.{line.line}" linecode={target} units=ft'),
+    )
+    other = read_dss(changed, name="x")
+    record = record_of(one, LENGTHS)
+    for drawn in line.candidates:
+        codes = {own.line: own.code for own in coded} | {line.line: drawn}
+        first, second = (twin_of(feeder, record, LENGTHS, codes) for feeder in (one, other))
+        assert bits_of(first) == bits_of(second)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "Edit Transformer.xfm1 xhl=2.1 %rs=[0.5775 0.5775]",
+        "Edit Capacitor.cap1 kvar=630",
+    ],
+)
+def test_neighbours_in_other_elements_have_the_same_twin(edit: str, request: pytest.FixtureRequest) -> None:
+    origin = origin_of("ieee13", request)
+    other = replace(origin, commands=(*origin.commands, edit))
+    assert_twins_agree(read_dss(origin, name="x"), read_dss(other, name="x"))
+
+
+def test_public_feeders_keep_their_taps(ieee13: Feeder) -> None:
+    """What is solved on a public network is public: its twins differ from it by their levels alone."""
+    twin = twin_of(ieee13, record_of(ieee13))
+    assert [tap.ratio for tap in twin.taps] == pytest.approx([tap.ratio for tap in ieee13.taps])
+
+
+OWN = "r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4"
+CODED = Protected(lines="length", codes=True)
+
+
+def circuit(secret: str, more: str = "") -> tuple[str, ...]:
+    return (
+        "New Circuit.small basekv=12.47 bus1=source pu=1.05 r1=0.5 x1=1.5 r0=0.5 x0=1.5",
+        *secret.splitlines(),
+        f"New Line.b bus1=a bus2=b {OWN} length=2 units=km",
+        "New Load.one bus1=b phases=3 kv=12.47 kw=2000 kvar=900",
+        *more.splitlines(),
+        "Set VoltageBases=[12.47]",
+        "CalcVoltageBases",
+    )
+
+
+def feeder(factor: float, secret: str = "", more: str = "") -> Feeder:
+    line = secret or f"New Line.secret bus1=source bus2=a {OWN} length={8.0 * factor!r} units=km"
+    return read_dss(DssOrigin(circuit(line, more)), name="x")
+
+
+# ------------------------------------------------------------------------------ states of controls
+
+
+@pytest.mark.parametrize("tap", [1.05, 1.05625])
+def test_a_literal_tap_without_any_regulator_must_be_declared(tmp_path: Path, tap: float) -> None:
+    """An exported snapshot has taps and no RegControl: two neighbours had twins with 1.05 and 1.05625."""
+    more = f"""New Transformer.reg phases=3 windings=2 buses=[b r] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
+Edit Transformer.reg wdg=2 tap={tap}
+New Load.two bus1=r phases=3 kv=12.47 kw=20"""
+    one = feeder(1.0, more=more)
+    record = record_of(one)
+    with pytest.raises(FeederError, match="no enabled regulator moves it"):
+        twin_of(one, record)
+    taps, path = tmp_path / "taps.csv", tmp_path / "x.dss"
+    taps.write_text("# declared: the planning desk\ntransformer,winding,tap\nreg,2,1.025\n")
+    path.write_text("\n".join(one.origin.commands))  # type: ignore[attr-defined]
+    declared = open_feeder(path, taps=read_taps(taps))
+    assert [tap.ratio for tap in twin_of(declared, record).taps] == [1.025]
+
+
+def test_a_literal_tap_of_an_autotransformer_is_refused() -> None:
+    """It passed, and no tap file could have declared it."""
+    more = """New AutoTrans.reg phases=3 windings=2 buses=[b r] kvs=[12.47 13.8] kvas=[9000 9000] xhx=1
+Edit AutoTrans.reg wdg=2 tap=1.05
+New Load.two bus1=r phases=3 kv=13.8 kw=20"""
+    with pytest.raises(FeederError, match="AutoTrans 'reg' is off neutral"):
+        record_of(feeder(1.0, more=more))
+
+
+def test_open_steps_of_a_capacitor_are_refused() -> None:
+    """A saved circuit states the steps that a control left: one bit of the lines per step."""
+    more = "New Capacitor.bank bus1=b phases=3 kvar=[300 300] kv=12.47 numsteps=2 states=[1 0]"
+    with pytest.raises(FeederError, match="capacitor 'bank' has open steps"):
+        record_of(feeder(1.0, more=more))
+
+
+def test_coordinates_do_not_reach_a_twin() -> None:
+    """A surveyed line's length is the distance of its buses, to all digits; twins had the coordinates."""
+    one, other = (
+        feeder(f, more=f"MakeBusList\nSetBusXY bus=a x={8 * f} y=0\nSetBusXY bus=source x=0 y=0")
+        for f in (1.0, 1.05)
+    )
+    assert one.coordinates
+    assert assert_twins_agree(one, other).coordinates == {}
+
+
+# -------------------------------------------------------------------------------- conductor codes
+
+
+@pytest.mark.parametrize("protected", [Protected(), Protected(lines="length")])
+def test_parallel_lines_with_their_totals_as_a_code_have_no_public_code(protected: Protected) -> None:
+    """Two circuits of one span shared a code with their totals, of length 1: it counted as a catalogue.
+
+    By length, the twin's Y had the true totals times a public record; by impedance, charging over X was the
+    ratio of two figures of five digits, which gives both of them back.
+    """
+
+    def parallel(f: float) -> Feeder:
+        totals = " ".join(
+            f"{k}={v * 8 * f!r}" for k, v in (("r1", 0.3), ("x1", 0.6), ("r0", 0.9), ("x0", 1.8))
+        )
+        lines = [
+            f"New Linecode.span nphases=3 {totals} c1={72 * f!r} c0={32 * f!r} units=km",
+            *(f"New Line.{k} bus1=source bus2=a linecode=span length=1 units=km" for k in ("s1", "s2")),
+        ]
+        return feeder(f, "\n".join(lines))
+
+    assert_twins_agree(parallel(1.0), parallel(1.05), protected)
+
+
+def test_a_record_without_the_drawn_code_of_a_line_is_refused() -> None:
+    """The true code stood in for it."""
+    codes = (
+        "New Linecode.c1 nphases=3 r1=0.3 x1=0.6 units=km\nNew Linecode.c2 nphases=3 r1=0.2 x1=0.5 units=km"
+    )
+    one = feeder(1.0, f"{codes}\nNew Line.secret bus1=source bus2=a linecode=c1 length=8 units=km")
+    with pytest.raises(FeederError, match="no code of line 'secret'"):
+        twin_of(one, record_of(one, CODED), CODED)
+
+
+def test_drawn_codes_need_units() -> None:
+    """The unit of a drawn code without one was that of the true code."""
+    codes = "New Linecode.c1 nphases=3 r1=0.3 x1=0.6 units=km\nNew Linecode.c2 nphases=3 r1=0.2 x1=0.5"
+    one = feeder(1.0, f"{codes}\nNew Line.secret bus1=source bus2=a linecode=c1 length=8")
+    with pytest.raises(FeederError, match="give every code units="):
+        read_parameters(one.origin, CODED)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("protected", [Protected(), Protected(lines="length"), Protected(charging=True)])
+def test_a_standard_type_of_one_line_is_not_public(protected: Protected) -> None:
+    """pandapower: a type per line with its totals and length 1 gave R, X and C away as OpenDSS codes did."""
+    pytest.importorskip("pandapower")
+    from support.pandapower_nets import CABLE, differing, feeder_of, levels_of, quiet, small_net
+    from support.pandapower_nets import twin_of as pandapower_twin
+
+    def with_type(factor: float) -> Feeder:
+        net = small_net()
+        figures = dict(
+            zip(
+                ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "g_us_per_km"),
+                (0.961 * factor, 1.178 * factor, 30.07 * factor, 0.0),
+                strict=True,
+            )
+        )
+        with quiet() as pp:
+            pp.create_std_type(net, {**figures, "max_i_ka": 0.3, "type": "ol"}, "segment 17", element="line")
+        for column, value in {**figures, "length_km": 1.0, "std_type": "segment 17"}.items():
+            net.line.loc[0, column] = value
+        return feeder_of(net)
+
+    one, other = with_type(1.0), with_type(1.05)
+    levels = levels_of(one, protected)
+    assert not any(key.quantity is Quantity.LENGTH and key.element == "own" for key in levels)
+    first, second = (pandapower_twin(net, protected, levels) for net in (one, other))
+    assert differing(first, second) == []
+    assert CABLE in {line.code for line in first.lines}  # a type of the library stays public
+
+
+def test_a_base_voltage_that_is_an_expression_is_refused_in_words() -> None:
+    """It ended in a ValueError that quoted the file."""
+    with pytest.raises(FeederError, match="must state a plain number"):
+        record_of(feeder(1.0, more="MakeBusList\nSetkVBase bus=b kvll=(12 0.47 +)"))
+
+
+def fed_by(load: str) -> Feeder:
+    """A feeder whose only load at bus e is the one given."""
+    line = "New Line.last phases=3 bus1=b bus2=e r1=0.2 x1=0.4 r0=0.5 x0=1.2 length=1.0 units=km"
+    return two_lines(more=f"{line}\nNew Load.odd phases=1 conn=delta kv=12.47 {load}")
+
+
+def drawn(feeder: Feeder) -> dict[str, float]:
+    """Node → the load drawn there [kW]."""
+    positions, kw = loaded_nodes(feeder)
+    return {feeder.nodes[feeder.retained[k]]: float(value) for k, value in zip(positions, kw, strict=True)}
+
+
+@pytest.mark.parametrize("kvar", [300, -300, 173.3])
+def test_a_load_with_a_negative_share_keeps_its_total_and_both_nodes(kvar: float) -> None:
+    feeder = fed_by(f"bus1=e.1.2 kw=100 kvar={kvar}")
+    at = drawn(feeder)
+    assert at["e.1"] == pytest.approx(50.0)
+    assert at["e.2"] == pytest.approx(50.0)
+    assert sum(at.values()) == pytest.approx(sum(load.kw for load in feeder.loads))
+    assert sum("draw negative power at one of them" in note for note in feeder.notes) == 1
+    assert replace(feeder, name="again").notes == feeder.notes
+    # The power flow of the file keeps the exact equivalent.
+    assert -feeder.nominal_injection[feeder.node_index["e.1"]].real != pytest.approx(0.05)
+
+
+def test_a_load_with_two_positive_shares_keeps_its_wye_equivalent() -> None:
+    feeder = fed_by("bus1=e.1.2 kw=100 kvar=100")
+    nominal_kw = -feeder.nominal_injection.real * feeder.base_mva * 1000.0
+    np.testing.assert_array_equal(feeder.nominal_kw, nominal_kw)
+    assert not any("negative" in note for note in feeder.notes)

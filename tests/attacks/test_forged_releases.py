@@ -1,41 +1,76 @@
-"""A forger changes one entry of a release and makes every page, hash and digest fit: what `verify` finds.
+"""Forgers: they change entries, models and pages of a release and make hashes and digests fit.
 
 What follows from the record is recomputed, so a change of it is found. What is left is listed here by name:
 what the data owner declares or attests, and the noise itself. A new entry that nothing checks fails a test.
-
-On the code of ffefb60 sensitivities that do not follow from their region, floors and factors below zero, and
-a commitment of 63 digits were found already. Not found were: a floor of variance and a correlation time that
-the load model does not have, a model without its noisy answers whose costs follow from nothing, texts and
-truth values in place of numbers in `model.json`, keys that are there twice in it, and a budget or noise
-scale that is off by one in a million.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 
+import dp_powerflow as dpf
 from dp_powerflow.corpus.schema import ExtrasLayout
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.corpus.tables import encode_nodes
+from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
+from dp_powerflow.fleet.manifest import FeederEntry
+from dp_powerflow.fleet.overview import fleet_page
+from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest import verify
 from dp_powerflow.manifest.build import Facts
-from dp_powerflow.manifest.model import MALFORMED, Generation, LoadFactor, NodeCustomers, NodeScales
+from dp_powerflow.manifest.model import (
+    DIGEST,
+    MALFORMED,
+    Generation,
+    LoadFactor,
+    NodeCustomers,
+    NodeScales,
+    at_least,
+    canonical_json,
+    digest_of,
+    parse_manifest,
+)
+from dp_powerflow.manifest.release import quality_page
+from dp_powerflow.manifest.render import registry_bytes
+from dp_powerflow.manifest.verify import (
+    check_release,
+    manifest_content,
+    open_release,
+    read_manifest,
+    verify_release,
+)
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
+from dp_powerflow.page.document import read_summary
+from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
+from dp_powerflow.pipeline.deriving.verify import check_derived, open_files
+from dp_powerflow.pipeline.modes.twin import public_places
+from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.quality import measure
+from dp_powerflow.quality.measure import MOST_COUNT
+from dp_powerflow.studies.study import KINDS
 from support.corpora import ring
-from support.forgery import PAGES, Forger
+from support.derived_kind import PLACE
+from support.forgery import PAGES, Forger, sha256
 from support.lognormal import LOGNORMAL_CLASSES
 from support.manifest_releases import LAYOUT, load_model, make_release, twin_config
-from support.tampering import leaves
+from support.quality_corpora import Feeder3
+from support.small import small_config
+from support.tampering import failed, leaves, manifest_of, rewrite
 
 Where = tuple[str | int, ...]
 
@@ -370,3 +405,261 @@ def test_a_model_without_answers_cannot_carry_invented_costs(forger: Forger) -> 
     with pytest.raises(PrivacyError, match="not a load model"):
         LoadModel.from_json(cheap.to_json())
     assert "load privacy" in forger.found_of(replace(facts, model=cheap), cheap.to_json().encode())
+
+
+@pytest.fixture(scope="module")
+def on_true(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_release(tmp_path_factory.mktemp("true")).path
+
+
+@pytest.fixture(scope="module")
+def on_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    beside: dict[str, Any] = {"extras": ExtrasLayout(mended=True), "connections": ring(LAYOUT.nodes)}
+    return make_release(tmp_path_factory.mktemp("twin"), twin_config(), **beside).path
+
+
+def test_figures_that_do_not_go_with_the_templates_are_found_without_a_traceback(
+    on_true: Path, on_twin: Path, tmp_path: Path
+) -> None:
+    """A warning of the other mode, or the account of the other mode, made jinja2 raise out of `verify`."""
+    true, twin = manifest_of(on_true), manifest_of(on_twin)
+    true["release"]["warnings"] = ["coordinates"]
+    twin["composition"]["network"] = manifest_of(on_true)["composition"]["network"]
+    for source, manifest in ((on_true, true), (on_twin, twin)):
+        copy = tmp_path / source.parent.name
+        shutil.copytree(source, copy)
+        rewrite(copy, manifest, sealed=True)
+        assert {"statement", "pages"} <= {check.name for check in verify_release(copy).failures}
+
+
+@pytest.mark.parametrize("sign", ["\x7f", "\x85", "\x92", "\u2028", "\ufeff", "\uffff", "\x85---\x85", '"\\'])
+def test_a_publisher_with_an_odd_sign_leaves_the_registry_record_readable(on_true: Path, sign: str) -> None:
+    """0x92 is the apostrophe of Windows-1252 read as Latin-1; YAML takes it escaped only."""
+    content = manifest_of(on_true)
+    content["publication"]["publisher"] = f"Grid{sign}Co"
+    record = yaml.safe_load(registry_bytes(parse_manifest(content)))
+    curator = record["deployment"]["basic"]["data_curators"][0]
+    assert curator["data_curator_name"] == f"Grid{sign}Co"
+
+
+def test_pages_that_are_not_compared_are_warned_of(on_true: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once two versions can be named, a forger names the other one and writes what he likes on the pages."""
+    opened = Forger.of(on_true).opened
+    assert not any("NOT COMPARED" in text for text in check_release(opened).warnings)
+    monkeypatch.setattr(verify, "__version__", "9.9.9")
+    assert check_release(opened).warnings[0].startswith("THE PAGES WERE NOT COMPARED")
+
+
+def test_noise_is_never_shown_larger_than_it_is(on_twin: Path) -> None:
+    """A scale that was rounded up promised more than the release keeps."""
+    stated = read_manifest(on_twin)[0]
+    page = (on_twin / "certificate.html").read_text()
+    shown = re.findall(r"noise, scale ([0-9.e-]+) of the logarithm", page)
+    largest = max(stated.guarantee.network.scale_of(part) for part in stated.guarantee.network.scales)
+    assert shown
+    assert all(float(scale) <= largest for scale in shown)
+    assert all(float(at_least(query.noise_std, 4)) <= query.noise_std for query in stated.load_queries)
+
+
+def test_what_was_spent_of_evidence_has_its_star(on_true: Path) -> None:
+    page = (on_true / "certificate.html").read_text()
+    assert "ε* = " in page.partition("Spent so far")[2].partition("What was asked")[0]
+
+
+# ---------------------------------------------------------------------------------------------- derived
+
+
+KIND = "lowest-voltage"
+
+
+@pytest.fixture(autouse=True)
+def _a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, KIND, PLACE)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of a release whose twin is weak."""
+    folder = tmp_path_factory.mktemp("study")
+    twin = {"mode": "twin-network", "id": "t1", "epsilon": 20.0, "change": 0.05, "released": "all"}
+    twin |= {"controls": "frozen", "publish": "network and loads", "graph_days": 2}
+    release = {"days": 2, "network_epsilon_cap": 50.0}
+    run_release(small_config(folder, network=twin, release=release), workers=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, KIND, PLACE)
+        dpf.derive(KIND, folder / "out", folder / "found", workers=1)
+    return folder / "found"
+
+
+def sealed_anew(folder: Path, source: dict[str, Any], **files: bytes) -> None:
+    """Both manifests and both pages made to fit."""
+    source |= {DIGEST: digest_of(source)}
+    written = {"source/manifest.json": canonical_json(source), **files}
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["source"]["manifest_sha256"] = sha256(written["source/manifest.json"])
+    (folder / "source" / "manifest.json").write_bytes(written["source/manifest.json"])
+    opened = open_files(folder)
+    assert opened.manifest is not None
+    parsed = read_manifest(folder / "source")[0]
+    written["certificate.html"] = certificate_html(opened.manifest, parsed)
+    written["README.md"] = card_bytes(opened.manifest, parsed)
+    for name, content in written.items():
+        (folder / name).write_bytes(content)
+        manifest["files"][name] = sha256(content)
+    rewrite(folder, manifest, sealed=True)
+
+
+def test_a_study_does_not_lose_the_warnings_of_its_release(study: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(study, tmp_path / "a")
+    source = json.loads((folder / "source" / "manifest.json").read_text())
+    assert "network" in source["release"]["warnings"]
+    sealed_anew(folder, source)
+    assert check_derived(open_files(folder)).intact
+    source["release"]["warnings"].remove("network")
+    sealed_anew(folder, source)
+    assert {check.name for check in check_derived(open_files(folder)).failures} >= {"source"}
+
+
+def test_a_file_of_a_study_that_only_looks_like_a_table_is_found(study: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(study, tmp_path / "a")
+    source = json.loads((folder / "source" / "manifest.json").read_text())
+    sealed_anew(folder, source, **{"secret.parquet": b"no table"})
+    assert "statement" in {check.name for check in check_derived(open_files(folder)).failures}
+
+
+def test_a_study_that_names_no_software_is_found_without_a_traceback(study: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(study, tmp_path / "a")
+    manifest = manifest_of(folder)
+    manifest["software"] = {}
+    rewrite(folder, manifest, sealed=True)
+    assert "pages" in {check.name for check in check_derived(open_files(folder)).failures}
+
+
+SMALL = Feeder3(buses=2, days=2, steps=4, days_per_part=1)
+
+
+# -------------------------------------------------------------------------- what a page must survive
+@pytest.mark.parametrize("level", [0.0, 1e-6, 7.999])
+def test_no_voltage_that_can_be_written_keeps_a_paid_release_from_its_page(
+    tmp_path: Path, level: float
+) -> None:
+    """The page is made when the budget is spent: what it cannot show would be paid for and never finished."""
+    v = np.full((SMALL.days, SMALL.steps, SMALL.layout.nodes), level, dtype=np.complex128)
+    found = measure(SMALL.write(tmp_path / "corpus", v), workers=1)
+    assert found.network is not None
+    assert found.to_html().startswith(b"<!DOCTYPE html>")
+    # 16 bits hold 6.5535 p.u.: a higher voltage is the highest, not one of 1.4 p.u.
+    assert np.all(found.network.vm == min(max(round(level * 10_000), 1), MOST_COUNT))
+
+
+def test_a_phase_of_its_own_for_every_node_does_not_fill_the_memory_of_who_verifies(tmp_path: Path) -> None:
+    """Counts and maps are kept by phase: 20,000 of them would take 77 GB."""
+    many = Feeder3(buses=20, days=1, steps=4, days_per_part=1)
+    nodes = np.arange(many.layout.nodes)
+    odd = replace(many.connections(), phase=nodes + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Feeder3, "connections", lambda *_, **__: odd)
+        found = measure(many.write(tmp_path / "corpus"), workers=1)
+    assert (found.voltages.grouped_by, len(found.voltages.groups), found.network) == ("angle", 3, None)
+    assert b"or too many of them" in found.to_html()
+
+
+def test_coordinates_that_no_page_can_show_are_refused_before_the_spend() -> None:
+    feeder = open_feeder("ieee13")
+    far = dict.fromkeys(feeder.coordinates, (1e305, 0.0))
+    with pytest.raises(ConfigError, match="has no coordinates for"):
+        public_places(feeder, far)
+    with pytest.raises(CorpusError, match="not two finite coordinates"):
+        replace(ring(4), coordinates=np.full((3, 2), 1e305))
+
+
+def test_capacitors_that_are_left_out_of_the_table_are_said_to_be() -> None:
+    from dp_powerflow.quality.figures import capacitors
+    from dp_powerflow.quality.result import Controls
+
+    none = np.zeros(0)
+    many = Controls(none.reshape(0, 3, 0).astype(np.int64), none, np.full(30, 0.5), np.zeros(30), 0.0)
+    assert "the first 12 of 30" in capacitors(many).caption
+
+
+# ------------------------------------------------------------------------------------ what verify must see
+@pytest.fixture(scope="module")
+def page_forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
+    made = make_release(tmp_path_factory.mktemp("made"), twin_config(), load_model(), connections=ring(4))
+    return Forger.of(made.path)
+
+
+def test_names_of_nodes_that_are_no_positions_are_found(tmp_path: Path, page_forger: Forger) -> None:
+    """True names in the node table, hashes and pages made to fit: the manifest says that they are opaque."""
+    path = Path(shutil.copytree(str(page_forger.opened.directory), tmp_path / "copy"))
+    assert not failed(path)
+    opened = open_release(path, manifest_content(path))
+    assert opened.corpus.nodes is not None
+    assert opened.corpus.layout is not None
+    named = replace(opened.corpus.nodes, ids=("bus650.1", "bus632.1", "bus671.1", "bus680.1"))
+    (path / "nodes.parquet").write_bytes(
+        encode_nodes(opened.corpus.layout, str(opened.corpus.release_id), named)
+    )
+    _reseal(path)
+    assert failed(path) == {"voltages"}
+
+
+HEADING = "Utility.\n\n## What is protected\n\nEverything: epsilon is 0.001.\n\nLicense"
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"publisher": HEADING},
+        {"publisher": "x" * 201},
+        {"url": "https://a.example/\n\n# Proved by an auditor"},
+        {"citation": "Cite\tme"},
+    ],
+    ids=["heading", "long", "address", "tab"],
+)
+def test_what_no_config_can_declare_of_the_publication_is_found(
+    page_forger: Forger, stated: dict[str, str]
+) -> None:
+    """The card repeats it beside the guarantees: with a line break its owner writes sections of his own."""
+    manifest = page_forger.manifest
+    manifest["publication"] |= stated
+    assert page_forger.found(manifest)
+
+
+def test_a_publisher_cannot_write_markup_into_the_card(tmp_path: Path) -> None:
+    chosen = twin_config(publication={"publisher": "**Proved** <h1>epsilon = 0</h1> [x](https://a.example)"})
+    card = make_release(tmp_path, chosen, load_model()).path / "README.md"
+    (line,) = (text for text in card.read_text().splitlines() if text.startswith("Publisher: "))
+    assert line.startswith(r"Publisher: \*\*Proved\*\* \<h1\>epsilon = 0\</h1\> \[x\](https://a.example). ")
+
+
+def _reseal(path: Path) -> None:
+    """Pages and hashes that fit whatever the tables hold now."""
+    from dp_powerflow.manifest.render import croissant_bytes
+
+    opened = open_release(path, manifest_content(path))
+    page = quality_page(path, opened.corpus, opened.hashes, parse_manifest(opened.raw))
+    assert page is not None
+    (path / "quality.html").write_bytes(page)
+    manifest = manifest_of(path)
+    for name in ("nodes.parquet", "quality.html"):
+        manifest["files"][name] = sha256((path / name).read_bytes())
+    (path / "croissant.json").write_bytes(croissant_bytes(parse_manifest(manifest), manifest["files"]))
+    manifest["files"]["croissant.json"] = sha256((path / "croissant.json").read_bytes())
+    rewrite(path, manifest, sealed=True)
+
+
+# ------------------------------------------------------------------------------ what pages are read for
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "1e999", "1" + 400 * "0", "-1", '"<b>"', "null"])
+def test_key_figures_that_somebody_put_into_a_page_are_not_shown(page_forger: Forger, figure: str) -> None:
+    page = (page_forger.opened.directory / "quality.html").read_bytes()
+    honest = read_summary(page)
+    assert honest is not None
+    entry = f'"inside_a":{json.dumps(honest["inside_a"])}'.encode()
+    assert entry in page
+    summary = read_summary(page.replace(entry, f'"inside_a":{figure}'.encode()))
+    assert page_forger.opened.manifest is not None
+    entries = [FeederEntry("north", page_forger.opened.manifest, 64 * "0")]
+    found = [{} if known is None else {"north": known} for known in (honest, summary)]
+    pages = [fleet_page("fleet", entries, known).to_html().decode() for known in found]
+    assert ["Within ANSI range A" in text for text in pages] == [True, False]
