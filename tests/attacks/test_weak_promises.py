@@ -1,4 +1,4 @@
-"""Promises that protect nothing say so; a model used again keeps its constants; other choices, other noise."""
+"""Promises that protect nothing say so; a model used again keeps its constants; other noise."""
 
 from __future__ import annotations
 
