@@ -30,6 +30,7 @@ from support.fuzz.changes import (
     words_changed,
 )
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
+from support.fuzz.owned import through
 from support.fuzz.world import World
 from support.own_config import write_own
 from support.small import RAW as SMALL_RAW
@@ -90,12 +91,7 @@ def opendss_script(world: World) -> Door:
     """An OpenDSS file, read by our own parser."""
     folder = world.folder("script")
     (folder / "other.dss").write_text("New Load.other bus1=b phases=3 kv=12.47 kw=5\n")
-    path = folder / "feeder.dss"
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        read_script(path)
-
+    enter = through(folder / "feeder.dss", read_script)
     return Door((world.circuit, world.tiny_circuit), words_changed(WORDS["OpenDSS"]), enter)
 
 
@@ -104,11 +100,7 @@ def pandapower(world: World) -> Door:
     folder = world.folder("net")
     path = folder / "net.json"
     path.write_bytes(world.net)
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        _must_be_a_feeder(open_feeder(path))
-
+    enter = through(path, lambda path: _must_be_a_feeder(open_feeder(path)))
     return Door((world.net,), _net_changed, enter, closed=(folder,))
 
 
@@ -139,11 +131,7 @@ def taps(world: World) -> Door:
     feeder.write_bytes(world.circuit)
     named = "\n".join(f"{tap.transformer},{tap.winding},{tap.ratio}" for tap in open_feeder(feeder).taps)
     seed = f"# declared: the operator\ntransformer,winding,tap\n{named}\n".encode()
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        _must_be_a_feeder(open_feeder(feeder, taps=read_taps(path)))
-
+    enter = through(path, lambda path: _must_be_a_feeder(open_feeder(feeder, taps=read_taps(path))))
     return Door((seed,), csv_changed, enter)
 
 
@@ -154,11 +142,7 @@ def loads(world: World) -> Door:
     feeder.write_bytes(world.circuit)
     rows = [f"{load.name},{load.kw},{load.kvar},2" for load in open_feeder(feeder).loads]
     seed = "\n".join(["name,kw,kvar,customers", *rows, ""]).encode()
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        _must_be_a_feeder(open_feeder(feeder, loads=read_loads(path)))
-
+    enter = through(path, lambda path: _must_be_a_feeder(open_feeder(feeder, loads=read_loads(path))))
     return Door((seed,), csv_changed, enter)
 
 
@@ -193,44 +177,9 @@ def command_line(world: World) -> Door:
     write_own(folder)
     (folder / "small.toml").write_text(toml_text(SMALL_RAW))
     (folder / "feeder.dss").write_bytes(world.circuit)
-    release, fleet, state = str(world.release.path), str(world.fleet), str(world.state)
-    calls = (
-        *(["inspect", "feeder.dss", "--json"], ["inspect", "ieee13", "--base-mva", "1.5", "--drop-islanded"]),
-        *(["verify", release], ["verify", release, "--private", state, "--json"], ["verify", fleet]),
-        *(["quality", release, "--json"], ["quality", fleet], ["quality", release, "--out", "page.html"]),
-        *(["ledger", state], ["ledger", state, "--witness", release], ["ledger", state, "--json"]),
-        *(
-            ["ledger", "gone", "--account", "loads-1", "--epsilon", "3", "--reason", "r"],
-            ["certify", "own.toml"],
-        ),
-        [
-            "init",
-            "new.toml",
-            "--feeder",
-            "net.dss",
-            "--meters",
-            "meters.csv",
-            "--unit",
-            "kW",
-            "--time-zone",
-            "UTC",
-            *("--first-day", "2024-01-01", "--last-day", "2024-01-06"),
-        ],
-        ["init", "new.toml", "--mode", "true-network", "--days", "3", "--id", "x", "--latitude", "50"],
-        ["fleet", "gone.toml", "--plan"],
-        *(
-            ["release", "gone.toml", "--workers", "2"],
-            ["plan", "gone.toml", "--json"],
-            ["fidelity", release, "own.toml"],
-        ),
-        *(["export", "gridfm", release, "graphs", "--perturbed", "2"], ["experiment", "none", "own.toml"]),
-        *(
-            ["--version"],
-            ["--help"],
-            ["verify", "--help"],
-            ["release", "--scheduler", "tcp://127.0.0.1:1", "gone.toml"],
-        ),
-    )
+    places = {"release": world.release.path, "fleet": world.fleet, "state": world.state}
+    calls = [[word.format(**places) for word in call.split()] for call in WORDS["command line"]]
+    seeds = tuple(json.dumps(call).encode() for call in calls)
 
     def enter(content: bytes) -> None:
         try:
@@ -243,7 +192,7 @@ def command_line(world: World) -> Door:
             return  # no shell can pass it
         _typed(folder, [item.encode("utf-8", "replace").decode() for item in arguments])
 
-    return Door(tuple(json.dumps(call).encode() for call in calls), _arguments_changed, enter)
+    return Door(seeds, _arguments_changed, enter)
 
 
 def _typed(folder: Path, arguments: list[str]) -> None:
