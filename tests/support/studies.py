@@ -114,7 +114,8 @@ def given_study(feeder: Feeder, shape: FloatArray | None = None, *, by_load: boo
     law = GivenLaw(of_day.shape[1], feeder.base_mva, positions)
     load_kw = nominal_kw[:, None, None] * of_day
     source = GivenDays(law, load_kw, 0.3 * load_kw)
-    return study_of(feeder, source, "day" if by_load else "fixed", released=feeder.energised)
+    study = study_of(feeder, source, "day" if by_load else "fixed", released=feeder.energised)
+    return replace(study, connections=None)
 
 
 def stretched(feeder: Feeder, factor: float) -> Feeder:
