@@ -26,14 +26,14 @@ from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.manifest.twin import charged_as
 from dp_powerflow.pipeline.inputs import NetworkInputs, frame_chunks, read_network
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.ready import make_ready
-from dp_powerflow.pipeline.receipts import keep_receipt, open_ledger
+from dp_powerflow.pipeline.ready import keep_receipt, make_ready, open_ledger
 from dp_powerflow.pipeline.release import charge, fitted_model
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.twin.draw import elements_of
 from support import ledgers
 from support.fleet_small import circuit
 from support.forgery import Forger
@@ -468,7 +468,8 @@ def with_second(*lines: tuple[str, str, str, float]) -> str:
 def figures_of(owner: Owner, text: str) -> dict[str, dict[Any, int]]:
     config = owner.config(text)
     mode: Any = mode_of(config)
-    found = mode._elements(read_network(config, owner.state, 24))
+    inputs = read_network(config, owner.state, 24)
+    found = elements_of(mode._parameters(inputs), mode.section.design)
     return {element.name: dict(element.positions) for element in found}
 
 

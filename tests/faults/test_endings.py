@@ -36,7 +36,7 @@ from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import history_of
 from dp_powerflow.pipeline.modes.base import OWNER_FILE
 from dp_powerflow.pipeline.plan import refuse_another_model
-from dp_powerflow.pipeline.receipts import REPORT_FILE
+from dp_powerflow.pipeline.ready import REPORT_FILE
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import book as entries
