@@ -565,7 +565,7 @@ def _fill_from_long(
             # the earlier of two equal stamps can be many batches away: wait for the end of the file
             unclear = target.grid.is_ambiguous(stamps.seconds) & (own >= 0)
             if unclear.any():
-                late.append([column[unclear] for column in (own, stamps.seconds, *readings)])
+                late.append([own[unclear], stamps.seconds[unclear], *(cells[unclear] for cells in readings)])
                 own = np.where(unclear, _NOBODY, own)
         target.add(own, stamps, np.zeros(own.size, dtype=np.bool_), readings)
     if late:

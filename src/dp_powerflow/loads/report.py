@@ -271,9 +271,7 @@ class Levels:
     @classmethod
     def of(cls, values: FloatArray) -> Levels:
         """From readings (customer, day, step) [kW], NaN where there is none."""
-        found = np.empty((len(values), 2))
-        on_all_cores(lambda part: levels_and_shapes(values[part], found[part]), len(values))
-        return cls(found[:, 0], found[:, 1])
+        return cls(*levels_and_shapes(values).T)
 
     def relative_to(self, scale_kw: FloatArray) -> Levels:
         return Levels(self.level / scale_kw, self.shape)
@@ -853,12 +851,6 @@ def _rejected_points(raw: RawHistory, rejected: BoolArray, rules: IngestRules) -
         raise LoadDataError(
             f"every load point has a customer with more than {share:.0%} of its readings missing; "
             f"check the declared step, days and time zone{hint}",
-            code="meters-gaps",
-        )
-    if out and rules.on_rejected == "error":
-        raise LoadDataError(
-            f"{len(out)} of {len(points)} load points have a customer with more than {share:.0%} of its "
-            f"readings missing; repair or unlist them, or set on_rejected{hint}",
             code="meters-gaps",
         )
     if rules.on_rejected == "placeholder" and len(out) > rules.most_placeholders * len(points):

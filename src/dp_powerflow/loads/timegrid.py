@@ -149,16 +149,6 @@ def add_rows(
     return values.size
 
 
-@kernel
-def to_means(sums: FloatArray, counts: Counts, found: IntArray) -> None:
-    """Sums (customer, slot) → means, in place, NaN where there is none; counts readings and slots read."""
-    for i in range(sums.shape[0]):
-        for k in range(sums.shape[1]):
-            found[0] += counts[i, k]
-            found[1] += counts[i, k] > 0
-            sums[i, k] = sums[i, k] / counts[i, k] if counts[i, k] else np.nan
-
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EARLIEST_S, _LATEST_S = (
     int((dt.datetime(year, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds())
@@ -430,18 +420,21 @@ class ReadingGrid:
 
     def finish(self) -> tuple[FloatArray, ReadingCounts]:
         """(customer, day, step) mean reading, NaN where there is none, and the counts."""
-        found = np.zeros(2, dtype=np.int64)
         (means, second), doubled = self._sums, self.grid.doubled
         both = self._counts[0][:, doubled].astype(bool) & self._counts[1].astype(bool)
+        duplicated = 0
         for sums, counts in zip(self._sums, self._counts, strict=True):
-            to_means(sums, counts, found)
+            for own, times in zip(sums, counts, strict=True):
+                duplicated += int(times.sum()) - int(np.count_nonzero(times))
+                with np.errstate(invalid="ignore"):  # without a reading it is 0/0, which is NaN
+                    np.divide(own, times, out=own)
         means[:, doubled] = _mean_of_present(means[:, doubled], second)
         accepted, no_value, not_finite, outside, off_grid, skipped = self._tally.tolist()
         tally = ReadingCounts(
             accepted=accepted,
             no_value=no_value,
             not_finite=not_finite,
-            duplicated=int(found[0] - found[1]),
+            duplicated=duplicated,
             outside_days=outside,
             off_grid=off_grid,
             skipped_hour=skipped,
