@@ -17,7 +17,7 @@ from dp_powerflow.manifest import verify
 from dp_powerflow.manifest.model import DIGEST, at_least, canonical_json, digest_of, parse_manifest
 from dp_powerflow.manifest.render import registry_bytes
 from dp_powerflow.manifest.verify import check_release, read_manifest, verify_release
-from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
+from dp_powerflow.pipeline.deriving.manifest import card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.verify import check_derived, open_files
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.studies.study import KINDS

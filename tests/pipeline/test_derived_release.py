@@ -375,7 +375,7 @@ def test_a_disk_that_fails_leaves_nothing(
             raise OSError(28, "No space left on device")
         path.write_bytes(content)
 
-    monkeypatch.setattr("dp_powerflow.pipeline.deriving.make.write_whole", full)
+    monkeypatch.setattr("dp_powerflow.corpus.storage.write_whole", full)
     with pytest.raises(DpPowerflowError, match="space"):
         dpf.derive(KIND, published / "out", tmp_path / "a")
     assert not list(tmp_path.iterdir())

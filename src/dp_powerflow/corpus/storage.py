@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
-import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ from urllib.request import url2pathname
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dp_powerflow._files import write_whole
+from dp_powerflow._files import sync_directory, write_whole
 from dp_powerflow._names import refuse_unusable
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.schema import MANIFEST_FILE
-from dp_powerflow.errors import CorpusError, MissingExtraError, require
+from dp_powerflow.errors import CorpusError, MissingExtraError, OutputTakenError, require
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
@@ -269,6 +269,36 @@ def in_time(ask: Callable[[], object], place: RemotePath) -> None:
         ) from None
 
 
+def refuse_taken(place: Location) -> None:
+    """Refuse a path that exists."""
+    if isinstance(place, Path) and os.path.lexists(place):
+        raise OutputTakenError(f"{place} exists already; choose another directory or remove it first")
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A folder to write, which gets its name once all is written; nothing is left of a failure.
+
+    What a killed process left under the other name is removed by the next one.
+
+    Raises
+    ------
+    CorpusError : the target exists, the disk is full, or cannot be written.
+    """
+    refuse_taken(target)
+    working = target.with_name(f".{target.name}.unfinished")
+    try:
+        with storing(target):
+            shutil.rmtree(working, ignore_errors=True)
+            working.mkdir(parents=True)
+            yield working
+            refuse_taken(target)
+            working.rename(target)
+            sync_directory(target.absolute().parent)
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+
+
 @contextmanager
 def storing(place: Location) -> Iterator[None]:
     """Turn the failure of any write below `place` into one sentence."""
@@ -334,67 +364,6 @@ def open_parquet(place: Location | pa.BufferReader, **options: Any) -> Iterator[
         return
     with place.open() as source, pq.ParquetFile(source, **options) as file:
         yield file
-
-
-@contextmanager
-def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Path]:
-    """The directory of a release; of a URL a copy that is removed again.
-
-    What is checked is then one set of bytes, however the store changes meanwhile.
-
-    Parameters
-    ----------
-    one_of : names at a URL without any of which nothing is copied, since no finished release is there.
-    """
-    if isinstance(place, Path):
-        yield place
-        return
-    with loading(place):
-        names = place.below()
-    if not names:
-        raise CorpusError(
-            f"there is nothing at {place}; give the URL of a finished release", code="release-not-found"
-        )
-    if one_of and names.keys().isdisjoint(one_of):
-        raise CorpusError(
-            f"there is no {' or '.join(one_of)} at {place}; give the URL of a finished release",
-            code="release-not-found",
-        )
-    if not all(map(_is_relative_path, names)):
-        raise CorpusError(f"{place} holds a name that is not a file of a release")
-    with _temporary_folder() as folder:
-        directory = Path(folder) / "release"
-        for name in names:
-            with loading(place):
-                content = (place / name).read_bytes()
-            path = directory / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            except OSError as error:  # apart, so that a full disk is not taken for a damaged release
-                raise CorpusError(
-                    f"{place} cannot be copied to {tempfile.gettempdir()} to be checked: {error.strerror}; "
-                    "free some space there, or name another directory in the environment (TMPDIR)",
-                    code="disk-full",
-                ) from error
-        yield directory
-
-
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix="dp-powerflow-")
-    except OSError as error:
-        raise CorpusError(
-            "a release at a URL is copied to be looked at, and no temporary directory can be written; "
-            "name one of this user in the environment (TMPDIR)"
-        ) from error
-
-
-def _is_relative_path(name: str) -> bool:
-    """Names in a store are anybody's choice: none may lead out of the copy, or be the file of another."""
-    path = PurePosixPath(name)
-    plain = str(path) == name and "\\" not in name and "\0" not in name
-    return plain and ".." not in path.parts and not path.is_absolute()
 
 
 def _version(info: dict[str, Any]) -> str:
@@ -463,7 +432,9 @@ class Listed:
             if _sound.get(str(place)) == (version, expected):
                 kept = _fetched.get(str(place))
                 return pa.BufferReader(kept[1]) if kept is not None and kept[0] == version else place
-            content = place.read_bytes() if _size(place, version) <= WHOLE_BYTES else None
+            # An object of a store is fetched whole.
+            small = isinstance(version, str) or version[0] <= WHOLE_BYTES
+            content = place.read_bytes() if small else None
             found = file_hash(place) if content is None else hashlib.sha256(content).hexdigest()
         if found != expected:
             raise CorpusError(
@@ -488,21 +459,6 @@ class Listed:
     def check_folder(self, folder: str) -> None:
         """The same of all files below a folder."""
         self.check(name for name in self.hashes or () if name.startswith(f"{folder}/"))
-
-    def mark(self, name: str) -> int:
-        """A number of a local file as it is now, for processes that tell each other what is sound; or 0."""
-        place = self.root / name
-        if self._expected(name) is None or isinstance(place, RemotePath):
-            return 0
-        with loading(place):
-            words = f"{version_of(place)}".encode()
-        return int.from_bytes(hashlib.sha256(words).digest()[:7], "little") + 1
-
-    def accept(self, name: str) -> None:
-        """Another process found the file sound as it is now."""
-        place, expected = self.root / name, self._expected(name)
-        if expected is not None:
-            _sound[str(place)] = version_of(place), expected
 
     def _expected(self, name: str) -> str | None:
         if self.hashes is None:
@@ -554,11 +510,6 @@ def version_of(place: Location) -> Version:
         return place.version()
     found = os.stat(place)
     return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _size(place: Location, version: Version) -> int:
-    """Of a local file; an object of a store is fetched whole."""
-    return 0 if isinstance(version, str) else version[0]
 
 
 def _keep(place: RemotePath, version: Version, content: bytes) -> None:

@@ -6,8 +6,6 @@ Chunks hold some days of some nodes, so that neither a day nor the series of a n
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +15,8 @@ from numpy.typing import NDArray
 
 from dp_powerflow.almanac.weather import MEANS, UNITS
 from dp_powerflow.corpus.schema import power_columns, voltage_columns
-from dp_powerflow.corpus.storage import storing
-from dp_powerflow.errors import OutputTakenError, require
+from dp_powerflow.corpus.storage import whole_folder
+from dp_powerflow.errors import require
 from dp_powerflow.units import IntArray
 
 if TYPE_CHECKING:
@@ -59,13 +57,8 @@ def dataset_of(corpus: Corpus, days: IntArray, nodes: IntArray, *, with_loads: b
 def export_zarr(corpus: Corpus, directory: Path) -> Path:
     """Write the store, some days at a time; there whole or not at all."""
     require("zarr", "xarray")
-    if os.path.lexists(directory):
-        raise OutputTakenError(f"{directory} exists already; choose another directory or remove it first")
-    partial = directory.with_name(f"{directory.name}.partial")
     width, nodes = _chunks(corpus)
-    with storing(directory):
-        if partial.exists():
-            shutil.rmtree(partial)
+    with whole_folder(directory) as partial:
         for first in range(0, corpus.layout.days, width):
             days = np.arange(first, min(first + width, corpus.layout.days))
             found = dataset_of(corpus, days, corpus.node_numbers(None), with_loads=corpus.extras.loads)
@@ -77,7 +70,6 @@ def export_zarr(corpus: Corpus, directory: Path) -> Path:
                 found.to_zarr(
                     partial, mode="w", zarr_format=2, consolidated=True, encoding=_encoding(found, sizes)
                 )
-        partial.rename(directory)
     return directory
 
 

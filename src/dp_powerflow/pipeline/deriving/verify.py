@@ -20,17 +20,15 @@ from dp_powerflow.manifest.build import codes_of
 from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
-    DIGEST,
     MALFORMED,
     MANIFEST_FILE,
     UNREADABLE,
     Check,
     Manifest,
     ReleaseError,
-    canonical_json,
     check,
     differences,
-    digest_of,
+    form_problems,
     json_object,
     parse_manifest,
     sha256_of,
@@ -45,19 +43,21 @@ from dp_powerflow.manifest.verify import (
     query_problems,
     verify_release,
 )
-from dp_powerflow.pipeline.deriving.make import Watch, files_of, software_versions
+from dp_powerflow.pipeline.deriving.make import files_of, software_versions
 from dp_powerflow.pipeline.deriving.manifest import (
     FROM_FILES,
     PAGE_FILE,
     REQUIRED,
+    SETTINGS_PUBLIC,
     SOURCE_FILE,
     DerivedManifest,
     TableSection,
+    card_bytes,
+    certificate_html,
     described,
     determined,
     parse,
 )
-from dp_powerflow.pipeline.deriving.pages import SETTINGS_PUBLIC, card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.source import Basis, StudySettings, basis_of_release, in_words
 from dp_powerflow.studies.study import kind_of
 
@@ -223,7 +223,7 @@ def _bytes_that_differ(
     if sha256_of(basis.content) != manifest.source.manifest_sha256:
         yield "It was derived from another release than this one."
         return
-    files = files_of(basis, kind, Watch(workers), software=manifest.software)
+    files = files_of(basis, kind, workers=workers, software=manifest.software)
     found = opened.hashes | {MANIFEST_FILE: sha256_of(opened.content)}
     for name in sorted(files.keys() | found.keys()):
         if name not in files:
@@ -280,10 +280,7 @@ def _check_manifest(opened: OpenedDerived) -> Check:
     def problems() -> Iterator[str]:
         if opened.problem:
             yield f"{opened.problem[:1].upper()}{opened.problem[1:]}."
-        if canonical_json(opened.raw) != opened.content:
-            yield f"{MANIFEST_FILE} is not in its canonical form, so it was changed."
-        if opened.raw.get(DIGEST) != digest_of(opened.raw):
-            yield f"{MANIFEST_FILE} does not match its own SHA-256, so it was changed."
+        yield from form_problems(opened.content, opened.raw)
 
     return check("manifest", problems(), f"{MANIFEST_FILE} is in canonical form and matches its own SHA-256.")
 
@@ -314,8 +311,7 @@ def _check_source(opened: OpenedDerived) -> Check:
         content = opened.files[SOURCE_FILE] or b""
         if sha256_of(content) != manifest.source.manifest_sha256:
             yield f"{SOURCE_FILE} is not the manifest that this was derived from."
-        if canonical_json(raw) != content or raw.get(DIGEST) != digest_of(raw):
-            yield f"{SOURCE_FILE} does not match its own SHA-256, so it was changed after the release."
+        yield from form_problems(content, raw, SOURCE_FILE)
         if source.release.id != manifest.source.id:
             yield f"{SOURCE_FILE} is of another release than the manifest says."
         yield from query_problems(source, raw["load_queries"])
