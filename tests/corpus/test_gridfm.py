@@ -23,9 +23,8 @@ import pytest
 import scipy.sparse as sp
 
 from dp_powerflow.corpus.gridfm.network import NodeFacts, network_of
-from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import TABLES, GridfmStyle
-from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.gridfm.tables import GridfmData, GridfmWriter, read_gridfm
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder

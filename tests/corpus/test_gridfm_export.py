@@ -23,8 +23,8 @@ from dp_powerflow.corpus.gridfm.network import (
     supplied,
     with_shares,
 )
-from dp_powerflow.corpus.gridfm.reader import GridfmData, check_tables, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, TABLES
+from dp_powerflow.corpus.gridfm.tables import GridfmData, check_tables, read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder

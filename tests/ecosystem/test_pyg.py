@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow.corpus.gridfm.reader import read_gridfm
+from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError, MissingExtraError
 from support.corpora import write_corpus

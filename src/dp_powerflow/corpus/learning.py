@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dp_powerflow.corpus.grid import Float32Array, turn_days
-from dp_powerflow.corpus.gridfm.reader import GridfmData, count_scenarios, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
+from dp_powerflow.corpus.gridfm.tables import TWIN, GridfmData, count_scenarios, read_gridfm
 from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import IntArray
@@ -372,7 +372,6 @@ class _Shared:
 
 
 # --- graphs -----------------------------------------------------------------------------------------------
-TWIN_FOLDER = "twin"
 BUS_FEATURES = ("Pd", "Qd", "Psgen", "Qsgen", "GS", "BS", "vn_kv", "REF")
 """Columns of `x` of a bus: powers drawn and generated [MW, MVAr], shunt [p.u.], base [kV], source or not."""
 BUS_TARGETS = ("Vm", "Va")
@@ -426,7 +425,7 @@ class TwinGraphs(_data.Dataset):  # type: ignore[misc]
         row = self._rows[index]
         own = slice(*self._bounds[row : row + 2])
         ends = np.hstack([self._ends[:, own], self._ends[::-1, own]])
-        return _pyg().Data(
+        return require("torch_geometric.data", "pyg").Data(
             x=torch.from_numpy(self._x[index].copy()),
             y=torch.from_numpy(self._y[index].copy()),
             edge_index=torch.from_numpy(ends),
@@ -477,7 +476,7 @@ class ConnectionGraphs(_data.Dataset):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> Any:
         position, step = divmod(range(len(self))[index], self._steps)
-        graph = _pyg().HeteroData(day=int(self._days[position]), step=step)
+        graph = require("torch_geometric.data", "pyg").HeteroData(day=int(self._days[position]), step=step)
         graph["node"].x = torch.from_numpy(self._x[index].copy())
         graph["node"].y = torch.from_numpy(self._y[index].copy())
         graph["node"].phase = self._phase
@@ -489,30 +488,25 @@ class ConnectionGraphs(_data.Dataset):  # type: ignore[misc]
 
 def graphs_of(corpus: Corpus, days: Days, hetero: bool | None) -> TwinGraphs | ConnectionGraphs:
     """Graphs of the chosen days; parameters as of `Corpus.to_pyg`."""
-    published = _published_days(corpus)
+    folder, steps = Path(str(corpus.path)) / TWIN, corpus.layout.steps
+    # A network without its loads is one scenario and no day.
+    published = count_scenarios(folder) // steps if (folder / COUNT_FILE).exists() else 0
     if hetero or (hetero is None and not published):
         return ConnectionGraphs(corpus, days)
     if not published:
         raise CorpusError(
-            f"this release holds no tables of its network with loads ({TWIN_FOLDER}/); read its connections "
+            f"this release holds no tables of its network with loads ({TWIN}/); read its connections "
             "with hetero=True, or publish them with network.publish = 'network and loads'"
         )
     wanted = np.arange(published) if days is None else corpus.day_numbers(days)
     if wanted.size and wanted.max() >= published:
         raise CorpusError(
-            f"the tables in {TWIN_FOLDER}/ hold days 0 to {published - 1} and another one was asked for; "
+            f"the tables in {TWIN}/ hold days 0 to {published - 1} and another one was asked for; "
             "network.graph_days says how many are published"
         )
-    corpus.files.check_folder(TWIN_FOLDER)
-    steps = corpus.layout.steps
+    corpus.files.check_folder(TWIN)
     chosen = (wanted[:, None] * steps + np.arange(steps)).ravel()
-    return TwinGraphs(read_gridfm(Path(str(corpus.path)) / TWIN_FOLDER), chosen)
-
-
-def _published_days(corpus: Corpus) -> int:
-    """Days in the tables of a published twin; a network without its loads is one scenario and no day."""
-    folder = Path(str(corpus.path)) / TWIN_FOLDER
-    return count_scenarios(folder) // corpus.layout.steps if (folder / COUNT_FILE).exists() else 0
+    return TwinGraphs(read_gridfm(folder), chosen)
 
 
 def _stacked(columns: list[Any]) -> Any:
@@ -521,7 +515,3 @@ def _stacked(columns: list[Any]) -> Any:
     for k, values in enumerate(columns):
         out[..., k] = values
     return out
-
-
-def _pyg() -> Any:
-    return require("torch_geometric.data", "pyg")

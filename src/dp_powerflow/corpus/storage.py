@@ -140,30 +140,28 @@ class RemotePath:
 
     def below(self) -> dict[str, str]:
         """Relative names, sorted, of all objects below, each with what changes when the object does."""
-        store, key = self.store()
-        with _os_errors():
-            store.invalidate_cache()
-            try:
-                found = store.find(key, detail=True)
-            except FileNotFoundError:
-                return {}
-        prefix = key.rstrip("/") + "/"
-        names = {name.removeprefix(prefix): info for name, info in found.items() if name.startswith(prefix)}
-        return {name: _version(info) for name, info in sorted(names.items()) if name[-1:] not in ("", "/")}
+        found = self._listed(lambda store, key: store.find(key, detail=True).items())
+        return {name: _version(info) for name, info in found.items() if not name.endswith("/")}
 
     def children(self) -> dict[str, bool]:
         """Names one level below, sorted, and whether more objects are below each."""
+        found = self._listed(
+            lambda store, key: ((info["name"].rstrip("/"), info) for info in store.ls(key, detail=True))
+        )
+        return {name: info["type"] == "directory" for name, info in found.items()}
+
+    def _listed(self, listing: Callable[[Any, str], Iterable[tuple[str, Any]]]) -> dict[str, Any]:
+        """What a listing says of every name below, relative to this one and sorted."""
         store, key = self.store()
         with _os_errors():
             store.invalidate_cache()
             try:
-                found = store.ls(key, detail=True)
+                found = [*listing(store, key)]
             except FileNotFoundError:
                 return {}
         prefix = key.rstrip("/") + "/"
-        names = {str(info["name"]).rstrip("/"): info["type"] == "directory" for info in found}
-        below = {name.removeprefix(prefix): kind for name, kind in names.items() if name.startswith(prefix)}
-        return dict(sorted(below.items()))
+        below = {name.removeprefix(prefix): info for name, info in found if name.startswith(prefix)}
+        return {name: info for name, info in sorted(below.items()) if name}
 
     def store(self) -> tuple[Any, str]:
         """The file system of fsspec and the name in it."""

@@ -538,7 +538,7 @@ def _check_tables(opened: Opened) -> Iterator[Check]:
     """Tables of a network are there, and in order, if and only if they are published."""
     tables, name = opened.readable()[1].tables, "twin tables"
     if tables is not None:
-        from dp_powerflow.corpus.gridfm.reader import check_tables  # few releases have tables
+        from dp_powerflow.corpus.gridfm.tables import check_tables  # few releases have tables
 
         style, close = GridfmStyle(tables.frame == "rotated", tables.switches_merged), None
         if tables.days > 0:

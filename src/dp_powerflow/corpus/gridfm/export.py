@@ -27,7 +27,6 @@ from dp_powerflow.corpus.gridfm.network import (
     turned_back,
     with_shares,
 )
-from dp_powerflow.corpus.gridfm.reader import ReleasedTables, states_of
 from dp_powerflow.corpus.gridfm.schema import (
     SCENARIOS_PER_PARTITION,
     TABLES,
@@ -38,7 +37,13 @@ from dp_powerflow.corpus.gridfm.schema import (
     partition_name,
     table_directory,
 )
-from dp_powerflow.corpus.gridfm.writer import BusStates, scenario_tables, write_index
+from dp_powerflow.corpus.gridfm.tables import (
+    BusStates,
+    ReleasedTables,
+    scenario_tables,
+    states_of,
+    write_index,
+)
 from dp_powerflow.corpus.storage import refuse_taken, whole_folder
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray

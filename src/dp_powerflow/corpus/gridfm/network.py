@@ -65,6 +65,17 @@ class GridfmBranches:
         """Some of the branches."""
         return GridfmBranches(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
 
+    def with_open(self, opened: GridfmBranches) -> GridfmBranches:
+        """The same with branches out of service after them, which have no admittance."""
+        none = {name: np.zeros_like(getattr(opened, name)) for name in ("yff", "yft", "ytf", "ytt")}
+        both = (self, replace(opened, **none))
+        return GridfmBranches(
+            **{
+                field.name: np.concatenate([getattr(one, field.name) for one in both])
+                for field in fields(self)
+            }
+        )
+
     @cached_property
     def magnitude(self) -> FloatArray:
         """(branch,) |Yft| [p.u.]."""

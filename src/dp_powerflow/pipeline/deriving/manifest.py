@@ -53,7 +53,7 @@ from dp_powerflow.manifest.model import parse as parse_kind
 from dp_powerflow.manifest.release import promise_of
 from dp_powerflow.manifest.render import NOT_STATED, Words, cited_as, license_of, literally
 from dp_powerflow.page.document import environment
-from dp_powerflow.studies.study import Kind, kind_of, sentences_of, settings_of
+from dp_powerflow.studies.study import Kind, kind_of, sentences_of
 
 KIND: Literal["study"] = "study"
 FAMILY = "dp-powerflow derived manifest, "
@@ -155,7 +155,7 @@ def determined(
             "derived_from": derived_from,
         },
         "guarantee": source.guarantee.model_dump(),
-        "settings": settings_of(kind),
+        "settings": kind.model_dump(mode="json"),
         "tables": [table.model_dump() for table in tables],
     }
 

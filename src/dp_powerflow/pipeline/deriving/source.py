@@ -25,7 +25,7 @@ from dp_powerflow.corpus.gridfm.network import (
     places_of,
     published_feeder,
 )
-from dp_powerflow.corpus.gridfm.reader import ReleasedTables, states_of
+from dp_powerflow.corpus.gridfm.tables import ReleasedTables, states_of
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.corpus.tables import Connections

@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dp_powerflow._parallel import Threads
 from dp_powerflow._threads import cores
+from dp_powerflow.corpus.grid import VM_PER_PU, round_power, round_to_grid
+from dp_powerflow.corpus.gridfm.network import NodeFacts, PublishedNetwork, network_of
+from dp_powerflow.corpus.gridfm.schema import (
+    COUNT_FILE,
+    SCENARIOS_PER_PARTITION,
+    SETTINGS,
+    SETTINGS_FILE,
+    Column,
+    ScenarioKeys,
+    file_name,
+    table_of,
+)
+from dp_powerflow.corpus.gridfm.tables import BusStates, scenario_tables
 from dp_powerflow.errors import ConfigError, require
-from dp_powerflow.studies.dispatch.days import DayResult, DispatchJob, Places, UnitFacts, ampacities, facts_of
-from dp_powerflow.studies.dispatch.dispatcher import Options, TapMode, Unit, UnitsPowerFlow
-from dp_powerflow.studies.dispatch.gridfm import gridfm_files, gridfm_tables, refuse_gridfm
+from dp_powerflow.page.charts import CLOCK, Axis, Band, Histogram, Limit, Lines, Quantiles, Series
+from dp_powerflow.page.document import Figure, Item
+from dp_powerflow.powerflow.batch import BatchSolver, Solver
+from dp_powerflow.studies.dispatch.days import (
+    DayResult,
+    DispatchJob,
+    Layout,
+    Places,
+    UnitFacts,
+    ampacities,
+    facts_of,
+)
+from dp_powerflow.studies.dispatch.dispatcher import (
+    INACCURATE,
+    SOLVED,
+    STATUSES,
+    Options,
+    TapMode,
+    Unit,
+    UnitsPowerFlow,
+    unit_shares,
+    with_units,
+)
 from dp_powerflow.studies.dispatch.network import BusTree
-from dp_powerflow.studies.dispatch.tables import figures_of, items_of, tables_of
-from dp_powerflow.studies.study import Findings, Progress, Study
-from dp_powerflow.units import FloatArray
+from dp_powerflow.studies.study import Findings, Kind, Progress, Study
+from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 _MOST = 1e9
 """Of any power, price and limit: beyond it a solver knows no difference from infinity."""
@@ -62,7 +98,7 @@ class DeclaredUnit(BaseModel):
         return self
 
 
-class OptimalDispatch(BaseModel):
+class OptimalDispatch(Kind):
     """Least-cost dispatch of units at every snapshot, with AC check.
 
     Attributes
@@ -85,8 +121,7 @@ class OptimalDispatch(BaseModel):
     gridfm : also write the tables of gridfm-datakit in its OPF mode; publishes the network.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
+    name: ClassVar[str] = "opf"
     template: ClassVar[str] = "opf.txt"
 
     units: tuple[DeclaredUnit, ...] = ()
@@ -100,7 +135,7 @@ class OptimalDispatch(BaseModel):
     v_min_pu: Positive = 0.95
     v_max_pu: Positive = 1.05
     ampacity_a: Positive | None = None
-    ampacities_a: dict[str, Positive] = {}
+    ampacities_a: dict[str, Positive] = Field(default_factory=dict)
     taps: TapMode = "as operated"
     corrections: Annotated[int, Field(ge=0, le=5)] = 1
     days: Annotated[int, Field(ge=1)] | None = None
@@ -114,10 +149,6 @@ class OptimalDispatch(BaseModel):
         if not self.price_per_kwh:
             raise ValueError("price_per_kwh needs at least one figure")
         return self
-
-    @property
-    def name(self) -> str:
-        return "opf"
 
     def check(self, study: Study) -> None:
         """Refuse a missing extra, a meshed feeder, and places or prices that do not fit."""
@@ -200,3 +231,467 @@ class OptimalDispatch(BaseModel):
             f"price_per_kwh has {len(given)} figures; give one, one for each of {steps} steps, or "
             f"{days * steps} for all days"
         )
+
+
+# --- tables and page --------------------------------------------------------------------------------------
+# Tables have the layout of a corpus: one row per day and node, unit or branch, lists over steps. Powers are
+# multiples of 2⁻¹⁰ kW, voltages those of the corpus grid, prices of 1e-6 and duals of 1e-3 per hour. What a
+# snapshot without a dispatch, or without a power flow, has no value for is null.
+DAYS_PER_PART = 32
+_PRICE, _DUAL, _COST = 1e6, 1e3, 1e6
+"""Counts per unit of the grids of prices, duals and costs."""
+Values = NDArray[np.float32] | FloatArray
+Columns = Mapping[str, Values]
+
+
+def tables_of(
+    study: Study, layout: Layout, facts: Sequence[UnitFacts], days: Sequence[DayResult]
+) -> dict[str, pa.Table]:
+    """All tables but those of gridfm, by file name."""
+    tables = {"units.parquet": _units(facts), "snapshots.parquet": _snapshots(days)}
+    if layout.pairs:
+        tables["branches.parquet"] = _branches(layout)
+    for part in range(-(-len(days) // DAYS_PER_PART)):
+        some = days[part * DAYS_PER_PART : (part + 1) * DAYS_PER_PART]
+        name = f"part-{part:05d}.parquet"
+        tables[f"dispatch/{name}"] = _series("unit", len(facts), some, lambda day: _power(day.found.power))
+        tables[f"loads/{name}"] = _series("node", len(study.released), some, lambda day: _power(day.load))
+        tables[f"voltages/{name}"] = _series(
+            "node", len(study.released), some, lambda day: _voltages(study, layout, day)
+        )
+        tables[f"duals/{name}"] = _series("node", len(study.released), some, lambda day: _duals(layout, day))
+        if layout.pairs:
+            tables[f"flows/{name}"] = _series(
+                "branch", len(layout.pairs), some, lambda day: _power(day.flows)
+            )
+    return tables
+
+
+def on_grid(values: FloatArray, per_unit: float) -> FloatArray:
+    """Rounded to a grid; one zero."""
+    return np.asarray(np.rint(values * per_unit) / per_unit + 0.0)
+
+
+# ---------------------------------------------------------------------------------- series
+
+
+def _series(
+    of: str, count: int, days: Sequence[DayResult], columns: Callable[[DayResult], Columns]
+) -> pa.Table:
+    """One row per day and element; `columns` gives (step, element) values of a day."""
+    found = [columns(day) for day in days]
+    numbers = np.repeat([day.day for day in days], count).astype(np.int32)
+    elements = np.tile(np.arange(count), len(days)).astype(np.int32)
+    arrays: dict[str, pa.Array] = {"day": pa.array(numbers), of: pa.array(elements)}
+    for name in found[0]:
+        arrays[name] = _lists([each[name] for each in found])
+    return pa.table(arrays)
+
+
+def _lists(parts: Sequence[Values]) -> pa.ListArray:
+    """(step, element) values of every day as lists, float32, null for NaN."""
+    values = np.concatenate([np.asarray(part, dtype=np.float32).T.ravel() for part in parts])
+    lengths = np.concatenate([np.full(part.shape[1], part.shape[0]) for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, mask=np.isnan(values)))
+
+
+def _power(values: ComplexArray) -> Columns:
+    """Active and reactive power on the grid, NaN where there is none."""
+    known = np.isfinite(values)
+    filled = np.where(known, values, 0.0)
+    parts = round_power(filled.real), round_power(filled.imag)
+    return {"p_kw": np.where(known, parts[0], np.nan), "q_kvar": np.where(known, parts[1], np.nan)}
+
+
+def _voltages(study: Study, layout: Layout, day: DayResult) -> Columns:
+    v = day.found.checked.v[:, study.released]
+    known = np.isfinite(v)
+    phasors = round_to_grid(np.where(known, v, 0.0))
+    linear = _at(layout, day.found.linear_vm)
+    return {
+        "vm_pu": np.where(known, phasors.vm_pu, np.nan),
+        "va_deg": np.where(known, phasors.va_deg, np.nan),
+        "linear_vm_pu": on_grid(linear, VM_PER_PU),
+    }
+
+
+def _duals(layout: Layout, day: DayResult) -> Columns:
+    found = day.found
+    return {
+        "price_per_kwh": on_grid(_at(layout, found.price.real), _PRICE),
+        "price_per_kvarh": on_grid(_at(layout, found.price.imag), _PRICE),
+        "v_max_dual": on_grid(_at(layout, found.upper), _DUAL),
+        "v_min_dual": on_grid(_at(layout, found.lower), _DUAL),
+        "ampacity_dual": on_grid(_at(layout, found.flow_dual), _DUAL),
+    }
+
+
+def _at(layout: Layout, values: FloatArray) -> FloatArray:
+    """(step, released node) of values of places; NaN at a source."""
+    wide = np.concatenate([values, np.full((len(values), 1), np.nan)], axis=1)
+    return np.asarray(wide[:, layout.places])
+
+
+# ---------------------------------------------------------------------------------- plain tables
+
+
+def _units(facts: Sequence[UnitFacts]) -> pa.Table:
+    units = [fact.unit for fact in facts]
+    return pa.table(
+        {
+            "unit": pa.array(range(len(units)), pa.int32()),
+            "nodes": pa.array([list(fact.nodes) for fact in facts], pa.list_(pa.string())),
+            "connection": ["delta" if min(unit.branches[0]) >= 0 else "wye" for unit in units],
+            "kva": [unit.kva for unit in units],
+            "kw_min": [unit.kw_min for unit in units],
+            "kw_max": [unit.kw_max for unit in units],
+            "cost_per_kwh": [unit.cost_per_kwh for unit in units],
+            "cost_per_kw2h": [unit.cost_per_kw2h for unit in units],
+            "sun": [unit.sun for unit in units],
+        }
+    )
+
+
+def _branches(layout: Layout) -> pa.Table:
+    limit = np.where(np.isfinite(layout.limit_a), layout.limit_a, np.nan)
+    return pa.table(
+        {
+            "branch": pa.array(range(len(layout.pairs)), pa.int32()),
+            "from_bus": [pair[0] for pair in layout.pairs],
+            "to_bus": [pair[1] for pair in layout.pairs],
+            "phase": pa.array(layout.phase, pa.int32()),
+            "ampacity_a": pa.array(limit, mask=np.isnan(limit)),
+        }
+    )
+
+
+def _joined(days: Sequence[DayResult], of: Callable[[DayResult], FloatArray | IntArray]) -> FloatArray:
+    """An array of every day, one after the other."""
+    return np.concatenate([np.asarray(of(day)) for day in days])
+
+
+def _snapshots(days: Sequence[DayResult]) -> pa.Table:
+    """One row per dispatched snapshot."""
+    columns: dict[str, pa.Array] = {
+        "day": pa.array(np.repeat([day.day for day in days], [len(day.steps) for day in days]), pa.int32()),
+        "step": pa.array(_joined(days, lambda day: day.steps), pa.int32()),
+        "status": pa.array([status for day in days for status in day.found.status]),
+        "corrections": pa.array(_joined(days, lambda day: day.found.corrected), pa.int32()),
+    }
+    numbers: dict[str, tuple[Callable[[DayResult], FloatArray], float | None]] = {
+        "price_per_kwh": (lambda day: day.price, None),
+        "cost_per_h": (lambda day: day.found.cost, _COST),
+        "linear_cost_per_h": (lambda day: day.found.linear_cost, _COST),
+        "cost_without_units_per_h": (lambda day: day.base_cost, _COST),
+        "import_kw": (lambda day: day.found.import_kw, 1024.0),
+        "units_kw": (lambda day: np.nansum(day.found.power.real, axis=1), 1024.0),
+        "vm_min_pu": (lambda day: day.vm.min(axis=1), VM_PER_PU),
+        "vm_max_pu": (lambda day: day.vm.max(axis=1), VM_PER_PU),
+        "worst_voltage_pu": (lambda day: day.beyond_v.max(axis=1), VM_PER_PU),
+        "worst_current_share": (lambda day: day.beyond_i.max(axis=1), 1e4),
+    }
+    for name, (of, per_unit) in numbers.items():
+        values = _joined(days, of) if per_unit is None else on_grid(_joined(days, of), per_unit)
+        columns[name] = pa.array(values, mask=np.isnan(values))
+    for name, of in (
+        ("voltages_beyond", lambda day: np.count_nonzero(day.beyond_v, axis=1)),
+        ("currents_beyond", lambda day: np.count_nonzero(day.beyond_i, axis=1)),
+    ):
+        columns[name] = pa.array(_joined(days, of), pa.int32())
+    return pa.table(columns)
+
+
+SIZES_PU = (0.0, 0.001, 0.005, 0.01)
+"""Voltages beyond a limit are counted by how far they are beyond it: more than each of these [p.u.]."""
+SIZES_SHARE = (0.0, 0.01, 0.05, 0.1)
+"""The same for currents, as shares of the limit."""
+_LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)
+_MINUTES = 1440.0
+_BINS = 60
+
+
+def figures_of(
+    settings: OptimalDispatch, days: Sequence[DayResult], facts: Sequence[UnitFacts], unnamed: int
+) -> dict[str, Any]:
+    """Plain figures of all snapshots; `unnamed` branches have no public name."""
+    counts = Counter(status for day in days for status in day.found.status)
+    beyond_v, beyond_i = _joined(days, lambda day: day.beyond_v), _joined(days, lambda day: day.beyond_i)
+    cost, linear = _joined(days, lambda day: day.found.cost), _joined(days, lambda day: day.found.linear_cost)
+    without = _joined(days, lambda day: day.base_cost)
+    known = np.isfinite(cost) & np.isfinite(linear)
+    both = known & np.isfinite(without)
+    vm, linear_vm = _joined(days, lambda day: day.vm), _joined(days, lambda day: day.found.linear_vm)
+    solved = np.isfinite(vm) & np.isfinite(linear_vm)
+    uncorrected = _joined(days, lambda day: day.found.corrected)[known] < settings.corrections
+    return {
+        "snapshots": len(cost),
+        "units": len(facts),
+        "units_kw": round(float(sum(fact.unit.kw_max for fact in facts)), 3),
+        "by_status": {name: counts[name] for name in STATUSES if counts[name]},
+        "not_corrected": int(np.count_nonzero(uncorrected)),
+        "mean_cost_per_h": _rounded(float(np.mean(cost[known]))) if known.any() else None,
+        "mean_cost_without_units_per_h": _rounded(float(np.mean(without[both]))) if both.any() else None,
+        "largest_cost_error_percent": _largest(_error_percent(linear[known], cost[known])),
+        "largest_voltage_error_pu": _largest(np.abs(vm - linear_vm)[solved], 6),
+        "snapshots_beyond_voltage": _sizes(beyond_v.max(axis=1), SIZES_PU),
+        "voltages_beyond": _sizes(beyond_v, SIZES_PU),
+        "snapshots_beyond_ampacity": _sizes(beyond_i.max(axis=1), SIZES_SHARE),
+        "branches_without_flows": unnamed,
+        "v_min_pu": settings.v_min_pu,
+        "v_max_pu": settings.v_max_pu,
+    }
+
+
+def _error_percent(linear: FloatArray, cost: FloatArray) -> FloatArray:
+    """How far the cost of the program is from the checked one, where that is not zero [%]."""
+    paid = cost != 0.0
+    return np.asarray(100.0 * np.abs(linear[paid] - cost[paid]) / np.abs(cost[paid]))
+
+
+def _rounded(value: float) -> float:
+    return round(value, 6)
+
+
+def _largest(values: FloatArray, digits: int = 4) -> float | None:
+    return round(float(values.max()), digits) if len(values) else None
+
+
+def _sizes(beyond: FloatArray, sizes: Sequence[float]) -> dict[str, int]:
+    """How many are beyond by more than each size."""
+    return {f"{size:g}": int(np.count_nonzero(beyond > size)) for size in sizes}
+
+
+# ---------------------------------------------------------------------------------- charts
+
+
+def items_of(settings: OptimalDispatch, study: Study, days: Sequence[DayResult]) -> list[Item]:
+    """Charts of the page."""
+    return [_cost(days), _band(study, days), _shown_voltages(settings, days)]
+
+
+def _cost(days: Sequence[DayResult]) -> Item:
+    with_units = [_sum(day.found.cost) for day in days]
+    without = [_sum(day.base_cost) for day in days]
+    chart = Lines(
+        x=Axis("day", decimals=0),
+        y=Axis("mean cost per hour", decimals=2),
+        at=[day.day for day in days],
+        series=(Series("with dispatch", with_units), Series("without units", without)),
+    )
+    caption = "Mean over the dispatched snapshots of a day; import and units, after the AC check."
+    return Figure("cost", "Cost of every day", caption, chart)
+
+
+def _sum(values: FloatArray) -> float | None:
+    known = values[np.isfinite(values)]
+    return round(float(np.mean(known)), 4) if len(known) else None
+
+
+def _band(study: Study, days: Sequence[DayResult]) -> Item:
+    power = np.stack([np.nansum(day.found.power.real, axis=1) for day in days])
+    steps = days[0].steps
+    quantiles = np.round(np.percentile(power, _LEVELS, axis=0), 3)
+    chart = Band(
+        x=CLOCK,
+        y=Axis("power of all units", "kW", decimals=1),
+        at=np.round(steps * (_MINUTES / study.steps), 3),
+        bands=(Quantiles("dispatch", _LEVELS, quantiles),),
+    )
+    caption = "Quantiles over days: 5, 25, 50, 75 and 95 %. A snapshot without dispatch counts as 0."
+    return Figure("dispatch", "Dispatch over the day", caption, chart)
+
+
+def _shown_voltages(settings: OptimalDispatch, days: Sequence[DayResult]) -> Item:
+    base = np.concatenate([day.base_vm.ravel() for day in days])
+    checked = np.concatenate([day.vm.ravel() for day in days])
+    base, checked = base[np.isfinite(base)], checked[np.isfinite(checked)]
+    both = np.concatenate([base, checked, [settings.v_min_pu, settings.v_max_pu]])
+    edges = np.linspace(both.min() - 1e-3, both.max() + 1e-3, _BINS + 1).round(5)
+    shares = [
+        np.round(np.histogram(values, edges)[0] / max(len(values), 1) * 100.0, 4)
+        for values in (base, checked)
+    ]
+    chart = Histogram(
+        x=Axis("voltage", "p.u.", decimals=4),
+        y=Axis("share of node-snapshots", "%", decimals=3),
+        edges=edges,
+        series=(Series("without units", shares[0]), Series("with dispatch", shares[1])),
+        limits=(Limit(settings.v_min_pu, "lowest"), Limit(settings.v_max_pu, "highest")),
+    )
+    caption = "All nodes and dispatched snapshots, by AC power flow."
+    return Figure("voltages", "Voltages before and after", caption, chart)
+
+
+# --- the dispatch in the layout of gridfm-datakit, OPF mode: units as generators with limits and costs ---
+FOLDER = "gridfm"
+
+
+def refuse_gridfm(solver: Solver, *, optimised: bool) -> None:
+    """The layout has one network for all scenarios, so taps must stay."""
+    if not isinstance(solver, BatchSolver) or optimised:
+        raise ConfigError(
+            "tables of gridfm hold one network for all snapshots; leave out gridfm, or take a release of the "
+            'fixed frame and taps "as operated"'
+        )
+
+
+def gridfm_tables(
+    study: Study, limits: OptimalDispatch, facts: Sequence[UnitFacts], days: Sequence[DayResult]
+) -> dict[str, pa.Table]:
+    """Tables by file name, in partitions of 200 scenarios, and which snapshot a scenario is."""
+    return _Writer(study, limits, facts).tables(days)
+
+
+def gridfm_files(days: Sequence[DayResult]) -> dict[str, bytes]:
+    """The two texts of the layout: number of scenarios, and mode."""
+    count = sum(int(np.count_nonzero(_good(day))) for day in days)
+    settings = SETTINGS.replace(b"mode: pf", b"mode: opf")
+    return {f"{FOLDER}/{COUNT_FILE}": str(count).encode(), f"{FOLDER}/{SETTINGS_FILE}": settings}
+
+
+class _Writer:
+    def __init__(self, study: Study, limits: OptimalDispatch, facts: Sequence[UnitFacts]) -> None:
+        self.limits, self.units = limits, [fact.unit for fact in facts]
+        plain = study.feeder
+        feeder = with_units(plain, self.units, as_loads=False)
+        n = len(feeder.nodes)
+        # Released tables merge switches: two released nodes may be one node of their network.
+        own = np.array(list(dict.fromkeys(study.released.tolist())), dtype=np.int64)
+        self.order = np.concatenate([own, np.setdiff1d(np.arange(n), own)])
+        nodes = network_of(feeder, NodeFacts(order=self.order, released=len(own)))
+        bus_of = nodes.groups()
+        self.network: PublishedNetwork = nodes.merged(bus_of).turned()
+        self.bus_of_node = np.empty(n, dtype=np.int64)
+        self.bus_of_node[self.order] = bus_of
+        self.bus_of_row: IntArray = self.bus_of_node[study.released]
+        self.feeder, self.retained = feeder, plain.retained
+        self.shares = unit_shares(plain, self.units)
+
+    def tables(self, days: Sequence[DayResult]) -> dict[str, pa.Table]:
+        found: dict[str, pa.Table] = {}
+        parts = [self._scenarios(day) for day in days]
+        chosen = [np.flatnonzero(_good(day)) for day in days]
+        number = np.concatenate([np.full(len(at), day.day) for day, at in zip(days, chosen, strict=True)])
+        price = np.concatenate([day.price[at] for day, at in zip(days, chosen, strict=True)])
+        demand, power = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+        count = len(number)
+        for first in range(0, count, SCENARIOS_PER_PARTITION):
+            piece = range(first, min(first + SCENARIOS_PER_PARTITION, count))
+            at = slice(piece.start, piece.stop)
+            keys = ScenarioKeys(np.arange(piece.start, piece.stop), number[at].astype(np.int64))
+            some = self._tables(keys, demand[at], power[at], price[at])
+            for name, table in some.items():
+                found[f"{FOLDER}/{file_name(name, piece)}"] = table
+        step = np.concatenate([day.steps[at] for day, at in zip(days, chosen, strict=True)])
+        found[f"{FOLDER}/scenarios.parquet"] = pa.table(
+            {"scenario": np.arange(count), "day": number, "step": step}
+        )
+        found[f"{FOLDER}/rows.parquet"] = pa.table(
+            {"row": np.arange(len(self.bus_of_row)), "bus": self.bus_of_row}
+        )
+        return found
+
+    def _scenarios(self, day: DayResult) -> tuple[ComplexArray, ComplexArray]:
+        """Net load of every bus without units [MW], and power of every unit [MW], of the good snapshots."""
+        at = np.flatnonzero(_good(day))
+        demand = np.zeros((len(at), self.network.n), dtype=np.complex128)
+        net = day.column_load[at].copy()
+        if day.column_generation is not None:
+            net -= day.column_generation[at]
+        np.add.at(demand.T, self.bus_of_node[self.retained], net.T * self.feeder.base_mva)
+        return demand, day.found.power[at] / KW_PER_MW
+
+    def _tables(
+        self, keys: ScenarioKeys, demand: ComplexArray, power: ComplexArray, price: FloatArray
+    ) -> dict[str, pa.Table]:
+        network = self.network
+        injected = np.zeros_like(demand)
+        np.add.at(injected.T, self.bus_of_node, (power @ self.shares.T).T)
+        v = network.solve((injected - demand)[:, network.loaded])
+        tables = scenario_tables(network, keys, BusStates(demand - injected, np.zeros_like(demand), v))
+        bus = tables["bus_data"]
+        drawn, shape = bus.column("Pd").to_numpy(), demand.shape
+        has_unit = np.isin(np.arange(network.n), self.bus_of_node[np.flatnonzero(self.shares.any(axis=1))])
+        pv = (has_unit & ~np.isin(np.arange(network.n), network.reference)).astype(np.int8)
+        given: dict[str, Column] = {
+            "Pd": drawn.reshape(shape) + injected.real,
+            "Qd": bus.column("Qd").to_numpy().reshape(shape) + injected.imag,
+            "Pg": bus.column("Pg").to_numpy().reshape(shape) + injected.real,
+            "Qg": bus.column("Qg").to_numpy().reshape(shape) + injected.imag,
+            "min_vm_pu": self.limits.v_min_pu,
+            "max_vm_pu": self.limits.v_max_pu,
+            "PV": pv,
+            "PQ": bus.column("PQ").to_numpy().reshape(shape) * (1 - pv),
+        }
+        tables["bus_data"] = _replaced(bus, given)
+        tables["gen_data"] = self._generators(keys, tables["gen_data"], power, price)
+        return tables
+
+    def _generators(
+        self, keys: ScenarioKeys, sources: pa.Table, power: ComplexArray, price: FloatArray
+    ) -> pa.Table:
+        """Sources at the price of import, then units: one row for every phase that a unit injects at."""
+        count, slack = len(keys.scenario), len(self.network.reference)
+        node, unit = (axis.astype(np.int64) for axis in np.nonzero(self.shares))
+        order = np.lexsort((self.bus_of_node[node], unit))
+        node, unit = node[order], unit[order]
+        share = self.shares[node, unit]
+        at = power[:, unit] * share
+        part = np.abs(share)
+        units = [self.units[k] for k in unit.tolist()]
+        kva = np.array([each.kva for each in units]) * part / KW_PER_MW
+        whole = np.ones((count, 1))
+
+        def both(name: str, of_units: Column, of_sources: Column | None = None) -> Column:
+            first = (
+                sources.column(name).to_numpy().reshape(count, slack) if of_sources is None else of_sources
+            )
+            return np.concatenate([np.broadcast_to(first, (count, slack)), of_units * whole], axis=1)
+
+        active = share.real
+        # Between two phases the power of a node goes with q of the unit too: only the rating limits it.
+        between = np.abs(share.imag) > 0.0
+        least, most = (
+            np.where(
+                between, side * kva, np.array([getattr(each, name) for each in units]) * active / KW_PER_MW
+            )
+            for side, name in ((-1.0, "kw_min"), (1.0, "kw_max"))
+        )
+        cost = np.array([each.cost_per_kwh for each in units]) * KW_PER_MW
+        # p of the unit is p of this row over its share; the quadratic cost is shared likewise.
+        second = np.array([each.cost_per_kw2h for each in units]) * KW_PER_MW**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            second = np.where(active > 0.0, second / active, 0.0)
+        columns: dict[str, Column] = {
+            "idx": np.arange(slack + len(unit)),
+            "bus": np.concatenate([self.network.reference, self.bus_of_node[node]]),
+            "p_mw": both("p_mw", at.real),
+            "q_mvar": both("q_mvar", at.imag),
+            "min_p_mw": both("min_p_mw", least),
+            "max_p_mw": both("max_p_mw", most),
+            "min_q_mvar": both("min_q_mvar", -kva),
+            "max_q_mvar": both("max_q_mvar", kva),
+            "cp0_eur": 0.0,
+            "cp1_eur_per_mw": both("cp1_eur_per_mw", cost, price[:, None] * KW_PER_MW),
+            "cp2_eur_per_mw2": both("cp2_eur_per_mw2", second),
+            "in_service": 1,
+            "is_slack_gen": (np.arange(slack + len(unit)) < slack).astype(np.int8),
+        }
+        return table_of("gen_data", keys, slack + len(unit), columns)
+
+
+def _good(day: DayResult) -> FloatArray:
+    """(step,) whether a snapshot has a checked dispatch."""
+    return np.array([status in (SOLVED, INACCURATE) for status in day.found.status], dtype=np.bool_)
+
+
+def _replaced(table: pa.Table, columns: dict[str, Column]) -> pa.Table:
+    """The table with some columns anew."""
+    rows = table.num_rows
+    for name, values in columns.items():
+        k = table.schema.get_field_index(name)
+        array = np.asarray(values)
+        flat = array.ravel() if array.size == rows else np.resize(array, rows)
+        table = table.set_column(k, table.schema.field(k), pa.array(flat, type=table.schema.field(k).type))
+    return table

@@ -162,15 +162,11 @@ def branch_pairs(study: Study, tree: BusTree) -> dict[int, tuple[str, str]]:
 
 def public_buses(study: Study, tree: BusTree) -> dict[int, str]:
     """Bus of the tree → its public name, of those with a released node; none without connections."""
-    connections = study.connections
-    if connections is None:
-        return {}
-    bus_of_node = dict(zip(study.released.tolist(), connections.bus_of.tolist(), strict=True))
-    public: dict[int, str] = {}
-    for k in range(len(tree.buses)):
-        rows = {bus_of_node[node] for node in tree.nodes[k].tolist() if node in bus_of_node}
-        if len(rows) == 1:
-            public[k] = connections.bus_ids[rows.pop()]
+    known, public = study.public_bus, {}
+    for k, nodes in enumerate(tree.nodes.tolist()):
+        names = {known[node] for node in nodes if node in known}
+        if len(names) == 1:
+            public[k] = names.pop()
     return public
 
 

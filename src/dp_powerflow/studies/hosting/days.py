@@ -94,33 +94,26 @@ def _phases(feeder: Feeder) -> int:
     return 1 if getattr(feeder.origin, "by_phase", True) else 3
 
 
-def ampacities_of(
-    feeder: Feeder,
-    default_a: float | None,
-    own_a: Mapping[str, float],
-    public_bus: Mapping[str, str],
-    *,
-    file_names: bool = True,
-) -> dict[int, float]:
+def ampacities_of(study: Study, default_a: float | None, own_a: Mapping[str, float]) -> dict[int, float]:
     """Line → ampacity [A].
 
     Parameters
     ----------
     default_a : of every line without one of its own; None for no limit.
-    own_a : by the name of a line, or its two buses, "a-b".
-    public_bus : bus of the feeder → its public name, where there is one.
-    file_names : whether names of the feeder's file are understood beside public ones.
+    own_a : by the two public buses of a line, "a-b"; where the study knows it, also by the line's name or the
+        buses' names in the file.
 
     Raises
     ------
     ConfigError
         If a key is no line of the network.
     """
+    public = {bus_name(study.feeder.nodes[node]): name for node, name in study.public_bus.items()}
     lines_of: dict[str, list[int]] = {}
-    for k, line in enumerate(feeder.lines):
-        for name in dict.fromkeys(_names(feeder, line, public_bus, file_names=file_names)):
+    for k, line in enumerate(study.feeder.lines):
+        for name in dict.fromkeys(_names(study.feeder, line, public, file_names=study.file_names)):
             lines_of.setdefault(name, []).append(k)
-    found = {} if default_a is None else dict.fromkeys(range(len(feeder.lines)), default_a)
+    found = {} if default_a is None else dict.fromkeys(range(len(study.feeder.lines)), default_a)
     for key, ampacity in own_a.items():
         if key.lower() not in lines_of:
             raise ConfigError(
