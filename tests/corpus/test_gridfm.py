@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray, IntArray
 from support.datakit import datakit_validate
-from support.pages_that_run import blocks_of
 
 CASES = ("ieee13", "ieee123", "cigre_mv", "multivoltage")
 N = 210  # more than one partition
@@ -463,15 +462,3 @@ def test_gridfm_datakit_refuses_a_planted_error(
     code, output = validate(directory)
     assert code == 1
     assert f"ERROR: Validation failed: {message}" in output
-
-
-def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = case("ieee13")
-    monkeypatch.chdir(tmp_path)  # after OpenDSS, which goes back to the folder it was started in
-    (example,) = [
-        block.text for block in blocks_of("how-to/use-a-release.md") if "read_gridfm(" in block.text
-    ]
-    given.write(Path("release/twin"), DEFAULT)
-    names: dict[str, Any] = {}
-    exec(example, names)
-    assert names["mismatch"] < 1e-6
