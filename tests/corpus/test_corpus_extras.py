@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.almanac.weather import FEATURES
 from dp_powerflow.corpus import writer as writing
 from dp_powerflow.corpus.parts import PartExtras
 from dp_powerflow.corpus.reader import Corpus, open_corpus
-from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout
+from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout, released_columns
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, put
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -224,3 +226,22 @@ def test_a_corpus_at_a_url_has_the_same_bytes_and_resumes(sound: Path) -> None:
     assert validate_corpus(target).ok
     (target / FEEDER).unlink()
     assert validate_corpus(target).problems == ("1 of 3 parts are missing in feeder/.",)
+
+
+# ---------------------------------------------------------------------------------------- the documentation
+def test_the_page_of_the_corpus_has_every_column_and_no_other() -> None:
+    extras = ExtrasLayout(loads=True, generation=True, sources=1, regulators=1, capacitors=1, mended=True)
+    columns = [*released_columns(LAYOUT, extras, weather=FEATURES, coordinates=True)]
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "corpus.md").read_text(encoding="utf-8")
+    stated: dict[str, str] = {}
+    for row in page[: page.index("## The public grid")].splitlines():
+        cells = [cell.strip() for cell in row.split("|")]
+        if len(cells) == 5 and cells[1].startswith("`") and cells[2] != "file":
+            names = re.findall(r"`([a-z0-9_]+)`", cells[1])
+            types = (cells[2].split(", ") * len(names))[: len(names)]
+            stated |= dict(zip(names, types, strict=True))
+    words = {"string": "text", "double": "float64"}
+    types = {c.name: f"list of T {c.value}" if c.steps else words.get(c.value, c.value) for c in columns}
+    assert stated == {name: kind for name, kind in types.items() if name not in ("id", "phase")}
+    assert "`id` (text" in page
+    assert "`phase` (int32)" in page
