@@ -238,8 +238,8 @@ def test_the_page_of_the_corpus_has_every_column_and_no_other() -> None:
         cells = [cell.strip() for cell in row.split("|")]
         if len(cells) == 5 and cells[1].startswith("`") and cells[2] != "file":
             names = re.findall(r"`([a-z0-9_]+)`", cells[1])
-            types = (cells[2].split(", ") * len(names))[: len(names)]
-            stated |= dict(zip(names, types, strict=True))
+            kinds = (cells[2].split(", ") * len(names))[: len(names)]
+            stated |= dict(zip(names, kinds, strict=True))
     words = {"string": "text", "double": "float64"}
     types = {c.name: f"list of T {c.value}" if c.steps else words.get(c.value, c.value) for c in columns}
     assert stated == {name: kind for name, kind in types.items() if name not in ("id", "phase")}

@@ -139,9 +139,12 @@ def test_on_the_grid_is_what_rounding_leaves_as_it_is(
         power = np.where(np.abs(anything) <= POWER_MAX_KW, anything, np.float32(np.nan))
     assert not on_grid(Phasors(anything[~usual], near[~usual])).any()
     for vm in (np.where(usual, anything, np.float32(1)), np.ones_like(near), np.abs(near) / np.float32(30)):
-        given = Phasors(vm, near)
+        given = Phasors(vm.astype(np.float32), near)
         again = round_to_grid(given.complex())
-        same = [a.view(np.uint32) == b.view(np.uint32) for a, b in ((again.vm_pu, vm), (again.va_deg, near))]
+        same = [
+            a.view(np.uint32) == b.view(np.uint32)
+            for a, b in ((again.vm_pu, given.vm_pu), (again.va_deg, near))
+        ]
         np.testing.assert_array_equal(on_grid(given), same[0] & same[1])
     rounded = round_power(np.nan_to_num(power))
     np.testing.assert_array_equal(power_on_grid(power), rounded.view(np.uint32) == power.view(np.uint32))
