@@ -172,7 +172,7 @@ def _flows(
     i_to = multiply(branches.ytf, v_from) + multiply(branches.ytt, v_to)
     i_source = np.asarray((network.y[network.reference, :] @ v.T).T)
     pairs = ((v_from, i_from), (v_to, i_to), (v[:, network.reference], i_source))
-    at_from, at_to, injected = (network.sn_mva * multiply(u, np.conj(i)) for u, i in pairs)
+    at_from, at_to, injected = (SN_MVA * multiply(u, np.conj(i)) for u, i in pairs)
     return at_from, at_to, injected + demand[:, network.reference]
 
 
@@ -610,7 +610,6 @@ class ReleasedTables:
         y.sum_duplicates()
         return PublishedNetwork(
             y=y,
-            sn_mva=SN_MVA,
             reference=reference,
             v_reference=v[reference],
             loaded=np.setdiff1d(self._loaded, reference),

@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.corpus.gridfm.network import (
     MERGED_ABOVE_MVA,
+    SN_MVA,
     PublishedNetwork,
     lines_of,
     places_of,
@@ -374,9 +375,9 @@ def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: C
         Line(
             name=f"line-{number}",
             nodes=tuple(place[line.nodes].tolist()),
-            primitive=np.asarray(np.kron(_ENDS, line.series * network.sn_mva), dtype=np.complex128),
+            primitive=np.asarray(np.kron(_ENDS, line.series * SN_MVA), dtype=np.complex128),
             length_m=None,
-            is_switch=bool(np.abs(line.series).max() * network.sn_mva >= MERGED_ABOVE_MVA),
+            is_switch=bool(np.abs(line.series).max() * SN_MVA >= MERGED_ABOVE_MVA),
         )
         for number, line in enumerate(lines_of(network))
         if tuple(sorted(set(buses.bus[line.nodes].tolist()))) not in buses.transformers

@@ -38,6 +38,7 @@ from dp_powerflow.studies.dispatch.days import (
     UnitFacts,
     ampacities,
     facts_of,
+    layout_of,
 )
 from dp_powerflow.studies.dispatch.dispatcher import (
     INACCURATE,
@@ -50,7 +51,7 @@ from dp_powerflow.studies.dispatch.dispatcher import (
     unit_shares,
     with_units,
 )
-from dp_powerflow.studies.dispatch.network import BusTree
+from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow
 from dp_powerflow.studies.study import Findings, Kind, Progress, Study
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
@@ -189,7 +190,7 @@ class OptimalDispatch(Kind):
 
         Threads(workers or cores()).map(job, range(count), kept)
         days = [results[day] for day in range(count)]
-        layout = job.layout(tree)
+        layout = layout_of(study, LinDistFlow(tree), job.ampacity)
         unnamed = int(np.count_nonzero(tree.parent >= 0)) - len(set(layout.branch_of.tolist()))
         tables = tables_of(study, layout, facts, days)
         if self.gridfm:

@@ -248,16 +248,8 @@ class DispatchJob:
     price: FloatArray
     every: int
 
-    @property
-    def threadsafe(self) -> bool:
-        return True
-
     def start(self, threads: int | None) -> Callable[[int], DayResult]:
         return _Worker(self).day
-
-    def layout(self, tree: BusTree) -> Layout:
-        """What of the network is published."""
-        return layout_of(self.study, LinDistFlow(tree), self.ampacity)
 
 
 class _Worker:
@@ -278,7 +270,7 @@ class _Worker:
         placed = PlacedDays(law, day, load)
         solved = solve_placed(self.solver, placed, generation=study.generation, nodes="all", mend=study.mends)
         chosen = np.zeros(steps, dtype=np.bool_)
-        at = solved_steps(steps, job.every)
+        at = np.arange(0, steps, job.every)
         chosen[at] = True
         sun = np.ones(steps) if study.irradiance is None else study.irradiance[day % len(study.irradiance)]
         price = job.price[day]
@@ -336,11 +328,6 @@ class _Worker:
         spread = np.zeros((len(load), len(feeder.nodes)), dtype=np.complex128)
         spread[:, feeder.retained] = load
         return np.asarray(spread[:, released])
-
-
-def solved_steps(steps: int, every: int) -> IntArray:
-    """Steps of a day that are dispatched."""
-    return np.arange(0, steps, every)
 
 
 def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) -> Layout:

@@ -41,6 +41,8 @@ from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, I
 SOLVED, INACCURATE, INFEASIBLE, FAILED = "solved", "inaccurate", "infeasible", "failed"
 _STATUS = {"Solved": SOLVED, "AlmostSolved": INACCURATE, "PrimalInfeasible": INFEASIBLE}
 _STATUS["AlmostPrimalInfeasible"] = INFEASIBLE
+_TOLERANCE = 1e-8
+"""Of residuals and of the duality gap, relative."""
 _SPAN = 0.1
 """What the change of a ratio is measured in, so that all variables are about 1."""
 
@@ -126,8 +128,6 @@ class Dispatch:
     cost : of units and import, per p.u.
     gap : relative difference of the primal and the dual objective.
     u : (place,) squared voltages of the linear equations.
-    received : complex (place,) power that branches deliver, of the linear equations.
-    imported : active power of the sources, losses to second order [p.u.].
     price : complex (place,) cost of one more p.u. drawn there: active, and reactive as imaginary part.
     upper, lower : (place,) dual values of the voltage limits, per p.u. of squared voltage.
     flow : (place,) dual value of the current limit, per p.u. of current.
@@ -139,8 +139,6 @@ class Dispatch:
     cost: float
     gap: float
     u: FloatArray
-    received: ComplexArray
-    imported: float
     price: ComplexArray
     upper: FloatArray
     lower: FloatArray
@@ -190,14 +188,14 @@ class _Program:
         self.imports = self.slope @ self.z + at_once
         self.losses = np.asarray(self.weight @ self.z)
 
-    def solve(self, tolerance: float) -> Dispatch:
-        """Least cost, with this relative tolerance of residuals and of the gap."""
+    def solve(self) -> Dispatch:
+        """Least cost."""
         clarabel = require("clarabel", "opf")
         quadratic, linear = self._objective()
         rows, right, cones = self._constraints(clarabel)
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads = False, 1
-        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE
         solver = clarabel.DefaultSolver(
             sp.csc_matrix(np.triu(quadratic)), linear, sp.csc_matrix(rows), right, cones, settings
         )
@@ -299,8 +297,6 @@ class _Program:
             cost=cost,
             gap=abs(first - second) / max(1.0, abs(cost)),
             u=point.u + z[U * n : (U + 1) * n],
-            received=point.received + z[:n] + 1j * z[n : 2 * n],
-            imported=imported,
             price=price[:n] + 1j * price[n : 2 * n],
             **duals,
         )
@@ -335,8 +331,6 @@ def nothing(status: str, places: int, units: int, regulators: int) -> Dispatch:
         cost=float("nan"),
         gap=float("nan"),
         u=nan,
-        received=np.full(places, unknown),
-        imported=float("nan"),
         price=np.full(places, unknown),
         upper=nan,
         lower=nan,
@@ -623,7 +617,6 @@ class Options:
     v_min, v_max : voltage magnitudes that every node must keep [p.u.].
     taps : regulators at the ratios of the AC solution, or chosen together with the units.
     corrections : how often a dispatch is written again around its own AC solution.
-    tolerance : of the conic solver.
     per_kw : dispatched powers are multiples of 1/per_kw kW, as they are published; 0 for no grid.
     """
 
@@ -631,7 +624,6 @@ class Options:
     v_max: float = 1.05
     taps: TapMode = "as operated"
     corrections: int = 1
-    tolerance: float = 1e-8
     per_kw: float = 1024.0
 
 
@@ -751,7 +743,7 @@ class Dispatcher:
         price = float(snapshots.price_per_kwh[k])
         taps = self._choice(tangent, price) if first and self.options.taps == "optimised" else None
         units = self.unit_arrays(float(snapshots.sun[k]))
-        return _Program(self.limits, tangent, point, units, price, taps).solve(self.options.tolerance)
+        return _Program(self.limits, tangent, point, units, price, taps).solve()
 
     def unit_arrays(self, sun: float) -> UnitArrays:
         """Units at one irradiance; costs per kWh are per p.u. of the base."""
