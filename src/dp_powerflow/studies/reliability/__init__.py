@@ -169,7 +169,7 @@ class Reliability(Kind):
         return Found(tree, sections, points, customers, load_kw, expected, simulated)
 
 
-# --- tables, figures, sentences and page items of a study of reliability, rounded to public grids ---
+# --- what is published, rounded to public grids ------------------------------------------------------------
 DIGITS = {"saifi": 6, "saidi_hours": 6, "ens_kwh": 3, "caidi_hours": 6, "asai": 9, "aens_kwh": 6}
 """Digits after the point of published indices. The first three are summed up, and simulated too."""
 SUMMED = tuple(DIGITS)[:3]
@@ -380,7 +380,10 @@ def _map(study: Study, connections: Connections, found: Found) -> Figure:
     )
 
 
-# --- indices by simulation: faults at random times of many years, repair times drawn ---
+# --- indices, in closed form and by simulation -------------------------------------------------------------
+# What the closed form cannot say: how much one year differs from the next. Faults come as a Poisson process,
+# each from an element in proportion to its rate; a year is 365 days, and any time of day is as likely. Draws
+# come from AES streams with a public seed.
 def mean_cut_short(mean: FloatArray, hours: float, settings: Reliability) -> FloatArray:
     """E[min(R, hours)] of repair times R with these means [h]."""
     if settings.repair_law == "fixed":
