@@ -158,47 +158,36 @@ def _refuse_private_names(basis: Basis, found: Findings) -> None:
     private = {*feeder.nodes, *(load.name for load in feeder.loads), *(line.name for line in feeder.lines)}
     private |= {node.rsplit(".", 1)[0] for node in feeder.nodes}
     private -= public
-    held = [name for name, table in found.tables.items() if any(words in private for words in _texts(table))]
     # Figures are texts on a page: a bus that is called 12 is no reason to refuse twelve of anything.
-    private = {name for name in private if not name.replace(".", "").isdigit()}
-    for name, texts in ((MANIFEST_FILE, _words(found.figures)), (PAGE_FILE, _cells(found))):
-        held += [name] if any(words in private for words in texts) else []
-    if held:
-        raise PrivacyError(
-            f"{held[0]} would hold a name of the feeder's file, so nothing was written; this is a bug, "
-            "report it"
-        )
+    words = {name for name in private if not name.replace(".", "").isdigit()}
+    shown = ((MANIFEST_FILE, found.figures, words), (PAGE_FILE, found.items, words))
+    for name, content, forbidden in (*((*table, private) for table in found.tables.items()), *shown):
+        if any(text in forbidden for text in _texts(content)):
+            raise PrivacyError(
+                f"{name} would hold a name of the feeder's file, so nothing was written; this is a bug, "
+                "report it"
+            )
 
 
-def _words(figures: Any) -> Iterator[str]:
-    """Every text and key of figures."""
-    if isinstance(figures, str):
-        yield figures
-    elif isinstance(figures, Mapping):
-        for key, value in figures.items():
-            yield key
-            yield from _words(value)
-    elif isinstance(figures, list | tuple):
-        for value in figures:
-            yield from _words(value)
-
-
-def _cells(found: Findings) -> Iterator[Any]:
-    """Every cell of the tables of the page."""
-    for item in found.items:
-        if isinstance(item, page.Table):
-            yield from (cell for row in item.rows for cell in row if isinstance(cell, str))
-
-
-def _texts(table: pa.Table) -> Iterator[Any]:
-    """Every different text of a table, also within lists."""
-    for column in table.columns:
-        while isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
-            column = pc.list_flatten(column)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            yield from column.unique().to_pylist()
-        elif pa.types.is_dictionary(column.type):
-            yield from column.combine_chunks().dictionary.to_pylist()
+def _texts(content: Any) -> Iterator[str]:
+    """Every text of figures and their keys, of the tables of a page, and of a table, also within lists."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        yield from _texts((*content.keys(), *content.values()))
+    elif isinstance(content, list | tuple):
+        for value in content:
+            yield from _texts(value)
+    elif isinstance(content, page.Table):
+        yield from _texts(content.rows)
+    elif isinstance(content, pa.Table):
+        for column in content.columns:
+            while isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+                column = pc.list_flatten(column)
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                yield from _texts(column.unique().to_pylist())
+            elif pa.types.is_dictionary(column.type):
+                yield from _texts(column.combine_chunks().dictionary.to_pylist())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
