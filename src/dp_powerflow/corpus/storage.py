@@ -244,7 +244,7 @@ def location(value: str | os.PathLike[str] | RemotePath) -> Location:
     try:
         path.exists()
     except OSError as error:
-        raise CorpusError(f"{path} cannot be looked at: {error.strerror}; give another path") from None
+        raise CorpusError(f"{path} cannot be read: {error.strerror}; give another path") from None
     return path
 
 
@@ -255,7 +255,7 @@ def in_time(ask: Callable[[], object], place: RemotePath) -> None:
     def wait() -> None:
         try:
             answer.set_result(ask())
-        except BaseException as error:  # whatever it is: raised below
+        except BaseException as error:  # raised below
             answer.set_exception(error)
 
     threading.Thread(target=wait, daemon=True).start()
@@ -450,7 +450,7 @@ class Listed:
         return (self.root / name).exists() if self.hashes is None else name in self.hashes
 
     def check(self, names: Iterable[str]) -> None:
-        """Make sure of many files before somebody else reads them, on all cores; raises as `source`."""
+        """Check many files on all cores, before another library reads them; raises as `source`."""
         for _ in in_order(self.source, names if self.hashes is not None else (), readers_of(self.root)):
             pass
 
@@ -523,7 +523,7 @@ def _keep(place: RemotePath, version: Version, content: bytes) -> None:
 # fetched once; of a large one, pieces are fetched again. Before and after, the store says what is there: an
 # object that was put, changed or removed meanwhile, or could not be read, ends the check without a verdict.
 KEPT_BYTES = 256 << 20
-"""Of all releases together that are looked at at the same time."""
+"""Of all releases that are checked at the same time."""
 
 
 class _Memory:
@@ -546,7 +546,7 @@ class _Memory:
         return size <= self._room
 
     def keep(self, name: str, content: bytes) -> None:
-        """What came first stays: files are looked at again in the same order."""
+        """What came first stays: files are read again in the same order."""
         with self._lock:
             if name not in self._contents and self.has_room(len(content)):
                 self._room -= len(content)

@@ -88,7 +88,7 @@ class HostingCapacity(Kind):
         return round(self.most_kw / self.grid_kw)
 
     def check(self, study: Study) -> None:
-        """Refuse a study without sun, without a node to look at, or with an unknown line."""
+        """Refuse a study without sun, without a node that may get PV, or with an unknown line."""
         sun = study.irradiance
         if sun is None:
             raise ConfigError(
@@ -101,7 +101,7 @@ class HostingCapacity(Kind):
             raise PowerFlowError("irradiance must be finite and not negative; 0 at night, 1 at peak")
         if not len(self.places(study)):
             raise ConfigError(
-                "no released node carries a load; set nodes = 'released' to look at all released nodes"
+                "no released node carries a load; set nodes = 'released' for all released nodes"
             )
         if self.power_factor < 1.0 and turned(study.make_solver(1)):
             raise ConfigError(

@@ -213,7 +213,7 @@ SETTINGS_PUBLIC = (
     "The settings are public and were not chosen by looking at private data, as the data owner says."
 )
 FOLLOWS = {
-    FROM_FILES: "Whoever has the released files computes every byte again: dp-powerflow verify --release.",
+    FROM_FILES: "From the released files anyone computes every byte again: dp-powerflow verify --release.",
     FROM_STATE: (
         "The data owner, or an auditor who has the private state, computes every byte again: dp-powerflow "
         "verify --private --config."

@@ -68,7 +68,7 @@ from dp_powerflow.studies.study import kind_of
 
 @dataclass(frozen=True, eq=False)
 class OpenedDerived:
-    """A derived release that was read. Somebody may have changed a file.
+    """A derived release that was read; any file may have been changed.
 
     Attributes
     ----------
@@ -136,8 +136,8 @@ def _tables(opened: OpenedDerived) -> Iterator[TableSection]:
 
 
 NOT_COMPUTED = (
-    f"That tables, figures and {PAGE_FILE} follow from the release and the settings: whoever "
-    "writes a manifest can change or leave out any of them; they were compared with their SHA-256 only."
+    f"That tables, figures and {PAGE_FILE} follow from the release and the settings: the "
+    "author of a manifest can change or leave out any of them; they were compared with their SHA-256 only."
 )
 OF_THE_RELEASE = (
     f"Whatever {SOURCE_FILE} says of its release, such as the hashes of its files and the charges of the "

@@ -150,8 +150,6 @@ class Reliability(Kind):
 
     def find(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Findings:
         """Compute the indices; the same bits for any number of workers."""
-        from dp_powerflow.studies.reliability import findings_of  # pages are for whoever asks
-
         return findings_of(study, self.compute(study, workers=workers, progress=progress))
 
     def compute(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Found:
