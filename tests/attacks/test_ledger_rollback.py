@@ -15,7 +15,7 @@ from dp_powerflow.cli import app
 from dp_powerflow.cli.checks import render_ledger
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.manifest.twin import charged_as
 from dp_powerflow.pipeline.ready import make_ready
 from dp_powerflow.pipeline.receipts import keep_receipt, open_ledger

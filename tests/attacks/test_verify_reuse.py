@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.pipeline.audit import audit_release

@@ -19,8 +19,7 @@ from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, find_sources
-from dp_powerflow.fleet.manifest import open_fleet
-from dp_powerflow.fleet.names import is_fleet
+from dp_powerflow.fleet.manifest import is_fleet, open_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.manifest.model import DIGEST, FORMAT, Check, ReleaseError, canonical_json, digest_of

@@ -3,7 +3,7 @@
 The ledger and its anchor guard each other, but an old ledger with its old anchor, put back from a backup,
 looks right. The files of later releases then lie in `internal/` without a charge. So every release keeps
 which entries of the ledger paid for it, and whoever plans or makes a release first looks for all of them.
-What an older copy of the *whole* directory hides, only releases outside can tell: see `fleet.witness`.
+What an older copy of the *whole* directory hides, only releases outside can tell: see `fleet.verify`.
 """
 
 from __future__ import annotations
