@@ -540,7 +540,7 @@ class FeederPlan:
     code: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FleetPlan:
     """INTERNAL. What a fleet would cost.
 
@@ -565,14 +565,6 @@ class FleetPlan:
         networks = [plan.network for plan in self.feeders if plan.network is not None]
         affordable = self.loads.affordable and all(network.affordable for network in networks)
         return affordable and all(plan.problem is None for plan in self.feeders)
-
-    def __repr__(self) -> str:
-        released = sum(plan.released for plan in self.feeders)
-        refused = sum(plan.problem is not None for plan in self.feeders)
-        return (
-            f"FleetPlan({self.config.fleet.id!r}: {len(self.feeders):,} feeders, {released:,} of them "
-            f"released, {refused:,} that cannot be)"
-        )
 
 
 def plan_fleet(
