@@ -31,8 +31,7 @@ from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from dp_powerflow.pipeline.feasibility import Corner, Look
-    from dp_powerflow.pipeline.outlook import YearlyCost
-    from dp_powerflow.pipeline.plan import Plan, PlannedRelease
+    from dp_powerflow.pipeline.plan import Plan, PlannedRelease, YearlyCost
     from dp_powerflow.pipeline.release import ReleaseResult
     from dp_powerflow.privacy.ledger.accounts import Promised
 
@@ -234,8 +233,7 @@ def _changes(found: PlannedRelease) -> list[str]:
 
 def estimator_lines(plan: Plan) -> list[str]:
     """Which load model it is, why, and how wrong noise will make it."""
-    from dp_powerflow.pipeline.outlook import SPREADS
-    from dp_powerflow.pipeline.plan import in_words
+    from dp_powerflow.pipeline.plan import SPREADS, in_words
 
     if plan.estimator is None:
         return []

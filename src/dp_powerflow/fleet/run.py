@@ -49,8 +49,14 @@ from dp_powerflow.manifest.model import MODEL_FILE, registered
 from dp_powerflow.pipeline.inputs import Meters, keep_ingest, loads_chunks, meters_of, read_network
 from dp_powerflow.pipeline.modes.base import NetworkFacts, Progress, mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, preview_network, with_charge
-from dp_powerflow.pipeline.ready import Say
-from dp_powerflow.pipeline.receipts import REQUEST_FILE, committed, is_begun, is_receipt, open_ledger
+from dp_powerflow.pipeline.ready import (
+    REQUEST_FILE,
+    Say,
+    committed,
+    is_begun,
+    is_receipt,
+    open_ledger,
+)
 from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,
     Made,
