@@ -415,6 +415,12 @@ class Rows:
             data.imag.copy(),
         )
 
+    @property
+    def matrix(self) -> sp.csr_array:
+        """The same as one square matrix."""
+        size = len(self.ptr) - 1
+        return sp.csr_array((joined(self.re, self.im), self.col, self.ptr), shape=(size, size))
+
 
 @dataclass(frozen=True, eq=False)
 class Factors:
@@ -448,8 +454,11 @@ def factorise(feeder: Feeder) -> Factors:
     _refuse_unconnected(feeder)
     energised = feeder.energised
     y = sp.csc_array(feeder.y)[:, energised][energised]
-    w = no_load_voltage(feeder)
-    loaded = np.isin(energised, feeder.retained)
+    return factorise_matrix(y, no_load_voltage(feeder), np.isin(energised, feeder.retained))
+
+
+def factorise_matrix(y: sp.csc_array, w: ComplexArray, loaded: BoolArray) -> Factors:
+    """Factors of a matrix (node, node), given its no-load voltage and which nodes are loaded."""
     for find in (_statically_ordered, _pivoted):
         found = find(y, loaded)
         if found is not None:
@@ -671,7 +680,7 @@ def measured_rows(
     names : (row,) nodes.
     """
     count, most = len(w), _HIDDEN_MVA / min(feeder.base_mva, 1.0)
-    matrix = sp.csr_array((_joined(rows), rows.col, rows.ptr), shape=(count, count))
+    matrix = rows.matrix
     floor = rounding_floor(matrix, w)
     if floor.max(initial=0.0) <= most:
         return rows, floor
@@ -700,7 +709,7 @@ def measured_rows(
 
 def _backward_error(factors: Factors) -> float:
     """Residual of a solve for currents at the core, against the original Y and relative to |Y|·|x|."""
-    n, n_core, full = len(factors.w), factors.n_core, factors.full
+    n, n_core, y = len(factors.w), factors.n_core, factors.full.matrix
     # Points of the unit circle, without a sine.
     t = 2.0 * np.random.default_rng(0).random(n_core) - 1.0
     current = np.zeros(n, dtype=np.complex128)
@@ -712,17 +721,13 @@ def _backward_error(factors: Factors) -> float:
     x, inner = np.zeros(n, dtype=np.complex128), current[factors.equation]
     solve_blocks(factors.blocks, values, inner)
     x[:n_core] = inner
-    _recover(factors.recover.ptr, factors.recover.col, _joined(factors.recover), n_core, x)
+    recover = factors.recover
+    _recover(recover.ptr, recover.col, joined(recover.re, recover.im), n_core, x)
     if not np.isfinite(x).all():
         return np.inf
-    y = sp.csr_array((_joined(full), full.col, full.ptr), shape=(n, n))
     # Nodes that only the source connects to the loads are not reached by any current.
     scale = np.maximum(absolute(y) @ modulus(x) + modulus(current), np.finfo(np.float64).tiny)
     return float(np.max(modulus(y @ x - current) / scale))
-
-
-def _joined(rows: Rows) -> ComplexArray:
-    return joined(rows.re, rows.im)
 
 
 @kernel

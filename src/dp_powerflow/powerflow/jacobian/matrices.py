@@ -129,6 +129,13 @@ _MEASURED = 16.0
 """Residuals of solves are measured on some vectors; the worst is raised by this for all others."""
 
 
+def energised_network(feeder: Feeder) -> tuple[sp.csc_array, IntArray]:
+    """Y of all nodes but the slack, and where the retained ones are among them."""
+    energised = feeder.energised
+    y = sp.csr_array(feeder.y)[energised, :][:, energised]
+    return sp.csc_array(y), np.searchsorted(energised, feeder.retained)
+
+
 class Elimination:
     """What L has in common at all snapshots: Y on all nodes, and its zero-injection part factorised.
 
@@ -151,9 +158,7 @@ class Elimination:
     @classmethod
     def from_feeder(cls, feeder: Feeder) -> Elimination:
         """Of a feeder, its retained nodes in the order of `feeder.retained`."""
-        energised = feeder.energised
-        y = sp.csr_array(feeder.y)[energised, :][:, energised]
-        return cls(sp.csc_array(y), np.searchsorted(energised, feeder.retained))
+        return cls(*energised_network(feeder))
 
     @property
     def n(self) -> int:
@@ -170,6 +175,14 @@ class Elimination:
                 np.ascontiguousarray(coupling @ x), trans="H" if adjoint else "N"
             )
         return full
+
+    @cached_property
+    def reduced(self) -> ComplexArray:
+        """Y of the reduced network: complex (retained, retained), dense."""
+        y = self.y[self.retained, :][:, self.retained].toarray()
+        if self._factor is not None:
+            y -= self._y_rz @ self._factor.solve(self._y_zr.toarray())
+        return np.asarray(y)
 
     @cached_property
     def psi(self) -> float:
