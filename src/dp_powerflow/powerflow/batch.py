@@ -35,11 +35,11 @@ from dp_powerflow.powerflow.devices import VoltVar, curve_arrays
 from dp_powerflow.powerflow.factor import (
     BlockPlan,
     Factors,
-    Rows,
-    factor_blocks,
     factorise,
+    factors_with,
     measured_rows,
     solve_blocks,
+    sweeps,
 )
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -394,23 +394,12 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     nominal = feeder.nominal_injection[feeder.retained][order]
     start = _nominal_deviation(factors, blocks, at, nominal)
     slope, values = _linearised(factors, blocks, at, nominal, start)
-    lower, upper = _split(blocks, values)
     size = max(float(np.sum(square(nominal))), np.finfo(np.float64).tiny)
-    recover = _complex_blocks(factors.recover)
-    begin = factors.recover.ptr[n]
     knots, base, slopes = curve_arrays(() if voltvar is None else voltvar.curves)
     plan = Plan(
+        **sweeps(factors, values, n),
         n_core=n,
-        lower_ptr=np.concatenate([lower[0], lower[0][-1] + factors.recover.ptr[n + 1 :] - begin]),
-        lower_col=np.concatenate([lower[1], factors.recover.col[begin:]]),
-        lower=np.concatenate([lower[2], recover[begin:]]),
-        upper_ptr=upper[0],
-        upper_col=upper[1],
-        upper=upper[2],
-        pivot=values[blocks.diagonal],
         slope=slope,
-        w_re=factors.w.real.copy(),
-        w_im=factors.w.imag.copy(),
         equation=factors.equation,
         source=load_at[factors.equation],
         load_at=load_at,
@@ -443,8 +432,7 @@ def _nominal_deviation(
 
     A snapshot starts at this deviation times its share of the nominal load, which saves an iteration.
     """
-    values = np.empty((len(blocks.col), 4))
-    factor_blocks(blocks, np.zeros((len(at), 4)), values)
+    values, _ = factors_with(blocks, np.zeros((len(at), 4)))
     w, x = factors.w[at], np.zeros_like(nominal)
     limit = 0.16 * square(w)
     for _ in range(30):
@@ -472,28 +460,11 @@ def _linearised(
     v = factors.w[at] + TYPICAL_LOAD * start
     d = np.conj(divide(s, multiply(v, v)))
     slope = np.stack([d.real, d.imag, d.imag, -d.real], axis=1)
-    values = np.empty((len(blocks.col), 4))
-    if factor_blocks(blocks, slope, values) <= 0:
+    values, negative = factors_with(blocks, slope)
+    if negative % 2:
         slope = np.zeros_like(slope)
-        factor_blocks(blocks, slope, values)
+        values, _ = factors_with(blocks, slope)
     return slope, values
-
-
-def _split(
-    blocks: BlockPlan, values: FloatArray
-) -> tuple[tuple[IntArray, IntArray, FloatArray], tuple[IntArray, IntArray, FloatArray]]:
-    """Strictly lower and strictly upper rows of the block factors."""
-    n = len(blocks.diagonal)
-    row = np.repeat(np.arange(n), np.diff(blocks.ptr))
-    parts = []
-    for inside in (blocks.col < row, blocks.col > row):
-        ptr = np.concatenate([[0], np.cumsum(np.bincount(row[inside], minlength=n))]).astype(np.int64)
-        parts.append((ptr, blocks.col[inside], np.ascontiguousarray(values[inside])))
-    return parts[0], parts[1]
-
-
-def _complex_blocks(rows: Rows) -> FloatArray:
-    return np.stack([rows.re, -rows.im, rows.im, rows.re], axis=1)
 
 
 def wye_only(feeder: Feeder) -> BoolArray:

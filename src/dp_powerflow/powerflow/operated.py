@@ -103,7 +103,7 @@ from dp_powerflow.powerflow.devices import (
     devices_of,
     nominal_powers,
 )
-from dp_powerflow.powerflow.factor import Rows, TerminalFactors, factorise_terminals, measured_rows
+from dp_powerflow.powerflow.factor import Rows, TerminalFactors, factorise_terminals, measured_rows, sweeps
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 # ----------------------------------------------------------------------------------------------------------
@@ -186,15 +186,16 @@ def _prepared(
     nominal = nominal_powers(devices)
     fixed = nominal.copy()
     fixed[: len(feeder.loads)] = 0.0
-    plan = _plan(feeder, factors, layout)
+    # The plan before it has factors.
+    plan = _plan(feeder, factors, layout, slow.values, np.zeros(factors.n_core, dtype=np.complex128))
     controls = _controls(feeder, factors, devices)
     start = _nominal_deviation(plan, plain, controls, slow, nominal)
     slopes = _slopes(plan, plain, nominal, start) + _curve_slopes(plan, plain, devices)
     branches = plain._replace(constant=np.concatenate([plain.constant[:, :S_0], slopes], axis=1))
     extra = slow.sign[:, None] * slopes[slow.branch]
     values = factors.factorised(slow.slots, np.ascontiguousarray(extra))
-    plan = _with_factors(plan, factors, values)._replace(
-        start=start, jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, LOW2] > 0.0).any())
+    plan = _plan(feeder, factors, layout, values, start)._replace(
+        jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, LOW2] > 0.0).any())
     )
     controls = controls._replace(schur=factors.schur(values))
     return OperatedArrays(
@@ -236,56 +237,24 @@ def _check(feeder: Feeder, factors: TerminalFactors, rows: Rows, layout: Layout,
     return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / np.maximum(tolerance, floor) ** 2)
 
 
-def _plan(feeder: Feeder, factors: TerminalFactors, layout: Layout) -> OperatedPlan:
-    """The plan before it has factors."""
-    none, empty = np.zeros(1, dtype=np.int64), np.zeros((0, 4))
+def _plan(
+    feeder: Feeder, factors: TerminalFactors, layout: Layout, values: FloatArray, start: ComplexArray
+) -> OperatedPlan:
     source = np.full(factors.n_core, -1, dtype=np.int64)
     source[layout.rows] = np.arange(len(layout.rows))
     nominal = feeder.nominal_load
     size = max(float(np.sum(modulus(nominal) ** 2)), np.finfo(np.float64).tiny)
     return OperatedPlan(
+        **sweeps(factors, values, factors.interior),
         interior=factors.interior,
         phases=factors.phases,
-        lower_ptr=none,
-        lower_col=none,
-        lower=empty,
-        upper_ptr=none,
-        upper_col=none,
-        upper=empty,
-        pivot=empty,
-        w_re=factors.w.real.copy(),
-        w_im=factors.w.imag.copy(),
         source=source,
-        start=np.zeros(factors.n_core, dtype=np.complex128),
+        start=start,
         weight=nominal / size,
         strict=np.array([1.0 if load.kw >= 0.0 else 0.0 for load in feeder.loads]),
         jumps=False,
         sags=False,
     )
-
-
-def _with_factors(plan: OperatedPlan, factors: TerminalFactors, values: FloatArray) -> OperatedPlan:
-    blocks, n, n_core = factors.blocks, factors.interior, factors.n_core
-    row = np.repeat(np.arange(n_core), np.diff(blocks.ptr))
-    below = (blocks.col < row) & (blocks.col < n)
-    above = (blocks.col > row) & (row < n)
-    recover, begin = factors.recover, int(factors.recover.ptr[n_core])
-    own = np.stack([recover.re, -recover.im, recover.im, recover.re], axis=1)[begin:]
-    lower_ptr = _pointers(row[below], n_core)
-    return plan._replace(
-        lower_ptr=np.concatenate([lower_ptr, lower_ptr[-1] + recover.ptr[n_core + 1 :] - begin]),
-        lower_col=np.concatenate([blocks.col[below], recover.col[begin:]]),
-        lower=np.concatenate([values[below], own]),
-        upper_ptr=_pointers(row[above], n),
-        upper_col=blocks.col[above],
-        upper=np.ascontiguousarray(values[above]),
-        pivot=np.ascontiguousarray(values[blocks.diagonal[:n]]),
-    )
-
-
-def _pointers(row: IntArray, n: int) -> IntArray:
-    counts = np.bincount(row, minlength=n) if len(row) else np.zeros(n, dtype=np.int64)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def _slow(factors: TerminalFactors, branches: Branches) -> Slow:

@@ -413,11 +413,12 @@ def _continue(system: System, injection: Injection, x: ComplexArray) -> tuple[in
     n_core = system.plan.n_core
     good = np.zeros(n_core, dtype=np.complex128)
     factors = np.empty((system.blocks.col.size, 4))
+    place = np.empty(n_core, dtype=np.int64)
     while lam < 1.0 and step >= SMALLEST_STEP and spent < MAX_ITERATIONS:
         target = min(1.0, lam + step)
         for row in range(n_core):
             x[row] = good[row]
-        used, solved = _newton(system, injection, target, factors, x)
+        used, solved = _newton(system, injection, target, factors, place, x)
         spent += used
         if solved:
             lam = target
@@ -431,7 +432,12 @@ def _continue(system: System, injection: Injection, x: ComplexArray) -> tuple[in
 
 @kernel
 def _newton(
-    system: System, injection: Injection, lam: float, factors: FloatArray, x: ComplexArray
+    system: System,
+    injection: Injection,
+    lam: float,
+    factors: FloatArray,
+    place: IntArray,
+    x: ComplexArray,
 ) -> tuple[int, bool]:
     """Newton's method at one level of the injections; x is the start and becomes the solution."""
     plan, blocks, core = system
@@ -444,12 +450,12 @@ def _newton(
         worst, excess = _mismatch(plan, core, x, current)
         for m in range(plan.at.size):
             load_block(plan, m, injection, lam, x, extra)
-        sign = factor_blocks(blocks, extra, factors)
+        negative = factor_blocks(blocks, blocks.slot, extra, plan.n_core, factors, place)
         # The last level is carried on until another iterate would not lower the mismatch.
         stuck = not worst < 0.5 * before
         if (lam < 1.0 and worst <= _ROUGH) or excess <= 0.01 or (excess <= 1.0 and stuck):
-            return used, sign > 0
-        if sign == 0 or not worst < before:
+            return used, negative % 2 == 0
+        if negative < 0 or not worst < before:
             return used, False
         before = worst
         _residual(plan, core, x, current, rhs)
