@@ -40,8 +40,8 @@ def test_arbitrary_voltages_and_injections_agree_with_dense_algebra(
     # Far from any operating point, through collapse and beyond: the sign of det M̃ differs between rows.
     rng = np.random.default_rng(seed)
     shape = (11, network.n)
-    v = np.exp(1j * rng.uniform(0, 6, shape)) * rng.uniform(0.5, 1.3, shape)
-    s = size * (rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
+    v: ComplexArray = np.exp(1j * rng.uniform(0, 6, shape)) * rng.uniform(0.5, 1.3, shape)
+    s: ComplexArray = size * (rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
     found = JacobianBatch(network.full, network.retained, threads=1).log_abs_det(v, s)
     expected = singular_values(network.y, v, s)
     safe = expected[:, -1] > 1e-3
@@ -50,7 +50,7 @@ def test_arbitrary_voltages_and_injections_agree_with_dense_algebra(
 
 def test_ieee123_agrees_with_dense_algebra_on_factors_of_its_solver_too(ieee123: Feeder) -> None:
     solver, network = BatchSolver(ieee123), Network(ieee123)
-    load = -ieee123.nominal_injection[ieee123.retained] * np.linspace(0.1, 1.2, 13)[:, None]
+    load: ComplexArray = -ieee123.nominal_injection[ieee123.retained] * np.linspace(0.1, 1.2, 13)[:, None]
     v = solver.solve(load).v
     expected = np.sum(np.log(singular_values(network.y, v, -load)), axis=1)
     for factors in (None, solver.plans.factors):

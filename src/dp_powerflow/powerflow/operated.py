@@ -88,6 +88,7 @@ from dp_powerflow.powerflow.batch import (
     Solver,
     checked_output,
     checked_pair,
+    checked_power,
     in_threads,
     refuse_bad_power,
     refuse_curves,
@@ -726,7 +727,7 @@ class OperatedSolver(Solver):
         steps: int,
     ) -> OperatedSolution:
         feeder, arrays, acting = self._feeder, self._arrays, self._controls != "frozen"
-        load = _checked(load, len(feeder.loads), "load", "load of the feeder")
+        load = checked_power(load, len(feeder.loads), "load", "load of the feeder")
         n = len(load)
         injected = self._injected(generation, n)
         wanted = self._asked(nodes)
@@ -813,7 +814,8 @@ class OperatedSolver(Solver):
         systems = self._feeder.pv
         if generation is None or not systems:
             return np.empty((0, 0), dtype=np.complex128)
-        power = _checked(generation, len(systems), "generation", "PV system of the feeder").copy()
+        of = "PV system of the feeder"
+        power = checked_power(generation, len(systems), "generation", of).copy()
         if len(power) != n:
             raise PowerFlowError(f"generation has {len(power)} snapshots but load has {n}")
         if self._volt_var is not None:
@@ -856,27 +858,17 @@ class OperatedSolver(Solver):
         return np.ascontiguousarray(states)
 
 
-def _checked(power: ComplexArray, width: int, name: str, what: str) -> ComplexArray:
-    array = np.asarray(power)
-    if array.dtype.kind not in "fc":
-        raise PowerFlowError(f"{name} must be an array of complex numbers, not of {array.dtype}")
-    if array.ndim != 2 or array.shape[1] != width:
-        raise PowerFlowError(
-            f"{name} has shape {array.shape}; it must be (snapshot, {width}), a column for every {what}"
-        )
-    return np.ascontiguousarray(array, dtype=np.complex128)
-
-
-class ActingSolver(Solver):
+class ActingSolver(OperatedSolver):
     """Solves nodal loads of constant power with acting controls.
 
     Parameters
     ----------
     feeder : with its `operation`.
-    controls, steps : as of `OperatedSolver`.
-    tolerance, threads : likewise.
+    controls, steps, tolerance, threads : as of `OperatedSolver`.
     voltvar : one curve at every node with PV, or None.
     """
+
+    columns: Columns = "nodes"
 
     def __init__(
         self,
@@ -890,10 +882,9 @@ class ActingSolver(Solver):
     ) -> None:
         if voltvar is not None and len(voltvar.curves) != 1:
             raise PowerFlowError("acting controls go with one volt-var curve for all nodes with PV")
-        super().__init__(feeder, tolerance, threads)
-        self._voltvar, self._settings = voltvar, (controls, steps, tolerance)
+        self._of, self._voltvar = feeder, voltvar
         self._fed = np.flatnonzero(np.isin(feeder.retained, feeder.pv_shares.indices))
-        self._solver = OperatedSolver(
+        super().__init__(
             _nodal(feeder, self._fed.tolist()),
             controls=controls,
             steps=steps,
@@ -902,11 +893,23 @@ class ActingSolver(Solver):
             volt_var=None if voltvar is None else voltvar.curves[0],
         )
 
-    def on(self, feeder: Feeder, *, threads: int | None = None) -> ActingSolver:
+    @property
+    def feeder(self) -> Feeder:
+        """The network that is solved."""
+        return self._of
+
+    def on(
+        self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int | None = None
+    ) -> ActingSolver:
         """A solver of another feeder with the same settings; refused with volt-var curves."""
         refuse_curves(self._voltvar)
-        controls, steps, tolerance = self._settings
-        return ActingSolver(feeder, controls=controls, steps=steps, tolerance=tolerance, threads=threads)
+        return ActingSolver(
+            feeder,
+            controls=controls or self._controls,
+            steps=self._steps,
+            tolerance=self._tolerance,
+            threads=threads,
+        )
 
     def solve(
         self,
@@ -917,9 +920,9 @@ class ActingSolver(Solver):
         out: ComplexArray | None = None,
     ) -> OperatedSolution:
         """Voltages of every snapshot; parameters as of `BatchSolver.solve`."""
-        load, injected = checked_pair(self._feeder, load, generation)
+        load, injected = checked_pair(self._of, load, generation)
         fed = np.ascontiguousarray(injected[:, self._fed]) if len(injected) else None
-        return self._solver.solve(load, fed, nodes=nodes, out=out)
+        return super().solve(load, fed, nodes=nodes, out=out)
 
 
 def _nodal(feeder: Feeder, fed: list[int]) -> Feeder:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dp_powerflow._bits.compiled import kernel
+from dp_powerflow._bits.compiled import inner, kernel
 from dp_powerflow.powerflow._kernels.simd import (
     LANES,
     current_row,
@@ -275,19 +275,19 @@ def _turn(plan: Plan, work: Work, m: int) -> None:
     for lane in range(LANES):
         u = work.x_re[at, lane] + plan.w_re[at]
         v = work.x_im[at, lane] + plan.w_im[at]
-        q = voltvar_share(plan, curve, np.sqrt(u * u + v * v))
+        q = curve_at(plan.knots, plan.base, plan.slopes, curve, np.sqrt(u * u + v * v))
         c = np.sqrt(1.0 - q * q)
         work.s_re[m, lane] = work.f_re[m, lane] + c * work.g_re[m, lane] - q * work.g_im[m, lane]
         work.s_im[m, lane] = work.f_im[m, lane] + c * work.g_im[m, lane] + q * work.g_re[m, lane]
 
 
-@kernel
-def voltvar_share(plan: Plan, curve: int, u: float) -> float:
+@inner
+def curve_at(knots: FloatArray, base: FloatArray, slopes: FloatArray, curve: int, u: float) -> float:
     """q(u) of a curve, without branches so that it runs in lanes."""
-    q: float = plan.base[curve]
-    for segment in range(plan.slopes.shape[1]):
-        left, right = plan.knots[curve, segment], plan.knots[curve, segment + 1]
-        q += plan.slopes[curve, segment] * (min(max(u, left), right) - left)
+    q: float = base[curve]
+    for segment in range(slopes.shape[1]):
+        left, right = knots[curve, segment], knots[curve, segment + 1]
+        q += slopes[curve, segment] * (min(max(u, left), right) - left)
     return q
 
 
@@ -473,7 +473,7 @@ def _inject(plan: Plan, injection: Injection, lam: float, x: ComplexArray, curre
         v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
         s = injection.fixed[m]
         if plan.curve_of[m] >= 0:
-            q = voltvar_share(plan, plan.curve_of[m], _modulus(v))
+            q = curve_at(plan.knots, plan.base, plan.slopes, plan.curve_of[m], _modulus(v))
             s += injection.turned[m] * complex(np.sqrt(1.0 - q * q), q)
         current[m] = lam * np.conj(s / v)
 
@@ -522,7 +522,7 @@ def load_block(
     u = _modulus(v)
     s, turned = injection.fixed[m], injection.turned[m]
     if plan.curve_of[m] >= 0:
-        q, slope = voltvar_share(plan, plan.curve_of[m], u), 0.0
+        q, slope = curve_at(plan.knots, plan.base, plan.slopes, plan.curve_of[m], u), 0.0
         for segment in range(plan.slopes.shape[1]):
             if plan.knots[plan.curve_of[m], segment] <= u < plan.knots[plan.curve_of[m], segment + 1]:
                 slope = plan.slopes[plan.curve_of[m], segment]
