@@ -93,31 +93,27 @@ def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
         "",
         "Test MSE of hidden entries [1e-6 p.u.²], mean ± standard error over the runs (over noise-free):",
         "",
-        *_table(["method", *_targets(parts)], _result_rows(parts)),
+        *table(["method", *_targets(parts)], _result_rows(parts)),
         "",
         "Training MSE of the model that is kept [1e-6 p.u.²]; median of its epoch:",
         "",
-        *_table(["method", *_targets(parts)], _training_rows(parts)),
+        *table(["method", *_targets(parts)], _training_rows(parts)),
         "",
         *_hole_lines(parts),
         "Points chosen by W1 to true training days, and what is claimed for the network:",
         "",
-        *_table(
+        *table(
             _CHOICE_HEADER,
             [row for part in parts for row in _choice_rows(part)],
         ),
         "",
         "The paper's classical σ and what it gives:",
         "",
-        *_table(["", *_targets(parts)], _calibration_rows(parts)),
+        *table(["", *_targets(parts)], _calibration_rows(parts)),
         "",
         *_dp_sgd_lines(parts),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return table(" | ".join(header), map(" | ".join, rows))
 
 
 def _targets(parts: Sequence[Part]) -> list[str]:
@@ -178,7 +174,7 @@ def _hole_lines(parts: Sequence[Part]) -> list[str]:
     return [
         "Power flow failed; a day with a failed snapshot is left out whole, and another is drawn for it:",
         "",
-        *_table(header, rows),
+        *table(header, rows),
         "",
     ]
 
@@ -256,7 +252,7 @@ def _dp_sgd_lines(parts: Sequence[Part]) -> list[str]:
         f"DP-SGD at ε per step composed over {found[0].days} days, δ = {first.delta:.3g}; {first.steps} "
         f"steps, clip norm C = {privacy.clip:g}:",
         "",
-        *_table(["", *_targets(parts)], rows),
+        *table(["", *_targets(parts)], rows),
     ]
 
 
@@ -322,7 +318,7 @@ def _part_json(part: Part) -> dict[str, Any]:
 
 def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> bytes:
     """Training and test error against the epoch at every ε, as the bytes of an SVG or PNG file."""
-    width = max(1.8 * len(parts) + 1.0, 7.0)
+    width = max(1.8 * len(parts) + 1.0, 7.5)
     legend_columns = 2 if width > _TWO_COLUMNS else 1
     figure = new_figure((width, 5.0 + 0.2 * len(picture.columns) / legend_columns))
     panels: Any = figure.subplots(2, len(parts), sharex=True, sharey="row", squeeze=False)
