@@ -209,7 +209,7 @@ def verify(
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
     from dp_powerflow.corpus.reader import refuse_unfinished
     from dp_powerflow.corpus.storage import RemotePath, location, one_reading
-    from dp_powerflow.fleet.names import is_fleet
+    from dp_powerflow.fleet.manifest import is_fleet
 
     place = location(release)
     if isinstance(place, Path):
@@ -589,13 +589,12 @@ def release_fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.names import counted, hear_nothing
     from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(
         read_fleet_config(Path(config)),
         engine=engine_of(workers, scheduler),
-        on_event=hear_nothing if on_progress is None else counted(on_progress),
+        progress=on_progress,
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from dp_powerflow._bits.elementary import arctan, modulus
+from dp_powerflow._bits.elementary import _arctan_of_share, modulus
 from dp_powerflow.corpus.grid import (
     POWER_MAX_KW,
     POWER_PER_KW,
@@ -38,6 +38,9 @@ POWERS = st.one_of(
 )
 
 
+arctan = np.vectorize(_arctan_of_share, otypes=[np.float64])
+
+
 def phasor(magnitude: float, degrees: float) -> ComplexArray:
     return np.array([magnitude * np.exp(1j * np.deg2rad(degrees))])
 
@@ -51,8 +54,8 @@ def plain_degrees(v: ComplexArray) -> FloatArray:
     """Angle [degrees] by the arctangent of a number, case by case."""
     x, y = np.abs(v.real), np.abs(v.imag)
     with np.errstate(all="ignore"):
-        flat = np.where(x > 0.0, arctan(np.where(x > 0.0, y / x, 0.0)) * 57.29577951308232, 0.0)
-        steep = 90.0 - arctan(np.where(y > 0.0, x / y, 0.0)) * 57.29577951308232
+        flat = np.where(x > 0.0, arctan(np.where((x > 0.0) & (y <= x), y / x, 0.0)) * 57.29577951308232, 0.0)
+        steep = 90.0 - arctan(np.where(y > x, x / y, 0.0)) * 57.29577951308232
     angle = np.where(y <= x, flat, steep)
     angle = np.where(v.real < 0.0, 180.0 - angle, angle)
     return np.where((v.imag < 0.0) & (angle < 180.0), -angle, angle)

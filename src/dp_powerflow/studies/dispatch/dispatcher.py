@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from dp_powerflow.errors import PowerFlowError, require
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem, Tap
 from dp_powerflow.powerflow.batch import BatchSolver, Solution, Solver
-from dp_powerflow.powerflow.operated import ActingSolver, OperatedSolution, OperatedSolver
+from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
 from dp_powerflow.studies.dispatch.network import (
     UNKNOWNS,
     BusTree,
@@ -403,7 +403,7 @@ class UnitsPowerFlow:
     """
 
     def __init__(self, solver: Solver, units: Sequence[Unit], threads: int | None = 1) -> None:
-        if not isinstance(solver, BatchSolver | OperatedSolver | ActingSolver):
+        if not isinstance(solver, BatchSolver | OperatedSolver):
             raise PowerFlowError("units are dispatched with the batch solvers only; leave out the engine")
         self._threads = threads
         self.feeder = solver.feeder
