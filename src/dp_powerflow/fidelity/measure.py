@@ -14,9 +14,16 @@ from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, CorpusError, LoadDataError
 from dp_powerflow.fidelity.attacks import attack_line, attack_membership, attack_planted, design_of
-from dp_powerflow.fidelity.customers import CustomerComparison, compare_customers, quantum_of, some_customers
+from dp_powerflow.fidelity.comparison import (
+    CustomerComparison,
+    NetworkComparison,
+    TrueSide,
+    compare_customers,
+    compare_network,
+    quantum_of,
+    some_customers,
+)
 from dp_powerflow.fidelity.metrics import FEWEST_DAYS, HOURS, Setting
-from dp_powerflow.fidelity.network import NetworkComparison, TrueSide, compare_network
 from dp_powerflow.fidelity.report import Attacks, Facts, FidelityReport
 from dp_powerflow.fidelity.verdicts import Effort
 from dp_powerflow.grid.feeder import Feeder
