@@ -10,7 +10,7 @@ import pytest
 
 from dp_powerflow import Protected, TwinDesign
 from dp_powerflow.lowlevel import Chain
-from dp_powerflow.twin.choosing import CHAINS, MEAN_DISTANCES, SCALES, choosing_lines, predicted, scale_of
+from dp_powerflow.twin.choosing import CHAINS, SCALES, choosing_lines, mean_distances, predicted, scale_of
 from dp_powerflow.twin.design import STEPS, chain_of, least_error
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.twin import CONSTANT_DRAWS, Draws, design_of_scale, surrogate
@@ -61,7 +61,7 @@ def test_the_constants_are_those_of_real_twins() -> None:
     design = design_of_scale("laplace", "length", SCALES[2])
     draw = Draws(surrogate("ieee13"), (design,), CONSTANT_DRAWS, 0).start(1)
     found = [draw(number)[1:] for number in range(CONSTANT_DRAWS)]
-    known = [row[2] for row in MEAN_DISTANCES["ieee13", "laplace", "length"]]
+    known = [row[2] for row in mean_distances()["ieee13", "laplace", "length"]]
     assert np.mean(found, axis=0) == pytest.approx(known, rel=0.01)
 
 
