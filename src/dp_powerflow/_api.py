@@ -544,7 +544,7 @@ def quality(
     >>> quality.days, quality.voltages.lowest.value_pu > 0.9
     (14, True)
     """
-    from dp_powerflow.manifest.release import quality_of_release
+    from dp_powerflow.manifest.render import quality_of_release
 
     return quality_of_release(corpus, workers=workers, progress=on_progress)
 
@@ -990,8 +990,8 @@ def _drawn_days(days: int, loads: int, first_day: dt.date | None, weather: Weath
     from dp_powerflow.almanac.calendar import Calendar
     from dp_powerflow.config import FIRST_DAY
     from dp_powerflow.model.sample import days_per_block
-    from dp_powerflow.pipeline.almanac import Almanac
     from dp_powerflow.pipeline.customers import DrawnDays
+    from dp_powerflow.pipeline.inputs import Almanac
 
     calendar = Calendar.starting(first_day or FIRST_DAY, days)
     return DrawnDays(days, days_per_block(loads), Almanac(calendar, weather=weather))

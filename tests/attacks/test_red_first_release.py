@@ -254,7 +254,7 @@ def test_a_feeder_of_a_fleet_has_its_own_customers_only(
         counts.append(found.customers)
         return found
 
-    monkeypatch.setattr("dp_powerflow.pipeline.modes.twin.customer_plan", counted)
+    monkeypatch.setattr("dp_powerflow.pipeline.modes.base.customer_plan", counted)
     assert not run_fleet(fleet_of_three(tmp_path), engine=Here()).failed
     # 96 load points, dealt out to six feeders; la and lb by turns, so that a feeder has customers on one.
     assert len(counts) == 2 * 3  # a worker checks a feeder before it is paid for, and makes it afterwards

@@ -19,6 +19,7 @@ from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.twin.draw import elements_of
 from support import ledgers
 from support.fleet_small import circuit
 from support.forgery import Forger
@@ -121,7 +122,8 @@ def with_second(*lines: tuple[str, str, str, float]) -> str:
 def figures_of(owner: Owner, text: str) -> dict[str, dict[Any, int]]:
     config = owner.config(text)
     mode: Any = mode_of(config)
-    found = mode._elements(read_network(config, owner.state, 24))
+    inputs = read_network(config, owner.state, 24)
+    found = elements_of(mode._parameters(inputs), mode.section.design)
     return {element.name: dict(element.positions) for element in found}
 
 

@@ -16,7 +16,7 @@ from dp_powerflow.fleet.manifest import FeederEntry
 from dp_powerflow.fleet.overview import fleet_page
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.manifest.model import parse_manifest
-from dp_powerflow.manifest.release import quality_page
+from dp_powerflow.manifest.render import quality_page
 from dp_powerflow.manifest.verify import manifest_content, open_release
 from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.modes.twin import public_places

@@ -231,7 +231,7 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
             for account in summary.accounts
         ],
     }
-    filters = {"figures": _figures, "touched": _touched, "plain": to_plain}
+    filters: dict[str, Callable[..., object]] = {"figures": _figures, "touched": _touched, "plain": to_plain}
     return Rendered.of("ledger.md", content, filters, summary=summary)
 
 

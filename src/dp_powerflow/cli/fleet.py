@@ -108,7 +108,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     from dp_powerflow.fleet.manifest import fleet_words
     from dp_powerflow.fleet.run import refusals
-    from dp_powerflow.pipeline.outlook import SPREADS
+    from dp_powerflow.pipeline.plan import SPREADS
 
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, [plan for plan in plans if plan.problem is None]

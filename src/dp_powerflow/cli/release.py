@@ -31,8 +31,7 @@ from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from dp_powerflow.pipeline.feasibility import Corner, Look
-    from dp_powerflow.pipeline.outlook import YearlyCost
-    from dp_powerflow.pipeline.plan import Plan, PlannedRelease
+    from dp_powerflow.pipeline.plan import Plan, PlannedRelease, YearlyCost
     from dp_powerflow.pipeline.release import ReleaseResult
     from dp_powerflow.privacy.ledger.accounts import Promised
 
@@ -153,7 +152,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
     The lines are public. The JSON also holds the INTERNAL look, marked so; as lines it is `internal_lines`.
     """
     from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards, promise_warnings
-    from dp_powerflow.pipeline.outlook import SPREADS
+    from dp_powerflow.pipeline.plan import SPREADS
 
     plan, config, loads, network = found.plan, found.mode.config, found.loads, found.network
     warnings = (*promise_warnings(config), *plan.warnings, *found.feasibility.warnings)

@@ -75,8 +75,8 @@ def render_derivation(found: Derived) -> Rendered:
         "tables": list(found.tables),
         "warnings": list(found.warnings),
     }
-    facts = {"figures": list(flat(found.figures)), "tables": named_tables(found.manifest.tables)}
-    return Rendered.of("derived.md", content, found=found, most=MOST_FIGURES, **facts)
+    figures, tables = list(flat(found.figures)), named_tables(found.manifest.tables)
+    return Rendered.of("derived.md", content, found=found, most=MOST_FIGURES, figures=figures, tables=tables)
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -154,7 +154,6 @@ def render_fidelity(report: FidelityReport) -> Rendered:
     """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
     from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, in_words, shown
 
-    facts = {"marking": MARKING, "groups": GROUPS, "signs": SIGNS, "attacks": report.attacks}
     return Rendered.of(
         "fidelity.md",
         json.loads(report.to_json()),

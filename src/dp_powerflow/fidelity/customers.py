@@ -22,7 +22,7 @@ from dp_powerflow.fidelity.verdicts import TOLD, USE, Effort, Finding, Titled
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.drawing import days_off
+from dp_powerflow.pipeline.customers import days_off
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BAND = (0.1, 0.5, 0.9)

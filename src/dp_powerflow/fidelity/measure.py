@@ -24,10 +24,8 @@ from dp_powerflow.manifest.model import MODEL_FILE, NodeScales, at_most
 from dp_powerflow.manifest.verify import manifest_content, open_release, read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import draw_node_classes
-from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.customers import CustomerPlan, NodePlan
-from dp_powerflow.pipeline.drawing import draw_customers
-from dp_powerflow.pipeline.inputs import ReleaseInputs, Solar, read_inputs
+from dp_powerflow.pipeline.customers import CustomerPlan, NodePlan, draw_customers
+from dp_powerflow.pipeline.inputs import Almanac, ReleaseInputs, Solar, read_inputs
 from dp_powerflow.pipeline.metered import Ground, ground_of
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, Solvable, mode_of
 from dp_powerflow.pipeline.parts import OperatedMaker, SolverMaker, batch_solver

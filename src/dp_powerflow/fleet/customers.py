@@ -25,8 +25,7 @@ from dp_powerflow.fleet.names import release_id_of
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.almanac import Almanac, almanac_of
-from dp_powerflow.pipeline.inputs import loads_chunks
+from dp_powerflow.pipeline.inputs import Almanac, almanac_of, loads_chunks
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
 from dp_powerflow.pipeline.release import fitted_model, may_have_paid, refuse_another_request

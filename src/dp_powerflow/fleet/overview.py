@@ -17,8 +17,7 @@ from dp_powerflow.corpus.storage import Location, readers_of
 from dp_powerflow.fleet.manifest import ONE_MODEL, FeederEntry, fleet_words
 from dp_powerflow.fleet.names import partition
 from dp_powerflow.manifest.model import QUALITY_FILE, at_most
-from dp_powerflow.manifest.release import promise_of
-from dp_powerflow.manifest.render import Words
+from dp_powerflow.manifest.render import Words, promise_of
 from dp_powerflow.page import (
     Axis,
     Bars,

@@ -56,9 +56,9 @@ from dp_powerflow.manifest.model import MODEL_FILE, registered
 from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of, read_network
 from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE, NetworkFacts, mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, preview_network, with_charge
-from dp_powerflow.pipeline.ready import Say
-from dp_powerflow.pipeline.receipts import (
+from dp_powerflow.pipeline.ready import (
     REQUEST_FILE,
+    Say,
     committed,
     is_begun,
     is_receipt,

@@ -56,8 +56,15 @@ from dp_powerflow.manifest.model import (
     parse_manifest,
     sha256_of,
 )
-from dp_powerflow.manifest.release import look_at, quality_page
-from dp_powerflow.manifest.render import Words, card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.render import (
+    Words,
+    card_bytes,
+    certificate_html,
+    croissant_bytes,
+    look_at,
+    quality_page,
+    registry_bytes,
+)
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared

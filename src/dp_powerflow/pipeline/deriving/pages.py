@@ -17,8 +17,7 @@ import yaml
 from jinja2 import Environment, TemplateError
 
 from dp_powerflow.manifest.model import UNREADABLE, Manifest, ReleaseError, at_most, in_digits
-from dp_powerflow.manifest.release import promise_of
-from dp_powerflow.manifest.render import NOT_STATED, Words, cited_as, license_of, literally
+from dp_powerflow.manifest.render import NOT_STATED, Words, cited_as, license_of, literally, promise_of
 from dp_powerflow.page import Callout, Item, Page, Section, Table
 from dp_powerflow.page.document import environment
 from dp_powerflow.pipeline.deriving.manifest import (
