@@ -159,7 +159,10 @@ def render_fidelity(report: FidelityReport) -> Rendered:
         json.loads(report.to_json()),
         {"shown": shown, "words": in_words},
         report=report,
-        **facts,
+        attacks=report.attacks,
+        marking=MARKING,
+        groups=GROUPS,
+        signs=SIGNS,
     )
 
 
