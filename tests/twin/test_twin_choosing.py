@@ -36,12 +36,6 @@ def test_no_mechanism_that_we_know_is_below_the_floor() -> None:
     assert least_error(1, 1.0, 0.0) == pytest.approx(1.0 / (1.0 + math.e))
 
 
-def test_the_floor_falls_with_epsilon_and_rises_with_the_range() -> None:
-    values = [least_error(4, epsilon, 1e-6) for epsilon in (0.5, 1.0, 2.0)]
-    assert values == sorted(values, reverse=True)
-    assert least_error(2, 1.0, 0.0) < least_error(4, 1.0, 0.0)
-
-
 def test_a_chain_takes_the_least_step_and_says_its_range() -> None:
     def magnitudes(factor: float) -> FloatArray:
         return np.array([[1.0, 0.99], [1.0, 0.98]]) - 0.01 * (factor - 1.0) * np.array([1.0, 2.0])

@@ -13,7 +13,7 @@ import pytest
 
 from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.almanac.calendar import Calendar
-from dp_powerflow.errors import LoadDataError, PrivacyError
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import PrivacyUnit, WeakBudgetWarning
 from dp_powerflow.model.fit import fit, history_facts
 from dp_powerflow.model.history.estimate import History, mean_of, predicted_errors
@@ -134,13 +134,6 @@ def test_noise_alone_gives_loads_within_the_bounds(seed: int) -> None:
     """Five customers at ε = 0.01, five-minute steps: nothing is left of the data."""
     model = fitted(varied(n=5, steps=288), 0.01, StreamKey.from_insecure_seed(seed))
     check_days(model)
-
-
-def test_missing_readings_never_reach_a_fit() -> None:
-    load = customers(5, 14, 24)
-    load[2, 3, 4] = np.nan
-    with pytest.raises(LoadDataError, match="missing or infinite"):
-        history_of(load)
 
 
 def test_days_after_the_history_need_the_weather_that_the_model_follows() -> None:

@@ -267,10 +267,6 @@ def test_a_file_nested_too_deep_is_refused() -> None:
         LoadModel.from_json("[" * 200_000)
 
 
-def test_the_model_itself_is_accepted(model: LoadModel) -> None:
-    assert LoadModel.from_json(model.to_json()).sha256 == model.sha256
-
-
 def test_no_label_of_a_class_makes_two_streams_one(model: LoadModel, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[tuple[str, ...], str, int]] = []
     stream = StreamKey.stream
