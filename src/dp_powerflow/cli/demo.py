@@ -127,8 +127,9 @@ ROWS = {
 
 def render_sides(sides: Sequence[Side]) -> Rendered:
     """The table for a terminal, and as JSON."""
-    rows = [["", *(side.words["name"] for side in sides)], ["---"] * (1 + len(sides)), *rows_of(sides)]
-    lines = [f"| {' | '.join(row)} |".replace("| ---", "|---").replace("--- |", "---|") for row in rows]
+    names = (side.words["name"] for side in sides)
+    lines = [f"| | {' | '.join(names)} |", "|---" * (1 + len(sides)) + "|"]
+    lines += [f"| {' | '.join(row)} |" for row in rows_of(sides)]
     content = {
         "sides": [
             side.words

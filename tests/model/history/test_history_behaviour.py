@@ -17,7 +17,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import PrivacyUnit, WeakBudgetWarning
 from dp_powerflow.model.fit import fit, history_facts
 from dp_powerflow.model.history.estimate import History, mean_of, predicted_errors
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, Population
+from dp_powerflow.model.history.sample import HistorySampler, Population
 from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.units import FloatArray
@@ -47,7 +47,7 @@ def lived(model: LoadModel, people: Population, days: int = 20, **covariates: Fl
     assert model.origin.facts.days is not None
     first = dt.date.fromisoformat(model.origin.facts.days.dates[-7])
     off, factor = course(model, people, Calendar.starting(first, days), covariates, KEY)
-    return HistorySampler(PlacedPopulation(people, 1.0, np.arange(people.n_loads)), KEY, days, off, factor)
+    return HistorySampler(people, KEY, days, off, factor)
 
 
 def check_days(model: LoadModel) -> FloatArray:

@@ -13,7 +13,7 @@ from dp_powerflow._bits.normal_pairs import short_pair1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
 from dp_powerflow.model.history.numbers import CELLS_AFTER, Ladder
-from dp_powerflow.model.history.sample import TILE, HistorySampler, PlacedPopulation, Population, Process
+from dp_powerflow.model.history.sample import TILE, HistorySampler, Population, Process
 from dp_powerflow.model.sample import MOST_DEVIATIONS
 from support.populations import courses, days_off, population, shared_factor
 
@@ -28,8 +28,7 @@ def sampler(
     """The first days of a corpus of `of` days."""
     whole = days if of is None else of
     factor = shared_factor(len(people.classes), whole)[:, : days + 2]
-    placed = PlacedPopulation(people, 1.0, np.arange(people.n_loads))
-    return HistorySampler(placed, KEY, days, days_off(days), factor, block_days)
+    return HistorySampler(people, KEY, days, days_off(days), factor, block_days)
 
 
 def drawn(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +64,7 @@ def test_other_keys_and_models_draw_other_days(people: Population) -> None:
     first = sampler(people, 3)
     others = [
         replace(first, key=StreamKey.from_insecure_seed(6)),
-        replace(first, law=replace(first.law, population=replace(people, identity="another"))),
+        replace(first, law=replace(people, identity="another")),
     ]
     for other in others:
         assert np.mean(drawn(other)[0] == drawn(first)[0]) < 0.01
@@ -102,8 +101,8 @@ def course_of(process: Process, copies: int, days: int) -> np.ndarray:
 
 def summed(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
     """(load, day, step) by the formula, one customer at a time."""
-    people, days, steps = source.law.population, source.n_days, source.law.steps
-    active, reactive = (np.zeros((people.n_loads, days, steps)) for _ in range(2))
+    people, days, steps = source.law, source.n_days, source.law.steps
+    active, reactive = (np.zeros((people.n, days, steps)) for _ in range(2))
     scores = np.linspace(LOWEST_SCORE, HIGHEST_SCORE, SCORES)
     middles = np.arange(-1, days + 1) + 0.5
     times = (np.arange(days * steps) + 0.5) / steps
@@ -113,7 +112,7 @@ def summed(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
         logs = np.linspace(np.log(lowest), np.log(highest), LOADS)
         time_of_day = np.arange(steps) * len(part.last_map) // steps
         chosen = np.flatnonzero(people.class_of == c)
-        for i, eta in zip(chosen, course_of(source.process_of(c), chosen.size, days), strict=True):
+        for i, eta in zip(chosen, course_of(source.processes[c][0], chosen.size, days), strict=True):
             z = people.mean_day[i] + source.off[:, None] * part.contrast + people.shared[i] * factor
             z = z + people.own[i] * part.own_profile * eta
             log_load = np.interp(z, scores, people.log_map[i])
@@ -123,9 +122,9 @@ def summed(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
             )
             active[people.load_of[i]] += people.scale_kw[i] * load
             reactive[people.load_of[i]] += people.tan_theta[i] * people.scale_kw[i] * load
-        random = source.reactive_of(c)
+        random = source.processes[c][1]
         if random is not None:
-            zeta = np.clip(course_of(random, people.n_loads, days), -MOST_DEVIATIONS, MOST_DEVIATIONS)
+            zeta = np.clip(course_of(random, people.n, days), -MOST_DEVIATIONS, MOST_DEVIATIONS)
             reactive += people.reactive_kvar[c][:, None, None] * zeta
     return active, reactive
 
@@ -197,4 +196,4 @@ def test_a_history_without_days_or_with_too_few_factors_is_refused(people: Popul
     with pytest.raises(PrivacyError, match="there is no block 1"):
         source.block(1)
     with pytest.raises(PrivacyError, match="one position each"):
-        PlacedPopulation(people, 1.0, np.arange(2))
+        replace(people, positions=np.arange(2))
