@@ -174,7 +174,7 @@ def flops_of_a_day(steps: int) -> float:
 
 
 def flops_of_a_history(ladder: Ladder) -> float:
-    """Floating-point operations of a step of a customer, from words to sums, levels of a day or more left out.
+    """The same of a step of a customer, from words to sums; levels of a day or more are left out.
 
     A normal for every step and every cell of a smoothed level, three operations to refine a cell (two of even
     cells, four of odd) and two to add its noise, nine for the sum at a step. Then six to the place in the own

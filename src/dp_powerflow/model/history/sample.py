@@ -520,11 +520,11 @@ class HistorySampler(Sampler):
         found = []
         for part in self.law.classes:
             own = Process(part.ladder, part.amplitudes, self._key, f"customers/{part.name}")
-            if part.reactive_amplitudes is None:
-                found.append((own, None))
-            else:
-                random = Process(part.ladder, part.reactive_amplitudes, self._key, f"reactive/{part.name}")
-                found.append((own, random))
+            at_random = part.reactive_amplitudes
+            purpose = f"reactive/{part.name}"
+            found.append(
+                (own, None if at_random is None else Process(part.ladder, at_random, self._key, purpose))
+            )
         return tuple(found)
 
     @cached_property
