@@ -134,10 +134,11 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     _refuse_overwriting(request.config)  # a folder too, which may have no name
     stem = _name(request.config.stem)
     own_map = request.config.with_name(f"{stem}-services.csv")
-    say("reading the feeder")
-    feeder = feeder_facts(_known_feeder(request.feeder), request.taps)
+    source = _known_feeder(request.feeder)
     say("reading the stamps of the meters")
     meters = meter_facts(request.meters, request.declared)
+    say("reading the feeder")
+    feeder = feeder_facts(source, request.taps)
     services = (
         one_service_each(meters.customers) if request.services is None else read_service_map(request.services)
     )
