@@ -22,6 +22,7 @@ from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.modes.twin import public_places
 from dp_powerflow.quality import measure
 from dp_powerflow.quality.measure import MOST_COUNT
+from dp_powerflow.quality.result import Controls
 from support.corpora import ring
 from support.forgery import Forger, sha256
 from support.manifest_releases import load_model, make_release, twin_config
@@ -66,13 +67,11 @@ def test_coordinates_that_no_page_can_show_are_refused_before_the_spend() -> Non
         replace(ring(4), coordinates=np.full((3, 2), 1e305))
 
 
-def test_capacitors_that_are_left_out_of_the_table_are_said_to_be() -> None:
-    from dp_powerflow.quality.figures import capacitors
-    from dp_powerflow.quality.result import Controls
-
+def test_capacitors_that_are_left_out_of_the_table_are_said_to_be(tmp_path: Path) -> None:
     none = np.zeros(0)
     many = Controls(none.reshape(0, 3, 0).astype(np.int64), none, np.full(30, 0.5), np.zeros(30), 0.0)
-    assert "the first 12 of 30" in capacitors(many).caption
+    found = measure(SMALL.write(tmp_path / "corpus"), workers=1)
+    assert b"the first 12 of 30" in replace(found, controls=many).to_html()
 
 
 # ------------------------------------------------------------------------------------ what verify must see

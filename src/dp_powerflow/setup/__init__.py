@@ -87,7 +87,7 @@ class SetupRequest:
     ----------
     config : file to write.
     feeder : as `open_feeder` takes it; a path is relative to the working directory.
-    meters, services, taps : files.
+    meters, services, taps, loads : files.
     declared : what is declared of the meter file.
     mode : of the network.
     days : of the corpus, None for the usual number.
@@ -101,6 +101,7 @@ class SetupRequest:
     meters: Path
     services: Path | None = None
     taps: Path | None = None
+    loads: Path | None = None
     declared: DeclaredFormat = field(default_factory=DeclaredFormat)
     mode: str = DEFAULT_MODE
     days: int | None = None
@@ -138,7 +139,7 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     say("reading the stamps of the meters")
     meters = meter_facts(request.meters, request.declared)
     say("reading the feeder")
-    feeder = feeder_facts(source, request.taps)
+    feeder = feeder_facts(source, request.taps, request.loads)
     services = (
         one_service_each(meters.customers) if request.services is None else read_service_map(request.services)
     )
@@ -261,6 +262,7 @@ def _public_facts(
         "twin": twin,
         "source": _relative(Path(request.feeder), request.config) if is_file else request.feeder,
         "taps": None if request.taps is None else _relative(request.taps, request.config),
+        "loads": None if request.loads is None else _relative(request.loads, request.config),
         "islanded": feeder.islanded,
         "pv": feeder.pv,
         "curves": feeder.curves,
