@@ -17,6 +17,7 @@ from dp_powerflow.model.estimators import (
     synthesis_matrix,
     to_coefficients,
     vector_to_symmetric,
+    with_floor,
 )
 from dp_powerflow.model.plain import CLIPS, LEVEL_SHARE, SPREAD_SHARE, PlainPlan
 from dp_powerflow.model.structured import Structured, StructuredPlan
@@ -54,6 +55,13 @@ def test_positive_part_leaves_a_good_matrix_alone_and_mends_a_bad_one() -> None:
     assert np.linalg.eigvalsh(positive_part(np.array([[1.0, 5.0], [5.0, -3.0]]), 0.1)).min() == pytest.approx(
         0.1
     )
+
+
+def test_a_floor_on_the_variance_does_not_move_the_mean_load() -> None:
+    mean, variance = np.array([0.3, -1.0, 2.0]), np.array([0.01, 0.5, 1e-6])
+    raised = with_floor(mean, np.diag(variance), 0.1)
+    assert np.diag(raised.covariance) == pytest.approx([0.1, 0.5, 0.1])
+    assert raised.mean + np.diag(raised.covariance) / 2 == pytest.approx(mean + variance / 2)
 
 
 def test_plan_depends_on_public_quantities_and_grows_with_the_budget() -> None:

@@ -11,9 +11,11 @@ from dp_powerflow.fleet.run import FeederPlan, FleetPlan
 
 def rows(good: int, *, refused: tuple[int, ...] = ()) -> list[str]:
     """The lines about the feeders of a fleet."""
+    problems = {k: ("No | source.", "feeder-without-source") for k in refused}
     feeders = tuple(
-        FeederPlan(f"street {k}", f"feeder-{k:04d}", False, "No | source." if k in refused else None, None)
+        FeederPlan(f"street {k}", f"feeder-{k:04d}", False, problem, None, code)
         for k in range(1, good + 1)
+        for problem, code in [problems.get(k, (None, None))]
     )
     config = SimpleNamespace(
         fleet=SimpleNamespace(id="f", days=3, models="one"),
@@ -40,4 +42,8 @@ def test_a_large_fleet_lists_all_that_are_refused_and_twenty_others() -> None:
     assert "| street 900 | feeder-0900 | cannot be released: No / source. |" in found
     assert len([row for row in found if row.startswith("| street")]) == 22
     assert "And 978 more that can be released; --json lists all." in found
-    assert "**2 feeders cannot be released**, all else could:" in found
+    assert found[-3:] == [
+        "**2 feeders cannot be released**, all else could:",
+        "",
+        "- `feeder-without-source`: 2 (street 500, street 900)",
+    ]

@@ -60,15 +60,13 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.names import counted
-    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
+    from dp_powerflow.fleet.owner import FAILURES_FILE, Outcome
+    from dp_powerflow.fleet.run import plan_fleet, run_fleet
 
     fleet_config = read_fleet_config(config)
     if only_plan:
         with progress("feeders") as (advance, _):
-            planned = plan_fleet(
-                fleet_config, engine=engine_of(workers, scheduler), on_event=counted(advance)
-            )
+            planned = plan_fleet(fleet_config, engine=engine_of(workers, scheduler), progress=advance)
         show_ingest(planned.ingest)
         err.print(FLEET_MARKING, style="bold red")
         show(render_fleet_plan(planned), as_json)
@@ -88,7 +86,7 @@ def fleet(
             fleet_config,
             engine=engine_of(workers, scheduler),
             say=describe,
-            on_event=counted(advance),
+            progress=advance,
             on_outcome=report,
         )
     show_ingest(result.ingest)
@@ -107,12 +105,15 @@ def fleet(
 def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     from dp_powerflow.fleet.manifest import fleet_words
-    from dp_powerflow.fleet.run import refusals
     from dp_powerflow.pipeline.plan import SPREADS
 
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, [plan for plan in plans if plan.problem is None]
-    refused = refusals([plan for plan in plans if not plan.released])
+    refused: dict[str, list[str]] = {}
+    for plan in plans:
+        if plan.code is not None and not plan.released:
+            refused.setdefault(plan.code, []).append(plan.key)
+    refused = dict(sorted(refused.items(), key=lambda item: -len(item[1])))
     content = {
         "marking": FLEET_MARKING,
         "fleet": fleet.id,
@@ -138,9 +139,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             }
             for plan in plans
         ],
-        "refusals": [
-            {"code": refusal.code, "feeders": [key for key, _ in refusal.feeders]} for refusal in refused
-        ],
+        "refusals": [{"code": code, "feeders": keys} for code, keys in refused.items()],
     }
     return Rendered.of(
         "fleet-plan.md",
@@ -157,7 +156,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         spreads=SPREADS,
         left_out={plan.name for plan in usable[MOST_FEEDERS:]},
         refused=refused,
-        count=sum(len(refusal.feeders) for refusal in refused),
+        count=sum(map(len, refused.values())),
         most_keys=MOST_KEYS,
     )
 
