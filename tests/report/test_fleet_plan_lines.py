@@ -11,7 +11,7 @@ from dp_powerflow.fleet.run import FeederPlan, FleetPlan
 
 def rows(good: int, *, refused: tuple[int, ...] = ()) -> list[str]:
     """The lines about the feeders of a fleet."""
-    problems = {k: ("No | source.", "feeder-without-source") for k in refused}
+    problems = dict.fromkeys(refused, ("No | source.", "feeder-without-source"))
     feeders = tuple(
         FeederPlan(f"street {k}", f"feeder-{k:04d}", False, problem, None, code)
         for k in range(1, good + 1)
