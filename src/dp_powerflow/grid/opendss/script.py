@@ -40,7 +40,7 @@ _WORDS = {
     ).items()
 }
 """Commands, options and classes of the engine, and which of them are what."""
-_VERBS, _OPTIONS = _WORDS["verbs"], _WORDS["options"]
+_VERBS, OPTIONS = _WORDS["verbs"], _WORDS["options"]
 HONOURED = frozenset(_WORDS["honoured"])
 """Options of the circuit, or of the care with which it is solved."""
 LIMITED = {
@@ -56,18 +56,6 @@ STATED = {
     "controlmode": ("static", "controls act as in a snapshot, unless a release freezes them"),
 }
 """Option of runs → its usual value, and what is said where the file has another one."""
-
-
-def _use(option: str) -> str:
-    if option in LIMITED:
-        return f"refused, but for {' and '.join(LIMITED[option])}" if LIMITED[option] else "refused"
-    if option in STATED:
-        return f"left out; any other than {STATED[option][0]} is stated: {STATED[option][1]}"
-    return "honoured" if option in HONOURED else "left out: of runs, reports and plots"
-
-
-USE_OF_OPTION = {option: _use(option) for option in _OPTIONS}
-"""Every option of `Set` and `Solve` → what happens to it, in words."""
 
 
 _OBSERVERS = frozenset({"monitor", "energymeter", "sensor"})
@@ -244,10 +232,10 @@ class _Reader:
     def _options(self, verb: str, words: list[Word], place: str) -> None:
         kept, last = [], -1
         for word in words:
-            option = _matched(word.name, _OPTIONS) if word.name else _OPTIONS[(last + 1) % len(_OPTIONS)]
+            option = _matched(word.name, OPTIONS) if word.name else OPTIONS[(last + 1) % len(OPTIONS)]
             if option is None:
                 raise FeederScriptError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
-            last = _OPTIONS.index(option)  # a value without a name is that of the next option
+            last = OPTIONS.index(option)  # a value without a name is that of the next option
             if option in ("type", "class", "object", "element"):
                 self._kind = ""  # of what comes next; whatever it is, all of it is looked at
             value = word.value.strip().lower()
