@@ -1,8 +1,9 @@
-"""The privacy argument of a twin, as a property: two true feeders with the same rounded frame and the same
-levels give the same twin, bit by bit.
+"""The privacy argument of a twin, as a property.
 
-Whatever a file holds beyond its frame (lengths, digits below the public steps, sizes with levels of their own,
-taps and states that controls left, coordinates) differs between the two.
+Two true feeders with the same rounded frame and the same levels give the same twin, bit by bit.
+
+Whatever a file holds beyond its frame (lengths, digits below the public steps, sizes with levels of their
+own, taps and states that controls left, coordinates) differs between the two.
 """
 
 from __future__ import annotations
@@ -73,9 +74,11 @@ def feeder(shown: Shown, hidden: Hidden) -> Feeder:
     last = f"b{len(shown.lines)}"
     commands += [f"New Line.twin{k} bus1={last} bus2=t{k} linecode=one length=1 units=km" for k in range(2)]
     if shown.regulated:
+        xhl = lengths[-1]
         commands += [
-            f"New Transformer.reg phases=3 windings=2 buses=[{last} r] kvs=[12.47 12.47] kvas=[5000 5000]"
-            f" xhl={lengths[-1]!r} %rs=[{0.2 * lengths[-1]!r} {0.2 * lengths[-1]!r}] taps=[1 {1.0 + 0.00625 * hidden.tap!r}]",
+            "New Transformer.reg phases=3 windings=2 kvs=[12.47 12.47] kvas=[5000 5000] "
+            f"buses=[{last} r] xhl={xhl!r} %rs=[{0.2 * xhl!r} {0.2 * xhl!r}] "
+            f"taps=[1 {1.0 + 0.00625 * hidden.tap!r}]",
             "New RegControl.creg transformer=reg winding=2 vreg=122 band=2 ptratio=60 ctprim=500",
             "New Load.behind bus1=r phases=3 kv=12.47 kw=100 kvar=30",
         ]

@@ -1,11 +1,12 @@
 """Levels of an OpenDSS circuit, and circuits made of a frame and other levels.
 
-A twin is never the true circuit with figures edited: it is written anew from its frame (`reader.Frame`), its
+A twin is never the true circuit with figures edited: it is written anew from its frame (`Frame`), its
 levels and its codes, so that it is a function of these alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +54,7 @@ from dp_powerflow.grid.opendss.operation import (
     other_sources,
     power_factor,
 )
-from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.opendss.reader import METRES, read_dss
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import InverterCurve, Operation
 from dp_powerflow.grid.quantities import Protected, Quantity
@@ -70,8 +71,6 @@ Rule = Callable[[Properties, str], str]
 
 RATING, FIGURE, IMPEDANCE, CODE = 5, 3, 4, 5
 """Significant digits: ratings; loads and unprotected impedances; transformers, capacitors; conductors."""
-METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01, 8: 0.001}
-"""Number of a unit of length in the engine → metres; a unit that is missing has none."""
 _KM = 1000.0
 _SHARE = 1e-3
 _TAP_STEP = 0.00625
@@ -895,7 +894,8 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     if not isinstance(origin, DssOrigin):
         raise FeederError("only a feeder read from OpenDSS can be rebuilt by it")
     frame, _ = frame_and_parameters(origin, protected)
-    made = DssOrigin(tuple(_commands(frame, protected, levels, codes)), origin.path)
+    commands = tuple(_commands(frame, protected, levels, codes))
+    made = DssOrigin(commands, origin.path, tuple(map(_place, commands)))
     taps = _taps(feeder, frame, public=origin.public)
     new = _read_twin(feeder, made, taps, engine_of(origin))
     code_of = {
@@ -941,9 +941,17 @@ def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engi
 def _compiled(made: DssOrigin, engine: Engine) -> Engine:
     try:
         return build_circuit(made, engine)
-    except FeederError:
+    except FeederError as error:
         # The engine's own words would quote the figures.
-        raise NoTwinError("OpenDSS cannot build a twin of the feeder; simplify names and figures") from None
+        named = re.findall(r"OpenDSS rejects element '([^']*)'", " ".join(str(each) for each in error.each))
+        where = f" of {some_of(named)}" if named else ""
+        words = f"OpenDSS cannot build a twin of the feeder; simplify names and figures{where}"
+        raise NoTwinError(words) from None
+
+
+def _place(command: str) -> str:
+    """The element that a command of a twin makes, in words."""
+    return f"element '{command.split(chr(34))[1]}'" if command.startswith("New ") else "a setting"
 
 
 def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | None:

@@ -21,6 +21,7 @@ from dp_powerflow.grid.feeder import (
     Feeder,
     Line,
     Load,
+    PVSystem,
     Tap,
 )
 from dp_powerflow.grid.opendss.engine import (
@@ -58,7 +59,8 @@ from dp_powerflow.grid.opendss.operation import (
 from dp_powerflow.grid.operation import Generator, unfed_generators
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 
-_METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}
+METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01, 8: 0.001}
+"""Number of a unit of length in the engine → metres; a unit that is missing has none."""
 _NEUTRAL_BELOW = 0.2
 _GROUNDED_BELOW_PU = 1e-3
 _PLAUSIBLE_PU = (0.6, 1.6)
@@ -149,14 +151,14 @@ def _translated(
     )
     angles = _ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG)
     generators = _fed_generators(declared, index, neutral)
-    places = _Places(index, neutral, problems)
-    loads = tuple(
-        replace(load, branches=places.of(f"load '{load.name}'", names)) for load, names in named_loads
-    )
-    pv = tuple(
-        replace(system, branches=places.of(f"PV system '{system.name}'", names))
-        for system, names in declared.pv
-    )
+    loads: list[Load] = []
+    pv: list[PVSystem] = []
+    for load, names in named_loads:
+        with problems.gather():
+            loads.append(replace(load, branches=_indexed(f"load '{load.name}'", names, index, neutral)))
+    for unit, names in declared.pv:
+        with problems.gather():
+            pv.append(replace(unit, branches=_indexed(f"PV system '{unit.name}'", names, index, neutral)))
     problems.refuse()
     between = sum(any(neutral & set(pair) for pair in load.branches) for load in loads)
     if between:
@@ -175,7 +177,7 @@ def _translated(
         slack=np.arange(len(bus_nodes), len(bus_nodes) + len(emf_nodes)),
         v_slack=phasor[len(bus_nodes) :],
         nominal_angle_deg=angles,
-        loads=loads,
+        loads=tuple(loads),
         pv=tuple(as_branches_see(system, angles) for system in pv),
         lines=_lines(engine, index, all_kv, base_mva),
         taps=frozen,
@@ -279,20 +281,6 @@ def _fed_generators(
     return tuple(found)
 
 
-class _Places:
-    """Nodes of elements by the names of their branches; what is wrong with them is collected."""
-
-    def __init__(self, index: dict[str, int], neutral: frozenset[int], problems: Problems) -> None:
-        self._index, self._neutral, self._problems = index, neutral, problems
-
-    def of(self, what: str, names: NamedBranches) -> tuple[tuple[int, int], ...]:
-        try:
-            return _indexed(what, names, self._index, self._neutral)
-        except FeederError as error:
-            self._problems.add(error)
-            return ()
-
-
 def _indexed(
     what: str, names: NamedBranches, index: dict[str, int], neutral: frozenset[int]
 ) -> tuple[tuple[int, int], ...]:
@@ -372,7 +360,7 @@ def _lines(engine: Engine, index: dict[str, int], base_kv: FloatArray, base_mva:
         kept = [k for k, _ in conductors]
         nodes = tuple(node for _, node in conductors)
         scale = 1.0 / np.sqrt(admittance_base_siemens(base_kv[list(nodes)], base_mva))
-        metres = _METRES.get(int(own.Units))
+        metres = METRES.get(int(own.Units))
         lines.append(
             Line(
                 name=own.Name.lower(),
