@@ -25,8 +25,8 @@ from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
 from dp_powerflow.pipeline.release import run_release
 from support.fleet_small import fleet_config, write_feeders, write_meters
 from support.here import Here
-from support.own_config import write_toml
 from support.own_meters import CUSTOMERS, DAYS, SCALE_KW, STEPS, TWIN, OwnMeters
+from support.small import write_toml
 
 
 def planted() -> OwnMeters:
@@ -68,6 +68,14 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
     assert (clipped.mostly, clipped.mostly_above) == (1, 1)
     for text in (repr(found), json.dumps(found.to_json()), *found.summary()):
         assert "secret" not in text
+    for line in (
+        "39 ids of the file have blanks around them, which are ignored",
+        "active: left out 1 outside the days, 1 off the step grid, 1 without value",
+        "active: averaged 1 duplicates",
+        "active: filled 1 linearly",
+        "active: 3 negative and 2 zero readings",
+    ):
+        assert line in found.summary()
 
 
 def test_meters_in_a_zone_with_a_clock_change_are_counted(tmp_path: Path) -> None:
