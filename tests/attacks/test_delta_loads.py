@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.pipeline.customers import loaded_nodes
 from support.tiny_feeder import two_lines
 
 
@@ -24,7 +23,7 @@ def fed_by(load: str) -> Feeder:
 
 def drawn(feeder: Feeder) -> dict[str, float]:
     """Node → the load drawn there [kW]."""
-    positions, kw = loaded_nodes(feeder)
+    positions, kw = feeder.loaded_nodes()
     return {feeder.nodes[feeder.retained[k]]: float(value) for k, value in zip(positions, kw, strict=True)}
 
 

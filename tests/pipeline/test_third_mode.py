@@ -24,7 +24,7 @@ from dp_powerflow.manifest.model import (
 )
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
+from dp_powerflow.pipeline.inputs import NetworkInputs
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -100,9 +100,6 @@ class OpenMode(NetworkMode[OpenNetwork]):
         unit, figures = Neighbours("none: the network is public"), (self.section.epsilon, self.section.delta)
         cost, cap = InstanceCost(*figures, unit), InstanceCap(*figures, unit)
         return NetworkCharge(cost, cap, self.config.release.id, request_sha256)
-
-    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        yield from network_chunks(inputs.feeder)
 
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         return Solvable(inputs.feeder, inputs.solar, dataset)

@@ -196,4 +196,4 @@ def _made(ready: Ready, paid: Paid, threads: int, *, only_draws: bool) -> Made |
         draw(ready, paid, model)
         return None
     with place_kept(ready):
-        return make(ready, paid, model, Threads(threads))
+        return make(ready, paid, draw(ready, paid, model), Threads(threads))

@@ -573,21 +573,10 @@ def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, An
 Progress = Callable[[int, int], None]
 
 
-def quality_of(
-    corpus: Corpus,
-    statement: Statement[Any],
-    *,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Quality:
-    """Figures of a release with the promise that its manifest states; parameters as of `measure`."""
-    return measure(corpus, promise_of(statement), workers=workers, progress=progress)
-
-
 def quality_of_release(
     corpus: Corpus, *, workers: int | None = None, progress: Progress | None = None
 ) -> Quality:
-    """The same of a release on disk or in a store.
+    """Figures of a release with the promise that its manifest states; parameters as of `measure`.
 
     Raises
     ------
@@ -602,7 +591,7 @@ def quality_of_release(
         raise ReleaseError(
             f"{path} is not JSON; give the directory of a finished release", code="release-not-found"
         ) from None
-    return quality_of(corpus, statement, workers=workers, progress=progress)
+    return measure(corpus, promise_of(statement), workers=workers, progress=progress)
 
 
 def promise_of(statement: Statement[Any]) -> Promise:
@@ -694,7 +683,7 @@ def write_documents(
     }
     # From the files as they are, so that anybody can make the page again.
     corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id)
-    page = quality_of(corpus, statement, progress=progress).to_html()
+    page = measure(corpus, promise_of(statement), progress=progress).to_html()
     known = {
         **written,
         **tables,

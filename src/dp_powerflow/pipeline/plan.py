@@ -46,7 +46,7 @@ from dp_powerflow.pipeline.inputs import (
     fit_options_of,
 )
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
-from dp_powerflow.pipeline.ready import make_ready, open_ledger, open_state
+from dp_powerflow.pipeline.ready import Ready, make_ready, open_ledger, open_state
 from dp_powerflow.privacy.budget import (
     Budget,
     PrivacyUnit,
@@ -149,8 +149,6 @@ class PlannedRelease:
 def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> PlannedRelease:
     """Read and check all that a release is made from and look at the ledger; nothing is spent.
 
-    That somebody has looked is kept in the private state, with the settings: see `looks`.
-
     Parameters
     ----------
     say : told what is being done.
@@ -162,10 +160,7 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     state = open_state(config)
     ready = make_ready(config, state, say=say)
     inputs, mode = ready.inputs, ready.mode
-    refuse_another_model(inputs)
-    ledger = open_ledger(state)
-    facts = mode.facts(inputs)
-    found = with_charge(planned(inputs, say), facts, mode, state, ledger)
+    found, facts, ledger = decided(ready, say)
     customers = ChargedData(inputs.loads_identity, found.loads_cap, config.release.continues_loads)
     loads = ledger.preview(customers, found.loads_cost, config.model.reuse or config.release.id)
     refuse_unpaid_model(config, state, paid=loads.already_charged)
@@ -194,9 +189,16 @@ def in_words(error: PredictedError) -> str:
     return f"{error.what} {low} to {high} % (RMS {rms} %)"
 
 
-def planned(inputs: ReleaseInputs, say: Callable[[str], None] = lambda _: None) -> Plan:
-    """The plan of a release whose inputs are read."""
-    return plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac, say)
+def decided(ready: Ready, say: Callable[[str], None]) -> tuple[Plan, NetworkFacts, Ledger]:
+    """What a release costs, by its inputs, the ledger and what was paid before; nothing is recorded.
+
+    `plan` shows it and `release` charges it: what one refuses the other refuses.
+    """
+    inputs, mode = ready.inputs, ready.mode
+    refuse_another_model(inputs)
+    ledger, facts = open_ledger(inputs.state), mode.facts(inputs)
+    found = plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac, say)
+    return replace(found, network=mode.charge_of(found.network, facts, inputs.state, ledger)), facts, ledger
 
 
 def plan_release(
@@ -225,7 +227,12 @@ def plan_release(
         assert isinstance(history, LoadHistory)
         assert almanac is not None
         chosen = chosen_estimator(config, history.n_days)
-        asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac), say)
+        meters, budget = MeterDays(history.days, almanac), budget_of(config)
+        options = fit_options_of(config, class_names(config, history.class_label), meters)
+        facts = history_facts(history, options, budget.unit)
+        asked = planned_queries(facts, options, budget)  # refuses what cannot be fitted
+        of_days = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
+        predicted = (*stand_in_errors(facts, options, budget, say), *of_days)
     rho = total_rho(asked.queries)
     request = request_of(config, inputs)
     loads_cap = LoadsCap(
@@ -379,24 +386,6 @@ def _days_of(facts: DayFacts | None) -> dict[str, Any]:
         "calendar.holidays": None if facts is None else facts.off,
         "[weather], of the days of the meters": None if facts is None else facts.covariates,
     }
-
-
-def with_charge(
-    plan: Plan, facts: NetworkFacts, mode: NetworkMode[Any], state: PrivateState, ledger: Ledger
-) -> Plan:
-    """The plan with what this version of the network costs."""
-    return replace(plan, network=mode.charge_of(plan.network, facts, state, ledger))
-
-
-def _planned_fit(
-    config: Config, history: LoadHistory, meters: MeterDays, say: Callable[[str], None]
-) -> tuple[PlannedFit, tuple[PredictedError, ...]]:
-    """What the fit would ask, and how wrong its answers would be."""
-    options, budget = fit_options_of(config, class_names(config, history), meters), budget_of(config)
-    facts = history_facts(history, options, budget.unit)
-    asked = planned_queries(facts, options, budget)  # refuses what cannot be fitted
-    of_days = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
-    return asked, (*stand_in_errors(facts, options, budget, say), *of_days)
 
 
 def request_of(config: Config, inputs: str) -> str:

@@ -13,9 +13,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,21 +224,36 @@ _TWIN_FILE = re.compile(rf"twin-([0-9a-f]{{{_TWIN_DIGITS}}})\.json")
 _DERIVED_FILE = re.compile(r"model-from-(.+)\.json")
 
 
-def open_ledger(state: PrivateState, *, only: str | None = None) -> Ledger:
+def open_ledger(state: PrivateState) -> Ledger:
     """The ledger, to plan or make a release with: every charge that a release remembers must be in it.
-
-    Parameters
-    ----------
-    only : look at this release alone; a feeder of a fleet, which has looked at all of them once.
 
     Raises
     ------
     PrivacyError : the ledger does not pass its own check, or lacks a charge.
     """
     ledger = Ledger.open(state)
-    charges = _Charges(ledger, all_at_once=only is None)
-    for release_id, names in state.internal_files(only):
-        _check(state, release_id, names, charges)
+    spends = ledger.spends()
+    entries = {(s.account, s.entry, s.release_id, s.request_sha256) for s in spends}
+    requests = {(s.release_id, s.request_sha256) for s in spends}
+    of_data: dict[str, set[str]] = {}  # first digits of the identity of data → ids that were charged for them
+    for spend in spends:
+        of_data.setdefault(spend.dataset[:_TWIN_DIGITS], set()).add(spend.release_id)
+    for release_id, names in state.internal_files():
+        for receipt in _receipts(state, release_id, names):
+            if receipt not in entries:
+                raise _lacks(release_id, f"entry {receipt[1]}, which paid for it from account {receipt[0]}")
+        # Below: what versions without receipts left, too.
+        if {
+            REQUEST_FILE,
+            MODEL_FILE,
+        } <= names and "_" not in release_id:  # a fleet pays for models of feeders
+            begun = (state.read_internal(release_id, REQUEST_FILE) or b"").decode(errors="replace")
+            if (release_id, begun) not in requests:
+                raise _lacks(release_id, "the one that paid for its load model")
+        twin_id = release_id.removeprefix("twin-")
+        for kept in (found[1] for found in map(_TWIN_FILE.fullmatch, sorted(names)) if found):
+            if not any(version_of(charged, twin_id) for charged in of_data.get(kept, ())):
+                raise _lacks(twin_id, "the one that paid for the twin")
     return ledger
 
 
@@ -267,61 +282,6 @@ def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:
 def is_receipt(name: str) -> bool:
     """Whether an internal file of this name is a receipt."""
     return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
-
-
-class _Charges:
-    """What the ledger has, to look things up in.
-
-    Parameters
-    ----------
-    all_at_once : whether everything will be asked about, or little.
-    """
-
-    def __init__(self, ledger: Ledger, *, all_at_once: bool) -> None:
-        self._ledger = ledger
-        self._all = all_at_once
-        self._of: dict[str, list[Spend]] = {}
-        for spend in ledger.spends() if all_at_once else ():
-            self._of.setdefault(spend.release_id, []).append(spend)
-
-    def of(self, charged: str) -> Sequence[Spend]:
-        """The charges under an id."""
-        return self._of.get(charged, ()) if self._all else self._ledger.spends(release_id=charged)
-
-    def has(self, receipt: tuple[str, int, str, str]) -> bool:
-        """Whether there is a charge with this account, number, id that was charged, and request."""
-        return receipt in {(s.account, s.entry, s.release_id, s.request_sha256) for s in self.of(receipt[2])}
-
-    def has_request(self, release_id: str, request: str) -> bool:
-        """Whether an id was charged for a request."""
-        return any(spend.request_sha256 == request for spend in self.of(release_id))
-
-    def has_twin(self, twin_id: str, dataset: str) -> bool:
-        """Whether some version of a twin was charged for data whose identity begins like this."""
-        return any(version_of(charged, twin_id) for charged in self._charged_for.get(dataset, ()))
-
-    @cached_property
-    def _charged_for(self) -> dict[str, set[str]]:
-        """First digits of the identity of data → ids that were charged for them."""
-        found: dict[str, set[str]] = {}
-        for spend in self._ledger.spends():
-            found.setdefault(spend.dataset[:_TWIN_DIGITS], set()).add(spend.release_id)
-        return found
-
-
-def _check(state: PrivateState, release_id: str, names: Set[str], charges: _Charges) -> None:
-    for receipt in _receipts(state, release_id, names):
-        if not charges.has(receipt):
-            raise _lacks(release_id, f"entry {receipt[1]}, which paid for it from account {receipt[0]}")
-    # Below: what versions without receipts left, too.
-    if {REQUEST_FILE, MODEL_FILE} <= names and "_" not in release_id:  # a fleet pays for models of feeders
-        begun = (state.read_internal(release_id, REQUEST_FILE) or b"").decode(errors="replace")
-        if not charges.has_request(release_id, begun):
-            raise _lacks(release_id, "the one that paid for its load model")
-    twin_id = release_id.removeprefix("twin-")
-    for kept in (found[1] for found in map(_TWIN_FILE.fullmatch, sorted(names)) if found):
-        if not charges.has_twin(twin_id, kept):
-            raise _lacks(twin_id, "the one that paid for the twin")
 
 
 def _receipts(state: PrivateState, release_id: str, names: Set[str]) -> Iterator[tuple[str, int, str, str]]:

@@ -34,11 +34,17 @@ from dp_powerflow.pipeline.customers import (
     DrawnDays,
     NodePlan,
     customer_plan,
-    loaded_nodes,
     node_plan,
 )
 from dp_powerflow.pipeline.feasibility import Feasibility
-from dp_powerflow.pipeline.inputs import Almanac, NetworkInputs, Solar, frame_chunks, require_declared_taps
+from dp_powerflow.pipeline.inputs import (
+    Almanac,
+    NetworkInputs,
+    Solar,
+    frame_chunks,
+    network_chunks,
+    require_declared_taps,
+)
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -196,9 +202,9 @@ class NetworkMode(ABC, Generic[Section]):
 
     # -------------------------------------------------------------------------------------------- the charge
 
-    @abstractmethod
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        """PRIVATE. The bytes that identify the protected network."""
+        """PRIVATE. The bytes that identify the protected network; by default its admittance matrix."""
+        return network_chunks(inputs.feeder)
 
     def identity(self, inputs: NetworkInputs) -> str:
         """Keyed hash of the protected network: the account that it is charged to."""
@@ -262,7 +268,7 @@ class NetworkMode(ABC, Generic[Section]):
         """How many loads are drawn for every step, with or without customers: it follows from the feeder."""
         if self.counts_customers:
             return sum(load.kw > 0.0 for load in feeder.loads)
-        return len(loaded_nodes(feeder)[0])
+        return len(feeder.loaded_nodes()[0])
 
     def source(self, scene: Scene, key: StreamKey, days: int) -> LoadSource:
         """What draws the loads of a release, with a key that is bound to the network they are solved on."""
@@ -278,7 +284,7 @@ class NetworkMode(ABC, Generic[Section]):
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Indices in `feeder.nodes` whose voltages are released: those with a load of their own."""
-        return np.asarray(feeder.retained[loaded_nodes(feeder)[0]], dtype=np.int64)
+        return np.asarray(feeder.retained[feeder.loaded_nodes()[0]], dtype=np.int64)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """What the corpus holds beside its voltages; by default nothing."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from dp_powerflow.pipeline.customers import (
     NodePlan,
     declared_classes,
     declared_factors,
-    loaded_nodes,
     some_loaded_nodes,
 )
 from dp_powerflow.pipeline.feasibility import (
@@ -40,7 +38,7 @@ from dp_powerflow.pipeline.feasibility import (
     refuse_unsolved_corners,
     scaled_draws,
 )
-from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
+from dp_powerflow.pipeline.inputs import NetworkInputs
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -153,7 +151,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def _refuse_the_impossible(self, inputs: NetworkInputs) -> None:
         """Refuse a policy that no load model could support."""
         feeder, section = inputs.feeder, self.section
-        nodes, nominal_kw = loaded_nodes(feeder)
+        nodes, nominal_kw = feeder.loaded_nodes()
         scale = nominal_kw * self.config.nodes.scale_factor if self.config.model.use_scale else 1.0
         pairs = [self.config.model.bounds, *self.config.model.bounds_of_class.values()]
         low, high = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
@@ -175,12 +173,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Nodes with a load of their own above the public minimum; lighter ones keep theirs, unseen."""
-        seen = np.setdiff1d(loaded_nodes(feeder)[0], light_nodes(feeder))
+        seen = np.setdiff1d(feeder.loaded_nodes()[0], light_nodes(feeder))
         return np.asarray(feeder.retained[seen], dtype=np.int64)
-
-    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        """The admittance matrix."""
-        yield from network_chunks(inputs.feeder)
 
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         """The true network."""
@@ -399,7 +393,7 @@ def light_nodes(feeder: Feeder) -> IntArray:
     The net nominal load of a node counts, so loads that cancel make a light node. Its voltage is nearly a
     linear function of its neighbours', whose coefficients are the admittances of the lines between them.
     """
-    nodes, nominal_kw = loaded_nodes(feeder)
+    nodes, nominal_kw = feeder.loaded_nodes()
     if not len(nodes):
         return nodes
     return np.asarray(nodes[nominal_kw < LEAST_SHARE * middle_load_kw(nominal_kw)], dtype=np.int64)
