@@ -17,7 +17,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.manifest.twin import charged_as
-from dp_powerflow.pipeline.ready import keep_receipt, make_ready, open_ledger
+from dp_powerflow.pipeline.plan import keep_receipt, make_ready, open_ledger
 from dp_powerflow.pipeline.release import charge, fitted_model
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, PureCost, TwinCap

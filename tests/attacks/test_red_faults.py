@@ -26,7 +26,7 @@ from dp_powerflow.errors import CorpusError, PrivacyError
 from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.pipeline import release as run_module
-from dp_powerflow.pipeline.ready import REQUEST_FILE
+from dp_powerflow.pipeline.plan import REQUEST_FILE
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger import store as database
 from dp_powerflow.privacy.ledger.book import Ledger

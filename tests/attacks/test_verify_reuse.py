@@ -14,8 +14,7 @@ from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.pipeline.audit import audit_release
-from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.ready import make_ready
+from dp_powerflow.pipeline.plan import make_ready, plan
 from dp_powerflow.pipeline.release import charge, fitted_model, run_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger

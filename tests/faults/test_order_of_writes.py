@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dp_powerflow.cli import app
 from dp_powerflow.pipeline.modes.base import OWNER_FILE
-from dp_powerflow.pipeline.ready import REPORT_FILE
+from dp_powerflow.pipeline.plan import REPORT_FILE
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.state import PrivateState
 from support.faults.subjects import TWIN_RELEASE

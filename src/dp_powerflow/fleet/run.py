@@ -55,14 +55,17 @@ from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.model import MODEL_FILE, registered
 from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of, read_network
 from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE, NetworkFacts, mode_of, promise_warnings
-from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, preview_network
-from dp_powerflow.pipeline.ready import (
+from dp_powerflow.pipeline.plan import (
     REQUEST_FILE,
+    Plan,
     Say,
     committed,
     is_begun,
     is_receipt,
+    never_charged,
     open_ledger,
+    plan_release,
+    preview_network,
 )
 from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,

@@ -27,7 +27,7 @@ from dp_powerflow.manifest.model import (
     json_object,
 )
 from dp_powerflow.manifest.twin import version_of
-from dp_powerflow.pipeline.ready import committed, kept_models
+from dp_powerflow.pipeline.plan import committed, kept_models
 from dp_powerflow.privacy.ledger.accounts import Balance
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account

@@ -4,6 +4,9 @@ On the true network a node is one draw, times its nominal load. On a twin a load
 many comes from the load table (column `customers`), else from the service map (column `node`), else from its
 nominal kW over a public figure per customer. Classes are declared or drawn from the released weights; scales
 are those of the service map. No reading plays a part.
+
+`draw_customers` draws one customer for every meter of a history, so that both sides can be compared: anybody
+who has the release can do it, given the declared classes and scales of the meters.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """What a release is made from: read once, checked before anything is spent, kept in one frozen object.
 
+Also public days, holidays and weather (`Almanac`), and what the load model is fitted with: budget, estimator
+and every other public choice of a config (`fit_options_of`).
+
 `NetworkInputs` is all that a network mode sees: no meter reading. `ReleaseInputs` adds the meter data.
 """
 

@@ -59,25 +59,23 @@ from dp_powerflow.pipeline.modes.base import (
 )
 from dp_powerflow.pipeline.parts import PartJob, make_parts
 from dp_powerflow.pipeline.plan import (
-    Plan,
-    decided,
-    kept_model,
-    preview_network,
-    refuse_unpaid_model,
-    request_of,
-)
-from dp_powerflow.pipeline.ready import (
     COMMITMENT,
     REPORT_FILE,
     REQUEST_FILE,
+    Plan,
     Ready,
     Say,
+    decided,
     is_begun,
     is_made,
     keep_derived_model,
     keep_receipt,
+    kept_model,
     make_ready,
     open_state,
+    preview_network,
+    refuse_unpaid_model,
+    request_of,
     seems_made,
     writer_of,
 )

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import dp_powerflow as dpf
 from dp_powerflow.manifest.model import canonical_json, digest_of
-from dp_powerflow.pipeline.ready import open_ledger
+from dp_powerflow.pipeline.plan import open_ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fuzz.planting import Inputs, Refused, raises
 from support.fuzz.world import SEED, World, copied, swapped
