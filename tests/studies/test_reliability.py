@@ -19,7 +19,7 @@ from dp_powerflow.page import Page, Section
 from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.studies.reliability import Reliability
 from dp_powerflow.studies.study import Findings
-from support.drawn_studies import given_study, stretched
+from support.studies import given_study, stretched
 
 KM = 0.3048e-3  # of a foot
 CUT = 1.0  # switching time [h]

@@ -75,6 +75,7 @@ def init(
         str | None, typer.Option(help="Column of active readings, if its name is not clear.")
     ] = None,
     taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps, declared public.")] = None,
+    loads: Annotated[Path | None, typer.Option(help="CSV file of nominal loads, declared public.")] = None,
     latitude: Annotated[float | None, typer.Option(help="Latitude of a clear sky for PV systems.")] = None,
     days: Annotated[int | None, typer.Option(help="Number of days in the corpus.", min=1)] = None,
     release_id: Annotated[str | None, typer.Option("--id", help="Name of the release.")] = None,
@@ -94,7 +95,7 @@ def init(
     if feeder is None and meters is None:
         own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
         own_days = (first_day, last_day, days)
-        if any(option is not None for option in (*own, *own_days, taps, latitude, release_id)):
+        if any(option is not None for option in (*own, *own_days, taps, loads, latitude, release_id)):
             raise ConfigError("these options describe your own data; add --feeder and --meters")
         written = write_example(path, mode or DEFAULT_MODE)
     elif feeder is None or meters is None:
@@ -108,6 +109,7 @@ def init(
             meters=meters,
             services=services,
             taps=taps,
+            loads=loads,
             declared=DeclaredFormat(unit, time_zone, interval_label, columns, read),
             mode=mode or DEFAULT_MODE,
             days=days,

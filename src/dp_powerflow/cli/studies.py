@@ -189,19 +189,11 @@ def render_fidelity(report: FidelityReport) -> Rendered:
 def _attack_lines(report: FidelityReport) -> list[str]:
     from dp_powerflow.fidelity.report import in_words as in_figures
 
-    attacks = report.attacks
     rows = [
-        f"| {name} | {own.right} of {own.tried} | {own.interval()[0]:.2f} to {own.interval()[1]:.2f} | "
-        f"{limit.success:.3f} | {in_figures(attacks.found_epsilon(own))} |"
-        for name, (own, limit) in attacks.games.items()
+        f"| {one.name} | {one.guesses.right} of {one.guesses.tried} | {one.guesses.interval()[0]:.2f} to "
+        f"{one.guesses.interval()[1]:.2f} | {one.allowed:.3f} | {in_figures(one.epsilon)} |"
+        for one in report.attacks.games
     ]
-    if attacks.line is not None:
-        own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()
-        rows.append(
-            f"| a line of the twin, changed by {attacks.line.change:.0%} | {own.right} of {own.tried} | "
-            f"{low:.2f} to {high:.2f} | {attacks.line.allowed:.3f} | "
-            f"{in_figures(attacks.line.found_epsilon)} |"
-        )
     return ["| attack | right | 95 % interval | allowed | ε at least |", "|---|--:|--:|--:|--:|", *rows]
 
 
