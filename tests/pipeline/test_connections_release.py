@@ -25,14 +25,11 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import NO_PROTECTION, ReleaseError
 from dp_powerflow.manifest.verify import SEED, verify_release
-from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.modes.base import promise_warnings
-from dp_powerflow.pipeline.modes.twin import TwinMode, public_places, released_connections
+from dp_powerflow.pipeline.modes.twin import public_places, released_connections
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import Twin
-from pipeline.test_twin_release import longer_line
 from support.corpora import EXTRAS, ring
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, said, twin_config
 from support.small import RAW, small_config, tree_hash
@@ -141,14 +138,6 @@ def test_the_croissant_describes_every_column_and_links_resolve(placed: Made) ->
     assert kinds == {"bus": "sc:Text", "source": "sc:Boolean", "x": "sc:Float", "y": "sc:Float"}
 
 
-def test_a_release_without_connections_says_nothing_of_them(tmp_path: Path) -> None:
-    inputs, _ = make_inputs(tmp_path, twin_config(), load_model(), extras=EXTRAS)
-    statement = make_statement(inputs)
-    assert statement.data.connections is None
-    assert "The twin itself is not released." in said(statement, "after_noise")
-    assert "How the network is connected" not in said(statement, "unprotected")
-
-
 def test_the_true_network_publishes_no_connections(tmp_path: Path) -> None:
     inputs, _ = make_inputs(tmp_path, config(), load_model())
     with pytest.raises(ReleaseError, match="connections of its network, which its mode does not publish"):
@@ -231,18 +220,6 @@ def test_the_published_connections_are_those_of_the_feeder(solved: Path, ieee13:
         of = {int(found.phase[k]): angle[k] for k in np.flatnonzero(found.bus_of == bus)}
         if {1, 2} <= of.keys():
             assert abs(np.angle(np.exp(1j * (of[1] - of[2] - 2.0 * np.pi / 3.0)))) < 0.2
-
-
-def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
-    solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = next((solved / "state/internal/twin-t1").glob("twin-*.json"))
-    original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
-    monkeypatch.setattr(TwinMode, "_draw", lambda *_: Twin.from_json(kept.read_text()))
-    kind = "all" if solved.name.startswith("all") else "loaded"
-    run_release(release_of(tmp_path, {"released": kind, "coordinates": "public"}), workers=1)
-    assert tree_hash(tmp_path / "out") == tree_hash(solved / "out")
 
 
 def test_a_run_that_died_among_the_tables_ends_in_the_same_bytes(

@@ -70,6 +70,8 @@ def test_a_changed_byte_of_any_file_is_found(copied: Path) -> None:
         for content in (*flipped, original[:-1], original + b"\n", b""):
             path.write_bytes(content)
             assert verify_release(copied).verdict == "not intact", path
+        path.unlink()
+        assert path.name == "manifest.json" or "files" in failed(copied), path
         path.write_bytes(original)
     assert not failed(copied)
 
@@ -172,7 +174,7 @@ def test_what_is_there_and_the_manifest_does_not_state_is_found(copied: Path, se
 
 def test_tables_of_another_release_are_found(copied: Path, tmp_path: Path) -> None:
     other = everything(tmp_path / "other", "r-2")
-    for names in (("loads", "feeder"), (BUSES, CONNECTIONS), (DAYS,)):
+    for names in (("data", NODES), ("loads", "feeder"), (BUSES, CONNECTIONS), (DAYS,)):
         again = Path(shutil.copytree(copied, tmp_path / names[0].removesuffix(".parquet")))
         for name in names:
             place = other.path / name
@@ -208,6 +210,8 @@ def test_values_of_any_kind_in_what_is_stated_of_tables_raise_nothing(copied: Pa
     assert json.loads(json.dumps(manifest)) == manifest
 
 
-def test_a_file_that_does_not_belong_there_is_found(copied: Path) -> None:
-    (copied / "feeder" / "notes.txt").write_text("the network")
-    assert "voltages" in sealed(copied)
+@pytest.mark.parametrize("name", ["feeder/notes.txt", "loads.parquet", "data/notes.txt", "notes/loads.csv"])
+def test_a_file_that_does_not_belong_there_is_found(copied: Path, name: str) -> None:
+    (copied / name).parent.mkdir(exist_ok=True)
+    (copied / name).write_text("the network")
+    assert {"voltages", "files", "manifest"} & sealed(copied)
