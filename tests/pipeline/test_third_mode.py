@@ -38,7 +38,7 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.records import Preview, Spend
+from dp_powerflow.privacy.ledger.records import Spend
 from support.small import RAW
 from support.tampering import manifest_of
 
@@ -74,6 +74,8 @@ class OpenPolicy(NetworkPolicy):
 {% block made %}
 - Power flow on the public network, under {{ network.licence }}.
 {% endblock %}
+{% block plan %}The network is public under {{ section.licence }}.{% endblock %}
+{% block outcome %}solved on a public network{% endblock %}
 """
 
     mode: Literal["open-network"]
@@ -106,12 +108,6 @@ class OpenMode(NetworkMode[OpenNetwork]):
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         return InternalReport.make(self.config.release.id, True, {"licence": self.section.licence})
-
-    def plan_lines(self, preview: Preview) -> list[str]:
-        return [f"The network is public under {self.section.licence}."]
-
-    def outcome(self, met: bool) -> str:
-        return "solved on a public network"
 
 
 class WithOpenNetworks(Config):

@@ -112,11 +112,14 @@ class Words:
 
     def __getitem__(self, part: str) -> list[str]:
         """Items of a part; ReleaseError if figures that somebody made up do not go with the template."""
+        return [" ".join(item.split()) for item in _ITEM.split(self.markdown(part)) if item.strip()]
+
+    def markdown(self, part: str) -> str:
+        """A part line by line as its template has it."""
         try:
-            found = "".join(self._context.blocks[part][0](self._context))
+            return "".join(self._context.blocks[part][0](self._context)).strip()
         except TemplateError:
             raise ReleaseError(UNREADABLE) from None
-        return [" ".join(item.split()) for item in _ITEM.split(found) if item.strip()]
 
     def text(self, part: str) -> str:
         """A part in one piece."""
@@ -255,6 +258,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "at_most": at_most,
     "bullets": lambda sentences: "\n".join(f"- {sentence}" for sentence in sentences),
     "cell": lambda words: literally(" ".join(words.split())),
+    "figure": lambda value: "no figure" if value is None else at_most(value),
     "float_of_yaml": lambda value: yaml.safe_dump(value).split("\n")[0],
     "in_digits": in_digits,
     "literally": literally,

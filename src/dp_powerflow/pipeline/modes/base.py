@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -26,7 +27,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.quantities import Figure
 from dp_powerflow.manifest.build import weak_delta
 from dp_powerflow.manifest.model import policy_of
-from dp_powerflow.manifest.render import warnings_of
+from dp_powerflow.manifest.render import Words, warnings_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.customers import (
@@ -328,13 +329,25 @@ class NetworkMode(ABC, Generic[Section]):
             "('dp-powerflow plan')"
         )
 
-    @abstractmethod
-    def plan_lines(self, preview: Preview) -> list[str]:
-        """What `plan` says of the network, in Markdown."""
+    def plan_figures(self) -> dict[str, object]:
+        """What the block `plan` of the policy's template shows beside policy, section and account."""
+        return {}
 
-    @abstractmethod
+    def plan_lines(self, preview: Preview) -> list[str]:
+        """What `plan` says of the network, in Markdown: the block `plan` of the policy's template."""
+        left = partial(left_afterwards, preview)
+        neighbours, days = preview.after.cap.unit, self.config.release.days
+        return self._said("plan", left=left, neighbours=neighbours, days=days, **self.plan_figures()).split(
+            "\n"
+        )
+
     def outcome(self, met: bool) -> str:
-        """What `release` says of the network when it is done (INTERNAL)."""
+        """INTERNAL. What `release` says of the network when it is done: the block `outcome`."""
+        return self._said("outcome", met=met, OWNER_FILE=OWNER_FILE)
+
+    def _said(self, part: str, **figures: object) -> str:
+        policy = policy_of(self.config)
+        return Words(policy.template, {"network": policy, "section": self.section, **figures}).markdown(part)
 
 
 _MODES: dict[type[NetworkSection], type[NetworkMode[Any]]] = {}

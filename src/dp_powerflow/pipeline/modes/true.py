@@ -47,12 +47,11 @@ from dp_powerflow.pipeline.modes.base import (
     Progress,
     Scene,
     Solvable,
-    left_afterwards,
 )
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
+from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
 
@@ -282,45 +281,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
             regressed_days=_REGRESSED_DAYS,
         )
 
-    def plan_lines(self, preview: Preview) -> list[str]:
-        """The policy, and where to learn what supports it."""
-        return [
-            f"Network policy (per-instance, not differential privacy): ε* = {self.section.epsilon:g}, "
-            f"δ* = {self.section.delta:g} for {self.neighbours} " + left_afterwards(preview),
-            "",
-            self._chance_of_refusal(),
-        ]
-
-    def _chance_of_refusal(self) -> str:
-        """What is known, before the fit, of a refusal after the charge."""
-        beyond = (
-            "days of bound 'full-support' may pass the bounds"
-            if self.section.random_reactive
-            else "what lies between has been looked at for public customers alone"
-        )
-        mended = (
-            "Loads at their declared bounds, phase by phase, with PV at none and all of its power, have a "
-            f"power-flow solution on the network; {beyond}. A snapshot without one refuses the release: "
-            "nothing is mended on the true network. Customers and network stay charged; the load model can "
-            "be used again (model.reuse)."
-        )
-        if not self.section.require_evidence:
-            return (
-                f"Chance of refusal: {mended} Evidence is not required and refuses nothing; what it says of "
-                "this policy is INTERNAL: run `dp-powerflow certify` after the fit."
-            )
+    def plan_figures(self) -> dict[str, object]:
+        """How much of δ* the calibration takes, whatever it finds."""
         used = calibration_delta(self.section.calibration_days) * self.config.release.days
-        return (
-            "Chance of refusal: what public figures tell has been checked. The calibration takes "
-            f"{100.0 * used / self.section.delta:.2g} % of δ* whatever it finds. Whether the rest and ε* "
-            "suffice depends on the fitted model, so no figure can be given before the charge; "
-            "`release` refuses where the policy is not supported, and customers and network stay charged. "
-            f"What the evidence says is INTERNAL: run `dp-powerflow certify` after the fit. {mended}"
-        )
-
-    def outcome(self, met: bool) -> str:
-        """Whether the evidence supports the policy."""
-        return f"network evidence {'supports' if met else 'does NOT support'} the policy"
+        return {"used": f"{100.0 * used / self.section.delta:.2g}"}
 
     @property
     def _asked(self) -> Policy:
