@@ -8,7 +8,7 @@ What takes long comes last. What `plan` refuses, `release` refuses with the same
 **Receipts.** The ledger and its anchor guard each other, but an old ledger with its old anchor, put back
 from a backup, looks right. So every release keeps in the private state which entries of the ledger paid for
 it, and `open_ledger` looks for all of them. What an older copy of the *whole* directory hides, only releases
-outside can tell: see `fleet.witness`.
+outside can tell: see `fleet.verify`.
 
 **Outlook.** How wrong noise makes the loads is found out with public stand-ins, never with a meter:
 simulated homes from a public seed, with the spread of levels that homes of a place have. The estimator of
