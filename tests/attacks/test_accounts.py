@@ -20,7 +20,7 @@ from dp_powerflow.cli import app
 from dp_powerflow.cli.checks import render_ledger
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import ReleaseError
 from dp_powerflow.manifest.twin import charged_as

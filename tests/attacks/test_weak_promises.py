@@ -14,7 +14,7 @@ import pytest
 
 from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.manifest.build import assemble, contradictions, make_statement
