@@ -180,7 +180,7 @@ def _run_in_threads(
         return waiting.submit(finish, begun)
 
     try:
-        for begun in handed_out(computing, begin, items, threads):
+        for begun in handed_out(computing, begin, items, 2 * threads):
             on_done(begun.result() if isinstance(begun, Future) else begun)
     finally:
         computing.shutdown(cancel_futures=True)

@@ -395,10 +395,10 @@ class Pool:
             ) from None
 
 
-def handed_out(pool: Executor, do: Callable[[Any], Any], items: Iterable[Any], at_once: int) -> Iterator[Any]:
+def handed_out(pool: Executor, do: Callable[[Any], Any], items: Iterable[Any], ahead: int) -> Iterator[Any]:
     """Hand out the first items; gives results as they come, and hands out others as they are taken."""
     left = iter(items)
-    first = {pool.submit(copy_context().run, do, item) for item in islice(left, 2 * at_once)}
+    first = {pool.submit(copy_context().run, do, item) for item in islice(left, ahead)}
 
     def results(waiting: set[Future[Any]]) -> Iterator[Any]:
         while waiting:
