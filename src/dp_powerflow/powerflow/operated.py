@@ -31,6 +31,7 @@ from dp_powerflow.powerflow._kernels import operated as kernels
 from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check
 from dp_powerflow.powerflow.batch import (
+    TYPICAL_LOAD,
     Columns,
     Nodes,
     Solution,
@@ -40,7 +41,6 @@ from dp_powerflow.powerflow.batch import (
     checked_power,
     in_threads,
     refuse_bad_power,
-    refuse_curves,
 )
 from dp_powerflow.powerflow.devices import (
     Device,
@@ -60,8 +60,6 @@ from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, I
 # Arrays of the solver for a feeder as operated: factors with fixed slopes, branches, controls.
 
 
-TYPICAL_LOAD = 0.6
-"""Share of the nominal load at which the loads are linearised."""
 TYPICAL_STEEPNESS = 0.5
 """Share of its largest slope with which a volt-var curve is linearised: the iteration then contracts where
 the curve is flat and where it is steep, however steep that is."""
@@ -540,7 +538,15 @@ class OperatedSolver(Solver):
         volt_var: VoltVarCurve | None = None,
         file_curves: bool = True,
     ) -> None:
-        super().__init__(feeder, tolerance, threads)
+        super().__init__(
+            feeder,
+            tolerance,
+            threads,
+            controls=controls,
+            steps=steps,
+            volt_var=volt_var,
+            file_curves=file_curves,
+        )
         if controls not in ("frozen", "snapshot", "day"):
             raise PowerFlowError(f"controls must be 'frozen', 'snapshot' or 'day', not {controls!r}")
         if steps < 1:
@@ -578,20 +584,6 @@ class OperatedSolver(Solver):
         if len(load) % steps:
             raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
         return self._run(load, generation, nodes, out, self._first, steps)
-
-    def on(
-        self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int | None = 1
-    ) -> OperatedSolver:
-        """A solver with the same settings of another feeder, such as one with more PV systems."""
-        return OperatedSolver(
-            feeder,
-            controls=controls or self._controls,
-            steps=self._steps,
-            tolerance=self._tolerance,
-            threads=threads,
-            volt_var=self._volt_var,
-            file_curves=self._file_curves,
-        )
 
     def solve_held(
         self,
@@ -851,7 +843,7 @@ class ActingSolver(OperatedSolver):
     ) -> None:
         if voltvar is not None and len(voltvar.curves) != 1:
             raise PowerFlowError("acting controls go with one volt-var curve for all nodes with PV")
-        self._of, self._voltvar = feeder, voltvar
+        self._of = feeder
         self._fed = np.flatnonzero(np.isin(feeder.retained, feeder.pv_shares.indices))
         super().__init__(
             _nodal(feeder, self._fed.tolist()),
@@ -861,24 +853,12 @@ class ActingSolver(OperatedSolver):
             threads=threads,
             volt_var=None if voltvar is None else voltvar.curves[0],
         )
+        self._settings = {"controls": controls, "steps": steps, "tolerance": tolerance, "voltvar": voltvar}
 
     @property
     def feeder(self) -> Feeder:
         """The network that is solved."""
         return self._of
-
-    def on(
-        self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int | None = None
-    ) -> ActingSolver:
-        """A solver of another feeder with the same settings; refused with volt-var curves."""
-        refuse_curves(self._voltvar)
-        return ActingSolver(
-            feeder,
-            controls=controls or self._controls,
-            steps=self._steps,
-            tolerance=self._tolerance,
-            threads=threads,
-        )
 
     def solve(
         self,
