@@ -19,7 +19,7 @@ from dp_powerflow._texts import filled
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, MissingExtraError
 from dp_powerflow.evidence.calibration import Progress
-from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Evidence, Row, plain
+from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, BoundRow, Evidence, plain
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.evidence.scope import SCOPE
 from dp_powerflow.manifest.model import MODEL_FILE
@@ -152,7 +152,7 @@ def _figure(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else "∞"
 
 
-def _mode(row: Row) -> str:
+def _mode(row: BoundRow) -> str:
     """Name of the mode, marked where its law is not the one that the release draws from."""
     return f"{row.mode} ({NOT_THIS_RELEASE})" if row.law == NOT_THIS_RELEASE else row.mode
 

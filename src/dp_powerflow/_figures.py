@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dp_powerflow.errors import require
-from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Curve, Evidence
+from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, BoundCurve, Evidence
 from dp_powerflow.evidence.lines.collect import SIZES, LineReport
 from dp_powerflow.grid.buses import bus_name
 from dp_powerflow.grid.feeder import Feeder, Line
@@ -65,7 +65,7 @@ def draw_epsilon_against_radius(evidence: Evidence, marking: str | None, form: s
     return figure_bytes(figure, form)
 
 
-def _draw_mode(axes: Any, curves: list[Curve]) -> bool:
+def _draw_mode(axes: Any, curves: list[BoundCurve]) -> bool:
     """The curve of a mode without a floor, the band of all floors, and where its bound ends."""
     bounded = [curve for curve in curves if any(value is not None for value in curve.epsilon)]
     if not bounded:

@@ -20,7 +20,14 @@ from dp_powerflow.evidence.calibration import (
     printed_closed_form,
     volt_var_constant,
 )
-from dp_powerflow.evidence.collect import Case, Instance, Policy, collect_evidence, over_days, radius_in_lines
+from dp_powerflow.evidence.collect import (
+    BoundCase,
+    Instance,
+    Policy,
+    collect_evidence,
+    over_days,
+    radius_in_lines,
+)
 from dp_powerflow.evidence.symbols import Admittance, implied_load
 from dp_powerflow.evidence.theorem import corrected_bound, full_support_bound
 from dp_powerflow.grid.feeder import GROUND, Load
@@ -236,7 +243,7 @@ def test_sensitivities_bound_small_changes_of_the_voltages(ieee13: Feeder) -> No
 def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> None:
     law = law_of(ieee13, 0.2)
     operating = calibrated(Network(ieee13), law, 40, 0).operating
-    case = Case(full_support_bound, facts_of(ieee13), law, operating)
+    case = BoundCase(full_support_bound, facts_of(ieee13), law, operating)
     radius = case.largest_radius(5.0, 1e-5)
     assert radius is not None
     at, beyond = (case.bound(radius * f, 1e-5).epsilon for f in (1.0, 1.01))
@@ -299,11 +306,11 @@ def test_paper_mode_gives_no_number_where_its_assumptions_fail() -> None:
 
 def test_a_step_of_a_truncated_day_has_no_bound_of_its_own(ieee13: Feeder) -> None:
     law = law_of(ieee13, 0.2).within((0.3, 3.0))
-    assert Case(corrected_bound, facts_of(ieee13), law, GIVEN).per_step(1e-10, 1e-5) is None
+    assert BoundCase(corrected_bound, facts_of(ieee13), law, GIVEN).per_step(1e-10, 1e-5) is None
 
 
 def test_largest_radius_respects_the_whole_delta(ieee13: Feeder) -> None:
-    case = Case(corrected_bound, facts_of(ieee13), law_of(ieee13, 0.2).within((0.3, 3.0)), GIVEN)
+    case = BoundCase(corrected_bound, facts_of(ieee13), law_of(ieee13, 0.2).within((0.3, 3.0)), GIVEN)
     loose, strict = (case.largest_radius(1e3, 1e-5, *most) for most in ((), (2e-3,)))
     assert loose is not None
     assert strict is not None
