@@ -30,7 +30,7 @@ from dp_powerflow.lowlevel import (
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
 from dp_powerflow.model.history.estimate import History
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
+from dp_powerflow.model.history.sample import HistorySampler, path_of, population_of
 from dp_powerflow.model.options import DayFacts
 from dp_powerflow.privacy.budget import QueryCost
 from dp_powerflow.privacy.queries import Query, QuerySession, Session, add_noise, exact_sum
@@ -106,8 +106,7 @@ def lived(n: int) -> Draw:
             classes, "benchmark", (classes[0].name,) * count, each, None, np.zeros(count), own
         )
         off, factor = path_of(classes, facts, history.days, population.weekend, {}, own)
-        law = PlacedPopulation(people, 1.0, each)
-        sampler = HistorySampler(law, own, half.shape[1], off, factor)
+        sampler = HistorySampler(people, own, half.shape[1], off, factor)
         return np.concatenate([sampler.block(k).load_kw for k in range(sampler.n_blocks)], axis=1)
 
     return draw
@@ -141,9 +140,9 @@ class ScaledSession(QuerySession):
 
     def _answer(self, query: Query, cost: QueryCost, blocks: Sequence[Iterable[FloatArray]]) -> IntArray:
         sums = [np.rint(self._factor * exact_sum(chunks, query)).astype(np.int64) for chunks in blocks]
-        return np.array(
-            [add_noise(each, cost.sigma, self._noise(query, block)) for block, each in enumerate(sums)]
-        )
+        purpose = f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}"
+        streams = [self._key.stream(purpose, block) for block in range(len(sums))]
+        return np.array([add_noise(each, cost.sigma, own) for each, own in zip(sums, streams, strict=True)])
 
 
 def drawn_days(law: ClassLaw, shape: tuple[int, int], key: StreamKey) -> FloatArray:

@@ -209,7 +209,7 @@ def verify(
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
     from dp_powerflow.corpus.reader import refuse_unfinished
     from dp_powerflow.corpus.storage import RemotePath, location, one_reading
-    from dp_powerflow.fleet.names import is_fleet
+    from dp_powerflow.fleet.manifest import is_fleet
 
     place = location(release)
     if isinstance(place, Path):
@@ -313,7 +313,7 @@ def derive(
         ...
     dp_powerflow.errors.ConfigError: there is no derived release 'weather'; choose one of opf, ...
     """
-    from dp_powerflow.pipeline.deriving.make import Watch, make_derived, open_derived, prepare
+    from dp_powerflow.pipeline.deriving.make import make_derived, open_derived, prepare
     from dp_powerflow.pipeline.deriving.source import Settings
     from dp_powerflow.studies.study import kind_of
 
@@ -331,7 +331,7 @@ def derive(
 
         config = read_config(source) if isinstance(source, str | PathLike) else source
         basis = basis_of_config(config, given.study)
-    make_derived(basis, chosen, target, Watch(workers, say, on_progress))
+    make_derived(basis, chosen, target, workers, say, on_progress)
     return open_derived(target)
 
 
@@ -589,13 +589,12 @@ def release_fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.names import counted, hear_nothing
     from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(
         read_fleet_config(Path(config)),
         engine=engine_of(workers, scheduler),
-        on_event=hear_nothing if on_progress is None else counted(on_progress),
+        progress=on_progress,
     )
 
 

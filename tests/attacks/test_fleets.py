@@ -28,7 +28,8 @@ from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import feeders_of, write_register
 from dp_powerflow.fleet.making import Examined, Task
-from dp_powerflow.fleet.run import plan_fleet, read_failures, run_fleet
+from dp_powerflow.fleet.owner import read_failures
+from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline.inputs import frame_chunks, meters_of, read_network
@@ -157,7 +158,7 @@ def test_a_price_is_of_the_file_that_was_examined(tmp_path: Path) -> None:
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     ledger = Ledger.open(state)
     [feeder] = feeders_of(config, state, ledger)
-    fleet = fleet_run._Fleet(config, state, ledger, meters_of(feeder.config, None).history, (feeder,))
+    fleet = fleet_run._Fleet.open(config, state)
     _, facts = fleet.plan(feeder, Examined("0" * 64, "1" * 64, "2" * 64, 6, 1, ()))
     with pytest.raises(PrivacyError, match="changed while the release was being made"):
         facts.figures(state.stream_key())
@@ -346,13 +347,13 @@ POINTS: dict[str, tuple[Any, str, bool, int]] = {
     "customers and networks charged, nothing kept": (Ledger, "charge_all", True, 1),
     "receipt of the customers kept": (fleet_run, "keep_begun", True, 1),
     "one of the networks kept": (fleet_run, "keep_begun", True, 2),
-    "all charged": (fleet_run._Till, "charge", True, 1),
+    "all charged": (fleet_run._Run, "_charge_all", True, 1),
     "model fitted": (fleet_run, "keep_shared_model", True, 1),
-    "made, nothing of it kept": (fleet_run._Run, "_keep", False, 1),
+    "made, nothing of it kept": (fleet_run._Run, "_drawn", False, 1),
     "one of the drawn files kept": (PrivateState, "write_internal", True, 12),
-    "drawn, kept": (fleet_run._Run, "_keep", True, 1),
-    "published, not in the corpus": (publishing.Folder, "_put_in", False, 1),
-    "in the corpus, not in its manifest": (publishing.Folder, "_put_in", True, 1),
+    "drawn, kept": (fleet_run._Run, "_drawn", True, 1),
+    "published, not in the corpus": (publishing.Folder, "publish", False, 1),
+    "in the corpus, not in its manifest": (publishing.Folder, "publish", True, 1),
 }
 
 
@@ -380,7 +381,7 @@ def test_whenever_the_process_of_the_owner_ends_the_next_run_costs_nothing_more(
             original(*arguments, **options)
         for gone, what in ((publishing.Shelf, "write_manifest"), (publishing.Folder, "discard_staging")):
             monkeypatch.setattr(gone, what, lambda *_, **__: None)
-        monkeypatch.setattr(fleet_run._Run, "_write_internal", lambda _: None)
+        monkeypatch.setattr(fleet_run._Run, "_tell_the_owner", lambda _: None)
         raise Killed
 
     monkeypatch.setattr(place, name, die)
@@ -511,7 +512,7 @@ def test_nothing_of_a_feeder_is_in_arguments_or_environment_of_a_worker(tmp_path
                     seen.add(Path(f"/proc/{child}/cmdline").read_bytes())
                     seen.add(Path(f"/proc/{child}/environ").read_bytes())
 
-    assert not run_fleet(one(tmp_path), workers=1, on_event=look).failed
+    assert not run_fleet(one(tmp_path), workers=1, say=look, on_outcome=look).failed
     assert any(b"dp-powerflow worker" in text for text in seen)
     assert not any(b"alder" in text or str(tmp_path).encode() in text for text in seen)
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700

@@ -31,11 +31,11 @@ from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder
+from dp_powerflow.fleet.owner import Way
 from dp_powerflow.fleet.publishing import Store
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline import release as run_module
-from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.ready import REQUEST_FILE
+from dp_powerflow.pipeline.plan import REQUEST_FILE, plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger import store as database
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -444,14 +444,12 @@ def test_a_resumed_run_does_not_say_that_nothing_was_spent(
 
 def test_a_feeder_that_an_earlier_run_paid_for_does_not_say_that_nothing_was_spent(tmp_path: Path) -> None:
     state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    nothing: Any = None
-    owner: Any = SimpleNamespace(state=state)
-    shelf: Any = SimpleNamespace(abandon=lambda *_: None)
-    run = fleet_run._Run(owner, nothing, shelf, lambda _: None, lambda _: None, lambda _: None)
+    owner: Any = SimpleNamespace(state=state, shelf=SimpleNamespace(abandon=lambda *_: None))
+    run = fleet_run._Run(owner, lambda _: None, lambda *_: None, lambda _: None)
     feeder = FleetFeeder("private", "public", small_config(tmp_path, release={"id": "fleet_public"}))
 
     def said() -> str | None:
-        way = fleet_run._Way(feeder, "checking")
+        way = Way(feeder, released=False)
         run._fail(way, "the disk is full; nothing was spent", "corpus")
         return way.problem
 

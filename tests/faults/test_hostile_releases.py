@@ -18,7 +18,7 @@ import pytest
 import dp_powerflow as dpf
 from dp_powerflow.corpus import storage
 from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.fleet.names import partition
+from dp_powerflow.fleet.manifest import partition
 from dp_powerflow.manifest.model import FORMAT
 from support.corpora import EXTRAS
 from support.manifest_releases import make_release, twin_config

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +17,12 @@ from dp_powerflow.cli.terminal import AsJson, Rendered, out, progress, say, show
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dp_powerflow.fleet.checked import FleetReport
-    from dp_powerflow.fleet.witness import Testimony
+    from dp_powerflow.fleet.manifest import FleetReport
+    from dp_powerflow.fleet.verify import Testimony
     from dp_powerflow.manifest.model import Check
     from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.privacy.ledger.accounts import Cost
-    from dp_powerflow.privacy.ledger.records import Account, Change, LedgerSummary
+    from dp_powerflow.privacy.ledger.records import LedgerSummary
 
 
 MOST_FEEDERS = 20
@@ -72,7 +73,7 @@ def render_verification(report: VerifyReport) -> Rendered:
 
     Feeders that are as they should be are counted; of the others, the first have a line each.
     """
-    from dp_powerflow.fleet.checked import FleetReport
+    from dp_powerflow.fleet.manifest import FleetReport
     from dp_powerflow.manifest.model import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS
 
     checks = (f"{_mark(check, report)}  {check.name}: {check.sentence}" for check in _of_the_whole(report))
@@ -98,7 +99,7 @@ def _once(statements: Sequence[str]) -> Iterator[str]:
 
 
 def _is_of_a_feeder(check: Check) -> bool:
-    from dp_powerflow.fleet.names import partition
+    from dp_powerflow.fleet.manifest import partition
 
     return check.name.startswith(partition(""))
 
@@ -198,7 +199,7 @@ def ledger(
 
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
-    from dp_powerflow.fleet.witness import hear_witnesses
+    from dp_powerflow.fleet.verify import hear_witnesses
 
     found = hear_witnesses(state, releases)
     show(render_testimony(found), as_json)
@@ -210,19 +211,6 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
     """All accounts with their spends."""
     from dp_powerflow.privacy.ledger.accounts import to_plain
 
-    lines = [
-        "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
-        *(
-            f"**Its anchor was lost** before entry {lost.entry} ({lost.at}): {lost.reason}. Only earlier "
-            "releases can tell whether entries are missing: `ledger --witness`."
-            for lost in summary.lost_anchors
-        ),
-        "",
-    ]
-    for account in summary.accounts:
-        lines += _account_lines(account)
-    if not summary.accounts:
-        lines.append("Nothing has been spent.")
     content = {
         "insecure_seed": summary.insecure_seed,
         "entries": summary.entries,
@@ -243,39 +231,14 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
             for account in summary.accounts
         ],
     }
-    return Rendered(lines, json.dumps(content))
+    filters: dict[str, Callable[..., object]] = {"figures": _figures, "touched": _touched, "plain": to_plain}
+    return Rendered.of("ledger.md", content, filters, summary=summary)
 
 
-def _account_lines(account: Account) -> list[str]:
-    promise, left = account.balance.promise, account.balance.available
-    return [
-        f"**{account.name}** ({account.kind}; {promise.definition}), unit: {promise.unit}",
-        "",
-        f"spent ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; left ε = {left.epsilon:.4g} "
-        f"at δ = {left.delta:.3g}",
-        "",
-        "| release | when (UTC) | amount |",
-        "|---|---|---|",
-        *(
-            f"| {spend.release_id} | {spend.at} | "
-            + ", ".join(f"{name} {float(value):.4g}" for name, value in spend.cost.amounts().items())
-            + f"{_touched(spend.cost)} |"
-            for spend in account.spends
-        ),
-        "",
-        *(_change_line(change) for change in account.changes if change.reason),
-        "",
-    ]
-
-
-def _change_line(change: Change) -> str:
-    """What somebody decided about an account, and why."""
-    from dp_powerflow.privacy.ledger.accounts import to_plain
-
-    figures = ", ".join(
-        f"{name} {value:.4g}" for name, value in to_plain(change.cap).items() if isinstance(value, float)
+def _figures(amounts: Mapping[str, object]) -> str:
+    return ", ".join(
+        f"{name} {float(value):.4g}" for name, value in amounts.items() if isinstance(value, float | Fraction)
     )
-    return f"- {change.what} {change.at}, cap from then on: {figures}. Reason: {change.reason}"
 
 
 def _touched(cost: Cost) -> str:
@@ -310,7 +273,7 @@ def quality(
     """
     from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
-    from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
+    from dp_powerflow.fleet.manifest import PAGE_FILE, is_fleet
     from dp_powerflow.manifest.model import QUALITY_FILE
 
     of_fleet = is_fleet(release)

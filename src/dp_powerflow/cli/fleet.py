@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dp_powerflow._ending import ENDING
-from dp_powerflow.cli.release import estimator_lines
+from dp_powerflow.cli.release import predicted_words
 from dp_powerflow.cli.terminal import (
     AsJson,
     Rendered,
@@ -26,7 +26,7 @@ from dp_powerflow.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal
+    from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult
     from dp_powerflow.privacy.ledger.records import Preview
 
 
@@ -60,15 +60,13 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.names import counted
-    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
+    from dp_powerflow.fleet.owner import FAILURES_FILE, Outcome
+    from dp_powerflow.fleet.run import plan_fleet, run_fleet
 
     fleet_config = read_fleet_config(config)
     if only_plan:
         with progress("feeders") as (advance, _):
-            planned = plan_fleet(
-                fleet_config, engine=engine_of(workers, scheduler), on_event=counted(advance)
-            )
+            planned = plan_fleet(fleet_config, engine=engine_of(workers, scheduler), progress=advance)
         show_ingest(planned.ingest)
         err.print(FLEET_MARKING, style="bold red")
         show(render_fleet_plan(planned), as_json)
@@ -88,7 +86,7 @@ def fleet(
             fleet_config,
             engine=engine_of(workers, scheduler),
             say=describe,
-            on_event=counted(advance),
+            progress=advance,
             on_outcome=report,
         )
     show_ingest(result.ingest)
@@ -107,27 +105,15 @@ def fleet(
 def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     from dp_powerflow.fleet.manifest import fleet_words
-    from dp_powerflow.fleet.run import refusals
+    from dp_powerflow.pipeline.plan import SPREADS
 
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
-    fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
-    refused = refusals([plan for plan in plans if not plan.released])
-    lines = [
-        f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
-        f"network mode {config.network.mode}.",
-        "",
-        f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
-        f"unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
-        "",
-        *fleet_words(fleet.models)["customers"],
-        "",
-        *estimator_lines(cost),
-        *(f"- warning: {warning}" for warning in cost.warnings),
-        *(f"- note: {note}" for note in cost.notes),
-        "",
-        *_feeder_rows(plans),
-        *_refusal_lines(refused),
-    ]
+    fleet, usable = config.fleet, [plan for plan in plans if plan.problem is None]
+    refused: dict[str, list[str]] = {}
+    for plan in plans:
+        if plan.code is not None and not plan.released:
+            refused.setdefault(plan.code, []).append(plan.key)
+    refused = dict(sorted(refused.items(), key=lambda item: -len(item[1])))
     content = {
         "marking": FLEET_MARKING,
         "fleet": fleet.id,
@@ -153,33 +139,26 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             }
             for plan in plans
         ],
-        "refusals": [
-            {"code": refusal.code, "feeders": [key for key, _ in refusal.feeders]} for refusal in refused
-        ],
+        "refusals": [{"code": code, "feeders": keys} for code, keys in refused.items()],
     }
-    return Rendered(lines, json.dumps(content))
-
-
-def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
-    """A table of feeders: all that cannot be released, and of a large fleet the first of the others."""
-    others = [plan for plan in plans if plan.problem is None]
-    left_out = {plan.name for plan in others[MOST_FEEDERS:]}
-    rows = [f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans if plan.name not in left_out]
-    more = [] if not left_out else ["", f"And {len(left_out):,} more that can be released; --json lists all."]
-    return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
-
-
-def _refusal_lines(refused: Sequence[Refusal]) -> list[str]:
-    """How many feeders are refused for which kind of reason; nothing if none is."""
-    if not refused:
-        return []
-    count = sum(len(refusal.feeders) for refusal in refused)
-    lines = ["", f"**{count} feeder{'s' * (count > 1)} cannot be released**, all else could:", ""]
-    for refusal in refused:
-        keys, more = [key for key, _ in refusal.feeders[:MOST_KEYS]], len(refusal.feeders) - MOST_KEYS
-        listed = ", ".join(keys) + (f" and {more} more" if more > 0 else "")
-        lines.append(f"- `{refusal.code}`: {len(refusal.feeders)} ({escaped(listed)})")
-    return lines
+    return Rendered.of(
+        "fleet-plan.md",
+        content,
+        {"escaped": escaped, "state": _state, "after": _after, "predicted": predicted_words},
+        fleet=fleet,
+        mode=config.network.mode,
+        epsilon=config.model.epsilon,
+        cost=cost,
+        loads=loads,
+        plans=plans,
+        usable=usable,
+        customers=fleet_words(fleet.models)["customers"],
+        spreads=SPREADS,
+        left_out={plan.name for plan in usable[MOST_FEEDERS:]},
+        refused=refused,
+        count=sum(map(len, refused.values())),
+        most_keys=MOST_KEYS,
+    )
 
 
 def _state(plan: FeederPlan) -> str:

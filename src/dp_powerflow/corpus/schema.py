@@ -22,14 +22,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
+from dp_powerflow._names import LAST_READER, RELEASE_ID, RELEASE_ID_RULE
 from dp_powerflow.almanac.weather import MEANS, UNITS
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import IntArray
 
 FORMAT = "dp-powerflow corpus, version 1"
-LAST_READER = "0.5.0"
-"""The last version of the program that reads what came before."""
 
 DATA, LOADS, FEEDER = "data", "loads", "feeder"
 BESIDE = (LOADS, FEEDER)
@@ -38,8 +36,6 @@ FOLDERS = (DATA, *BESIDE)
 NODES_FILE, DAYS_FILE = "nodes.parquet", "days.parquet"
 BUSES_FILE, CONNECTIONS_FILE = "buses.parquet", "connections.parquet"
 CONNECTION_FILES = (BUSES_FILE, CONNECTIONS_FILE)
-NODE_COLUMNS = ("phase", "bus")
-"""Columns of `nodes.parquet` that go with `CONNECTION_FILES`."""
 MANIFEST_FILE = "manifest.json"
 """Written last: at a URL it says that the release is complete."""
 
@@ -250,13 +246,6 @@ def parts_of(folder: str) -> str:
     return f"{folder}/part-*.parquet"
 
 
-def _row_columns(folder: str) -> Iterator[Column]:
-    """Columns that say what a row of a part is about."""
-    yield Column(parts_of(folder), "day", "int32", "number of the day, from 0")
-    if folder != FEEDER:
-        yield Column(parts_of(folder), "node", "int32", f"row of {NODES_FILE}")
-
-
 def voltage_columns(steps: int) -> Iterator[Column]:
     """Columns of `data/` after day and node."""
     for name, what, unit, grid in (
@@ -352,7 +341,10 @@ def day_columns(weather: tuple[str, ...]) -> Iterator[Column]:
 
 def part_columns(folder: str, extras: ExtrasLayout, steps: int) -> Iterator[Column]:
     """Columns of the parts in a folder, all of them."""
-    yield from _row_columns(folder)
+    file = parts_of(folder)
+    yield Column(file, "day", "int32", "number of the day, from 0")
+    if folder != FEEDER:
+        yield Column(file, "node", "int32", f"row of {NODES_FILE}")
     if folder == DATA:
         yield from voltage_columns(steps)
     else:
@@ -388,7 +380,7 @@ def part_schema(
     folder: str, layout: CorpusLayout, extras: ExtrasLayout, release_id: str, part: int
 ) -> pa.Schema:
     """Schema of a part in a folder, which says of itself the corpus and the number of the part."""
-    columns = part_columns(folder, extras, layout.steps)
+    columns = list(part_columns(folder, extras, layout.steps))
     return _schema(columns, _metadata(layout, release_id) | {f"{_PREFIX}part": str(part)})
 
 

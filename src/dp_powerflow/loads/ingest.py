@@ -11,7 +11,6 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,6 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 # a block of CSV text, or this many Parquet rows, is all that is held at a time besides the result
 _CSV_BLOCK_BYTES = 16 << 20
 _PARQUET_CELLS = 4_000_000
-_PEEK_BYTES = 1 << 16
 _TEXT_SUFFIXES = (".csv", ".txt", ".gz", ".bz2")
 _REPEATING = pa.dictionary(pa.int32(), pa.string())
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -85,10 +83,6 @@ class MeterTable:
     fmt: MeterFormat
     columns_are_customers: bool = False
 
-    @property
-    def is_csv(self) -> bool:
-        return _is_csv(self.path)
-
     def require(self, *names: str) -> None:
         """Raise unless the file has all these columns."""
         if len(set(names)) < len(names):
@@ -106,36 +100,18 @@ class MeterTable:
         """How a message names a column of values: a customer's name is private, its position is not."""
         return f"column {self.columns.index(name) + 1}" if self.columns_are_customers else f"column '{name}'"
 
-    def batches(
-        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None = None
-    ) -> Iterator[Any]:
+    def batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
         """Record batches with the columns `numbers` as doubles and `texts` as they are (CSV: text).
 
-        Where one of `texts` is named as the `time`, cells that repeat may come as a dictionary, and stamps in
-        ISO 8601 as stamps: `stamps` knows both.
+        Cells of `texts` that repeat may come as a dictionary.
         """
-        if self.is_csv:
-            yield from self._csv_batches(numbers, texts, time)
-        else:
-            yield from self._parquet_batches(numbers, texts, time)
+        read = self._csv_batches if _is_csv(self.path) else self._parquet_batches
+        yield from read(numbers, texts)
 
-    def _csv_batches(
-        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
-    ) -> Iterator[Any]:
-        kind = pa.string() if time is None else _REPEATING
-        types = {name: pa.float64() for name in numbers} | dict.fromkeys(texts, kind)
-        done, stamped = 0, self._with_stamps(types, time)
-        if stamped is not None:
-            try:
-                for batch in self._open_csv(stamped):
-                    yield batch
-                    done += 1
-            except pa.ArrowInvalid:
-                pass  # go on with the text, which tells what is wrong
-            else:
-                return
+    def _csv_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
+        types = {name: pa.float64() for name in numbers} | dict.fromkeys(texts, _REPEATING)
         try:
-            yield from islice(self._open_csv(types), done, None)
+            yield from self._open_csv(types)
         except pa.ArrowInvalid as error:
             # decided here, raised below: the message of `error` quotes cells and must not be chained
             ragged = "Expected" in str(error) and "columns" in str(error)
@@ -148,21 +124,7 @@ class MeterTable:
             )
         raise self._not_numbers(numbers)
 
-    def _with_stamps(self, types: dict[str, Any], time: str | None) -> dict[str, Any] | None:
-        """The types with stamps in place of their text, if the first one is in ISO 8601."""
-        if time is None or self.fmt.stamp_format is not None:
-            return None
-        try:
-            first = next(self._open_csv({time: pa.string()}, _PEEK_BYTES), None)
-        except pa.ArrowInvalid:
-            return None
-        cells = [] if first is None else first.column(0).drop_null()
-        if not len(cells):
-            return None
-        zone = "UTC" if re.search(_OFFSET, cells[0].as_py()[10:64]) else None
-        return types | {time: pa.timestamp("us", zone)}
-
-    def _open_csv(self, types: dict[str, Any], block_bytes: int | None = None) -> Iterator[Any]:
+    def _open_csv(self, types: dict[str, Any]) -> Iterator[Any]:
         options = pa_csv.ConvertOptions(
             column_types=types,
             include_columns=list(types),
@@ -174,7 +136,7 @@ class MeterTable:
         try:
             opened = pa_csv.open_csv(
                 self.path,
-                read_options=pa_csv.ReadOptions(block_size=block_bytes or _CSV_BLOCK_BYTES),
+                read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
                 parse_options=pa_csv.ParseOptions(delimiter=self.fmt.delimiter),
                 convert_options=options,
             )
@@ -203,12 +165,10 @@ class MeterTable:
             return generic
         return generic
 
-    def _parquet_batches(
-        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
-    ) -> Iterator[Any]:
+    def _parquet_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
         names = [*numbers, *texts]
         try:
-            for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
+            for batch in ahead(self._parquet_parts(names, list(texts))):
                 columns = [self._as_doubles(batch.column(name), name) for name in numbers]
                 columns += [self._as_text(batch.column(name), name) for name in texts]
                 yield pa.RecordBatch.from_arrays(columns, names=names)
@@ -277,8 +237,7 @@ class MeterTable:
             )
         wall = cells.type.tz is None
         micros = _to_numpy(cells.cast(pa.timestamp("us", cells.type.tz), safe=False).cast(pa.int64()))
-        seconds = np.empty(micros.size, dtype=np.int64)
-        whole_seconds(micros, seconds)
+        seconds = whole_seconds(micros)
         return Stamps(seconds if place is None else seconds[place], wall)
 
     def _parsed(self, text: Any, times: IntArray, column: str) -> Any:
@@ -297,10 +256,15 @@ class MeterTable:
                 code="time-zone",
             )
         kind = pa.timestamp("us", "UTC" if with_offset.any() else None)
+        bad = 0
         try:
             return text.cast(kind)
         except pa.ArrowInvalid:
-            bad = int(sum(count for cell, count in zip(text, times, strict=True) if not _parses(cell, kind)))
+            for cell, count in zip(text, times.tolist(), strict=True):
+                try:
+                    cell.cast(kind)
+                except pa.ArrowInvalid:
+                    bad += count
         raise self._bad_stamps(bad, column, "ISO 8601 (2024-01-31T00:15)")
 
     def _bad_stamps(self, count: int, column: str, what: str) -> LoadDataError:
@@ -367,14 +331,6 @@ def _parquet_header(path: Path) -> tuple[str, ...]:
     return names
 
 
-def _parses(cell: Any, kind: Any) -> bool:
-    try:
-        cell.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def _to_numpy(array: Any) -> Any:
     return array.to_numpy(zero_copy_only=False)
 
@@ -418,8 +374,8 @@ def read_long(
     values = (columns.active,) if columns.reactive is None else (columns.active, columns.reactive)
     table.require(columns.customer, columns.time, *values)
     if services is None or days is None:
-        found = _scan_long(table, columns)
-        services = services or one_service_each(sorted(found.customers))
+        customers, found = _scan_long(table, columns)
+        services = services or one_service_each(sorted(customers))
         days = days or found.days(fmt)
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(values))
@@ -458,7 +414,7 @@ def read_wide(
     wanted = tuple(own[customer] for own in names for customer in listed)
     seen: set[int] = set()
     read = 0
-    for batch in table.batches(wanted, (columns.time,), columns.time):
+    for batch in table.batches(wanted, (columns.time,)):
         stamps = table.stamps(batch.column(len(wanted)), columns.time)
         slots = target.slots(stamps, _is_repeat_of(seen, stamps, grid))
         for k in range(len(wanted)):
@@ -527,59 +483,61 @@ class _Target:
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Rows:
-    """Rows of a long file: customer (index, −1 if not listed), stamp, and a reading per quantity."""
-
-    own: Codes
-    seconds: IntArray
-    readings: list[FloatArray]
-
-    def where(self, flags: BoolArray) -> _Rows:
-        return _Rows(self.own[flags], self.seconds[flags], [reading[flags] for reading in self.readings])
-
-
 @dataclass(repr=False)
 class _Seen:
     """PRIVATE. What a long file holds: rows, customers, and ids with blanks around them."""
 
+    index: dict[str, int] = field(default_factory=dict)  # of the customers that are listed
     rows: int = 0
     names: set[str] = field(default_factory=set)
     blank: set[str] = field(default_factory=set)
     last: Any = None  # dictionary of the batch before, and the customers of its entries
-    index: Codes = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    codes: Codes = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+
+    def see(self, cells: Any, table: MeterTable, column: str) -> Codes:
+        """(row,) index of the customer, without blanks around it; −1 if the service map does not list it."""
+        if cells.null_count:
+            raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
+        encoded = cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
+        self.rows += len(encoded)
+        if self.last is None or not encoded.dictionary.equals(self.last):
+            self.last = encoded.dictionary
+            written = self.last.cast(pa.string()).to_pylist()
+            names = [name.strip() for name in written]
+            self.names.update(names)
+            self.blank.update(name for name in written if name != name.strip())
+            self.codes = np.array([self.index.get(name, _NOBODY) for name in names], dtype=np.int32)
+        found: Codes = self.codes[_to_numpy(encoded.indices)]
+        return found
 
 
 def _fill_from_long(
     target: _Target, table: MeterTable, columns: LongColumns, values: tuple[str, ...]
 ) -> _Seen:
     """Add all rows of a long file; returns who is in it."""
-    seen = _Seen()
-    late: list[_Rows] = []
-    for batch in table.batches(values, (columns.customer, columns.time), columns.time):
-        own = _customer_index(batch.column(len(values)), table, columns.customer, target.index, seen)
+    seen = _Seen(target.index)
+    late: list[list[Any]] = []  # customers, stamps, readings of each quantity
+    for batch in table.batches(values, (columns.customer, columns.time)):
+        own = seen.see(batch.column(len(values)), table, columns.customer)
         stamps = table.stamps(batch.column(len(values) + 1), columns.time)
         readings = [doubles(batch, i) for i in range(len(values))]
         if stamps.wall:
             # the earlier of two equal stamps can be many batches away: wait for the end of the file
             unclear = target.grid.is_ambiguous(stamps.seconds) & (own >= 0)
             if unclear.any():
-                late.append(_Rows(own, stamps.seconds, readings).where(unclear))
+                late.append([own[unclear], stamps.seconds[unclear], *(cells[unclear] for cells in readings)])
                 own = np.where(unclear, _NOBODY, own)
         target.add(own, stamps, np.zeros(own.size, dtype=np.bool_), readings)
     if late:
-        own = np.concatenate([rows.own for rows in late])
-        seconds = np.concatenate([rows.seconds for rows in late])
-        readings = [np.concatenate([rows.readings[q] for rows in late]) for q in range(len(values))]
+        own, seconds, *readings = [np.concatenate(parts) for parts in zip(*late, strict=True)]
         target.add(own, Stamps(seconds, wall=True), _is_repeat(own, seconds), readings)
     return seen
 
 
 @dataclass(repr=False)
 class _Scan:
-    """What a first pass over a file finds: who, and from when to when."""
+    """What a first pass over a file finds: from when to when."""
 
-    customers: set[str]
     first_s: int | None = None
     last_s: int | None = None
     wall: bool = False
@@ -609,45 +567,21 @@ class _Scan:
         )
 
 
-def _scan_long(table: MeterTable, columns: LongColumns) -> _Scan:
-    found, last = _Scan(set()), None
-    for batch in table.batches((), (columns.customer, columns.time), columns.time):
-        encoded = _encoded(batch.column(0), table, columns.customer)
-        if last is None or not encoded.dictionary.equals(last):
-            last = encoded.dictionary
-            found.customers.update(name.strip() for name in last.cast(pa.string()).to_pylist())
+def _scan_long(table: MeterTable, columns: LongColumns) -> tuple[set[str], _Scan]:
+    """Who is in a long file, and from when to when."""
+    seen, found = _Seen(), _Scan()
+    for batch in table.batches((), (columns.customer, columns.time)):
+        seen.see(batch.column(0), table, columns.customer)
         found.see(table.stamps(batch.column(1), columns.time), table)
-    if not found.customers:
+    if not seen.names:
         raise LoadDataError(f"{table.path} has a header but no rows; export the meter data again")
-    return found
+    return seen.names, found
 
 
 def _scan_stamps(table: MeterTable, column: str) -> _Scan:
-    found = _Scan(set())
-    for batch in table.batches((), (column,), column):
+    found = _Scan()
+    for batch in table.batches((), (column,)):
         found.see(table.stamps(batch.column(0), column), table)
-    return found
-
-
-def _encoded(cells: Any, table: MeterTable, column: str) -> Any:
-    """Customers of a batch as a dictionary array."""
-    if cells.null_count:
-        raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
-    return cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
-
-
-def _customer_index(cells: Any, table: MeterTable, column: str, index: dict[str, int], seen: _Seen) -> Codes:
-    """(row,) index of the customer, without blanks around it; −1 if the service map does not list it."""
-    encoded = _encoded(cells, table, column)
-    seen.rows += len(encoded)
-    if seen.last is None or not encoded.dictionary.equals(seen.last):
-        written = encoded.dictionary.cast(pa.string()).to_pylist()
-        names = [name.strip() for name in written]
-        seen.names.update(names)
-        seen.blank.update(name for name in written if name != name.strip())
-        seen.last = encoded.dictionary
-        seen.index = np.array([index.get(name, _NOBODY) for name in names], dtype=np.int32)
-    found: Codes = seen.index[encoded.indices.to_numpy(zero_copy_only=False)]
     return found
 
 
