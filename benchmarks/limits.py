@@ -44,14 +44,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from machine import Machine, measured, zstd_speed  # noqa: E402
 
 from dp_powerflow.corpus.grid import round_to_grid  # noqa: E402
-from dp_powerflow.corpus.parquet import PARQUET  # noqa: E402
-from dp_powerflow.corpus.parts import (  # noqa: E402
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
+from dp_powerflow.corpus.storage import put  # noqa: E402
+from dp_powerflow.corpus.tables import (  # noqa: E402
+    PARQUET,
     PartExtras,
     encode_extras,
     encode_part,
 )
-from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
-from dp_powerflow.corpus.storage import put  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
 from dp_powerflow.model import days as gaussian_days  # noqa: E402
 from dp_powerflow.model.history import sample as history_draws  # noqa: E402

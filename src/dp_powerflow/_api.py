@@ -248,7 +248,7 @@ def _verify_derived(
     source: str | PathLike[str] | None,
 ) -> VerifyReport:
     if private is None:
-        from dp_powerflow.pipeline.deriving.verify import verify_derived
+        from dp_powerflow.pipeline.deriving.make import verify_derived
 
         return verify_derived(place, release=None if source is None else Path(source))
     if config is None or source is not None:

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
 from dp_powerflow.corpus.grid import NodeColumns
-from dp_powerflow.corpus.parts import PartExtras, encode_extras, encode_part, find_extras
 from dp_powerflow.corpus.schema import (
     BUSES_FILE,
     CONNECTIONS_FILE,
@@ -58,10 +57,14 @@ from dp_powerflow.corpus.tables import (
     Connections,
     DayTable,
     NodeTable,
+    PartExtras,
     encode_buses,
     encode_connections,
     encode_days,
+    encode_extras,
     encode_nodes,
+    encode_part,
+    find_extras,
 )
 from dp_powerflow.errors import CorpusError, OutputTakenError
 from dp_powerflow.units import ComplexArray
