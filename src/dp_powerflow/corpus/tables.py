@@ -1,4 +1,4 @@
-"""The tables of a corpus as bytes and back: nodes, days, where published buses and what joins them, and parts.
+"""Tables of a corpus as bytes and back: nodes, days, parts, and where published buses and their pairs.
 
 The names of nodes and buses say nothing but their position: first the buses of the released nodes in their
 order, then the others. No length, impedance or rating is here, and coordinates only where they are

@@ -315,9 +315,9 @@ def open_derived(path: Path) -> Derived:
 
 
 # --- the check --------------------------------------------------------------------------------------------
-# Files are compared with their hashes, the manifest with its own digest and, entry by entry, with the one that
-# tables, settings and the manifest of the release determine. Figures, tables and `derived.html` follow from the
-# study: from a release that publishes its twin, or from the private state, all of them are made again.
+# Files are compared with their hashes, the manifest with its own digest and, entry by entry, with the one
+# that tables, settings and the manifest of the release determine. Figures, tables and `derived.html` follow
+# from the study: from a release that publishes its twin, or from the private state, all are made again.
 @dataclass(frozen=True, eq=False)
 class OpenedDerived:
     """A derived release that was read; any file may have been changed.
