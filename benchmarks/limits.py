@@ -49,7 +49,6 @@ from dp_powerflow.corpus.storage import put  # noqa: E402
 from dp_powerflow.corpus.tables import (  # noqa: E402
     PARQUET,
     PartExtras,
-    encode_extras,
     encode_part,
 )
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
@@ -240,8 +239,7 @@ def stages(workload: Workload, machine: Machine, folder: Path) -> Iterator[Stage
         with Timer(rows["round"], layout, block, timed):
             phasors = round_to_grid(made.v.transpose(0, 2, 1))
         with Timer(rows["compress"], layout, block, timed):
-            files = encode_extras(workload.extras, layout, RELEASE, block, extras)
-            files["data"] = encode_part(layout, RELEASE, block, made.v)
+            files = encode_part(workload.extras, layout, RELEASE, block, made.v, extras)
         with Timer(hashed, layout, block, timed):
             for content in files.values():
                 hashlib.sha256(content).digest()

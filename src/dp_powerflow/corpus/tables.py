@@ -7,7 +7,7 @@ declared public.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -36,7 +36,6 @@ from dp_powerflow.corpus.schema import (
     FEEDER,
     LOADS,
     NODES_FILE,
-    NOTHING,
     Column,
     CorpusLayout,
     ExtrasLayout,
@@ -488,38 +487,44 @@ class PartExtras:
 
 
 def encode_part(
-    layout: CorpusLayout, release_id: str, part: int, voltages: ComplexArray | NodeColumns
-) -> memoryview:
-    """Bytes of a part of `data/` from complex voltages (day, step, node) [p.u.], rounded group by group."""
-    shape = len(layout.days_of(part)), layout.steps, layout.nodes
-    if voltages.shape != shape:
-        raise CorpusError(
-            f"part {part} needs voltages of shape (day, step, node) = {shape}, not {voltages.shape}"
-        )
-    given = NodeColumns.of(voltages)
-    schema = part_schema(DATA, layout, NOTHING, release_id, part)
-    return encode_groups(
-        schema,
-        ([*rows, *rounded_voltages(given, within)] for rows, within in _rows_of_nodes(layout, part)),
-    )
-
-
-def encode_extras(
-    extras: ExtrasLayout, layout: CorpusLayout, release_id: str, part: int, given: PartExtras | None
+    extras: ExtrasLayout,
+    layout: CorpusLayout,
+    release_id: str,
+    part: int,
+    voltages: ComplexArray | NodeColumns,
+    given: PartExtras | None = None,
 ) -> dict[str, memoryview]:
-    """Relative names and bytes of the files of a part beside `data/`, rounded to the public grid.
+    """Relative names and bytes of the files of a part, the voltages last, rounded to the public grid.
+
+    Parameters
+    ----------
+    voltages : complex (day, step, node) [p.u.].
+    given : exactly what `extras` says.
 
     Raises
     ------
     CorpusError : something is missing that the corpus holds, or there that it does not hold, or of another
         shape.
     """
+    days, shape = layout.days_of(part), (len(layout.days_of(part)), layout.steps, layout.nodes)
+    if voltages.shape != shape:
+        raise CorpusError(
+            f"part {part} needs voltages of shape (day, step, node) = {shape}, not {voltages.shape}"
+        )
     arrays = _checked(extras, layout, part, given or PartExtras())
     made = {}
-    for folder in extras.folders:
-        groups = _groups_of_loads if folder == LOADS else _groups_of_feeder
+    for folder in (*extras.folders, DATA):
         schema = part_schema(folder, layout, extras, release_id, part)
-        made[f"{folder}/{part_name(part)}"] = encode_groups(schema, groups(extras, layout, part, arrays))
+        if folder == FEEDER:  # one row group: a part has few days, and a day few columns
+            columns = feeder_columns(extras, layout.steps)
+            stored = [_stored(column, arrays[column.of]) for column in columns]
+            content = encode_groups(schema, [[np.arange(days.start, days.stop), *stored]])
+        elif folder == LOADS:
+            names = ("loads", *("generation",) * extras.generation)
+            content = encode_groups(schema, _groups(layout, part, [arrays[n] for n in names], rounded_powers))
+        else:
+            content = encode_groups(schema, _groups(layout, part, [voltages], rounded_voltages))
+        made[f"{folder}/{part_name(part)}"] = content
     return made
 
 
@@ -535,29 +540,19 @@ def _checked(extras: ExtrasLayout, layout: CorpusLayout, part: int, given: PartE
     return arrays
 
 
-def _rows_of_nodes(layout: CorpusLayout, part: int) -> Iterator[tuple[list[IntArray], range]]:
-    """Row groups of a part: its columns day and node, and its days counted from the first of the part."""
+def _groups(
+    layout: CorpusLayout,
+    part: int,
+    given: Sequence[ComplexArray | NodeColumns],
+    rounded: Callable[[NodeColumns, range], tuple[Float32Array, Float32Array]],
+) -> Iterator[list[NDArray[Any]]]:
+    """Columns of the row groups of a part: day, node, and two for each array (day, step, node)."""
     first, nodes = layout.days_of(part).start, np.arange(layout.nodes)
+    columns = [NodeColumns.of(values) for values in given]
     for days in layout.groups_of(part):
         rows = [np.repeat(np.arange(days.start, days.stop), layout.nodes), np.tile(nodes, len(days))]
-        yield rows, range(days.start - first, days.stop - first)
-
-
-def _groups_of_loads(
-    extras: ExtrasLayout, layout: CorpusLayout, part: int, arrays: dict[str, Any]
-) -> Iterator[list[NDArray[Any]]]:
-    given = [NodeColumns.of(arrays[name]) for name in ("loads", *("generation",) * extras.generation)]
-    for rows, within in _rows_of_nodes(layout, part):
-        yield [*rows, *(column for powers in given for column in rounded_powers(powers, within))]
-
-
-def _groups_of_feeder(
-    extras: ExtrasLayout, layout: CorpusLayout, part: int, arrays: dict[str, Any]
-) -> Iterator[list[NDArray[Any]]]:
-    """One row group: a part has few days, and a day few columns."""
-    days = layout.days_of(part)
-    columns = feeder_columns(extras, layout.steps)
-    yield [np.arange(days.start, days.stop), *(_stored(column, arrays[column.of]) for column in columns)]
+        within = range(days.start - first, days.stop - first)
+        yield [*rows, *(made for values in columns for made in rounded(values, within))]
 
 
 def _stored(column: Column, values: NDArray[Any]) -> NDArray[Any]:

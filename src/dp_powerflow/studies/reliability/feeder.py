@@ -108,22 +108,13 @@ class Tree:
     doubled: int
 
 
-def require_lengths(feeder: Feeder) -> None:
-    """Refuse a feeder whose lines have no lengths.
-
-    Raises
-    ------
-    FeederError : some line has none.
-    """
+def _require_lengths_and_codes(feeder: Feeder, settings: Reliability) -> None:
+    """Refuse a feeder whose lines have no lengths, or no codes that could tell a cable."""
     if any(line.length_m is None and not line.is_switch for line in feeder.lines):
         raise FeederError(
             "reliability needs the length of every line, which this network does not state; compute it from "
             "a config whose feeder has lengths with a unit, not from released tables"
         )
-
-
-def _require_codes(feeder: Feeder, settings: Reliability) -> None:
-    """Refuse codes of cables where no line states a code: every cable would be overhead in silence."""
     if settings.underground_codes and all(line.code is None for line in feeder.lines):
         raise ConfigError(
             "no line of this network states a conductor code, so underground_codes can find no cable; leave "
@@ -138,8 +129,7 @@ def tree_of(feeder: Feeder, settings: Reliability) -> Tree:
     ------
     FeederError : a line has no length, or the feeder is not radial.
     """
-    require_lengths(feeder)
-    _require_codes(feeder, settings)
+    _require_lengths_and_codes(feeder, settings)
     graph = BusGraph.of(feeder)
     phases = _phases(feeder, graph)
     lines = [(line, pair) for line in feeder.lines if (pair := _pair_of(graph, line)) is not None]
