@@ -82,7 +82,7 @@ class GridfmVariety:
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class ReleasedPowers:
     """What is perturbed.
 
     Attributes
@@ -104,7 +104,7 @@ class Released:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class PerturbedBatch:
     """Perturbed scenarios on one network.
 
     Attributes
@@ -121,7 +121,9 @@ class Batch:
     refused: int
 
 
-def draw_batch(released: Released, variety: GridfmVariety, count: int, rng: np.random.Generator) -> Batch:
+def draw_batch(
+    released: ReleasedPowers, variety: GridfmVariety, count: int, rng: np.random.Generator
+) -> PerturbedBatch:
     """Some scenarios on a drawn network."""
     lines = released.lines
     strength = rng.uniform(-variety.line_spread, variety.line_spread, len(lines))
@@ -144,11 +146,15 @@ def draw_batch(released: Released, variety: GridfmVariety, count: int, rng: np.r
     at_buses[:, :, network.loaded] = demand[good], static[good]
     states = BusStates(at_buses[0], at_buses[1], v[good])
     opened = _opened(released.network.branches, network.branches)
-    return Batch(network, opened, picked[good], states, int(np.sum(~good)))
+    return PerturbedBatch(network, opened, picked[good], states, int(np.sum(~good)))
 
 
 def _drawn_powers(
-    released: Released, picked: IntArray, pv: BoolArray, variety: GridfmVariety, rng: np.random.Generator
+    released: ReleasedPowers,
+    picked: IntArray,
+    pv: BoolArray,
+    variety: GridfmVariety,
+    rng: np.random.Generator,
 ) -> tuple[ComplexArray, ComplexArray]:
     """Complex (scenario, loaded) net demand and generation under other levels of load and PV."""
     demand, static = released.demand[picked], released.static[picked]
@@ -377,7 +383,7 @@ class _Network:
         if not lines:
             raise CorpusError("no line was found in the tables of the network, so there is nothing to vary")
         rng = np.random.default_rng(variety.seed)
-        released = Released(self._network, lines, demand, static)
+        released = ReleasedPowers(self._network, lines, demand, static)
         networks = refused = in_a_row = 0
         for piece in pieces(len(demand), variety.scenarios):
             parts: list[dict[str, pa.Table]] = []
