@@ -401,7 +401,7 @@ DERIVATION = "derivation"
 Remake = Callable[[StudySettings], Basis]
 
 
-def verify_derived(path: Path, *, release: Path | None = None, workers: int | None = None) -> VerifyReport:
+def verify_derived(path: Path, *, release: Path | None = None) -> VerifyReport:
     """Check a derived release; needs nothing private.
 
     Parameters
@@ -423,7 +423,7 @@ def verify_derived(path: Path, *, release: Path | None = None, workers: int | No
     report = _with_release(report, opened, release)
     if opened.manifest is None or opened.manifest.source.derived_from != FROM_FILES:
         return report
-    return with_derivation(report, opened, lambda settings: basis_of_release(release, settings), workers)
+    return with_derivation(report, opened, lambda settings: basis_of_release(release, settings))
 
 
 def _with_release(report: VerifyReport, opened: OpenedDerived, release: Path) -> VerifyReport:
@@ -447,9 +447,7 @@ def _with_release(report: VerifyReport, opened: OpenedDerived, release: Path) ->
     )
 
 
-def with_derivation(
-    report: VerifyReport, opened: OpenedDerived, remake: Remake, workers: int | None
-) -> VerifyReport:
+def with_derivation(report: VerifyReport, opened: OpenedDerived, remake: Remake) -> VerifyReport:
     """Add whether every byte, computed again from a study, is the one that is there.
 
     Parameters
@@ -459,7 +457,7 @@ def with_derivation(
     if opened.manifest is None:
         return report
     try:
-        made = check(DERIVATION, _bytes_that_differ(opened, opened.manifest, remake, workers), _ALL_AGAIN)
+        made = check(DERIVATION, _bytes_that_differ(opened, opened.manifest, remake), _ALL_AGAIN)
     except DpPowerflowError as error:
         made = Check(DERIVATION, False, f"It cannot be computed again: {error}.")
     attested = (
@@ -472,14 +470,14 @@ _ALL_AGAIN = "Every table, figure and page, computed again from the same study a
 
 
 def _bytes_that_differ(
-    opened: OpenedDerived, manifest: DerivedManifest[Any], remake: Remake, workers: int | None
+    opened: OpenedDerived, manifest: DerivedManifest[Any], remake: Remake
 ) -> Iterator[str]:
     kind = kind_of(manifest.study.name, manifest.settings)
     basis = remake(StudySettings(latitude_deg=manifest.study.latitude_deg))
     if sha256_of(basis.content) != manifest.source.manifest_sha256:
         yield "It was derived from another release than this one."
         return
-    files = files_of(basis, kind, workers=workers, software=manifest.software)
+    files = files_of(basis, kind, software=manifest.software)
     found = opened.hashes | {MANIFEST_FILE: sha256_of(opened.content)}
     for name in sorted(files.keys() | found.keys()):
         if name not in files:

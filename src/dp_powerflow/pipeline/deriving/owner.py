@@ -200,7 +200,7 @@ def _sun(inputs: NetworkInputs, settings: StudySettings, steps: int) -> tuple[Fl
     return total / len(by_system), "the mean over the PV systems of the release, declared public"
 
 
-def audit_derived(path: Path, config: Config, state: Path, *, workers: int | None = None) -> VerifyReport:
+def audit_derived(path: Path, config: Config, state: Path) -> VerifyReport:
     """Everything that `verify_derived` checks, then every byte from twin and load model. INTERNAL.
 
     Parameters
@@ -222,5 +222,5 @@ def audit_derived(path: Path, config: Config, state: Path, *, workers: int | Non
             "directory of the release with --release instead"
         )
     return with_derivation(
-        report, opened, lambda settings: basis_of_config(config, settings, state_path=state), workers
+        report, opened, lambda settings: basis_of_config(config, settings, state_path=state)
     )
