@@ -20,7 +20,7 @@ from dp_powerflow.fleet.run import plan_fleet
 from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.report import MARKING
-from dp_powerflow.pipeline import release as release_run
+from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
 from dp_powerflow.pipeline.release import run_release
 from support.fleet_small import fleet_config, write_feeders, write_meters
@@ -68,6 +68,14 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
     assert (clipped.mostly, clipped.mostly_above) == (1, 1)
     for text in (repr(found), json.dumps(found.to_json()), *found.summary()):
         assert "secret" not in text
+    for line in (
+        "39 ids of the file have blanks around them, which are ignored",
+        "active: left out 1 outside the days, 1 off the step grid, 1 without value",
+        "active: averaged 1 duplicates",
+        "active: filled 1 linearly",
+        "active: 3 negative and 2 zero readings",
+    ):
+        assert line in found.summary()
 
 
 def test_meters_in_a_zone_with_a_clock_change_are_counted(tmp_path: Path) -> None:
@@ -94,7 +102,7 @@ def test_the_report_is_kept_before_anything_is_charged(
         seen.append(json.loads(kept.read_text()))
         raise DpPowerflowError("stopped before the charge")
 
-    monkeypatch.setattr(release_run, "open_ledger", refuse)
+    monkeypatch.setattr(planning, "open_ledger", refuse)
     with pytest.raises(DpPowerflowError, match="stopped"):
         run_release(planted().config(tmp_path), workers=1)
     assert seen[0]["marking"] == MARKING
