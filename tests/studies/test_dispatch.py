@@ -21,8 +21,7 @@ from dp_powerflow.errors import ConfigError, FeederError, MissingExtraError
 from dp_powerflow.grid.feeder import GROUND, Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.lowlevel import Study
-from dp_powerflow.page.charts import chart_data
-from dp_powerflow.page.document import Figure
+from dp_powerflow.page import Figure, chart_data
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
 from dp_powerflow.studies.dispatch.dispatcher import (
     Dispatched,
