@@ -19,13 +19,7 @@ from dp_powerflow.cli.terminal import Rendered
 from dp_powerflow.config import Config, read_config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.manifest.model import (
-    CERTIFICATE_FILE,
-    NO_PROTECTION,
-    QUALITY_FILE,
-    at_most,
-    in_digits,
-)
+from dp_powerflow.manifest.model import CERTIFICATE_FILE, NO_PROTECTION, QUALITY_FILE, at_most, in_digits
 from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.page import (

@@ -22,13 +22,7 @@ from dp_powerflow.model.derive import replay
 from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.law import ClassModel, LoadLaw, LoadNodes
-from dp_powerflow.model.options import (
-    Estimators,
-    FitOptions,
-    FixedPowerFactor,
-    HistoryFacts,
-    PublicSpread,
-)
+from dp_powerflow.model.options import Estimators, FitOptions, FixedPowerFactor, HistoryFacts, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.plain import Plain
 from dp_powerflow.model.structured import Structured
