@@ -48,7 +48,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute all that a third party can check of a release; exit code 1 if it is not intact.
+    """Recompute what a third party can check of a release; exit code 1 if it is not intact.
 
     Example: `dp-powerflow verify release`
     """
@@ -297,7 +297,7 @@ def quality(
 def _fleet_quality(
     path: str, describe: Callable[[str], None], advance: Callable[[int, int], None]
 ) -> tuple[bytes, str]:
-    """Page and key figures of a fleet; feeders without a page of their own are looked at."""
+    """Page and key figures of a fleet; feeders without a page are computed."""
     from dp_powerflow.fleet.manifest import read_entries
     from dp_powerflow.fleet.overview import fleet_page, read_summaries
 

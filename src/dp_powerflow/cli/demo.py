@@ -363,7 +363,7 @@ NOTES = (
     "draw, fitted to sums of 20 of these homes. Its load is the twin's on average, and the "
     "taps are those of that load: too high where load is light, as nothing moves them.",
     "Each release has a load model of its own, which the customers pay for (the ledger adds them up). "
-    "Whoever has both has what the weaker one gives away. Publish one of them.",
+    "Both together give away what the weaker one does. Publish one of them.",
 )
 
 

@@ -95,7 +95,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def usual_folder(source: Path | dpf.Config, kind: str) -> Path:
-    """Where a derived release goes unless somebody says otherwise: beside the release.
+    """Where a derived release goes by default: beside the release.
 
     Raises
     ------

@@ -224,7 +224,7 @@ class LoadModel:
                     "last version that reads earlier ones",
                     code="format-not-read",
                 )
-            with np.errstate(all="ignore"):  # figures that somebody made up may overflow
+            with np.errstate(all="ignore"):  # made-up figures may overflow
                 model = _from_plain(fields)
             # A key that is there twice, or a number that is none, would read otherwise elsewhere.
             same = _canonical(fields) == text and _close(fields, json.loads(model.to_json()))
