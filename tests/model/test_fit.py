@@ -17,7 +17,6 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES
 from dp_powerflow.lowlevel import (
     Plain,
     PrivacyUnit,
-    PublicSpread,
     Structured,
     WeakBudgetWarning,
     simulate_load_history,
@@ -60,31 +59,6 @@ def kl_per_step(
     value = np.trace(precision @ covariance) - size + shift @ precision @ shift
     value += np.linalg.slogdet(other_covariance)[1] - np.linalg.slogdet(covariance)[1]
     return float(value) / 2 / size
-
-
-@pytest.mark.parametrize("unit", list(PrivacyUnit))
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"estimator": Plain()},
-        {"use_scale": True, "bounds": (1e-4, 1.0), "reactive": PublicSpread(), "n_components": 2},
-        {"classes": PrivateClasses(3), "n_components": 2},
-    ],
-    ids=["structured", "plain", "scaled-mixture", "private-classes"],
-)
-def test_every_variant_spends_its_budget_and_no_more(
-    history: LoadHistory, unit: PrivacyUnit, options: dict[str, Any]
-) -> None:
-    model = quiet_fit(history, Budget(2.0, 1e-5, unit), **options)
-    assert 1.99 < model.spent_epsilon <= 2.0
-    assert all(cost.unit is unit for cost in model.costs)
-    assert model.unit is unit
-    for part in model.days:
-        for component in part.components:
-            assert np.linalg.eigvalsh(component.covariance).min() > 0
-            assert np.all(np.isfinite(component.mean))
-    assert LoadModel.from_json(model.to_json()).to_json() == model.to_json()
 
 
 @pytest.mark.slow
