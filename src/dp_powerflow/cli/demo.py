@@ -39,8 +39,7 @@ from dp_powerflow.page.charts import CLOCK
 from dp_powerflow.pipeline.inputs import Meters, meters_of, read_inputs
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import kept_model
-from dp_powerflow.pipeline.ready import REPORT_FILE
+from dp_powerflow.pipeline.plan import REPORT_FILE, kept_model
 from dp_powerflow.pipeline.release import ReleaseResult, run_release
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -772,7 +772,18 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     frame, _ = frame_and_parameters(origin, protected)
     made = DssOrigin(tuple(_commands(frame, protected, levels, codes)), origin.path)
     taps = _taps(feeder, frame, public=origin.public)
-    new = _read_twin(feeder, made, taps, engine_of(origin))
+    read = partial(read_dss, made, name=feeder.name, base_mva=feeder.base_mva)
+    circuit = _compiled(made, engine_of(origin))
+    may_fail = taps is None and circuit.ActiveCircuit.RegControls.Count
+    try:
+        new = read(taps=taps, engine=circuit)
+    except FeederError:
+        if not may_fail:
+            raise
+        # Noise decides whether nominal load can be solved, after the twin is paid for.
+        circuit = _compiled(made, circuit)
+        neutral = [replace(tap, ratio=1.0) for tap in regulated_taps(circuit)]
+        new = replace(read(taps=neutral, engine=circuit), taps_from=TAPS_NOT_FOUND)
     code_of = {
         element.name: codes.get(element.name, element.code)
         for element in frame.elements
@@ -793,24 +804,6 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
         taps_from=feeder.taps_from if taps is not None else new.taps_from,
         notes=(*frame.notes, *new.notes),
     )
-
-
-def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engine: Engine) -> Feeder:
-    """The twin of a feeder, from its commands."""
-
-    def read(given: Sequence[Tap] | None) -> Feeder:
-        return read_dss(made, name=feeder.name, taps=given, base_mva=feeder.base_mva, engine=circuit)
-
-    circuit = _compiled(made, engine)
-    if taps is not None or not circuit.ActiveCircuit.RegControls.Count:
-        return read(taps)
-    try:
-        return read(None)
-    except FeederError:
-        # Noise decides whether nominal load can be solved, after the twin is paid for.
-        circuit = _compiled(made, circuit)
-        neutral = [replace(tap, ratio=1.0) for tap in regulated_taps(circuit)]
-        return replace(read(neutral), taps_from=TAPS_NOT_FOUND)
 
 
 def _compiled(made: DssOrigin, engine: Engine) -> Engine:
