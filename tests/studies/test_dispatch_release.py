@@ -14,8 +14,7 @@ import dp_powerflow as dpf
 from dp_powerflow.corpus.gridfm.schema import schema_of
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.lowlevel import Study
-from dp_powerflow.page.charts import chart_data
-from dp_powerflow.page.document import Figure
+from dp_powerflow.page import Figure, chart_data
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
 from dp_powerflow.studies.study import Findings, sentences_of
 from support.studies import drawn_study

@@ -23,6 +23,7 @@ from dp_powerflow.manifest.model import CERTIFICATE_FILE, NO_PROTECTION, QUALITY
 from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.page import (
+    CLOCK,
     Axis,
     Band,
     Figure,
@@ -35,7 +36,6 @@ from dp_powerflow.page import (
     Series,
     Table,
 )
-from dp_powerflow.page.charts import CLOCK
 from dp_powerflow.pipeline.inputs import Meters, meters_of, read_inputs
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of

@@ -19,8 +19,7 @@ from dp_powerflow.errors import ConfigError, PowerFlowError
 from dp_powerflow.grid.buses import bus_name
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, PVSystem
 from dp_powerflow.model.sample import SolvedDays, solve_days
-from dp_powerflow.page.charts import Axis, Band, Quantiles
-from dp_powerflow.page.document import Figure
+from dp_powerflow.page import Axis, Band, Figure, Quantiles
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver

@@ -30,8 +30,7 @@ from dp_powerflow.corpus.gridfm.tables import BusStates, scenario_tables
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.grid.feeder import GROUND, Feeder
 from dp_powerflow.model.sample import LoadBlock, PlacedDays, columns_of, placed_load, solve_placed
-from dp_powerflow.page.charts import CLOCK, Axis, Band, Histogram, Limit, Lines, Quantiles, Series
-from dp_powerflow.page.document import Figure, Item
+from dp_powerflow.page import CLOCK, Axis, Band, Figure, Histogram, Item, Limit, Lines, Quantiles, Series
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.studies.dispatch.dispatcher import (
     INACCURATE,
