@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from dp_powerflow._figures import draw_epsilon_against_radius
+from dp_powerflow._certify import draw_epsilon_against_radius
 from dp_powerflow.evidence.collect import BoundCurve, Evidence, Policy, RadiusInLines
 from dp_powerflow.evidence.scope import Mode
 
