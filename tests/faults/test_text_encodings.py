@@ -21,8 +21,7 @@ from dp_powerflow.errors import DpPowerflowError, LoadDataError
 from dp_powerflow.fleet.customers import read_feeder_map
 from dp_powerflow.grid.sources import read_loads, read_taps
 from dp_powerflow.loads.declared import MeterFormat, read_service_map
-from dp_powerflow.loads.ingest import read_long
-from dp_powerflow.loads.profiles import read_load_classes
+from dp_powerflow.loads.ingest import read_load_classes, read_long
 from dp_powerflow.powerflow.sun import read_irradiance
 
 FMT = MeterFormat("kW", "start", "UTC", step_minutes=60)

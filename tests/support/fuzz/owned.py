@@ -24,7 +24,7 @@ from dp_powerflow.fleet.customers import read_feeder_map
 from dp_powerflow.fleet.feeders import find_sources, read_register
 from dp_powerflow.fleet.owner import read_failures
 from dp_powerflow.loads.declared import read_service_map
-from dp_powerflow.loads.profiles import read_load_classes, read_opendss_shapes
+from dp_powerflow.loads.ingest import read_load_classes, read_opendss_shapes
 from dp_powerflow.pipeline.inputs import almanac_of, budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model, open_ledger
