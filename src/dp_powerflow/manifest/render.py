@@ -653,14 +653,14 @@ def _shown(
     return Corpus(directory, corpus.layout, corpus.nodes, corpus.release_id), tables
 
 
-@lru_cache(maxsize=16)  # feeders of a fleet are looked at at the same time
+@lru_cache(maxsize=16)  # feeders of a fleet are checked at the same time
 def _page(corpus: Corpus, hashes: frozenset[tuple[str, str]], promise: Promise) -> bytes:
     return replace(_measured(corpus, hashes), promise=promise).to_html()
 
 
 @lru_cache(maxsize=1)
 def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
-    """Figures of files with these hashes, looked at once."""
+    """Figures of files with these hashes, measured once."""
     return measure(corpus)
 
 
