@@ -26,6 +26,7 @@ from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet import making, publishing
 from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.customers import Customers
 from dp_powerflow.fleet.feeders import feeders_of, write_register
 from dp_powerflow.fleet.making import Examined, Task
 from dp_powerflow.fleet.owner import read_failures
@@ -180,7 +181,7 @@ def test_a_run_that_cannot_charge_leaves_nothing_where_the_corpus_will_be(
     def refuse(*_: object) -> None:
         raise PrivacyError("not today")
 
-    monkeypatch.setattr(fleet_run, "customers_charge", refuse)
+    monkeypatch.setattr(Customers, "charge", refuse)
     place = "memory://red-fleet-refused/out"
     with pytest.raises(PrivacyError, match="not today"):
         run_fleet(three(tmp_path, output=place), engine=Here())
@@ -348,7 +349,7 @@ POINTS: dict[str, tuple[Any, str, bool, int]] = {
     "receipt of the customers kept": (fleet_run, "keep_begun", True, 1),
     "one of the networks kept": (fleet_run, "keep_begun", True, 2),
     "all charged": (fleet_run._Run, "_charge_all", True, 1),
-    "model fitted": (fleet_run, "keep_shared_model", True, 1),
+    "model fitted": (Customers, "keep_shared_model", True, 1),
     "made, nothing of it kept": (fleet_run._Run, "_drawn", False, 1),
     "one of the drawn files kept": (PrivateState, "write_internal", True, 12),
     "drawn, kept": (fleet_run._Run, "_drawn", True, 1),
@@ -403,7 +404,7 @@ def test_a_model_that_was_never_fitted_is_asked_for_before_any_network_is_charge
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(fleet_run, "keep_shared_model", die)
+    monkeypatch.setattr(Customers, "keep_shared_model", die)
     with pytest.raises(Killed):
         run_fleet(one(tmp_path), engine=Here())
     monkeypatch.undo()

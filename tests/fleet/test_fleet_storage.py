@@ -280,8 +280,10 @@ def test_a_store_is_listed_once_and_knows_what_is_in_the_making(
     assert list(shelf.prefix.children()) == ["feeder=one"]
 
 
-def test_other_contents_of_a_store_are_refused(shelf: Store) -> None:
+def test_other_contents_of_a_store_are_refused_and_what_a_killed_run_tried_is_removed(shelf: Store) -> None:
+    (shelf.prefix / "feeder=two.probe-north_two").write_bytes(b"")
     shelf.refuse_other_contents()
+    assert list(shelf.prefix.children()) == ["feeder=one"]
     for name in ("notes.txt", "feeder=two/data/part", "feeder=two.partial-south_two"):
         (shelf.prefix / name).write_bytes(b"mine")
         with pytest.raises(ConfigError, match="which is not of fleet 'north'"):
@@ -290,12 +292,6 @@ def test_other_contents_of_a_store_are_refused(shelf: Store) -> None:
     put_feeder(shelf.prefix, "two", "south_two")
     with pytest.raises(ConfigError, match="holds feeder=two"):
         shelf.refuse_other_contents()
-
-
-def test_what_a_run_left_that_was_killed_while_it_tried_the_store_is_removed(shelf: Store) -> None:
-    (shelf.prefix / "feeder=two.probe-north_two").write_bytes(b"")
-    shelf.refuse_other_contents()
-    assert list(shelf.prefix.children()) == ["feeder=one"]
 
 
 def test_a_feeder_that_failed_leaves_nothing_in_a_store(shelf: Store) -> None:

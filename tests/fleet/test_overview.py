@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dp_powerflow.fleet.manifest import FeederEntry, read_entries
-from dp_powerflow.fleet.overview import MOST_BARS, MOST_BINS, fleet_page
-from dp_powerflow.page import Bars, Figure, Histogram, Page, Table
+from dp_powerflow.fleet.overview import MOST_BINS, fleet_page
+from dp_powerflow.page import Figure, Histogram, Page, Table
 from dp_powerflow.page.document import read_summary
 from support.fleet_entries import entry, fleet, summary
 
@@ -106,16 +106,6 @@ def test_the_distribution_counts_every_feeder_once(extremes: tuple[float, float]
         assert list(series.values) == counts
         assert sum(counts) == 1000
     assert [limit.value for limit in chart.limits] == [0.95, 1.05]
-
-
-def test_the_feeders_farthest_outside_range_a_are_shown_worst_first() -> None:
-    entries, summaries = fleet(300)
-    chart = figures(fleet_page("north", entries, summaries))["outside"].chart
-    assert isinstance(chart, Bars)
-    worst = sorted(summaries, key=lambda name: (summaries[name]["inside_a"], name))[:MOST_BARS]
-    assert list(chart.groups) == worst
-    # Of many feeders that are all within, bars of nothing but zeros say nothing.
-    assert "outside" not in figures(fleet_page("north", *same(300)))
 
 
 def test_a_warning_says_how_many_feeders_it_is_about() -> None:

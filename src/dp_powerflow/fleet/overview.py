@@ -19,7 +19,6 @@ from dp_powerflow.manifest.model import QUALITY_FILE, at_most
 from dp_powerflow.manifest.render import Words, promise_of
 from dp_powerflow.page import (
     Axis,
-    Bars,
     Callout,
     Card,
     Figure,
@@ -36,8 +35,6 @@ from dp_powerflow.quality.figures import VOLTAGE, percent
 from dp_powerflow.quality.result import RANGE_A
 
 Summary = Mapping[str, Any]
-MOST_BARS = 20
-"""Feeders that a figure of bars shows."""
 MOST_BINS = 40
 MOST_WARNINGS = 10
 _ABSURD = 2.0**63
@@ -90,7 +87,7 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping
         "source of meters with differential privacy.",
         "Every feeder has a page of its own: follow its name. All figures are computed from released files.",
     )
-    figures = (*_voltages(seen), *_outside(seen))
+    figures = _voltages(seen)
     sections = (
         *_warnings(entries),
         Section("feeders", "Feeders", (), (_table(entries, summaries, seen),)),
@@ -259,18 +256,3 @@ def _counts(values: Sequence[float], edges: Sequence[float]) -> list[int]:
     width, last = (edges[-1] - edges[0]) / (len(edges) - 1), len(edges) - 2
     counted = Counter(min(max(int((value - edges[0]) / width), 0), last) for value in values)
     return [counted[k] for k in range(last + 1)]
-
-
-def _outside(seen: Mapping[str, _Seen]) -> tuple[Figure, ...]:
-    """The feeders whose voltages are least within range A."""
-    worst = sorted(seen, key=lambda name: (seen[name].inside_a, name))[:MOST_BARS]
-    if not worst:
-        return ()
-    outside = [round(100 * (1 - seen[name].inside_a), 4) for name in worst]
-    if len(seen) > MOST_BARS and not any(outside):
-        return ()
-    chart = Bars(Axis("outside range A", "%", decimals=2), tuple(worst), (Series("voltages", outside),))
-    caption = "Share of the voltages outside ANSI C84.1 range A, 0.95 to 1.05 p.u." + (
-        f" The {MOST_BARS} feeders with the largest share." if len(worst) < len(seen) else ""
-    )
-    return (Figure("outside", "Voltages outside range A", caption, chart),)

@@ -29,16 +29,7 @@ from dp_powerflow._spending import of_one_feeder, true_words
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ChangedRequestError, ConfigError, DpPowerflowError, PrivacyError
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.customers import (
-    Customers,
-    customers_charge,
-    keep_own_model,
-    keep_shared_model,
-    plan_customers,
-    refuse_unfitted,
-    refuse_without_model,
-    services_of,
-)
+from dp_powerflow.fleet.customers import Customers, refuse_unfitted, services_of
 from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, source_files, write_register
 from dp_powerflow.fleet.making import UNEXPECTED, Examined, FeederJob, Stage, Task
 from dp_powerflow.fleet.owner import Outcome, Warned, Way, write_owner_files
@@ -200,7 +191,7 @@ class _Fleet:
     def customers(self) -> Customers:
         """What the load models cost."""
         some, history = self.feeders[0].config, self.source.history
-        return plan_customers(self.config, some, self.state, history, self.meters.identity)
+        return Customers.of(self.config, some, self.state, history, self.meters.identity)
 
     def map(self, workers: Kept, tasks: Iterator[Task], on_done: Callable[[Stage], None]) -> None:
         """Have feeders examined or made; workers get the load model too, once it is there."""
@@ -363,12 +354,12 @@ class _Run:
         good = [way for way in missing if way.examined is not None]
         if good:
             self.say("charging customers and networks")
-            self.loads = customers_charge(config, state, fleet.ledger, fleet.customers)
+            self.loads = fleet.customers.charge(fleet.ledger)
             self._charge_all(good)
         paid = [way for way in good if way.paid is not None]
         if paid:
             self.say("fitting the load model")
-            keep_shared_model(config, fleet.feeders[0].config, state, fleet.customers)
+            fleet.customers.keep_shared_model()
             self.say("making the feeders")
             if fleet.shelf.in_place:
                 fleet.map(workers, self._tasks(paid, only_draws=True), self._drawn)
@@ -406,7 +397,7 @@ class _Run:
                     continue
                 accounts.add(account)
                 try:
-                    refuse_without_model(fleet.config, feeder, fleet.state, fleet.customers)
+                    fleet.customers.source_of_model(feeder)  # refused without one
                     plan, facts = fleet.plan(feeder, examined)
                     fleet.refuse(feeder, plan, facts)
                     charge = network_charge(network_data(feeder.config, plan, facts), plan)
@@ -448,7 +439,7 @@ class _Run:
             if way.problem is not None:
                 continue
             try:
-                keep_own_model(fleet.config, way.feeder, fleet.state, fleet.customers)
+                fleet.customers.keep_own_model(way.feeder)
             except DpPowerflowError as error:
                 self._fail(way, str(error), error.code)
                 continue
