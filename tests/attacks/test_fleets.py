@@ -25,9 +25,8 @@ from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet import making, publishing
 from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.customers import Customers
-from dp_powerflow.fleet.feeders import feeders_of, write_register
+from dp_powerflow.fleet.feeders import FleetConfig, feeders_of, write_register
 from dp_powerflow.fleet.making import Examined, Task
 from dp_powerflow.fleet.owner import read_failures
 from dp_powerflow.fleet.run import plan_fleet, run_fleet
@@ -159,7 +158,7 @@ def test_a_price_is_of_the_file_that_was_examined(tmp_path: Path) -> None:
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     ledger = Ledger.open(state)
     [feeder] = feeders_of(config, state, ledger)
-    fleet = fleet_run._Fleet.open(config, state)
+    fleet = fleet_run._Run.open(config, state)
     _, facts = fleet.plan(feeder, Examined("0" * 64, "1" * 64, "2" * 64, 6, 1, ()))
     with pytest.raises(PrivacyError, match="changed while the release was being made"):
         facts.figures(state.stream_key())

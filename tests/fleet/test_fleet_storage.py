@@ -15,7 +15,7 @@ from dp_powerflow.cli import main
 from dp_powerflow.config import path_or_url
 from dp_powerflow.corpus.storage import RemotePath, Snapshot, file_hashes, one_reading
 from dp_powerflow.errors import ConfigError, CorpusError
-from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.feeders import FleetConfig
 from dp_powerflow.fleet.manifest import read_entries, release_paths
 from dp_powerflow.fleet.owner import Outcome
 from dp_powerflow.fleet.publishing import Store, shelf_of

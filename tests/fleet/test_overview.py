@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.fleet.manifest import FeederEntry, read_entries
-from dp_powerflow.fleet.overview import MOST_BINS, fleet_page
+from dp_powerflow.fleet.publishing import MOST_BINS, fleet_page
 from dp_powerflow.page import Figure, Histogram, Page, Table
 from dp_powerflow.page.document import read_summary
 from support.fleet_entries import entry, fleet, summary

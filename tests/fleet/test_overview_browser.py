@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.fleet.overview import fleet_page
+from dp_powerflow.fleet.publishing import fleet_page
 from support.fleet_entries import entry, fleet
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

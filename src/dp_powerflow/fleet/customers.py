@@ -20,8 +20,7 @@ from pathlib import Path
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError, ServiceMapError
-from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
+from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder, find_sources
 from dp_powerflow.fleet.manifest import release_id_of
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike

@@ -82,9 +82,9 @@ class PrivateState:
         root = Path(path).absolute()
         refuse_unusable(root, PrivacyError)
         ensure_private_directory(root, create=create)
-        if create and _read_key(root) is None:
+        if create and read_private(root / KEY_FILE) is None:
             _create_key(root, insecure_seed)
-        key = _existing_key(root)
+        key = _read_key(root)
         remove_new(root / KEY_FILE)
         remove_temporaries(root)
         if insecure_seed is None and key.insecure_seed:
@@ -105,7 +105,7 @@ class PrivateState:
         root = Path(path).absolute()
         refuse_unusable(root, PrivacyError)
         ensure_private_directory(root, create=False)
-        return cls(root, _existing_key(root))
+        return cls(root, _read_key(root))
 
     @property
     def insecure_seed(self) -> bool:
@@ -214,17 +214,10 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
         ) from error
 
 
-def _existing_key(root: Path) -> StreamKey:
-    key = _read_key(root)
-    if key is None:
-        raise PrivateStateError(f"the private state directory {root} has no {KEY_FILE}; check the path")
-    return key
-
-
-def _read_key(root: Path) -> StreamKey | None:
+def _read_key(root: Path) -> StreamKey:
     content = read_private(root / KEY_FILE)
     if content is None:
-        return None
+        raise PrivateStateError(f"the private state directory {root} has no {KEY_FILE}; check the path")
     damaged = PrivateStateError(f"the {KEY_FILE} of {root} is damaged; restore it from a backup")
     try:
         fields: Any = json.loads(content)

@@ -19,9 +19,8 @@ import dp_powerflow as dpf
 from dp_powerflow._names import RELEASE_ID
 from dp_powerflow.almanac.calendar import WeatherFormat, read_holidays
 from dp_powerflow.almanac.weather import Weather
-from dp_powerflow.fleet.config import read_fleet_config
 from dp_powerflow.fleet.customers import read_feeder_map
-from dp_powerflow.fleet.feeders import find_sources, read_register
+from dp_powerflow.fleet.feeders import find_sources, read_fleet_config, read_register
 from dp_powerflow.fleet.owner import read_failures
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.loads.profiles import read_load_classes, read_opendss_shapes

@@ -13,7 +13,7 @@ from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import read_entries
-from dp_powerflow.fleet.overview import fleet_page, read_summaries
+from dp_powerflow.fleet.publishing import fleet_page, read_summaries
 from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.page.document import read_summary
 from support.fuzz.changes import WORDS, Mutate, damaged, json_changed, parquet_changed, words_changed
