@@ -313,7 +313,7 @@ def derive(
         ...
     dp_powerflow.errors.ConfigError: there is no derived release 'weather'; choose one of opf, ...
     """
-    from dp_powerflow.pipeline.deriving.make import Watch, make_derived, open_derived, prepare
+    from dp_powerflow.pipeline.deriving.make import make_derived, open_derived, prepare
     from dp_powerflow.pipeline.deriving.source import Settings
     from dp_powerflow.studies.study import kind_of
 
@@ -331,7 +331,7 @@ def derive(
 
         config = read_config(source) if isinstance(source, str | PathLike) else source
         basis = basis_of_config(config, given.study)
-    make_derived(basis, chosen, target, Watch(workers, say, on_progress))
+    make_derived(basis, chosen, target, workers, say, on_progress)
     return open_derived(target)
 
 

@@ -53,7 +53,7 @@ from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.page.document import read_summary
-from dp_powerflow.pipeline.deriving.pages import card_bytes, certificate_html
+from dp_powerflow.pipeline.deriving.manifest import card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.verify import check_derived, open_files
 from dp_powerflow.pipeline.modes.twin import public_places
 from dp_powerflow.pipeline.release import run_release

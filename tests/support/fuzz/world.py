@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import dp_powerflow as dpf
 from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
-from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.publishing import fleet_page, read_summaries

@@ -1,4 +1,9 @@
-"""Reads a gridfm-datakit directory back and recomputes its power balance from the tables alone."""
+"""Scenarios of a published twin in the gridfm-datakit layout, written and read (`docs/reference/corpus.md`).
+
+For twin mode only. The tables hold the whole network and, in float64 so that the published power balances,
+the loads beside the voltages that they cause. On a published twin all of it is post-processing, low-order
+bits included. On a true network it would be the secret itself: never use it there.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +16,292 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
+from dp_powerflow._bits.elementary import degrees, modulus, multiply, unit
 from dp_powerflow.corpus.grid import phasor
-from dp_powerflow.corpus.gridfm.network import SN_MVA, PublishedNetwork, nominal_angles
+from dp_powerflow.corpus.gridfm.network import (
+    SN_MVA,
+    GridfmBranches,
+    NodeFacts,
+    PublishedNetwork,
+    network_of,
+    nominal_angles,
+    turned_back,
+)
 from dp_powerflow.corpus.gridfm.schema import (
     COUNT_FILE,
     ROWS_FILE,
     SCENARIOS_PER_PARTITION,
+    SETTINGS,
+    SETTINGS_FILE,
     TABLES,
+    Column,
     GridfmStyle,
+    ScenarioKeys,
+    encode_rows,
+    encode_table,
+    file_name,
     partition_name,
+    pieces,
     schema_of,
     table_directory,
+    table_of,
 )
-from dp_powerflow.corpus.gridfm.writer import BusStates
 from dp_powerflow.corpus.reader import Corpus, open_corpus
-from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet, put, storing
 from dp_powerflow.errors import CorpusError, DpPowerflowError
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
+MIN_VM_PU, MAX_VM_PU = 0.9, 1.1
+"""Voltage limits written for every bus: constants, since a feeder states none."""
+GENERATOR_LIMIT_MW = 1e4
+"""Limit written for the sources, which have none."""
+ANGLE_LIMIT_DEG = 360.0
+"""Angle limit written for the branches: none."""
+
+
+@dataclass(frozen=True, eq=False)
+class BusStates:
+    """Powers and voltages, all complex (scenario, bus).
+
+    Attributes
+    ----------
+    demand : load less generation of inverters [MW + j·Mvar].
+    static : that generation [MW + j·Mvar].
+    v : voltages [p.u.], in the frame of the network.
+    """
+
+    demand: ComplexArray
+    static: ComplexArray
+    v: ComplexArray
+
+    def __getitem__(self, part: slice) -> BusStates:
+        return BusStates(self.demand[part], self.static[part], self.v[part])
+
+
+def scenario_tables(
+    network: PublishedNetwork,
+    keys: ScenarioKeys,
+    states: BusStates,
+    opened: GridfmBranches | None = None,
+) -> dict[str, pa.Table]:
+    """The four tables of some scenarios on one network.
+
+    Parameters
+    ----------
+    opened : branches that are out of service; they are listed with `br_status` 0 and no admittance.
+    """
+    vm, va = modulus(states.v), degrees(states.v)
+    at_from, at_to, source = _flows(network, states.demand, vm, va)
+    generated = np.zeros_like(states.demand)
+    generated[:, network.reference] = source
+    is_reference = np.zeros(network.n, dtype=np.int8)
+    is_reference[network.reference] = 1
+    bus: dict[str, Column] = {
+        "bus": np.arange(network.n),
+        **_parts("Pd", "Qd", states.demand),
+        **_parts("Pg", "Qg", generated),
+        "Vm": vm,
+        "Va": va,
+        "PQ": 1 - is_reference,
+        "PV": 0,
+        "REF": is_reference,
+        "vn_kv": network.vn_kv,
+        "min_vm_pu": MIN_VM_PU,
+        "max_vm_pu": MAX_VM_PU,
+        **_parts("GS", "BS", network.shunt),
+        **_parts("Psgen", "Qsgen", states.static),
+        "phase": network.phase,
+        "row": network.row,
+        "turn": network.turn_deg,
+    }
+    gen: dict[str, Column] = {
+        "idx": np.arange(len(network.reference)),
+        "bus": network.reference,
+        **_parts("p_mw", "q_mvar", source),
+        **dict.fromkeys(("min_p_mw", "min_q_mvar"), -GENERATOR_LIMIT_MW),
+        **dict.fromkeys(("max_p_mw", "max_q_mvar"), GENERATOR_LIMIT_MW),
+        **dict.fromkeys(("cp0_eur", "cp1_eur_per_mw", "cp2_eur_per_mw2"), 0.0),
+        **dict.fromkeys(("in_service", "is_slack_gen"), 1),
+    }
+    rows = np.repeat(np.arange(network.n), np.diff(network.y.indptr))
+    y_bus: dict[str, Column] = {
+        "index1": rows,
+        "index2": network.y.indices,
+        **_parts("G", "B", network.y.data),
+    }
+    branches = network.branches if opened is None else network.branches.with_open(opened)
+    there, out = network.branches.count, branches.count - network.branches.count
+    branch: dict[str, Column] = {
+        "idx": np.arange(branches.count),
+        "from_bus": branches.from_bus,
+        "to_bus": branches.to_bus,
+        **_parts("pf", "qf", np.pad(at_from, ((0, 0), (0, out)))),
+        **_parts("pt", "qt", np.pad(at_to, ((0, 0), (0, out)))),
+        "r": branches.r,
+        "x": branches.x,
+        "b": 0.0,
+        **_parts("Yff_r", "Yff_i", branches.yff),
+        **_parts("Yft_r", "Yft_i", branches.yft),
+        **_parts("Ytf_r", "Ytf_i", branches.ytf),
+        **_parts("Ytt_r", "Ytt_i", branches.ytt),
+        "tap": branches.tap,
+        "shift": branches.shift_deg,
+        "ang_min": -ANGLE_LIMIT_DEG,
+        "ang_max": ANGLE_LIMIT_DEG,
+        "rate_a": 0.0,
+        "br_status": np.where(np.arange(branches.count) < there, 1, 0),
+    }
+    return {
+        "bus_data": table_of("bus_data", keys, network.n, bus),
+        "gen_data": table_of("gen_data", keys, len(network.reference), gen),
+        "branch_data": table_of("branch_data", keys, branches.count, branch),
+        "y_bus_data": table_of("y_bus_data", keys, len(rows), y_bus),
+    }
+
+
+def _flows(
+    network: PublishedNetwork, demand: ComplexArray, vm: FloatArray, va_deg: FloatArray
+) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
+    """Powers into both ends of the branches, and of the sources: complex (scenario, …) [MW + j·Mvar]."""
+    # From magnitudes and angles, not from v: a consumer who computes them again gets the same.
+    v = vm * unit(va_deg)
+    branches = network.branches
+    v_from, v_to = v[:, branches.from_bus], v[:, branches.to_bus]
+    i_from = multiply(branches.yff, v_from) + multiply(branches.yft, v_to)
+    i_to = multiply(branches.ytf, v_from) + multiply(branches.ytt, v_to)
+    i_source = np.asarray((network.y[network.reference, :] @ v.T).T)
+    pairs = ((v_from, i_from), (v_to, i_to), (v[:, network.reference], i_source))
+    at_from, at_to, injected = (SN_MVA * multiply(u, np.conj(i)) for u, i in pairs)
+    return at_from, at_to, injected + demand[:, network.reference]
+
+
+def _parts(real: str, imaginary: str, values: ComplexArray) -> dict[str, Column]:
+    return {real: values.real, imaginary: values.imag}
+
+
+class GridfmWriter:
+    """Writes blocks of scenarios, one file per table, block and partition; for twin mode only.
+
+    It holds no open file and can be sent to worker processes. Blocks may be written in any order by any
+    process: the bytes of a file depend on the scenarios in it and on the network alone.
+
+    Parameters
+    ----------
+    directory : where the tables go; made when needed.
+    feeder : the published twin, never a true network.
+    facts : order of the nodes and what else is said of them.
+    style : the frame of the voltages, and whether switches are merged.
+    """
+
+    def __init__(
+        self,
+        directory: Location,
+        feeder: Feeder,
+        *,
+        facts: NodeFacts | None = None,
+        style: GridfmStyle | None = None,
+    ) -> None:
+        style = GridfmStyle() if style is None else style
+        facts = NodeFacts() if facts is None else facts
+        self.directory = location(directory)
+        self._base_mva = float(feeder.base_mva)
+        self._order = np.arange(len(feeder.nodes)) if facts.order is None else np.asarray(facts.order)
+        nodes = network_of(feeder, facts)
+        bus_of = nodes.groups() if style.merged else np.arange(nodes.n)
+        self._solves = bool(bus_of.max() + 1 < nodes.n)
+        network = nodes.merged(bus_of) if self._solves else nodes
+        self.network: PublishedNetwork = network.turned() if style.turned else network
+        self.bus_of_row: IntArray = bus_of[: facts.released]
+        bus_of_node = np.empty(nodes.n, dtype=np.int64)
+        bus_of_node[self._order] = bus_of
+        self._retained = bus_of_node[feeder.retained]
+
+    def write_block(
+        self,
+        first_scenario: int,
+        load: ComplexArray,
+        generation: ComplexArray | None,
+        v: ComplexArray,
+        steps: int = 1,
+    ) -> dict[str, str]:
+        """Write scenarios `first_scenario` and following; relative names of their files and their SHA-256.
+
+        Where nodes are merged, the voltages are solved again on the network as it is written.
+
+        Parameters
+        ----------
+        load : complex (scenario, retained) power drawn [p.u. of the feeder].
+        generation : complex (scenario, retained) power injected by inverters [p.u.], after volt-var.
+        v : complex (scenario, node) voltages of all nodes, slack included [p.u.], in the order of the feeder.
+        steps : scenarios of a day.
+        """
+        states = self._states(first_scenario, load, generation, v)
+        written = {}
+        for piece in pieces(first_scenario, len(states.v)):
+            numbers = np.arange(piece.start, piece.stop, dtype=np.int64)
+            keys = ScenarioKeys(numbers, numbers // steps)
+            part = states[piece.start - first_scenario : piece.stop - first_scenario]
+            for table, content in scenario_tables(self.network, keys, part).items():
+                name = file_name(table, piece)
+                with storing(self.directory):
+                    written[name] = put(self.directory / name, encode_table(content), make_folder=True)
+        return written
+
+    def write_index(self, n_scenarios: int) -> dict[str, str]:
+        """Write what goes with all scenarios, once all blocks are there: their number, the mode, the rows."""
+        return write_index(self.directory, n_scenarios, self.bus_of_row)
+
+    def _states(
+        self, first_scenario: int, load: ComplexArray, generation: ComplexArray | None, v: ComplexArray
+    ) -> BusStates:
+        """Powers and voltages of the buses."""
+        retained = len(self._retained)
+        if first_scenario < 0:
+            raise CorpusError("scenarios of a gridfm directory are numbered from 0")
+        given = {"load": (load, retained), "v": (v, len(self._order))}
+        if generation is not None:
+            given["generation"] = (generation, retained)
+        for name, (array, width) in given.items():
+            if array.shape != (len(load), width) or len(load) == 0:
+                raise CorpusError(
+                    f"{name} has shape {array.shape}; a block of scenarios needs "
+                    f"({len(load) or 'at least 1'}, {width})"
+                )
+            if not np.isfinite(array).all():
+                raise CorpusError(
+                    f"{name} holds NaN or infinite values; a scenario without solution is no data"
+                )
+        static = np.zeros((len(load), self.network.n), dtype=np.complex128)
+        if generation is not None:
+            self._add(static, generation)
+        demand = 0.0 - static  # not -static: there is one zero
+        self._add(demand, load)
+        if self._solves:
+            return BusStates(demand, static, self.network.solve(-demand[:, self.network.loaded]))
+        phasors = np.asarray(v, dtype=np.complex128)[:, self._order]
+        return BusStates(demand, static, turned_back(phasors, self.network.turn_deg))
+
+    def _add(self, at_buses: ComplexArray, power: ComplexArray) -> None:
+        """Add powers of the retained nodes [p.u. of the feeder] to those of their buses [MW], one by one."""
+        for column, bus in enumerate(self._retained):
+            at_buses[:, bus] += power[:, column] * self._base_mva
+
+
+def write_index(directory: Location, n_scenarios: int, bus_of_row: IntArray) -> dict[str, str]:
+    """Write number of scenarios, mode (power flow) and buses of the rows; names and their SHA-256."""
+    if n_scenarios < 1:
+        raise CorpusError("a gridfm directory needs at least one scenario")
+    contents = (
+        (COUNT_FILE, str(n_scenarios).encode()),
+        (ROWS_FILE, encode_rows(bus_of_row)),
+        (SETTINGS_FILE, SETTINGS),
+    )
+    with storing(directory):
+        return {name: put(directory / name, content, make_folder=True) for name, content in contents}
+
+
+# --- and back ---------------------------------------------------------------------------------------------
 _Y_BUS = ("index1", "index2", "G", "B")
 _TWO_PORT = ("Yff", "Yft", "Ytf", "Ytt")
 _NUMBERED = {"gen_data": "idx", "branch_data": "idx"}
@@ -85,35 +358,28 @@ class GridfmData:
 
         `scenario` counts from the first read.
         """
-        stop = np.cumsum(self._counts("y_bus"))
-        part = slice(int(stop[scenario - 1]) if scenario else 0, int(stop[scenario]))
+        part = self._rows("y_bus", scenario)
         rows, columns, g, b = (self._flat("y_bus", name)[part] for name in _Y_BUS)
         shape = (self.n_buses, self.n_buses)
         return sp.csr_array((g + 1j * b, (rows.astype(np.int64), columns.astype(np.int64))), shape=shape)
 
     def admittance_error(self) -> float:
         """Largest |Y of y_bus_data − Y of branches and shunts| over all scenarios [p.u. of sn_mva]."""
-        n, worst = self.n_buses, 0.0
+        n, worst, described = self.n_buses, 0.0, b""
         shunt, ports = self._complex("bus", "GS", "BS"), self._two_ports()
         ends = [self._flat("branch", name).astype(np.int64) for name in ("from_bus", "to_bus")]
-        stop = np.cumsum(self._counts("branch"))
-        y_stop = np.cumsum(self._counts("y_bus"))
-        described: tuple[object, ...] = ()
+        listed = [self._flat("y_bus", name) for name in _Y_BUS]
         for k in range(len(self.scenarios)):
-            part = slice(int(stop[k - 1]) if k else 0, int(stop[k]))
-            listed = slice(int(y_stop[k - 1]) if k else 0, int(y_stop[k]))
+            part, entries = self._rows("branch", k), self._rows("y_bus", k)
             own = [*(values[part] for values in (*ends, *ports)), shunt[k * n : (k + 1) * n]]
-            own += [self._flat("y_bus", name)[listed] for name in _Y_BUS]
-            content = tuple(values.tobytes() for values in own)
+            content = b"".join(values.tobytes() for values in (*own, *(values[entries] for values in listed)))
             if content == described:  # as a rule scenarios have the same network
                 continue
             described = content
-            i, j, yff, yft, ytf, ytt, at_bus = own[:7]
+            i, j = own[:2]
             buses = np.arange(n)
             rows, columns = np.concatenate([i, i, j, j, buses]), np.concatenate([i, j, i, j, buses])
-            summed = sp.csr_array(
-                (np.concatenate([yff, yft, ytf, ytt, at_bus]), (rows, columns)), shape=(n, n)
-            )
+            summed = sp.csr_array((np.concatenate(own[2:]), (rows, columns)), shape=(n, n))
             worst = np.maximum(worst, abs(summed - self.admittance(k)).max())  # keeps a NaN, unlike max()
         return float(worst)
 
@@ -144,6 +410,15 @@ class GridfmData:
         """(scenario,) rows of each scenario."""
         numbers = getattr(self, table)["scenario"].to_numpy() - self.scenarios.start
         return np.bincount(numbers, minlength=len(self.scenarios)).astype(np.int64)
+
+    def _rows(self, table: str, scenario: int) -> slice:
+        """Rows of a scenario, which counts from the first read."""
+        stop = self._stops[table]
+        return slice(int(stop[scenario - 1]) if scenario else 0, int(stop[scenario]))
+
+    @cached_property
+    def _stops(self) -> dict[str, IntArray]:
+        return {table: np.cumsum(self._counts(table)) for table in ("branch", "y_bus")}
 
     def _flat(self, table: str, name: str) -> FloatArray:
         return np.asarray(getattr(self, table)[name].to_numpy())
@@ -335,7 +610,6 @@ class ReleasedTables:
         y.sum_duplicates()
         return PublishedNetwork(
             y=y,
-            sn_mva=SN_MVA,
             reference=reference,
             v_reference=v[reference],
             loaded=np.setdiff1d(self._loaded, reference),
@@ -416,20 +690,10 @@ def _problems(
             yield f"The voltages of {where} are turned back, and the manifest says that they are phasors."
         if style.turned and not np.abs(data.column("bus", "Va")).max() < FARTHEST_DEG:
             yield f"The voltages of {where} are not turned back as the manifest says."
-        if not style.merged and _shared(data):
+        if not style.merged and len(np.unique(data.bus_of_row)) < len(data.bus_of_row):
             yield f"Nodes of the corpus share a bus in {where}, and the manifest says that none are merged."
         if beside is not None and not _voltage_difference(data, beside[0]) <= beside[1]:
             yield f"The voltages of {where} are not those of the corpus."
-
-
-def _shared(data: GridfmData) -> bool:
-    """Whether two rows of the corpus have one bus."""
-    return len(np.unique(data.bus_of_row)) < len(data.bus_of_row)
-
-
-def _rows(data: GridfmData, corpus: Corpus) -> IntArray:
-    """(row,) bus of every row of the corpus."""
-    return data.bus_of_row[: corpus.layout.nodes]
 
 
 def _voltage_difference(data: GridfmData, corpus: Corpus) -> float:
@@ -438,5 +702,5 @@ def _voltage_difference(data: GridfmData, corpus: Corpus) -> float:
     first, last = data.scenarios.start // steps, (data.scenarios.stop - 1) // steps
     released = corpus.voltages(np.arange(first, last + 1)).reshape(-1, corpus.layout.nodes)
     offset = data.scenarios.start - first * steps
-    stated = data.phasor()[:, _rows(data, corpus)]
+    stated = data.phasor()[:, data.bus_of_row[: corpus.layout.nodes]]
     return float(np.max(np.abs(stated - released[offset : offset + len(data.scenarios)])))
