@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -202,43 +202,6 @@ def test_an_older_copy_is_refused_by_whoever_has_it_open_and_checked_anew_by_who
     for use in (ledger.summary, lambda: ledgers.spend(ledger, feeder(state, ledger, 1), "x", REQUEST, COST)):
         with pytest.raises(PrivacyError, match="lacks entries it had before"):
             use()
-
-
-def in_child(act: Callable[[], str]) -> str:
-    """What a forked process says."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            try:
-                os.write(writer, act().encode())
-            except PrivacyError as error:
-                os.write(writer, str(error).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as said:
-        text = said.read()
-    os.waitpid(child, 0)
-    return text
-
-
-def test_a_forked_process_knows_what_its_parent_has_checked(
-    state: PrivateState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = Ledger.open(state)
-
-    def look() -> str:
-        with counted(monkeypatch) as work:
-            ledger.spends()
-        return repr(work)
-
-    assert in_child(look) == "read 1, hashed 0, replayed 0"
-    older = {path: path.read_bytes() for path in (state.ledger_path, state.anchor_path)}
-    ledgers.spend(ledger, feeder(state, ledger, 1), "later", REQUEST, COST)
-    for path, content in older.items():
-        path.write_bytes(content)
-    assert "lacks entries it had before (up to 5)" in in_child(lambda: str(ledger.spends()))
 
 
 @pytest.mark.parametrize("at", ["making", "reading"])

@@ -7,7 +7,7 @@ A feeder of a folder is made in a staging directory beside it that other users c
 is finished. A store has no renaming: there a feeder is made where it will stay, its manifest last, and an
 object `feeder=<name>.partial-<release id>` says so meanwhile (`RemoteStage`).
 
-`fleet.html` shows the feeders in one table, with links to their pages, and figures over all of them. It is a
+`fleet.html` shows the feeders in one table, with links to their pages, and key figures of all. It is a
 function of the manifests of the feeders and of the key figures that their pages hold. Five thousand feeders
 have a row of about 150 bytes each.
 """
@@ -54,21 +54,15 @@ from dp_powerflow.manifest.model import QUALITY_FILE, at_most, canonical_json
 from dp_powerflow.manifest.render import Words, promise_of
 from dp_powerflow.manifest.verify import release_at
 from dp_powerflow.page import (
-    Axis,
     Callout,
     Card,
-    Figure,
-    Histogram,
-    Limit,
     Link,
     Page,
     Section,
-    Series,
     Table,
 )
 from dp_powerflow.page.document import read_summary
-from dp_powerflow.quality.figures import VOLTAGE, percent
-from dp_powerflow.quality.result import RANGE_A
+from dp_powerflow.quality.figures import percent
 
 OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
 """What lies beside the feeders, written last."""
@@ -367,13 +361,9 @@ def shelf_of(output: Path | StorageUrl, fleet_id: str) -> Shelf:
 # ----------------------------------------------------------------------------------------------- the page
 
 Summary = Mapping[str, Any]
-MOST_BINS = 40
 MOST_WARNINGS = 10
 _ABSURD = 2.0**63
 """No figure of a page is as large; somebody wrote it."""
-FEWEST_FOR_A_DISTRIBUTION = 12
-"""Of fewer feeders, the table says all that a distribution would."""
-FEEDERS = Axis("feeders", decimals=0)
 _HEADER = (
     *("feeder", "days", "nodes", "lowest voltage [p.u.]", "highest voltage [p.u.]", "within range A [%]"),
     *("peak [kW]", "snapshots mended", "ε, customers"),
@@ -419,11 +409,9 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping
         "source of meters with differential privacy.",
         "Every feeder has a page of its own: follow its name. All figures are computed from released files.",
     )
-    figures = _voltages(seen)
     sections = (
         *_warnings(entries),
         Section("feeders", "Feeders", (), (_table(entries, summaries, seen),)),
-        *((Section("all", "Over all feeders", (), figures),) if figures else ()),
         Section("privacy", "What is protected", (), _promises(entries)),
     )
     return Page(
@@ -557,34 +545,3 @@ def _warnings(entries: Sequence[FeederEntry]) -> tuple[Section, ...]:
         shown.append(f"And {len(counted) - len(shown):,} more, on the pages of the feeders.")
     told = Callout("Warnings", tuple(shown), "warning", wide=True)
     return (Section("warnings", "Read this first", (), (told,)),) if shown else ()
-
-
-def _voltages(seen: Mapping[str, _Seen]) -> tuple[Figure, ...]:
-    """How the extreme voltages are distributed over the feeders."""
-    if len(seen) < FEWEST_FOR_A_DISTRIBUTION:
-        return ()
-    lowest, highest = ([getattr(each, name) for each in seen.values()] for name in ("lowest", "highest"))
-    edges = _edges(min(lowest), max(highest))
-    series = (Series("lowest", _counts(lowest, edges)), Series("highest", _counts(highest, edges)))
-    limits = tuple(Limit(end, f"A {end:g}") for end in RANGE_A if edges[0] <= end <= edges[-1])
-    caption = (
-        f"Lowest and highest voltage of every feeder: feeders in bins of {edges[1] - edges[0]:.4g} p.u. "
-        "Dashed lines are the ends of ANSI C84.1 range A."
-    )
-    chart = Histogram(VOLTAGE, FEEDERS, edges, series, limits)
-    return (Figure("voltages", "Lowest and highest voltages of the feeders", caption, chart),)
-
-
-def _edges(low: float, high: float) -> list[float]:
-    """Ends of at most `MOST_BINS` bins whose width is 1, 2 or 5 times a power of ten [p.u.]."""
-    steps = (float(f"{factor}e{power}") for power in range(-4, 309) for factor in (1, 2, 5))
-    width = next(step for step in steps if high / step - low / step < MOST_BINS - 2)
-    first, last = int(low / width), int(high / width) + 1
-    return [round(k * width, 6) for k in range(first, last + 1)]
-
-
-def _counts(values: Sequence[float], edges: Sequence[float]) -> list[int]:
-    """Values in each bin, the lower end included."""
-    width, last = (edges[-1] - edges[0]) / (len(edges) - 1), len(edges) - 2
-    counted = Counter(min(max(int((value - edges[0]) / width), 0), last) for value in values)
-    return [counted[k] for k in range(last + 1)]
