@@ -36,7 +36,7 @@ def test_a_row_says_nodes_days_voltages_and_both_epsilons() -> None:
         "highest voltage [p.u.]": "1.0200",
         "within range A [%]": "98.77",
         "peak [kW]": "812",
-        "snapshots mended": "3",
+        "snapshots scaled down": "3",
         "ε, customers": "4",
         "ε, network": "4",
     }

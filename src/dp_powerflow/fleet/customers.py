@@ -163,7 +163,7 @@ class Customers:
             refuse_unfitted(self.config, self.state)
             return earlier
         refuse_another_request(fleet.id, self.request_sha256, self.state, ledger)
-        ledger.account(data)  # asks now what these customers have to do with those of other accounts
+        ledger.account(data)  # asks now how these customers relate to other accounts
         asked = Charge(data, fleet.id, self.request_sha256, plan.loads_cost)
         affordable = ledger.preview(data, plan.loads_cost, fleet.id).affordable
         return asked if affordable else ledger.charge_all([asked])[0]  # which says why not

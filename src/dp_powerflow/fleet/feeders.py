@@ -5,7 +5,7 @@ without the ending. Keys are PRIVATE: they stay in the config and in the private
 are declared, or numbers in the order of a keyed hash of the key, which says nothing. A name once given stays
 with its key, whatever is added to the fleet later.
 
-Every feeder is a secret of its own, with an account of its own. The ledger asks of every new network whether
+Every feeder is a separate secret with a separate account. The ledger asks of every new network whether
 it continues an account or is unrelated to all others. Within a fleet the list of feeders answers: they are
 different networks. That is not enough for feeders of the same frame (the same nodes and connections), which
 are most likely versions of one network: the config must name them in `same_frame`. The list says nothing
@@ -70,7 +70,7 @@ from dp_powerflow.privacy.state import PrivateState
 
 PublicName = Annotated[str, named_by(PUBLIC_RULE)]
 OF_THE_FLEET = frozenset({"mode", "bound", "id"})
-"""Keys of [network] that no feeder has of its own: the accounts and what they are about hang on them."""
+"""Keys of [network] that are the same for all feeders: accounts depend on them."""
 _NOT_REMOVABLE = frozenset(f"network.{key}" for key in OF_THE_FLEET)
 
 
@@ -158,7 +158,7 @@ FleetNetwork = Annotated[TrueNetwork | FleetTwin, Field(discriminator="mode")]
 
 
 class Override(Section):
-    """What one feeder has of its own; checked together with what all share.
+    """What is different for one feeder; checked together with what all share.
 
     Attributes
     ----------

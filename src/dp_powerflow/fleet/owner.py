@@ -201,7 +201,7 @@ def _failed(ways: Sequence[Way]) -> list[Section]:
     rows = tuple((way.feeder.key, way.feeder.name, way.problem) for way in ways if way.problem is not None)
     if not rows:
         return []
-    words = "Correct the feeder or its overrides, and run the fleet again: what is released stays as it is."
+    words = "Correct the feeder or its overrides, and run the fleet again: what is released stays."
     table = Table(("feeder", "public name", "why"), rows, "Feeders that failed", sortable=len(rows) > 10)
     return [Section("failed", "Failed", (words,), (table,))]
 

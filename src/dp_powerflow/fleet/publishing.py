@@ -3,7 +3,7 @@
 What is there already, where the release of a feeder is made, how it gets into the corpus, and `fleet.json` at
 the end. Nothing private comes here: a shelf knows public names only.
 
-A feeder of a folder is made in a staging directory beside it that other users cannot read, and moved when it
+A feeder of a folder is made in a staging directory next to it that other users cannot read, and moved when it
 is finished. A store has no renaming: there a feeder is made where it will stay, its manifest last, and an
 object `feeder=<name>.partial-<release id>` says so meanwhile (`RemoteStage`).
 
@@ -65,7 +65,7 @@ from dp_powerflow.page.document import read_summary
 from dp_powerflow.quality.figures import percent
 
 OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
-"""What lies beside the feeders, written last."""
+"""Files of the whole, written last."""
 _PARTIAL = ".partial-"
 
 
@@ -193,7 +193,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def _directories(self) -> list[str]:
-        """Names of all that is there but for what lies beside the feeders; what a killed run left is gone."""
+        """Names of everything but the files of the whole; what a killed run left is removed."""
 
     @abstractmethod
     def _stages(self) -> Iterable[tuple[str, str]]:
@@ -218,7 +218,7 @@ class Folder(Shelf):
         """Make the staging directory."""
         with storing(self.staging):
             self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.staging.chmod(0o700)  # whoever made it
+            self.staging.chmod(0o700)  # also one that was there
         if self.folder.is_dir() and not os.access(self.folder, os.W_OK | os.X_OK):
             raise CorpusError(
                 f"no permission to write {self.folder}; change its permissions "
@@ -363,10 +363,10 @@ def shelf_of(output: Path | StorageUrl, fleet_id: str) -> Shelf:
 Summary = Mapping[str, Any]
 MOST_WARNINGS = 10
 _ABSURD = 2.0**63
-"""No figure of a page is as large; somebody wrote it."""
+"""No true figure of a page is as large."""
 _HEADER = (
     *("feeder", "days", "nodes", "lowest voltage [p.u.]", "highest voltage [p.u.]", "within range A [%]"),
-    *("peak [kW]", "snapshots mended", "ε, customers"),
+    *("peak [kW]", "snapshots scaled down", "ε, customers"),
 )
 
 
@@ -429,7 +429,7 @@ def _how_many(count: int) -> str:
 
 
 def _seen(summary: Summary | None) -> _Seen | None:
-    """Key figures that somebody may have changed; None if they cannot be."""
+    """Key figures, which may be forged; None if they cannot be true."""
     most = {"inside_a": 1.0, "lowest_pu": VM_MAX_PU, "highest_pu": VM_MAX_PU, "phasors": 2.0**63}
     if summary is None or type(summary.get("phasors")) is not int or summary["phasors"] <= 0:
         return None
@@ -480,7 +480,7 @@ def _table(
         header,
         tuple(_row(entry, summaries.get(entry.name, {}), seen.get(entry.name)) for entry in entries),
         "One row per feeder; – where a release does not say. A click on a column sorts by it. Range A of "
-        "ANSI C84.1 is 0.95 to 1.05 p.u.; a mended snapshot had no solution until its powers were lowered.",
+        "ANSI C84.1 is 0.95 to 1.05 p.u.; a snapshot had no solution until its powers were scaled down.",
         frozenset(range(1, len(header))),
         sortable=True,
     )

@@ -423,7 +423,7 @@ class _Run:
             bill.way.paid = Paid(found.dataset, found.inputs, customers, network, spend)
 
     def _tasks(self, paid: Sequence[Way], *, only_draws: bool = False) -> Iterator[Task]:
-        """What is paid, the largest first; a model of its own is fitted before."""
+        """What is paid, the largest first; where models are per feeder, its model is fitted before."""
         for way in sorted(paid, key=lambda way: -way.work):
             if way.problem is not None:
                 continue
@@ -556,7 +556,7 @@ class FleetPlan:
 def plan_fleet(
     config: FleetConfig, *, engine: Engine | None = None, progress: Progress | None = None
 ) -> FleetPlan:
-    """Plan a fleet; every feeder is opened, the ledger is looked at, nothing is recorded.
+    """Plan a fleet; every feeder is opened, the ledger is read, nothing is recorded.
 
     Parameters
     ----------

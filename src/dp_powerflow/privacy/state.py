@@ -1,7 +1,7 @@
 """The private state directory: the secret key, the ledger and everything marked INTERNAL.
 
     state/                     0700
-      secret.key               0600  created once, by way of secret.key.new; whoever has it can take the
+      secret.key               0600  created once, by way of secret.key.new; with it, anybody can take the
                                      noise off every release
       ledger.sqlite            0600  what has been spent (see `ledger`)
       ledger.anchor            0600  where the ledger stood last
@@ -168,7 +168,7 @@ class PrivateState:
         """SHA-256 of a salt and private bytes: a commitment that can be published.
 
         The salt is derived from the key, so that a resumed release publishes the same digest. It is a secret
-        of 256 bits for whoever has no key, and tells apart what is committed to for another `purpose`.
+        of 256 bits for a reader without the key, and tells apart what is committed to for another `purpose`.
         Nobody can open the digest to other bytes.
         """
         bound = self._key.bind("commitment", check_release_id(release_id)).bind("purpose", purpose)
@@ -252,7 +252,7 @@ class CarriedState(PrivateState):
 
     @property
     def ledger_path(self) -> Path:
-        """There is none: whoever makes a release elsewhere asks to be paid for."""
+        """There is none: a worker makes what is paid for."""
         raise PrivacyError("a worker has no ledger; this is a bug, report it")
 
     def internal_directory(self, release_id: str) -> Path:
