@@ -10,8 +10,7 @@ import pytest
 
 from dp_powerflow.fleet.manifest import read_entries
 from dp_powerflow.fleet.publishing import fleet_page
-from dp_powerflow.page import Page, Table
-from dp_powerflow.page.document import read_summary
+from dp_powerflow.page import Page, Table, read_summary
 from support.fleet_entries import entry, fleet, summary
 
 

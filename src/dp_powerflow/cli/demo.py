@@ -29,6 +29,7 @@ from dp_powerflow.manifest.model import (
 from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.page import (
+    CLOCK,
     Axis,
     Band,
     Figure,
@@ -41,12 +42,10 @@ from dp_powerflow.page import (
     Series,
     Table,
 )
-from dp_powerflow.page.charts import CLOCK
 from dp_powerflow.pipeline.inputs import Meters, meters_of, read_inputs
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import kept_model
-from dp_powerflow.pipeline.ready import REPORT_FILE
+from dp_powerflow.pipeline.plan import REPORT_FILE, kept_model
 from dp_powerflow.pipeline.release import ReleaseResult, run_release
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray

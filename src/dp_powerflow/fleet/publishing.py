@@ -60,8 +60,8 @@ from dp_powerflow.page import (
     Page,
     Section,
     Table,
+    read_summary,
 )
-from dp_powerflow.page.document import read_summary
 from dp_powerflow.quality.figures import percent
 
 OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
