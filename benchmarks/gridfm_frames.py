@@ -15,8 +15,7 @@ import scipy.sparse as sp
 import dp_powerflow as dpf
 from dp_powerflow import GridfmStyle, read_gridfm
 from dp_powerflow.corpus.gridfm.network import NodeFacts
-from dp_powerflow.corpus.gridfm.reader import GridfmData
-from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.gridfm.tables import GridfmData, GridfmWriter
 
 SCENARIOS = 200
 STYLES = {

@@ -23,8 +23,7 @@ from dp_powerflow import Feeder, OperatedSolution, OperatedSolver
 from dp_powerflow.grid.feeder import GROUND, PVSystem
 from dp_powerflow.lowlevel import LoadSampler, Study, clear_sky, solve_days
 from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.studies.hosting import HostingCapacity
-from dp_powerflow.studies.hosting.tables import Hosted, findings_of
+from dp_powerflow.studies.hosting import Hosted, HostingCapacity, findings_of
 
 STEPS, LATITUDE = 96, 40.0
 TOLERANCE = 1e-12

@@ -1,4 +1,4 @@
-"""96,000 snapshots of IEEE 123: solve them and find σ_min of each, estimated and proved.
+"""96,000 snapshots of IEEE 123: solve them, find log|det M̃| of each and a proved bound on σ_min.
 
 python benchmarks/jacobian.py
 """
@@ -22,21 +22,20 @@ def main() -> None:
     load = factor * nominal
     solver, jacobian = BatchSolver(feeder), JacobianBatch.from_feeder(feeder)
     v = solver.solve(load[:100]).v
-    jacobian.summary(v, -load[:100])
+    jacobian.log_abs_det(v, -load[:100])
     jacobian.sigma_min_lower_bound(v, -load[:100], gap=1e-2)  # compiled by now
 
     began = time.perf_counter()
     v = solver.solve(load).v
     solved = time.perf_counter()
-    estimate = jacobian.sigma_min(v, -load)
-    estimated = time.perf_counter()
+    jacobian.log_abs_det(v, -load)
+    measured = time.perf_counter()
     bound = jacobian.sigma_min_lower_bound(v, -load, gap=1e-2)
     proved = time.perf_counter()
     print(f"solve            {solved - began:6.2f} s  {SNAPSHOTS / (solved - began):10,.0f} /s")
-    print(f"σ_min, Lanczos   {estimated - solved:6.2f} s  {SNAPSHOTS / (estimated - solved):10,.0f} /s")
-    print(f"σ_min, proved    {proved - estimated:6.2f} s  {SNAPSHOTS / (proved - estimated):10,.0f} /s")
-    print(f"smallest: estimate {estimate.min():.6f}, proved {bound.min():.6f}")
-    print(f"median gap of the bound {np.median(1 - bound / estimate):.2%}")
+    print(f"log|det|         {measured - solved:6.2f} s  {SNAPSHOTS / (measured - solved):10,.0f} /s")
+    print(f"σ_min, proved    {proved - measured:6.2f} s  {SNAPSHOTS / (proved - measured):10,.0f} /s")
+    print(f"smallest σ_min, proved {bound.min():.6f}")
 
 
 if __name__ == "__main__":

@@ -141,9 +141,8 @@ class ScaledSession(QuerySession):
 
     def _answer(self, query: Query, cost: QueryCost, blocks: Sequence[Iterable[FloatArray]]) -> IntArray:
         sums = [np.rint(self._factor * exact_sum(chunks, query)).astype(np.int64) for chunks in blocks]
-        return np.array(
-            [add_noise(each, cost.sigma, self._noise(query, block)) for block, each in enumerate(sums)]
-        )
+        streams = [self._key.stream(f"noise/{query.name}", block) for block in range(len(sums))]
+        return np.array([add_noise(each, cost.sigma, own) for each, own in zip(sums, streams, strict=True)])
 
 
 def drawn_days(law: ClassLaw, shape: tuple[int, int], key: StreamKey) -> FloatArray:

@@ -37,7 +37,7 @@ from dp_powerflow.fidelity.metrics import COINCIDENT, Fidelity, Traits, compare
 from dp_powerflow.lowlevel import Plain, Structured
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.history.estimate import History, PredictedError
-from dp_powerflow.pipeline.outlook import stand_in_errors
+from dp_powerflow.pipeline.plan import stand_in_errors
 from dp_powerflow.units import FloatArray
 
 

@@ -22,8 +22,7 @@ import dp_powerflow as dpf
 from dp_powerflow import BatchSolver, Feeder, OperatedSolver
 from dp_powerflow._threads import in_order
 from dp_powerflow.lowlevel import Solver, cores
-from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Snapshots, Unit
-from dp_powerflow.studies.dispatch.program import Point
+from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Point, Snapshots, Unit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.peer_dispatch import solve_with_cvxpy

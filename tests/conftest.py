@@ -11,13 +11,14 @@ import pytest
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.pipeline import outlook
 from dp_powerflow.pipeline import plan as planning
 from support import made
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 """Material beside the repository that some machines have; only the fixtures of this file look for it."""
+
+STAND_IN_ERRORS = planning.stand_in_errors
 
 # Child processes of the tests find the package and the helpers of this checkout.
 os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -36,8 +37,8 @@ def _no_stand_ins() -> Iterator[None]:
 @pytest.fixture
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans and releases predict their errors, by a few fits."""
-    monkeypatch.setattr(planning, "stand_in_errors", outlook.stand_in_errors)
-    monkeypatch.setattr(outlook, "RUNS", 4)
+    monkeypatch.setattr(planning, "stand_in_errors", STAND_IN_ERRORS)
+    monkeypatch.setattr(planning, "RUNS", 4)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ _NAMES = {
     "simulate_meters solve verify",
     "config": "Config",
     "corpus.gridfm.export": "GridfmVariety",
-    "corpus.gridfm.reader": "read_gridfm",
+    "corpus.gridfm.tables": "read_gridfm",
     "corpus.gridfm.schema": "GridfmStyle",
     "corpus.reader": "Corpus",
     "fidelity.report": "FidelityReport",

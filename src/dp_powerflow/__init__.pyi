@@ -24,8 +24,8 @@ from dp_powerflow._api import verify as verify
 from dp_powerflow._names import __version__ as __version__
 from dp_powerflow.config import Config as Config
 from dp_powerflow.corpus.gridfm.export import GridfmVariety as GridfmVariety
-from dp_powerflow.corpus.gridfm.reader import read_gridfm as read_gridfm
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle as GridfmStyle
+from dp_powerflow.corpus.gridfm.tables import read_gridfm as read_gridfm
 from dp_powerflow.corpus.reader import Corpus as Corpus
 from dp_powerflow.fidelity.report import FidelityReport as FidelityReport
 from dp_powerflow.grid.feeder import Feeder as Feeder

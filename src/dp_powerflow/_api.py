@@ -209,7 +209,7 @@ def verify(
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
     from dp_powerflow.corpus.reader import refuse_unfinished
     from dp_powerflow.corpus.storage import RemotePath, location, one_reading
-    from dp_powerflow.fleet.names import is_fleet
+    from dp_powerflow.fleet.manifest import is_fleet
 
     place = location(release)
     if isinstance(place, Path):
@@ -313,7 +313,7 @@ def derive(
         ...
     dp_powerflow.errors.ConfigError: there is no derived release 'weather'; choose one of opf, ...
     """
-    from dp_powerflow.pipeline.deriving.make import Watch, make_derived, open_derived, prepare
+    from dp_powerflow.pipeline.deriving.make import make_derived, open_derived, prepare
     from dp_powerflow.pipeline.deriving.source import Settings
     from dp_powerflow.studies.study import kind_of
 
@@ -331,7 +331,7 @@ def derive(
 
         config = read_config(source) if isinstance(source, str | PathLike) else source
         basis = basis_of_config(config, given.study)
-    make_derived(basis, chosen, target, Watch(workers, say, on_progress))
+    make_derived(basis, chosen, target, workers, say, on_progress)
     return open_derived(target)
 
 
@@ -544,7 +544,7 @@ def quality(
     >>> quality.days, quality.voltages.lowest.value_pu > 0.9
     (14, True)
     """
-    from dp_powerflow.manifest.release import quality_of_release
+    from dp_powerflow.manifest.render import quality_of_release
 
     return quality_of_release(corpus, workers=workers, progress=on_progress)
 
@@ -589,13 +589,12 @@ def release_fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.names import counted, hear_nothing
     from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(
         read_fleet_config(Path(config)),
         engine=engine_of(workers, scheduler),
-        on_event=hear_nothing if on_progress is None else counted(on_progress),
+        progress=on_progress,
     )
 
 
@@ -990,8 +989,8 @@ def _drawn_days(days: int, loads: int, first_day: dt.date | None, weather: Weath
     from dp_powerflow.almanac.calendar import Calendar
     from dp_powerflow.config import FIRST_DAY
     from dp_powerflow.model.sample import days_per_block
-    from dp_powerflow.pipeline.almanac import Almanac
     from dp_powerflow.pipeline.customers import DrawnDays
+    from dp_powerflow.pipeline.inputs import Almanac
 
     calendar = Calendar.starting(first_day or FIRST_DAY, days)
     return DrawnDays(days, days_per_block(loads), Almanac(calendar, weather=weather))

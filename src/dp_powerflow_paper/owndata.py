@@ -23,8 +23,15 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.lowlevel import Network, PrivacyUnit
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.pipeline.customers import declared_classes, declared_factors
-from dp_powerflow.pipeline.fitting import estimator_of_days, fit_options_of
-from dp_powerflow.pipeline.inputs import Solar, class_names, feeder_of, history_of, solar_of
+from dp_powerflow.pipeline.inputs import (
+    Solar,
+    class_names,
+    estimator_of_days,
+    feeder_of,
+    fit_options_of,
+    history_of,
+    solar_of,
+)
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, kw_to_pu
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, pv_words
 

@@ -247,12 +247,17 @@ def write_report(
     return write_results(folder, text, contents)
 
 
-def table(header: str, rows: Iterable[str]) -> list[str]:
-    """A table in Markdown; ' | ' parts the cells of the header and of every row."""
-    return [f"| {header} |", "|---" * (header.count(" | ") + 1) + "|", *(f"| {row} |" for row in rows)]
+Cells = str | Sequence[str]
+"""Cells of a row, one by one or with ' | ' between them."""
 
 
-def block(words: str, header: str, rows: Iterable[str]) -> list[str]:
+def table(header: Cells, rows: Iterable[Cells]) -> list[str]:
+    """A table in Markdown."""
+    head, *lines = (cells if isinstance(cells, str) else " | ".join(cells) for cells in (header, *rows))
+    return [f"| {head} |", "|---" * (head.count(" | ") + 1) + "|", *(f"| {line} |" for line in lines)]
+
+
+def block(words: str, header: Cells, rows: Iterable[Cells]) -> list[str]:
     """A paragraph, a table and a blank line."""
     return [words, "", *table(header, rows), ""]
 

@@ -53,7 +53,7 @@ class AttackedSession(QuerySession):
         (block,) = blocks
         grid = np.concatenate([quantise(chunk, query) for chunk in block])
         sums = [grid[:-2].sum(axis=0) + grid[-2 + world] for world in range(2)]
-        stream = self._noise(query, 0)
+        stream = self._key.stream(f"noise/all/{query.name}")
         answer = queries.add_noise(sums[self._attack.world], cost.sigma, stream)
         first, second = (((answer - each) / cost.sigma).astype(np.float64) for each in sums)
         self._attack.log_ratio += float(np.sum(first * first) - np.sum(second * second)) / 2

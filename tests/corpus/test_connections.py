@@ -18,7 +18,6 @@ from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError
 from support.corpora import LAYOUT, RELEASE_ID, ring, write_corpus, write_parts
-from support.small import tree_hash
 
 
 def write(target: Path, found: Connections) -> Path:
@@ -56,24 +55,11 @@ def test_what_is_written_is_read_back(given: Connections, tmp_path: Path) -> Non
     assert set(FILES) <= report.hashes.keys()
 
 
-def test_equal_connections_are_equal_bytes(given: Connections, tmp_path: Path) -> None:
-    assert tree_hash(write(tmp_path / "one", given)) == tree_hash(write(tmp_path / "two", given))
-
-
 def test_a_corpus_without_connections_says_so(tmp_path: Path) -> None:
     path = write_corpus(tmp_path / "release")
     assert open_corpus(path).connections is None
     assert validate_corpus(path).connections is None
     assert open_corpus(path).nodes.phase is None
-
-
-def test_frames_hold_what_they_held_before(given: Connections, tmp_path: Path) -> None:
-    with_them, without = (
-        open_corpus(write(tmp_path / "one", given)),
-        open_corpus(write_corpus(tmp_path / "two")),
-    )
-    assert with_them.to_pandas([0]).equals(without.to_pandas([0]))
-    assert with_them.to_xarray([0]).identical(without.to_xarray([0]))
 
 
 def test_one_bus_alone_has_no_pairs(tmp_path: Path) -> None:

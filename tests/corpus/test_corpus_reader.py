@@ -113,15 +113,6 @@ def test_frames_have_one_row_per_day_node_and_step(corpus: Corpus, written: Phas
     np.testing.assert_array_equal(frame["va_deg"].to_numpy(), written.va_deg[day, step, node])
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_other_libraries_read_the_files_without_us(release: Path, written: Phasors, library: str) -> None:
-    module = pytest.importorskip(library)
-    path = release / "data" / part_name(1)
-    frame = module.read_parquet(path)
-    values = np.stack([np.asarray(row) for row in frame["va_deg"].to_list()])
-    np.testing.assert_array_equal(values.reshape(4, 7, 24), written.va_deg[4:8].transpose(0, 2, 1))
-
-
 def test_xarray_has_the_three_dimensions_and_units(corpus: Corpus, written: Phasors) -> None:
     pytest.importorskip("xarray")
     data = corpus.to_xarray(days=range(2, 5))
@@ -139,8 +130,9 @@ def test_xarray_has_the_three_dimensions_and_units(corpus: Corpus, written: Phas
         (lambda c, p: c.to_xarray(), "xarray", "xarray"),
         (lambda c, p: c.to_zarr(p / "z"), "zarr", "xarray"),
         (lambda c, p: c.windows(4), "torch", "ml"),
+        (lambda c, p: c.to_pyg(), "torch_geometric", "pyg"),
     ],
-    ids=["pandas", "polars", "xarray", "zarr", "torch"],
+    ids=["pandas", "polars", "xarray", "zarr", "torch", "pyg"],
 )
 def test_a_missing_extra_is_named(
     corpus: Corpus,

@@ -13,16 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow.corpus.schema import CorpusLayout, part_name
-from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
-from support.corpora import LAYOUT, RELEASE_ID, write_corpus
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.validate import validate_corpus
+from dp_powerflow.errors import CorpusError
+from support.corpora import EXTRAS, LAYOUT, RELEASE_ID, write_corpus
 
-PART = Path("data") / part_name(1)
+DATA, LOADS, FEEDER = (f"{folder}/part-00001.parquet" for folder in ("data", "loads", "feeder"))
+Change = Callable[[pa.Table], pa.Table]
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("validation") / "release")
+    return write_corpus(tmp_path_factory.mktemp("validation") / "release", extras=EXTRAS)
 
 
 @pytest.fixture
@@ -30,50 +33,51 @@ def release(sound: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sound, tmp_path / "release"))
 
 
-def rewrite(path: Path, change: Any, rows_per_group: int | None = None) -> None:
+def rewrite(path: Path, change: Change, rows_per_group: int | None = None) -> None:
     """Read a Parquet file, change the table, write it."""
     table = change(pq.read_table(path))
     pq.write_table(table, path, row_group_size=rows_per_group or len(table), compression="zstd")
 
 
-def with_values(column: str, row: int, step: int, value: float) -> Callable[[pa.Table], pa.Table]:
+def with_value(column: str, value: float) -> Change:
     def change(table: pa.Table) -> pa.Table:
-        index = table.schema.get_field_index(column)
-        field = table.schema.field(index)
-        values = table.column(column).combine_chunks().flatten().to_numpy().copy()
-        values[row * LAYOUT.steps + step] = value
-        return table.set_column(index, field, pa.FixedSizeListArray.from_arrays(values, type=field.type))
+        index, field = table.schema.get_field_index(column), table.schema.field(column)
+        values = table.column(column).combine_chunks().flatten().to_numpy(zero_copy_only=False).copy()
+        values[17] = value
+        made = pa.FixedSizeListArray.from_arrays(pa.array(values), type=field.type)
+        return table.set_column(index, field, made)
 
     return change
 
 
-def with_column(column: str, values: Any) -> Callable[[pa.Table], pa.Table]:
-    def change(table: pa.Table) -> pa.Table:
-        index = table.schema.get_field_index(column)
-        new = values(table.column(column).to_numpy().copy())
-        return table.set_column(
-            index, table.schema.field(index), pa.array(new, table.schema.field(index).type)
-        )
+def with_column(column: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    def changed(table: pa.Table) -> pa.Table:
+        index, field = table.schema.get_field_index(column), table.schema.field(column)
+        return table.set_column(index, field, pa.array(change(table.column(column).to_numpy()), field.type))
 
-    return change
+    return changed
 
 
-def only_problem(report: CorpusReport) -> str:
-    assert not report.ok
-    assert len(report.problems) == 1, report.problems
-    return report.problems[0]
+def with_metadata(key: bytes, value: bytes) -> Change:
+    return lambda table: table.replace_schema_metadata(table.schema.metadata | {key: value})
+
+
+def problem(release: Path, **options: Any) -> str:
+    (found,) = validate_corpus(release, **options).problems
+    return found
 
 
 def test_a_sound_corpus_has_no_problems(sound: Path) -> None:
     report = validate_corpus(sound)
     assert report.ok
-    assert report.problems == ()
-    assert report.layout == LAYOUT
-    assert report.release_id == RELEASE_ID
-    assert report.n_phasors == 11 * 24 * 7
+    assert (report.problems, report.layout, report.release_id) == ((), LAYOUT, RELEASE_ID)
+    assert report.n_phasors == LAYOUT.n_phasors
     assert report.vm_range_pu is not None
     low, high = report.vm_range_pu
     assert 0.9 <= low < 0.91 < 1.09 < high <= 1.1
+    assert report.extras.layout == EXTRAS
+    assert report.extras.n_powers == LAYOUT.days * LAYOUT.steps * (2 * LAYOUT.nodes + 3)
+    assert {DATA, LOADS, FEEDER} <= set(report.hashes)
 
 
 def test_a_corpus_with_several_row_groups_has_no_problems(tmp_path: Path) -> None:
@@ -83,125 +87,107 @@ def test_a_corpus_with_several_row_groups_has_no_problems(tmp_path: Path) -> Non
     assert report.n_phasors == layout.n_phasors
 
 
-def test_rewriting_alone_changes_nothing(release: Path) -> None:
+@pytest.mark.parametrize("name", [DATA, LOADS, FEEDER])
+def test_rewriting_alone_changes_nothing(release: Path, name: str) -> None:
     """Otherwise the tests below would find their problem in the rewriting."""
-    rewrite(release / PART, lambda table: table)
+    rewrite(release / name, lambda table: table)
     assert validate_corpus(release).ok
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
+    ("name", "column", "value"),
     [
-        ("vm_pu", 1.0000001),
-        ("vm_pu", np.nan),
-        ("vm_pu", np.inf),
-        ("vm_pu", -1.0),
-        ("vm_pu", 9.0),
-        ("va_deg", 0.000001),
-        ("va_deg", np.nan),
-        ("va_deg", -180.0),
-        ("va_deg", 200.0),
-        ("va_deg", -0.0),
+        *((DATA, "vm_pu", value) for value in (1.0000001, np.nan, np.inf, -1.0, 9.0)),
+        *((DATA, "va_deg", value) for value in (0.000001, np.nan, -180.0, 200.0, -0.0)),
+        *((LOADS, "p_kw", value) for value in (np.nan, np.inf, -0.0, 1.0005, 2e9)),
+        (LOADS, "g_kvar", 1.0005),
+        (FEEDER, "s1_q_kvar", 1.0005),
     ],
 )
-def test_one_value_off_the_grid_is_found(release: Path, column: str, value: float) -> None:
-    rewrite(release / PART, with_values(column, 5, 3, value))
-    assert only_problem(validate_corpus(release)) == (
-        "data/part-00001.parquet: 1 values of days 4 to 7 are not on the public grid."
-    )
+def test_one_value_off_the_grid_is_found(release: Path, name: str, column: str, value: float) -> None:
+    rewrite(release / name, with_value(column, value))
+    assert problem(release) == f"{name}: 1 values of days 4 to 7 are not on the public grid."
 
 
 def test_a_magnitude_beyond_the_declared_range_is_found(release: Path) -> None:
     assert validate_corpus(release, vm_range_pu=(0.9, 1.1)).ok
-    rewrite(release / PART, with_values("vm_pu", 5, 3, 1.1))
+    rewrite(release / DATA, with_value("vm_pu", 1.1))
     assert validate_corpus(release, vm_range_pu=(0.9, 1.1)).ok
-    rewrite(release / PART, with_values("vm_pu", 5, 3, 1.100001))
-    assert "to 1.100001 p.u., beyond the declared 0.9 to 1.1" in only_problem(
-        validate_corpus(release, vm_range_pu=(0.9, 1.1))
-    )
+    rewrite(release / DATA, with_value("vm_pu", 1.100001))
+    found = problem(release, vm_range_pu=(0.9, 1.1))
+    assert "to 1.100001 p.u., beyond the declared 0.9 to 1.1" in found
 
 
-def swapped(values: np.ndarray) -> np.ndarray:
-    values[[0, 1]] = values[[1, 0]]
-    return values
+ROWS, ORDER = "rows or row groups are missing or too many", "days 4 to 7 do not hold every node exactly once"
+SCHEMA = "columns, types or metadata are not those of this part"
+CHANGES: dict[str, tuple[str, Change, str]] = {
+    "nodes exchanged": (DATA, lambda t: t.take([1, 0, *range(2, len(t))]), ORDER),
+    "loads exchanged": (LOADS, lambda t: t.take([1, 0, *range(2, len(t))]), ORDER),
+    "a node twice": (DATA, with_column("node", lambda nodes: np.repeat(nodes[::2], 2)), ORDER),
+    "other days": (DATA, with_column("day", lambda days: days + 1), ORDER),
+    "days reversed": (DATA, with_column("day", lambda days: days[::-1]), ORDER),
+    "days exchanged": (FEEDER, lambda t: t.take([1, 0, *range(2, len(t))]), "not there exactly once"),
+    "a row less": (DATA, lambda t: t.slice(0, len(t) - 1), ROWS),
+    "a row more": (DATA, lambda t: pa.concat_tables([t, t.slice(0, 1)]), ROWS),
+    "a load less": (LOADS, lambda t: t.slice(1), ROWS),
+    "a day less": (FEEDER, lambda t: t.slice(1), ROWS),
+    "a column more": (DATA, lambda t: t.append_column("load_kw", pa.array(np.ones(len(t)))), SCHEMA),
+    "a load more": (LOADS, lambda t: t.append_column("x", t.column("node")), SCHEMA),
+    "a column less": (DATA, lambda t: t.drop_columns(["va_deg"]), SCHEMA),
+    "a tap less": (FEEDER, lambda t: t.drop_columns(["r1_tap"]), SCHEMA),
+    "hidden metadata": (DATA, with_metadata(b"note", b"hidden"), SCHEMA),
+    "hidden words": (FEEDER, lambda t: t.replace_schema_metadata({"a": "b"}), SCHEMA),
+    "another part": (DATA, with_metadata(b"dp_powerflow.part", b"2"), SCHEMA),
+    "another type": (DATA, lambda t: t.set_column(0, "day", t.column("day").cast(pa.int64())), SCHEMA),
+}
 
 
-def doubled(values: np.ndarray) -> np.ndarray:
-    values[1] = values[0]
-    return values
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_part_of_another_shape_is_found(release: Path, kind: str) -> None:
+    name, change, words = CHANGES[kind]
+    rewrite(release / name, change)
+    found = problem(release)
+    assert found.startswith(f"{name}: ")
+    assert words in found
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        with_column("node", swapped),
-        with_column("node", doubled),
-        with_column("day", lambda days: days + 1),
-        with_column("day", lambda days: days[::-1]),
-    ],
-    ids=["nodes out of order", "a node twice", "other days", "days reversed"],
-)
-def test_rows_that_are_not_each_day_and_node_once_are_found(release: Path, change: Any) -> None:
-    rewrite(release / PART, change)
-    assert "days 4 to 7 do not hold every node exactly once, in order." in only_problem(
-        validate_corpus(release)
-    )
+def test_other_row_groups_are_found(release: Path) -> None:
+    rewrite(release / DATA, lambda table: table, 7)
+    assert ROWS in problem(release)
 
 
-@pytest.mark.parametrize(
-    ("change", "rows"),
-    [
-        (lambda t: t.slice(0, len(t) - 1), None),
-        (lambda t: pa.concat_tables([t, t.slice(0, 1)]), None),
-        (lambda t: t, 7),
-    ],
-    ids=["a row less", "a row more", "other row groups"],
-)
-def test_missing_and_additional_rows_are_found(release: Path, change: Any, rows: int) -> None:
-    rewrite(release / PART, change, rows)
-    assert "rows or row groups are missing or too many" in only_problem(validate_corpus(release))
+@pytest.mark.parametrize("name", [DATA, LOADS])
+def test_damage_foreign_and_missing_parts_are_found(release: Path, tmp_path: Path, name: str) -> None:
+    folder, content = name.split("/")[0], (release / name).read_bytes()
+    for damaged in (b"", content[: len(content) // 2], b"PAR1" * 50):
+        (release / name).write_bytes(damaged)
+        assert problem(release) == f"{name} is damaged or not a Parquet file."
+    shutil.copy(release / folder / "part-00000.parquet", release / name)
+    assert SCHEMA in problem(release)
+    shutil.copy(write_corpus(tmp_path / "other", release_id="other", extras=EXTRAS) / name, release / name)
+    assert SCHEMA in problem(release)
+    (release / name).unlink()
+    assert problem(release) == f"1 of 3 parts are missing in {folder}/."
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda t: t.append_column("load_kw", pa.array(np.ones(len(t)))),
-        lambda t: t.drop_columns(["va_deg"]),
-        lambda t: t.replace_schema_metadata(t.schema.metadata | {b"note": b"hidden"}),
-        lambda t: t.replace_schema_metadata(t.schema.metadata | {b"dp_powerflow.part": b"2"}),
-        lambda t: t.set_column(0, "day", t.column("day").cast(pa.int64())),
-    ],
-    ids=["a column more", "a column less", "hidden metadata", "another part", "another type"],
-)
-def test_another_schema_is_found(release: Path, change: Any) -> None:
-    rewrite(release / PART, change)
-    assert "columns, types or metadata" in only_problem(validate_corpus(release))
+def test_a_folder_without_its_first_part_is_found(release: Path) -> None:
+    (release / "feeder/part-00000.parquet").unlink()
+    assert problem(release) == "feeder/ does not hold its first part."
 
 
-def test_a_part_of_another_release_is_found(release: Path, tmp_path: Path) -> None:
-    other = write_corpus(tmp_path / "other", release_id="other")
-    shutil.copy(other / PART, release / PART)
-    assert "columns, types or metadata" in only_problem(validate_corpus(release))
-
-
-def test_missing_parts_are_counted(release: Path) -> None:
-    for part in (0, 2):
-        (release / "data" / part_name(part)).unlink()
-    report = validate_corpus(release)
-    assert only_problem(report) == "2 of 3 parts are missing in data/."
-    assert report.n_phasors == 4 * 24 * 7
+def test_a_damaged_first_part_is_one_sentence(release: Path) -> None:
+    (release / "loads/part-00000.parquet").write_bytes(b"PAR1")
+    assert "cannot be read as part of a corpus" in problem(release)
+    with pytest.raises(CorpusError, match="cannot be read as part of a corpus"):
+        open_corpus(release).loads()
+    assert open_corpus(release).voltages([0]).shape == (1, LAYOUT.steps, LAYOUT.nodes)
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "loads.csv",
-        "data/part-00003.parquet",
-        "data/part-1.parquet",
-        "data/x.tmp-01",
-        ".hidden",
-        "twin/y.csv",
-        "data/manifest.json",
+        *("loads.csv", "data/part-00003.parquet", "data/part-1.parquet", "data/x.tmp-01", ".hidden"),
+        *("twin/y.csv", "data/manifest.json", "feeder/notes.txt"),
     ],
 )
 def test_a_file_that_does_not_belong_there_is_found(release: Path, name: str) -> None:
@@ -219,22 +205,18 @@ def test_files_of_the_manifest_may_be_there(release: Path) -> None:
     assert validate_corpus(release, other_files=["manifest.json", "twin/branches.csv"]).ok
 
 
-def test_a_link_is_found(release: Path) -> None:
+def test_a_link_is_found(release: Path, tmp_path: Path) -> None:
     (release / "certificate.html").symlink_to("/etc/hostname")
-    assert "is a link or a device" in only_problem(validate_corpus(release))
-
-
-def test_a_link_in_place_of_a_part_is_found(release: Path, tmp_path: Path) -> None:
-    (release / PART).rename(tmp_path / "elsewhere")
-    (release / PART).symlink_to(tmp_path / "elsewhere")
+    assert "is a link or a device" in problem(release)
+    (release / DATA).rename(tmp_path / "elsewhere")
+    (release / DATA).symlink_to(tmp_path / "elsewhere")
     problems = validate_corpus(release).problems
-    assert "data/part-00001.parquet is a link or a device; a release holds files only." in problems
+    assert f"{DATA} is a link or a device; a release holds files only." in problems
 
 
 def test_a_directory_that_is_no_corpus_is_one_problem(tmp_path: Path) -> None:
-    report = validate_corpus(tmp_path)
-    assert "nodes.parquet is missing" in only_problem(report)
-    assert report.layout is None
+    assert "nodes.parquet is missing" in problem(tmp_path)
+    assert validate_corpus(tmp_path).layout is None
 
 
 @pytest.mark.parametrize(
@@ -243,34 +225,24 @@ def test_a_directory_that_is_no_corpus_is_one_problem(tmp_path: Path) -> None:
         lambda t: t.slice(0, 6),
         lambda t: t.append_column("latitude", pa.array(np.ones(len(t)))),
         lambda t: t.append_column("phase", pa.array([None] * len(t), pa.int32())),
-        lambda t: t.replace_schema_metadata(t.schema.metadata | {b"dp_powerflow.days": b"2000000000"}),
-        lambda t: t.replace_schema_metadata(t.schema.metadata | {b"dp_powerflow.nodes": b"2000000000"}),
-        lambda t: t.replace_schema_metadata(t.schema.metadata | {b"dp_powerflow.days": b"-1"}),
-        lambda t: t.replace_schema_metadata(t.schema.metadata | {b"dp_powerflow.steps": b"\xff"}),
-        lambda t: t.replace_schema_metadata(t.schema.metadata | {b"dp_powerflow.days_per_part": b"1"}),
+        with_metadata(b"dp_powerflow.days", b"2000000000"),
+        with_metadata(b"dp_powerflow.nodes", b"2000000000"),
+        with_metadata(b"dp_powerflow.days", b"-1"),
+        with_metadata(b"dp_powerflow.steps", b"\xff"),
+        with_metadata(b"dp_powerflow.days_per_part", b"1"),
         lambda t: t.set_column(1, t.schema.field("id"), pa.array(["a"] * len(t))),
     ],
-    ids=[
-        "rows",
-        "column",
-        "nulls",
-        "many days",
-        "many nodes",
-        "no days",
-        "not text",
-        "many parts",
-        "same names",
-    ],
 )
-def test_a_changed_node_table_is_found(release: Path, change: Any) -> None:
+def test_a_changed_node_table_is_found(release: Path, change: Change) -> None:
     rewrite(release / "nodes.parquet", change)
     assert not validate_corpus(release).ok
 
 
-@pytest.mark.parametrize("name", [PART.as_posix(), "nodes.parquet"])
-def test_damaged_files_are_reported_and_never_raise(release: Path, sound: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [DATA, "nodes.parquet"])
+def test_damaged_files_are_reported_and_never_raise(tmp_path: Path, name: str) -> None:
+    release = write_corpus(tmp_path / "release")
     rng = random.Random(7)
-    whole = (sound / name).read_bytes()
+    whole = (release / name).read_bytes()
     in_data = 0
     for _ in range(150):
         position = rng.randrange(len(whole))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import stat
 import subprocess
 import sys
@@ -73,7 +72,7 @@ def test_equal_input_gives_equal_bytes_in_another_process(tmp_path: Path) -> Non
             check=True,
             text=True,
         )
-        runs.append(json.loads(done.stdout.removeprefix("ready\n")))
+        runs.append(json.loads(done.stdout))
     assert runs[0] == runs[1]
     assert len(runs[0]) == 6
 
@@ -90,27 +89,6 @@ def test_parts_written_by_several_processes_are_those_of_one(tmp_path: Path) -> 
     writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
     writer.add_file("manifest.json", b"{}\n")
     assert file_hashes(writer.finish()) == file_hashes(serial)
-
-
-def test_the_writer_travels_to_a_process_in_another_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    writer = CorpusWriter(Path("here"), LAYOUT, RELEASE_ID)
-    monkeypatch.chdir("/")
-    assert pickle.loads(pickle.dumps(writer)).target == tmp_path / "here"
-
-
-def test_bytes_depend_on_the_voltages_only_through_the_grid(tmp_path: Path) -> None:
-    a = CorpusWriter(tmp_path / "a", LAYOUT, RELEASE_ID)
-    b = CorpusWriter(tmp_path / "b", LAYOUT, RELEASE_ID)
-    v = voltages(LAYOUT, LAYOUT.days_of(0))
-    angle = np.deg2rad(np.round(np.degrees(np.angle(v)), 4))
-    v = (np.round(np.abs(v), 6) * np.exp(1j * angle)).astype(np.complex128)
-    for writer, scale in ((a, 1.0), (b, 1.0 + 1e-9)):
-        writer.prepare()
-        writer.write_part(0, v * scale)
-    assert a.hashes() == b.hashes()
 
 
 def test_the_file_states_units_grid_and_shape_and_nothing_of_the_run(writer: CorpusWriter) -> None:
@@ -132,10 +110,13 @@ def test_the_file_states_units_grid_and_shape_and_nothing_of_the_run(writer: Cor
         b"dp_powerflow.days_per_part": b"4",
         b"dp_powerflow.part": b"1",
     }
+    group = file.metadata.row_group(0)
     for column in (2, 3):
-        chunk = file.metadata.row_group(0).column(column)
-        assert chunk.compression == "ZSTD"
-        assert "BYTE_STREAM_SPLIT" in chunk.encodings
+        assert group.column(column).compression == "ZSTD"
+        assert "BYTE_STREAM_SPLIT" in group.column(column).encodings
+    stated = [group.column(k).statistics for k in range(4)]
+    assert [(own.min, own.max) for own in stated[:2]] == [(4, 7), (0, 6)]
+    assert stated[2:] == [None, None]
 
 
 def test_row_groups_depend_on_the_shape_alone() -> None:
@@ -185,7 +166,6 @@ def test_a_run_keeps_the_parts_of_the_run_before(writer: CorpusWriter) -> None:
     (writer.partial / "data" / "part-00000.parquet.tmp-0123").write_bytes(b"half")
     again = CorpusWriter(writer.target, LAYOUT, RELEASE_ID)
     again.prepare()
-    assert again.has_part(1)
     assert again.missing_parts() == (0, 2)
     assert sorted(p.name for p in (writer.partial / "data").iterdir()) == [part_name(1)]
     write_parts(again)
@@ -198,7 +178,7 @@ def test_a_part_whose_bytes_the_disk_lost_is_written_again(writer: CorpusWriter)
     path = writer.partial / "data" / part_name(0)
     whole = path.read_bytes()
     path.write_bytes(b"")
-    assert not writer.has_part(0)
+    assert 0 in writer.missing_parts()
     write_one(writer, 0)
     assert path.read_bytes() == whole
 
@@ -231,7 +211,7 @@ def test_discard_removes_what_was_written(writer: CorpusWriter) -> None:
     assert list(writer.target.parent.iterdir()) == []
 
 
-def test_voltages_of_the_wrong_shape_are_refused(writer: CorpusWriter) -> None:
+def test_voltages_of_the_wrong_shape_or_without_a_value_are_refused(writer: CorpusWriter) -> None:
     v = voltages(LAYOUT, LAYOUT.days_of(2))
     with pytest.raises(
         CorpusError, match=r"part 0 needs voltages of shape .* \(4, 24, 7\), not \(3, 24, 7\)"
@@ -239,18 +219,15 @@ def test_voltages_of_the_wrong_shape_are_refused(writer: CorpusWriter) -> None:
         writer.write_part(0, v)
     with pytest.raises(CorpusError, match="there is no part 3"):
         writer.write_part(3, v)
-    assert list((writer.partial / "data").iterdir()) == []
-
-
-def test_a_voltage_that_is_not_finite_writes_nothing(writer: CorpusWriter) -> None:
-    v = voltages(LAYOUT, LAYOUT.days_of(0))
-    v[3, 2, 1] = np.nan
+    v[2, 2, 1] = np.nan
     with pytest.raises(CorpusError, match="not a finite number"):
-        writer.write_part(0, v)
+        writer.write_part(2, v)
     assert list((writer.partial / "data").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "data/x", "nodes.parquet", "", ".", "data"])
+@pytest.mark.parametrize(
+    "name", ["/etc/x", "../x", "a/../../x", "data/x", "loads/x", "feeder/x", "nodes.parquet", "", ".", "data"]
+)
 def test_added_files_stay_in_the_release_and_out_of_its_data(writer: CorpusWriter, name: str) -> None:
     with pytest.raises(CorpusError, match="relative path"):
         writer.add_file(name, b"x")

@@ -19,7 +19,7 @@ import pytest
 
 import dp_powerflow as dpf
 from dp_powerflow.config import parse_config
-from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
+from dp_powerflow.corpus.gridfm.tables import GridfmData, read_gridfm
 from dp_powerflow.units import FloatArray, IntArray
 from support.datakit import datakit_validate
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,8 @@ import pytest
 import scipy.sparse as sp
 
 from dp_powerflow.corpus.gridfm.network import NodeFacts, network_of
-from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import TABLES, GridfmStyle
-from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.gridfm.tables import GridfmData, GridfmWriter, read_gridfm
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
@@ -33,7 +32,6 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray, IntArray
 from support.datakit import datakit_validate
-from support.pages_that_run import blocks_of
 
 CASES = ("ieee13", "ieee123", "cigre_mv", "multivoltage")
 N = 210  # more than one partition
@@ -212,7 +210,7 @@ def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee
     i, j = (int(k[0]) for k in np.nonzero(np.triu(y, 1)))
     y[i, j] *= 1.7 - 0.4j
     feeder = dataclasses.replace(ieee13, y=sp.csc_array(y))
-    tables, plain = network_of(feeder, sn_mva=1.0), network_of(ieee13, sn_mva=1.0)
+    tables, plain = network_of(feeder), network_of(ieee13)
     pair = (tables.branches.from_bus == i) & (tables.branches.to_bus == j)
     assert np.array_equal(np.sort(abs(tables.branches.shift_deg[pair])), [0.0, 90.0])
     assert len(tables.branches.r) == len(plain.branches.r) + 1
@@ -220,7 +218,8 @@ def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee
     ends = {"f": branches.from_bus, "t": branches.to_bus}
     for a, b in ("ff", "ft", "tf", "tt"):
         np.add.at(summed, (ends[a], ends[b]), getattr(branches, f"y{a}{b}"))
-    assert np.allclose(summed, y, rtol=0.0, atol=1e-12 * abs(y).max())
+    expected = y * (feeder.base_mva / 100.0)
+    assert np.allclose(summed, expected, rtol=0.0, atol=1e-12 * abs(expected).max())
 
 
 def test_phase_shifts_of_transformers_are_found_with_a_positive_reactance(
@@ -413,8 +412,6 @@ def test_a_network_that_cannot_be_written_is_refused(ieee13: Feeder) -> None:
     ):
         with pytest.raises(CorpusError, match=message):
             network_of(ieee13, facts)
-    with pytest.raises(CorpusError, match="positive number of MVA"):
-        network_of(ieee13, sn_mva=0.0)
     alone = dataclasses.replace(ieee13, y=sp.csc_array(sp.diags_array(ieee13.y.diagonal())))
     with pytest.raises(CorpusError, match="no two nodes that are coupled"):
         _ = network_of(alone).branches
@@ -464,15 +461,3 @@ def test_gridfm_datakit_refuses_a_planted_error(
     code, output = validate(directory)
     assert code == 1
     assert f"ERROR: Validation failed: {message}" in output
-
-
-def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = case("ieee13")
-    monkeypatch.chdir(tmp_path)  # after OpenDSS, which goes back to the folder it was started in
-    (example,) = [
-        block.text for block in blocks_of("how-to/use-a-release.md") if "read_gridfm(" in block.text
-    ]
-    given.write(Path("release/twin"), DEFAULT)
-    names: dict[str, Any] = {}
-    exec(example, names)
-    assert names["mismatch"] < 1e-6

@@ -23,8 +23,8 @@ from dp_powerflow.corpus.gridfm.network import (
     supplied,
     with_shares,
 )
-from dp_powerflow.corpus.gridfm.reader import GridfmData, check_tables, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, TABLES
+from dp_powerflow.corpus.gridfm.tables import GridfmData, check_tables, read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
@@ -217,7 +217,7 @@ def test_lines_are_found_in_the_admittances_alone(ieee13: Feeder) -> None:
         half = len(line.nodes) // 2
         position = {node: k for k, node in enumerate(line.nodes)}
         rows, columns = ([position[node] for node in side.tolist()] for side in (own.first, own.second))
-        expected = -line.primitive[np.ix_(rows, columns)] * (ieee13.base_mva / nodes.sn_mva)
+        expected = -line.primitive[np.ix_(rows, columns)] * (ieee13.base_mva / 100.0)
         assert own.series.shape == (half, half)
         assert np.allclose(own.series, expected, rtol=1e-9, atol=1e-12)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from dp_powerflow.config import StorageUrl
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout
-from dp_powerflow.corpus.storage import RemotePath, file_hashes, local_copy, location
+from dp_powerflow.corpus.storage import RemotePath, file_hashes, location
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -173,46 +172,6 @@ def test_a_worker_that_does_not_see_the_target_says_so(target: RemotePath, tmp_p
             writer.refuse_unseen()
         writer.prepare()
         writer.refuse_unseen()
-
-
-def test_a_copy_has_the_same_files_and_is_removed(target: RemotePath) -> None:
-    write_corpus(target)
-    with local_copy(target) as directory:
-        assert file_hashes(directory) == file_hashes(target)
-    assert not directory.exists()
-
-
-@pytest.mark.parametrize("name", ["../../evil", "/evil", "data/../../evil", "a\\b", "a//b", "./a", "a\0b"])
-def test_a_name_that_leads_out_of_a_copy_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RemotePath, "below", lambda _: {"data/part": "", name: ""})
-    target = RemotePath("memory://store/names/release")
-    with pytest.raises(CorpusError, match="not a file of a release"), local_copy(target):
-        pass
-
-
-def test_nothing_is_copied_where_no_finished_release_is(
-    target: RemotePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_parts(writer_of(target))
-    monkeypatch.setattr(RemotePath, "read_bytes", lambda place: pytest.fail(f"{place} was fetched"))
-    refused = pytest.raises(
-        CorpusError, match=r"no manifest\.json or fleet\.json at .*/release; give the URL"
-    )
-    with refused, local_copy(target, one_of=("manifest.json", "fleet.json")):
-        pass
-
-
-def test_a_full_disk_is_not_taken_for_a_damaged_release(
-    target: RemotePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_corpus(target)
-
-    def full(path: Path, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(CorpusError, match="No space left on device; free some space"), local_copy(target):
-        pass
 
 
 def test_a_missing_bucket_is_one_sentence(server: str) -> None:

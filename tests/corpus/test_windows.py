@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
 from typing import Any
 
@@ -73,19 +72,6 @@ def test_windows_of_some_days_and_nodes(corpus: Corpus, written: Phasors) -> Non
     np.testing.assert_array_equal(windows[1].va_deg.numpy(), written.va_deg[1][:, [4, 2]])
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_data_loader_with_workers_reads_every_window_once(corpus: Corpus, written: Phasors) -> None:
-    windows = corpus.windows(12, 12)
-    windows[0]
-    loader = torch.utils.data.DataLoader(windows, batch_size=5, shuffle=True, num_workers=1)
-    seen = set()
-    for batch in loader:
-        for vm, day, start in zip(batch.vm_pu, batch.day.tolist(), batch.start.tolist(), strict=True):
-            np.testing.assert_array_equal(vm.numpy(), written.vm_pu[day, start : start + 12])
-            seen.add((day, start))
-    assert seen == {(day, start) for day in range(11) for start in (0, 12)}
-
-
 def test_windows_keep_no_more_than_the_cache_and_travel_without_it(
     wide: Corpus, reads: list[tuple[int, int]]
 ) -> None:
@@ -104,12 +90,6 @@ def test_the_bytes_of_chosen_days_and_nodes_alone_count(wide: Corpus, reads: lis
     for index in (0, 1, 2, 3, 0, 3, 1):
         windows[index]
     assert len(reads) == 3
-
-
-def test_the_default_cache_holds_a_decade_of_ieee123() -> None:
-    decade = CorpusLayout(days=3650, steps=96, nodes=278, days_per_part=22)
-    default = inspect.signature(Corpus.windows).parameters["cache_mb"].default
-    assert decade.n_phasors * 8 <= default * 1e6
 
 
 def test_a_window_may_be_changed_without_changing_the_next_reading(corpus: Corpus, written: Phasors) -> None:

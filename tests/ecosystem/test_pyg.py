@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow.corpus.gridfm.reader import read_gridfm
+from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.errors import CorpusError, MissingExtraError
+from dp_powerflow.errors import CorpusError
 from support.corpora import write_corpus
 
 torch: Any = pytest.importorskip("torch")
@@ -109,16 +109,3 @@ def test_what_is_not_published_is_named(pyg: Any, release: Path, tmp_path: Path)
         bare.to_pyg(hetero=False)
     with pytest.raises(CorpusError, match="hold days 0 to 1"):
         open_corpus(release).to_pyg(days=[2])
-
-
-def test_a_missing_package_is_named(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import_module = importlib.import_module
-
-    def without(name: str) -> Any:
-        if name == "torch_geometric":
-            raise ModuleNotFoundError(name=name)
-        return import_module(name)
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(MissingExtraError, match=r"'torch_geometric'.*dp-powerflow\[pyg\]"):
-        open_corpus(release).to_pyg()

@@ -16,14 +16,12 @@ from dp_powerflow.pipeline.release import run_release
 from support.fleet_small import on_twins, write_feeders
 from support.here import Here
 from support.reading import everything
-from support.small import small_config
+from support.small import TABLES, TWIN, small_config
 
-TWIN: dict[str, Any] = {"mode": "twin-network", "epsilon": 4.0, "id": "t1", "change": 0.05, "released": "all"}
-TABLES = {"controls": "frozen", "publish": "network and loads", "graph_days": 2}
 KINDS: dict[str, dict[str, dict[str, Any]]] = {
     "true network, plain model": {"model": {"estimator": "plain"}},
     "published twin of Gaussian noise, structured model": {
-        "network": {**TWIN, **TABLES, "noise": "gaussian", "delta": 1e-5},
+        "network": {**TABLES, "graph_days": 2, "noise": "gaussian"},
         "model": {"estimator": "structured", "components": 2},
     },
     "twin as operated, histories": {

@@ -65,12 +65,6 @@ def test_odd_ids_are_refused_and_not_repeated(kind: str, tmp_path: Path) -> None
         assert len(said) < 500
 
 
-@pytest.mark.parametrize("pair", [("Émile", "E\u0301mile"), ("anna", "ANNA"), ("a b", "a  b"), ("ﬁ1", "fi1")])
-def test_ids_that_differ_in_spelling_only_are_refused(pair: tuple[str, str], tmp_path: Path) -> None:
-    with pytest.raises(LoadDataError, match="only in blanks, case or invisible characters"):
-        read_service_map(services(tmp_path, *pair))
-
-
 def test_plain_ids_of_any_script_are_read(tmp_path: Path) -> None:
     ids = ("Zähler 7", "счётчик", "電表-1", "x" * 200)
     assert read_service_map(services(tmp_path, *ids)).customers == ids

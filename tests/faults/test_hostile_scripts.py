@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.opendss.engine import build_circuit, file_origin
+from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.sources import open_feeder
 
 CIRCUIT = """Clear
@@ -16,6 +18,7 @@ New Load.d bus1=b kw=10 kvar=1 kv=12.47
 Set voltagebases=[12.47]
 CalcVoltageBases
 """
+PV = "New PVSystem.g bus1=b kv=12.47\n"
 SHAPE = "npts=2 interval=1 mult=(1 2)"
 LOADING = {
     "quoted name": 'New PVSystem.g bus1=b "usermodel"=PROGRAM',
@@ -30,11 +33,25 @@ LOADING = {
     "after a named one": "New PVSystem.g bus1=b daily=x 1 1 1 1 PROGRAM PROGRAM PROGRAM",
     "of a control": 'New CapControl.x "usermodel"=PROGRAM',
     "of a variable's class": 'var @c=PVSystem.g\nNew @c bus1=b "usermodel"=PROGRAM',
+    "one letter": "New PVSystem.g bus1=b kv=12.47 u=PROGRAM",
+    "one letter of a control": "New CapControl.x element=Line.l u=PROGRAM",
+    "one letter of many": f"{PV}BatchEdit PVSystem.g u=PROGRAM",
+    "goes on after a class": f"{PV}Enable Line.*\nmore usermodel=PROGRAM",
+    "goes on after the circuit": f"{PV}Edit Circuit.c\n~ usermodel=PROGRAM",
+    "of the circuit": f"{PV}Edit Circuit.c usermodel=PROGRAM",
 }
 LEFT_OUT = {
     "generator": 'New Generator.g bus1=b kv=12.47 kw=1 "usermodel"=PROGRAM',
     "shaft": "New Generator.g bus1=b kv=12.47 kw=1 'shaftmodel'=PROGRAM",
     "storage": 'New Storage.g bus1=b kv=12.47 "dynadll"=PROGRAM',
+    "one letter": "New Generator.g bus1=b kv=12.47 kw=1 u=PROGRAM",
+    "two letters": "New Storage.g bus1=b kv=12.47 dy=PROGRAM",
+    "three letters": "New Storage.g bus1=b kv=12.47 dyn=PROGRAM",
+}
+TRACING = {
+    "PV": "New PVSystem.g bus1=b kv=12.47 de=yes",
+    "in brackets": "New Generator.g bus1=b kv=12.47 kw=1 de=(true)",
+    "variable": "var @x=yes\nNew IndMach012.g bus1=b kv=12.47 de=@x",
 }
 WRITING = {
     "abbreviated": f"New Loadshape.s {SHAPE} acti=dblsave",
@@ -93,6 +110,25 @@ def test_no_program_is_loaded(case: str, watched: Path) -> None:
     )
 
 
+def test_what_goes_on_with_a_rejected_line_is_about_nothing(watched: Path) -> None:
+    """The engine would take it for the element before."""
+    with pytest.raises(FeederError) as refused:
+        build_circuit(file_origin(script(watched, f"{PV}New Line\nmore usermodel=PROGRAM\n~ r1=2")))
+    assert "program.so" not in str(refused.value)
+
+
+@pytest.mark.parametrize("case", TRACING)
+def test_no_abbreviation_writes_a_trace(case: str, watched: Path) -> None:
+    build_circuit(file_origin(script(watched, TRACING[case])))
+    assert files(watched) == ["feeder.dss"]
+
+
+def test_the_delay_of_a_control_is_kept(watched: Path) -> None:
+    step = "New Transformer.t windings=2 buses=(b c) kvs=(12.47 4.16)\n"
+    read = read_script(script(watched, f"{step}New RegControl.r transformer=t winding=2 de=45"))
+    assert "de=45" in read.commands[-2]
+
+
 @pytest.mark.parametrize("case", LEFT_OUT)
 def test_programs_of_what_is_left_out_are_left_out(case: str, watched: Path) -> None:
     feeder = open_feeder(script(watched, LEFT_OUT[case]))
@@ -115,15 +151,7 @@ def test_shapes_may_still_begin_without_names(watched: Path) -> None:
     assert open_feeder(script(watched, "New Loadshape.s 2 1.0 mult=(1 2) action=normalize")).nodes
 
 
-ENCODED = {
-    "utf-8": "utf-8",
-    "with a mark": "utf-8-sig",
-    "utf-16": "utf-16",
-    "western": "cp1252",
-}
-
-
-@pytest.mark.parametrize("encoding", ENCODED.values(), ids=ENCODED)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 @pytest.mark.parametrize("place", ["master", "redirected"])
 def test_scripts_in_other_encodings_are_read(encoding: str, place: str, tmp_path: Path) -> None:
     lines = CIRCUIT.replace("bus2=b", "bus2=süd").replace("bus1=b", "bus1=süd")

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow.corpus.storage import local_copy, location
-from dp_powerflow.errors import CorpusError
 from dp_powerflow.pipeline.release import run_release
 from support.fleet_small import circuit
 from support.small import small_config
@@ -112,15 +110,3 @@ def test_a_feeder_is_read_where_there_is_no_temporary_directory(
     (tmp_path / "tiny.dss").write_text(circuit(1.0))
     monkeypatch.setattr(tempfile, "gettempdir", nothing)
     assert len(dpf.open_feeder(tmp_path / "tiny.dss").retained) == 6
-
-
-def test_a_release_that_must_be_copied_says_where_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    fsspec = pytest.importorskip("fsspec")
-
-    def nothing(**_: Any) -> None:
-        raise FileNotFoundError(2, "No usable temporary directory found")
-
-    fsspec.filesystem("memory").pipe("/read-only/manifest.json", b"{}")
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", nothing)
-    with pytest.raises(CorpusError, match="TMPDIR"), local_copy(location("memory://read-only")):
-        pass

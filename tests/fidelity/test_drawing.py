@@ -22,7 +22,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.options import DayFacts, FitOptions
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.pipeline.drawing import days_off, draw_customers
+from dp_powerflow.pipeline.customers import days_off, draw_customers
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from support.histories import history_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import feeders_of
 from dp_powerflow.fleet.run import plan_fleet, run_fleet
@@ -19,7 +19,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 from support import ledgers
-from support.fleet_small import circuit, fleet_config, on_twins
+from support.fleet_small import circuit, on_twins
 from support.here import Here
 
 SAME = {"feeders": ["alder", "alder-2", "alder-3", "birch", "cedar", "elm"], "reason": "two lines each"}
@@ -240,12 +240,3 @@ def test_what_a_feeder_continues_must_be_an_account_of_its_kind(renamed: Path) -
             PrivacyError, match=f"continue the account '{name}', and the ledger has network-twin-1"
         ):
             run_fleet(twins(renamed, overrides={"alder-2": {"continues_network": name}}), engine=Here())
-
-
-@pytest.mark.parametrize("key", ["unrelated", "unrelated_loads"])
-def test_a_reason_of_a_fleet_names_accounts(tmp_path: Path, key: str) -> None:
-    with pytest.raises(
-        ConfigError,
-        match=f"'fleet.{key}' is not usable: a reason why data are unrelated is a table that names",
-    ):
-        fleet_config(tmp_path, fleet={key: "another region"})

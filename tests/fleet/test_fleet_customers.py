@@ -76,14 +76,6 @@ def test_a_model_per_feeder_costs_a_customer_the_dearest_and_is_charged_once(
     assert report.verdict == "demonstration"
 
 
-def test_twins_of_a_fleet_are_named_by_fleet_and_feeder_and_paid_apart(
-    made: tuple[Path, dict[str, Any]],
-) -> None:
-    paid = spends(made[0], AccountKind.NETWORK_TWIN)
-    assert sorted(spend.release_id for spend in paid) == [f"north_feeder-{k:04d}" for k in (1, 2, 3)]
-    assert len({spend.account for spend in paid}) == 3
-
-
 def test_a_model_is_fitted_from_the_readings_of_its_own_feeder_alone(
     made: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

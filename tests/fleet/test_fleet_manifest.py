@@ -17,10 +17,8 @@ from dp_powerflow.cli import app
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
-from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, find_sources
-from dp_powerflow.fleet.manifest import open_fleet
-from dp_powerflow.fleet.names import is_fleet
+from dp_powerflow.fleet.manifest import is_fleet, open_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.manifest.model import DIGEST, FORMAT, Check, ReleaseError, canonical_json, digest_of
@@ -183,16 +181,13 @@ def test_verify_finds_what_was_done_to_a_fleet(
     assert verify_fleet(copied).verdict == "not intact"
 
 
-def test_without_its_manifest_a_fleet_is_neither_verified_nor_read(copied: Path) -> None:
+def test_what_is_not_there_is_named_to_the_reader(made: Path, copied: Path) -> None:
     (copied / "fleet.json").unlink()
     assert is_fleet(copied)
     with pytest.raises(ReleaseError, match=r"has no fleet\.json"):
         verify_fleet(copied)
     with pytest.raises(CorpusError, match=r"has no fleet\.json"):
         open_fleet(copied)
-
-
-def test_a_feeder_that_is_not_there_is_named_to_the_reader(made: Path) -> None:
     with pytest.raises(CorpusError, match="no feeder 'feeder-0009'"):
         open_fleet(made).feeder("feeder-0009")
 
@@ -311,8 +306,3 @@ def test_all_feeders_have_the_days_and_the_weather_of_the_fleet(tmp_path: Path) 
 def test_a_folder_whose_name_would_be_taken_for_a_glob_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has a wildcard in its name"):
         fleet_config(tmp_path / "fleet[1]")
-
-
-def test_a_misspelt_section_of_a_fleet_is_named() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'fleet'"):
-        parse_fleet_config({"feet": {}})

@@ -9,12 +9,11 @@ import pytest
 
 from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import feeder_config, feeders_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
-from support.fleet_mixed import circuit, mixed_config, raw, write_feeders
+from support.fleet_mixed import circuit, mixed_config, write_feeders
 
 LATITUDE = {"latitude": 46.5}
 
@@ -50,25 +49,12 @@ def test_a_removed_key_is_as_if_nobody_had_set_it(tmp_path: Path) -> None:
     assert network_of(others).capacitors
 
 
-def test_keys_can_be_removed_beside_others_that_are_set(tmp_path: Path) -> None:
-    override = {"remove": ["network.pv"], "network": {"charging_epsilon": 0.5}}
-    network = network_of(own_config(tmp_path, override))
-    assert (network.pv, network.charging_epsilon) == (False, 0.5)
-
-
 def test_the_section_pv_can_be_removed_as_a_whole_or_by_key(tmp_path: Path) -> None:
     assert own_config(tmp_path, {}, pv=LATITUDE).pv is not None
     assert own_config(tmp_path, {"remove": ["pv"]}, pv=LATITUDE).pv is None
     kept = own_config(tmp_path, {"remove": ["pv.volt_var"]}, pv={**LATITUDE, "volt_var": "category A"}).pv
     assert kept is not None
     assert kept.volt_var == "none"
-
-
-def test_a_tap_file_can_be_left_out(tmp_path: Path) -> None:
-    (tmp_path / "taps").mkdir()
-    (tmp_path / "taps" / "a17.csv").write_text("# declared: me\ntransformer,winding,tap\n")
-    assert own_config(tmp_path, {}, feeder={"taps": "taps"}).feeder.taps is not None
-    assert own_config(tmp_path, {"remove": ["feeder.taps"]}, feeder={"taps": "taps"}).feeder.taps is None
 
 
 def test_paths_of_an_override_are_relative_to_the_fleet_file(tmp_path: Path) -> None:
@@ -105,19 +91,6 @@ def test_a_key_cannot_be_set_and_removed(tmp_path: Path) -> None:
         own_config(tmp_path, {"remove": ["network.pv"], "network": {"pv": True}})
     with pytest.raises(ConfigError, match=r"both set and remove 'pv'"):
         own_config(tmp_path, {"remove": ["pv"], "pv": LATITUDE})
-
-
-def test_a_key_that_every_feeder_needs_is_missed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"of feeder 'a17', the config lacks 'network.epsilon'"):
-        own_config(tmp_path, {"remove": ["network.epsilon"]})
-
-
-def test_all_mistakes_of_removals_are_told_together_with_the_others(tmp_path: Path) -> None:
-    content = raw(overrides={"a17": {"remove": ["network.id", "network.linse"]}})
-    with pytest.raises(ConfigError) as error:
-        parse_fleet_config(content, base=tmp_path)
-    assert "'network.id'" in str(error.value)
-    assert "'network.linse'; did you mean 'network.lines'?" in str(error.value)
 
 
 def test_mistakes_of_all_feeders_are_told_at_once(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from dp_powerflow.corpus.storage import RemotePath, Snapshot, file_hashes, one_r
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.manifest import read_entries, release_paths
+from dp_powerflow.fleet.owner import Outcome
 from dp_powerflow.fleet.publishing import Store, shelf_of
-from dp_powerflow.fleet.run import Outcome, run_fleet
+from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.fleet_small import BROKEN, KEYS, on_twins, toml_of, write_feeders
@@ -255,8 +256,8 @@ def shelf(request: pytest.FixtureRequest) -> Store:
 def test_a_store_is_listed_once_and_knows_what_is_in_the_making(
     shelf: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_feeder(shelf.place, "two", "north_two")
-    (shelf.place / "feeder=two.partial-north_two").write_bytes(b"")
+    put_feeder(shelf.prefix, "two", "north_two")
+    (shelf.prefix / "feeder=two.partial-north_two").write_bytes(b"")
     listed: list[str] = []
     children = RemotePath.children
 
@@ -266,41 +267,40 @@ def test_a_store_is_listed_once_and_knows_what_is_in_the_making(
 
     monkeypatch.setattr(RemotePath, "children", counted)
     shelf.refuse_other_contents()
-    assert shelf.names() == ["one"]
     assert shelf.has("one")
     assert not shelf.has("two")
     assert str(shelf.output_of("two")) == f"{shelf.place}/feeder=two"
     shelf.publish("three")
-    assert shelf.names() == ["one", "three"]
-    assert listed == [shelf.place.url]
+    assert shelf.has("three")
+    assert listed == [shelf.prefix.url]
     # A feeder that the fleet no longer lists is not left half-made; one that it does is.
     shelf.discard_staging(keep=["two"])
-    assert (shelf.place / "feeder=two/manifest.json").exists()
+    assert (shelf.prefix / "feeder=two/manifest.json").exists()
     shelf.discard_staging(keep=[])
-    assert list(shelf.place.children()) == ["feeder=one"]
+    assert list(shelf.prefix.children()) == ["feeder=one"]
 
 
 def test_other_contents_of_a_store_are_refused(shelf: Store) -> None:
     shelf.refuse_other_contents()
     for name in ("notes.txt", "feeder=two/data/part", "feeder=two.partial-south_two"):
-        (shelf.place / name).write_bytes(b"mine")
+        (shelf.prefix / name).write_bytes(b"mine")
         with pytest.raises(ConfigError, match="which is not of fleet 'north'"):
             shelf.refuse_other_contents()
-        (shelf.place / name).unlink()
-    put_feeder(shelf.place, "two", "south_two")
+        (shelf.prefix / name).unlink()
+    put_feeder(shelf.prefix, "two", "south_two")
     with pytest.raises(ConfigError, match="holds feeder=two"):
         shelf.refuse_other_contents()
 
 
 def test_what_a_run_left_that_was_killed_while_it_tried_the_store_is_removed(shelf: Store) -> None:
-    (shelf.place / "feeder=two.probe-north_two").write_bytes(b"")
+    (shelf.prefix / "feeder=two.probe-north_two").write_bytes(b"")
     shelf.refuse_other_contents()
-    assert list(shelf.place.children()) == ["feeder=one"]
+    assert list(shelf.prefix.children()) == ["feeder=one"]
 
 
 def test_a_feeder_that_failed_leaves_nothing_in_a_store(shelf: Store) -> None:
     shelf.prepare()
-    put_feeder(shelf.place, "two", "north_two")
-    (shelf.place / "feeder=two.partial-north_two").write_bytes(b"")
+    put_feeder(shelf.prefix, "two", "north_two")
+    (shelf.prefix / "feeder=two.partial-north_two").write_bytes(b"")
     shelf.abandon("two", "north_two")
-    assert list(shelf.place.children()) == ["feeder=one"]
+    assert list(shelf.prefix.children()) == ["feeder=one"]

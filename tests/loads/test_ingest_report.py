@@ -25,8 +25,8 @@ from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
 from dp_powerflow.pipeline.release import run_release
 from support.fleet_small import fleet_config, write_feeders, write_meters
 from support.here import Here
-from support.own_config import write_toml
 from support.own_meters import CUSTOMERS, DAYS, SCALE_KW, STEPS, TWIN, OwnMeters
+from support.small import write_toml
 
 
 def planted() -> OwnMeters:

@@ -64,11 +64,6 @@ def test_data_sets_with_other_sun_control_days_or_loads_have_other_identities(da
     assert replace(data).identity == data.identity
 
 
-def test_sun_and_loads_of_different_days_are_refused(data: Dataset) -> None:
-    with pytest.raises(LoadDataError, match="same days"):
-        replace(data, generation=data.sun(np.arange(364)))
-
-
 def test_labels_say_what_was_left_out(tmp_path: Path) -> None:
     full = ExperimentOptions(out=tmp_path, oedi=tmp_path)
     choices = (full, replace(full, pv=False), replace(full, volt_var=False))

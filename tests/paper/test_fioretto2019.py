@@ -71,13 +71,6 @@ def test_restored_networks_have_a_power_flow(name: str, alpha: float, draws: int
     check_restored(name, alpha, draws)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", ["case14", "case39", "case118"])
-@pytest.mark.parametrize("alpha", [0.1, 1.0])
-def test_restored_networks_have_a_power_flow_in_twenty_draws(name: str, alpha: float) -> None:
-    check_restored(name, alpha, 20)
-
-
 @pytest.mark.slow
 def test_published_noise_alone_leaves_networks_without_a_power_flow() -> None:
     case, privacy = case_of("case39"), BranchPrivacy(10.0)

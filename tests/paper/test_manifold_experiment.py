@@ -11,7 +11,7 @@ import pytest
 
 from dp_powerflow import Feeder
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.symbols import Admittance, manifold_loss
+from dp_powerflow.evidence.symbols import manifold_loss
 from dp_powerflow.grid.feeder import Line
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, Network, nominal_law, plain
 from dp_powerflow_paper.datasets import ExperimentOptions
@@ -143,9 +143,3 @@ def test_clopper_pearson_at_the_ends_and_between() -> None:
     assert np.allclose(clopper_pearson(0, 100), (0.0, 1.0 - 0.025**0.01))
     assert np.allclose(clopper_pearson(100, 100), (0.025**0.01, 1.0))
     assert np.allclose(clopper_pearson(5, 100), (0.01643, 0.11283), atol=1e-4)
-
-
-def test_power_factors_must_fit_the_network(manifold: Manifold) -> None:
-    with pytest.raises(PrivacyError, match="one power factor per retained node"):
-        Manifold(manifold.network, np.ones(2))
-    assert isinstance(manifold.true, Admittance)

@@ -1,4 +1,4 @@
-"""The noise that each mechanism really adds, against its calibration; sensitivities against real changes."""
+"""Gaussian noise: its calibrations, what mechanisms really add, sensitivities against real changes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,47 @@ from dp_powerflow_paper.mechanisms.gaussian import (
     printed_sensitivities,
     proved_sensitivities,
 )
-from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, NoiseUnit
+from dp_powerflow_paper.mechanisms.noise import (
+    DAY,
+    PAPER_DAY,
+    PAPER_STEP,
+    STEP,
+    UNITS,
+    GaussianNoise,
+    NoiseUnit,
+)
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow_paper.sources.loads import LawLoads
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (25.0, 3e-3), (200.0, 3e-3), (50.0, 1e-5)])
+def test_analytic_noise_gives_exactly_the_delta_asked_for(epsilon: float, delta: float) -> None:
+    noise = GaussianNoise(0.3, epsilon, delta)
+    assert noise.true_delta == pytest.approx(delta, rel=1e-6)
+    assert noise.true_delta <= delta
+    assert noise.holds
+
+
+def test_classical_formula_is_the_papers_and_its_true_delta_is_told() -> None:
+    noise = GaussianNoise(2.0, 50.0, 1e-5, "classical")
+    assert noise.sigma == pytest.approx(2.0 * math.sqrt(2 * math.log(1.25e5)) / 50.0)
+    assert noise.true_delta == pytest.approx(0.59, abs=0.01)  # paper correction 10
+    assert not noise.holds
+    assert "0.586" in noise.remark
+    assert GaussianNoise(1.0, 0.9, 1e-5, "classical").holds  # it is proved up to ε = 1
+
+
+def test_units_are_two_calibrations_of_a_step_and_of_a_day() -> None:
+    assert {(unit.calibration, unit.covered(96), unit.covered_loads(96, 5)) for unit in UNITS} == {
+        (calibration, *covered)
+        for calibration in ("analytic", "classical")
+        for covered in ((1, 96), (96, 480))
+    }
+    for unit in UNITS:
+        noise = unit.noise(0.3, 25.0, 1e-3)
+        assert noise.holds == (unit.calibration == "analytic")
+    assert len({unit.key for unit in UNITS}) == len({unit.title for unit in UNITS}) == 4
+
 
 DAYS, STEPS, NODES = 40, 96, 3
 LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)

@@ -193,12 +193,3 @@ def test_units_of_noise_are_told_apart() -> None:
     assert (slot.guarantee.unit, slot.guarantee.composes) == ("step", "per snapshot")
     assert (day.guarantee.unit, day.guarantee.composes) == ("day", "per day")
     assert slot.guarantee.adjacency != day.guarantee.adjacency
-
-
-def test_bad_settings_are_refused() -> None:
-    with pytest.raises(PrivacyError, match="ε"):
-        LaplaceLoads(idle(1, 1), math.inf)
-    with pytest.raises(PrivacyError, match="shares of meters"):
-        DivisibleLaplace(idle(1, 1), 1.0, honest_share=0.0)
-    with pytest.raises(PrivacyError, match="low below high"):
-        meters(np.ones((1, 1, 1)), 1.0, 1.0)

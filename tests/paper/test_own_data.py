@@ -16,12 +16,11 @@ from dp_powerflow.errors import ConfigError, DpPowerflowError, LoadDataError
 from dp_powerflow.lowlevel import INTERNAL, PrivacyUnit, figure_bytes, new_figure
 from dp_powerflow_paper import twin
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, is_public, open_dataset
-from dp_powerflow_paper.recovery import experiment as recovery
-from dp_powerflow_paper.run import LEAK, NOTICE_FILE, results_folder, run_experiment
+from dp_powerflow_paper.run import LEAK, results_folder, run_experiment
 from dp_powerflow_paper.wasserstein import experiment as wasserstein
 from dp_powerflow_paper.wasserstein.lab import Scale
-from support.own_config import DAYS, SCALE_KW, with_keys, write_own, write_toml
-from support.small import small_config, tree_hash
+from support.own_config import DAYS, SCALE_KW, with_keys, write_own
+from support.small import small_config, tree_hash, write_toml
 
 
 def run(*arguments: str | Path) -> Result:
@@ -202,11 +201,3 @@ def test_wrong_input_is_one_sentence(
     path = write_toml(write_own(tmp_path), with_keys(**sections))
     with pytest.raises(DpPowerflowError, match=sentence):
         opened(path)
-
-
-def test_recovery_needs_a_longer_history_and_says_so(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "require", lambda *_: None)  # nothing is trained
-    result = run("recovery", config)
-    assert isinstance(result.exception, LoadDataError)
-    assert "give at least 180" in str(result.exception)
-    assert (config.parent / "state/experiments/own-1" / NOTICE_FILE).is_file()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.errors import LoadDataError
 from dp_powerflow.units import FloatArray, IntArray
 from dp_powerflow_paper.recovery import report
 from dp_powerflow_paper.recovery import runs as recovery_runs
@@ -109,11 +109,6 @@ def test_days_held_out_are_nobodys_training_days() -> None:
     assert (len(split.evaluation), len(split.test)) == (60, 60)
     with pytest.raises(LoadDataError, match="give at least 180"):
         split_days(179, 60, np.random.default_rng(0))
-
-
-def test_training_days_are_the_fewest_that_hold_the_windows() -> None:
-    assert Plan().days(96, 96) == 6  # 192 windows a day: 5 days hold 960
-    assert replace(Plan(), samples=960).days(96, 96) == 5
 
 
 def test_every_method_has_all_runs_and_the_budget_is_that_of_all_days(found: Recovery) -> None:
@@ -294,9 +289,3 @@ def test_nothing_of_a_figure_is_cut_off_although_a_quick_run_has_one_panel(
     assert extent.y1 <= figure.get_figheight()
     names = {text.get_text() for text in figure.legends[0].get_texts()}
     assert {column.label for column in picture.columns} <= names, "every column has a colour"
-
-
-def test_bad_folders_are_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ConfigError, match="cannot be made"):
-        run_all([], Shared(None, None), tmp_path / "file" / "runs", workers=1, progress=quiet)  # type: ignore[arg-type]

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow import BatchSolver
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow_paper.datasets import ExperimentOptions, silent
-from dp_powerflow_paper.mechanisms import solve_loads
 from dp_powerflow_paper.mechanisms.gaussian import NoiseFree
 from dp_powerflow_paper.recovery import runs as recovery_runs
 from dp_powerflow_paper.recovery.columns import (
@@ -59,16 +57,6 @@ def test_nothing_is_fitted_to_days_held_out(bench: Bench) -> None:
     truth = bench.data.true_load(np.sort(bench.split.train))
     days = bench.lab.data.spread_days(bench.lab.scale.days)
     np.testing.assert_array_equal(bench.lab.setting.true_load, truth[days])
-
-
-def test_true_voltages_are_those_of_every_day_of_the_history(bench: Bench) -> None:
-    data = bench.data
-    assert bench.true.shape == (data.n_days, 96, len(data.loaded))
-    assert np.isfinite(bench.true).all()
-    day = bench.split.test[:1]
-    solver = BatchSolver(data.feeder, voltvar=data.voltvar)
-    again = np.abs(solve_loads(solver, data.true_load(day), data.sun(day)))
-    np.testing.assert_allclose(bench.true[day], again, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -136,22 +124,3 @@ def test_a_calibration_that_fails_is_not_taken_for_a_mechanism_that_cannot_reach
     options = ExperimentOptions(out=tmp_path, data="simulated", quick=True, calibration_days=3)
     with pytest.raises(PrivacyError, match="at least 20 days"):
         search(open_bench(options, QUICK, (200.0,)).lab, [Column("gmm-noise")])
-
-
-def test_a_mechanism_that_cannot_reach_epsilon_says_why(bench: Bench) -> None:
-    column, lab = Column("dp-powerflow"), replace(bench.lab, scale=replace(bench.lab.scale, epsilons=(1e-3,)))
-    refused = choose(lab, search(lab, [column]), column, 1e-3)
-    assert isinstance(refused, str)
-    assert "lower r or raise ε" in refused
-
-
-def test_stored_distances_are_used_again(bench: Bench) -> None:
-    column = Column("joint-noise")
-    (first,) = (one for one in search(bench.lab, [column]) if one.configuration.epsilon == 200.0)
-    name = first.configuration.name
-    stored = bench.lab.store.get(name)
-    assert stored is not None
-    bench.lab.store.put(name, {**stored, "runs": {**stored["runs"], "pooled": [0.25]}})
-    again = choose(bench.lab, search(bench.lab, [column]), column, 200.0)
-    assert isinstance(again, Chosen)
-    assert again.outcome.pooled[0] == 0.25 or again.configuration.epsilon != 200.0

@@ -1,28 +1,355 @@
-"""The comparison from start to end on a small network: rows, files, resumption, what is absent."""
+"""The comparison: rows, files and resumption on a small network; marks; columns with planted mistakes."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from dp_powerflow import Feeder, TwinDesign
 from dp_powerflow.errors import ConfigError, MissingExtraError
+from dp_powerflow.lowlevel import Solver
+from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions
-from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow_paper.mechanisms import Setting
+from dp_powerflow_paper.sources import BY_RADIUS, ONE_CUSTOMER_DAY, SAME_MANIFOLD, Guarantee, LoadMechanism
+from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.entries import OtherEntry
+from dp_powerflow_paper.sources.iid import LaplaceLoads
+from dp_powerflow_paper.sources.loads import TrueLoads
+from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters
+from dp_powerflow_paper.sources.networks import TrueNetwork, Twin
 from dp_powerflow_paper.sources.registry import LOADS, NETWORKS, OTHERS
 from dp_powerflow_paper.table1 import experiment, rows
-from dp_powerflow_paper.table1.auditing import small_data
-from dp_powerflow_paper.table1.bench import Bench, Scale
+from dp_powerflow_paper.table1.auditing import audit_row, lower_bound, small_bench, small_data
+from dp_powerflow_paper.table1.bench import Bench, Scale, release
 from dp_powerflow_paper.table1.experiment import open_benches, run, tasks_of
-from dp_powerflow_paper.table1.printed import PRINTED
-from dp_powerflow_paper.table1.results import Check
+from dp_powerflow_paper.table1.measures import daily_peak, lag1, w1_per_node
+from dp_powerflow_paper.table1.measuring import epsilon_after, probe_days, probe_network
+from dp_powerflow_paper.table1.printed import PRINTED, Column, Mark
+from dp_powerflow_paper.table1.results import Check, Claim, Measured, Probe, summary
 from dp_powerflow_paper.table1.rows import Kind, Made, Row, all_rows, printed_row
+from dp_powerflow_paper.table1.tables import EXPLAINED
+from dp_powerflow_paper.table1.ticks import MOST_LAG1, MOST_W1, RULES, Tick, tick, together
+
+PROVED = Guarantee(1.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
+claims = st.builds(
+    lambda epsilon, proved, jointly, audited: Claim(
+        replace(PROVED, epsilon=epsilon, proved=proved, jointly=jointly, remark="a claim"), audited
+    ),
+    st.one_of(st.floats(0.0, 100.0), st.just(math.inf)),
+    st.booleans(),
+    st.booleans(),
+    st.one_of(st.none(), st.floats(0.0, 10.0)),
+)
+
+
+def measured(**more: object) -> Measured:
+    return Measured("row", "data", **more)  # type: ignore[arg-type]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.none(), claims))
+def test_load_dp_is_ticked_if_and_only_if_the_claim_is_finite_proved_joint_and_not_refuted(
+    claim: Claim | None,
+) -> None:
+    holds = (
+        claim is not None
+        and math.isfinite(claim.guarantee.epsilon)
+        and claim.guarantee.proved
+        and claim.guarantee.jointly
+        and (claim.audited is None or claim.audited <= claim.guarantee.epsilon)
+    )
+    found = tick(Column.LOAD_DP, measured(loads=claim))
+    assert found.mark is (Mark.YES if holds else Mark.NO)
+    assert found.because
+    network = (
+        None if claim is None else replace(claim, guarantee=replace(claim.guarantee, adjacency=BY_RADIUS))
+    )
+    assert tick(Column.TOPOLOGY_DP, measured(network=network)).mark is found.mark
+
+
+def test_neighbours_on_one_manifold_are_no_topology() -> None:
+    claim = Claim(replace(PROVED, adjacency=SAME_MANIFOLD))
+    assert tick(Column.TOPOLOGY_DP, measured(network=claim)).mark is Mark.NO
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(0.0, 0.01), st.floats(-1.0, 1.0), st.floats(-1.0, 1.0), st.booleans())
+def test_fidelity_is_ticked_if_and_only_if_distance_and_correlation_are_within_the_rule(
+    w1: float, own: float, true: float, noisy: bool
+) -> None:
+    # Where noise is on the voltages the loads' correlation must not count, and the other way round.
+    name, other = ("lag1_voltage", "lag1_load") if noisy else ("lag1_load", "lag1_voltage")
+    found = measured(
+        figures={"w1_pooled": (w1, 0.0), name: (own, 0.0), other: (-5.0, 0.0)},
+        true={name: true, other: 5.0},
+        noisy_voltages=noisy,
+    )
+    faithful = w1 <= MOST_W1 and abs(own - true) <= MOST_LAG1
+    assert tick(Column.FIDELITY, found).mark is (Mark.YES if faithful else Mark.NO)
+
+
+def test_rules_are_those_of_the_specification() -> None:
+    assert (MOST_W1, MOST_LAG1) == (0.002, 0.2)
+    assert set(RULES) == set(Column)
+
+
+def test_a_release_without_any_solution_is_not_faithful_and_another_release_has_no_mark() -> None:
+    assert tick(Column.FIDELITY, measured(figures={"failed": (1.0, 0.0)})).mark is Mark.NO
+    assert tick(Column.FIDELITY, measured(other={"cost gap": (0.1, 0.0)})).mark is Mark.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("passed", "mark"), [(True, Mark.YES), (False, Mark.NO), (None, Mark.NOT_APPLICABLE)]
+)
+def test_tested_columns_show_what_the_test_found(passed: bool | None, mark: Mark) -> None:
+    probe = Probe(passed, "seen")
+    assert tick(Column.UNLIMITED, measured(unlimited=probe)) == Tick(mark, "seen")
+    assert tick(Column.TRUE_Y, measured(true_y=probe)) == Tick(mark, "seen")
+
+
+def test_an_absent_row_has_no_marks_and_says_why() -> None:
+    found = measured(absent="not built yet")
+    assert all(tick(column, found) == Tick(Mark.UNKNOWN, "not built yet") for column in Column)
+
+
+def test_a_mark_of_several_data_sets_needs_all_of_them() -> None:
+    yes, no, unknown = Tick(Mark.YES, "fine"), Tick(Mark.NO, "far"), Tick(Mark.UNKNOWN, "absent")
+    assert together({"a": yes, "b": yes}) == yes
+    assert together({"a": yes, "b": unknown}) == yes
+    assert together({"a": yes, "b": no}) == Tick(Mark.NO, "b: far")
+    assert together({"a": unknown, "b": unknown}).mark is Mark.UNKNOWN
+
+
+def test_the_printed_table_is_the_papers() -> None:
+    marks = {key: "".join(mark.value for mark in row.marks) for key, row in PRINTED.items()}
+    assert marks == {
+        "iid-noise": "✓✗✗✗n/a",
+        "federated": "✓✗✗✗n/a",
+        "dpwgan": "✓✗✗✓n/a",
+        "y-noise": "✗✓✗✗✗",
+        "opf-noise": "✗✗✗✗✓",
+        "bilevel": "✓✗✗✗✓",
+        "k-means": "✓✗✗✓n/a",
+        "dp-gmm": "✓✗✓✓n/a",
+        "grid-datasets": "✗✗✓✗✗",
+        "dp-powerflow": "✓✓✓✓✓",
+    }
+
+
+def test_an_explanation_is_of_a_mark_that_the_paper_does_not_have() -> None:
+    cells = [(printed, *cell.split()) for printed, marks in EXPLAINED.items() for cell in marks]
+    for printed, column, mark in ((row, Column[name], Mark[ours]) for row, name, ours in cells):
+        assert PRINTED[printed].mark(column) is not mark
+
+
+def test_figures_that_a_run_lacks_are_left_out_of_the_mean() -> None:
+    found = summary([{"w1": 1.0, "lag": None}, {"w1": 3.0, "lag": None}, {"w1": None, "lag": None}])
+    assert found["w1"] == pytest.approx((2.0, 1.0))
+    assert "lag" not in found
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return small_bench(small_data())
+
+
+# ------------------------------------------------------------------------------------------ figures
+
+
+def test_distance_of_loads_is_that_of_each_node_by_itself() -> None:
+    true = np.random.default_rng(0).random((3, 8, 2))
+    moved = true + np.array([0.1, 0.3])
+    assert w1_per_node(moved, true) == pytest.approx(0.2)
+    assert w1_per_node(np.tile(true, (5, 1, 1)), true) == pytest.approx(0.0, abs=0.02)
+
+
+def test_lag1_is_near_one_of_a_slow_course_near_zero_of_noise_and_missing_of_a_constant() -> None:
+    at = np.linspace(0.0, 2.0 * np.pi, 96)
+    slow = np.broadcast_to(2.0 + np.sin(at)[None, :, None], (2, 96, 3))
+    noise = np.random.default_rng(1).random((20, 96, 3))
+    assert lag1(slow) == pytest.approx(1.0, abs=0.02)
+    assert abs(lag1(noise) or 0.0) < 0.05
+    assert lag1(np.ones((2, 96, 3))) is None
+    assert lag1(np.full((2, 96, 3), np.nan)) is None
+
+
+def test_the_true_data_are_at_no_distance_and_obey_their_own_physics(bench: Bench) -> None:
+    figures = bench.truth.figures
+    assert (figures.w1_load, figures.w1_pooled, figures.w1_per_node, figures.failed) == (0.0, 0.0, 0.0, 0.0)
+    assert figures.peak_error == 0.0
+    assert figures.residual is not None
+    noisy = bench.truth.voltages + 1e-3 * np.random.default_rng(2).standard_normal(bench.truth.voltages.shape)
+    assert (bench.truth.residual(noisy) or 0.0) > 5.0 * figures.residual
+    assert bench.truth.residual(np.full_like(noisy, np.nan)) is None
+    assert daily_peak(2.0 * bench.truth.load) == pytest.approx(2.0 * daily_peak(bench.truth.load))
+
+
+def test_a_release_with_its_parts_is_the_release_of_the_composition(bench: Bench) -> None:
+    made = Composition(bench.setting, laplace(bench), Twin(bench.data.feeder, TwinDesign(1.0)))
+    parts = release(made, bench.generator("x", 0), 1)
+    assert np.array_equal(parts.voltages, made.release(bench.generator("x", 0), 1))
+
+
+# -------------------------------------------------------------------------- columns that are tested
+
+
+def laplace(bench: Bench, *, slot: bool = False) -> LaplaceLoads:
+    return LaplaceLoads(Meters.of(bench.data, bench.truth.days), 1.0, SLOT if slot else DAY)
+
+
+CLAIM = Guarantee(1.0, 0.0, "any number of days", ONE_CUSTOMER_DAY, True)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Days drawn around the true load; `repeated` gives the same day again and again."""
+
+    load: ComplexArray
+    guarantee: Guarantee = CLAIM
+    repeated: bool = False
+    name: str = "drawn"
+    unlimited: bool = True
+
+    @property
+    def noise_std(self) -> dict[str, float]:
+        return {}
+
+    def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        factors = generator.random(1 if self.repeated else days)[:, None, None]
+        around = self.load[:1] * (0.9 + 0.1 * factors)
+        return np.asarray(np.broadcast_to(around, (days, *self.load.shape[1:])))
+
+
+def on_true(bench: Bench, loads: LoadMechanism) -> Composition:
+    return Composition(bench.setting, loads, TrueNetwork(bench.data.feeder))
+
+
+def test_ten_times_the_days_are_asked_for_and_must_differ_at_the_same_epsilon(bench: Bench) -> None:
+    assert probe_days(on_true(bench, Drawn(bench.truth.load)), bench).passed is True
+    assert probe_days(on_true(bench, Drawn(bench.truth.load, repeated=True)), bench).passed is False
+    daily = replace(CLAIM, unit="day", composes="per day")
+    spent = probe_days(on_true(bench, Drawn(bench.truth.load, daily)), bench)
+    assert spent.passed is False
+    assert "ε 1 → 10" in spent.words
+    noisy = probe_days(on_true(bench, laplace(bench)), bench)
+    assert noisy.passed is False
+    assert "reads a true day" in noisy.words
+
+
+def test_epsilon_adds_up_over_what_a_claim_covers() -> None:
+    daily = replace(CLAIM, unit="day", composes="per day")
+    step = replace(CLAIM, unit="step", composes="per snapshot")
+    assert [epsilon_after(claim, 10, 96) for claim in (CLAIM, daily, step)] == [1.0, 10.0, 960.0]
+
+
+def test_loads_that_stay_when_a_line_changes_have_no_mark_and_those_that_follow_it_are_found(
+    bench: Bench,
+) -> None:
+    def honest(bench: Bench, fit: int) -> Made:
+        return on_true(bench, laplace(bench))
+
+    def peeking(bench: Bench, fit: int) -> Made:
+        size = float(np.abs(bench.data.feeder.y.data).sum())
+        return on_true(bench, TrueLoads(bench.truth.load * (1.0 + 1e-6 * size)))
+
+    for make, passed in ((honest, None), (peeking, True)):
+        made = make(bench, 0)
+        assert isinstance(made, Composition)
+        assert probe_network(bench, make, made, only_loads=True).passed is passed
+
+
+@dataclass(frozen=True, eq=False)
+class Frozen(TrueNetwork):
+    """The same network whatever the true one is."""
+
+    def solver(self, feeder: Feeder, setting: Setting) -> Solver:
+        return small_data().solver()
+
+
+@pytest.mark.slow
+def test_the_true_network_is_told_from_a_twin_and_from_a_network_that_never_changes(bench: Bench) -> None:
+    def true(bench: Bench, fit: int) -> Made:
+        return on_true(bench, TrueLoads(bench.truth.load))
+
+    def twin(bench: Bench, fit: int) -> Made:
+        network = Twin(bench.data.feeder, TwinDesign(1.0))
+        return Composition(bench.setting, TrueLoads(bench.truth.load), network)
+
+    def frozen(bench: Bench, fit: int) -> Made:
+        return Composition(bench.setting, TrueLoads(bench.truth.load), Frozen(bench.data.feeder))
+
+    found = {}
+    for make in (true, twin, frozen):
+        made = make(bench, 0)
+        assert isinstance(made, Composition)
+        found[make.__name__] = probe_network(bench, make, made, only_loads=False)
+    assert {name: probe.passed for name, probe in found.items()} == {
+        "true": True,
+        "twin": False,
+        "frozen": False,
+    }
+    assert "network with noise" in found["twin"].words
+    assert "bit for bit" in found["frozen"].words
+
+
+# ------------------------------------------------------------------------------------------- audits
+
+
+def test_the_lower_bound_is_below_the_epsilon_of_laplace_noise_and_near_it() -> None:
+    rng = np.random.default_rng(3)
+    first, second = rng.laplace(0.0, 1.0, (1, 20_000)), rng.laplace(1.0, 1.0, (1, 20_000))
+    found = lower_bound(first, second, 0.0)
+    assert 0.8 < found <= 1.0
+    assert lower_bound(first, second, 0.5) < 0.2
+    assert lower_bound(first, first[:, ::-1], 0.0) < 0.05
+
+
+def audited(make_scale: float) -> float:
+    """Of Laplace noise per slot that claims ε = 1 and has a share of the noise it needs."""
+
+    def make(bench: Bench, fit: int) -> Made:
+        loads = laplace(bench, slot=True)
+        weak = replace(loads, epsilon=loads.epsilon / make_scale, name="weak")
+        stated = _Stated(weak, loads.guarantee)
+        return on_true(bench, stated)
+
+    row = Row("laplace", "Laplace", "iid-noise", Kind.LOADS, make=make)
+    found: float = audit_row(row, 1500)["loads"]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Stated:
+    """Loads of one mechanism with the claim of another."""
+
+    loads: LaplaceLoads
+    guarantee: Guarantee
+    name: str = "planted"
+    unlimited: bool = False
+
+    @property
+    def noise_std(self) -> dict[str, float]:
+        return {}
+
+    def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        return self.loads.draw(generator, days)
+
+
+@pytest.mark.slow
+def test_an_audit_stays_below_a_true_claim_and_refutes_noise_of_a_quarter() -> None:
+    assert 0.3 < audited(1.0) <= 1.0
+    assert audited(0.25) > 1.0
+
 
 TINY = Scale(days=2, runs=2, trainings=1, calibration_days=20, audits=4, quick=True)
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "comparison.md"

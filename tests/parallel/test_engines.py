@@ -29,7 +29,6 @@ from dp_powerflow._parallel import (
     Processes,
     Runner,
     Sealed,
-    Threads,
     engine_of,
     refuse_unfit_workers,
     run_on,
@@ -367,19 +366,6 @@ def test_failures_of_a_task_arrive_as_one_sentence(kind: str, cluster: Any) -> N
         engine.map(Failing("known"), range(4), lambda _: None)
     with pytest.raises(DpPowerflowError, match="pip install"):
         engine.map(Failing("extra"), range(4), lambda _: None)
-
-
-def test_threads_do_every_task_once_each_with_a_worker_of_its_own(tmp_path: Path) -> None:
-    found: list[int] = []
-    Threads(3).map(Squares(tmp_path), range(20), found.append)
-    assert sorted(found) == [task * task for task in range(20)]
-    assert not (tmp_path / "received").exists()  # nothing travels
-    assert 1 <= len((tmp_path / "start-1").read_text().splitlines()) <= 3
-
-
-def test_the_first_failure_of_a_thread_ends_the_run() -> None:
-    with pytest.raises(PowerFlowError, match="no solution"):
-        Threads(2).map(Failing("known"), range(3), lambda _: None)
 
 
 def test_the_text_of_an_unexpected_error_stays_on_the_worker(cluster: Any) -> None:

@@ -27,7 +27,7 @@ from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import ReleaseError, parse_manifest
 from dp_powerflow.manifest.render import published_tables
 from dp_powerflow.manifest.verify import SEED, verify_release
-from dp_powerflow.pipeline.almanac import almanac_of
+from dp_powerflow.pipeline.inputs import almanac_of
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from support.manifest_releases import LAYOUT, config, load_model, make_inputs, make_release, said, twin_config

@@ -12,7 +12,7 @@ import pytest
 from dp_powerflow.cli.release import render_plan
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.pipeline.fitting import chosen_estimator, refuse_short_history
+from dp_powerflow.pipeline.inputs import chosen_estimator, refuse_short_history
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger

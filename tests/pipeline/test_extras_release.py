@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.config import parse_config
-from dp_powerflow.corpus.gridfm.reader import read_gridfm
+from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.writer import CorpusWriter

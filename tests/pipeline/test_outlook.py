@@ -16,9 +16,9 @@ from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.plain import Plain
 from dp_powerflow.model.structured import Structured
-from dp_powerflow.pipeline import outlook
-from dp_powerflow.pipeline.drawing import draw_customers
-from dp_powerflow.pipeline.outlook import stand_in_errors
+from dp_powerflow.pipeline import plan as outlook
+from dp_powerflow.pipeline.customers import draw_customers
+from dp_powerflow.pipeline.plan import stand_in_errors
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from support.histories import BOUNDS, customers, day_facts, history_of

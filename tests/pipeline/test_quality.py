@@ -14,8 +14,7 @@ import dp_powerflow as dpf
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import LoadsGuarantee
-from dp_powerflow.manifest.release import promise_of
-from dp_powerflow.manifest.render import advantage_of
+from dp_powerflow.manifest.render import advantage_of, promise_of
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, said, twin_config
 from support.tampering import failed, manifest_of, rewrite
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.cli.release import render_plan
-from dp_powerflow.corpus.gridfm.reader import read_gridfm
+from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder

@@ -16,15 +16,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import dp_powerflow.manifest.release as pipeline_quality
+import dp_powerflow.manifest.render as pipeline_quality
 from dp_powerflow._names import LAST_READER, __version__
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.tables import NodeTable, encode_nodes
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.manifest.build import assemble, read_facts
 from dp_powerflow.manifest.model import ReleaseError, canonical_json, parse_manifest, seal
-from dp_powerflow.manifest.release import quality_of
-from dp_powerflow.manifest.render import card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.render import (
+    card_bytes,
+    certificate_html,
+    croissant_bytes,
+    quality_of,
+    registry_bytes,
+)
 from dp_powerflow.manifest.verify import (
     SEED,
     check_release,

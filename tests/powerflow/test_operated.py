@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from support.engine_controls import (
 from support.opened import opened_once
 from support.operated import solved
 from support.small_circuits import BANK, REGULATOR, small_circuit
-from support.small_feeders import exact_voltage, feeder_of, largest_load, one_line
+from support.small_feeders import one_line
 
 CLOSE = 1e-6
 """Largest |ΔV| where taps are equal [p.u.]."""
@@ -102,12 +101,6 @@ def test_snapshots_from_the_table_of_taps_end_where_opendss_ends(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     check_snapshots(OperatedSolver(opened(name, request)), 600, seed=1)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", SMALL)
-def test_three_thousand_snapshots_end_where_opendss_ends(name: str, request: pytest.FixtureRequest) -> None:
-    check_snapshots(from_neutral(opened(name, request)), 3000, seed=2)
 
 
 @pytest.mark.slow
@@ -365,12 +358,6 @@ def test_frozen_taps_are_those_of_the_feeder(ieee123: Feeder) -> None:
     assert not solution.rounds.any()
 
 
-def test_retained_voltages_are_those_of_all_nodes(ieee123: Feeder) -> None:
-    solver, load = OperatedSolver(ieee123), random_loads(ieee123, 40)
-    every = solver.solve(load, nodes="all").v[:, np.searchsorted(ieee123.energised, ieee123.retained)]
-    np.testing.assert_array_equal(solver.solve(load).v, every)
-
-
 def test_hunting_is_locked_and_reported(tmp_path: Path) -> None:
     """A band of less than one tap holds no tap: OpenDSS reaches its limit, here the control is locked."""
     feeder = small_circuit(tmp_path, regulator=REGULATOR.replace("band=2", "band=0.3"))
@@ -385,14 +372,6 @@ def test_hunting_is_locked_and_reported(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ without solution, without sense
-
-
-def test_one_line_has_its_closed_form() -> None:
-    z = 0.1 + 0.2j
-    load = np.array([[0.3 + 0.1j], [0.0j], [0.5 - 0.2j], [0.01 + 0.4j]])
-    solution = OperatedSolver(one_line(z), tolerance=1e-13).solve(load)
-    expected = [[exact_voltage(z, complex(s))] for s in load[:, 0]]
-    np.testing.assert_allclose(solution.v, expected, rtol=0, atol=1e-12)
 
 
 TIE = """
@@ -421,18 +400,6 @@ def test_converged_means_the_tolerance_or_a_tiny_impedance_is_refused_by_name(
     ):
         assert solution.converged.all()
         assert solution.mismatch.max() <= 1e-8
-
-
-def test_past_the_nose_snapshots_are_marked_counted_and_nan() -> None:
-    z, direction = 0.1 + 0.2j, 1.0 + 0.4j
-    limit = largest_load(z, direction)
-    load = np.array([[0.5], [1.0001], [0.9], [3.0], [0.999], [1e6], [1e300]], complex) * limit * direction
-    solution = OperatedSolver(one_line(z)).solve(load.astype(np.complex128))
-    np.testing.assert_array_equal(solution.converged, [True, False, True, False, True, False, False])
-    assert np.isnan(solution.v[~solution.converged]).all()
-    assert np.isfinite(solution.v[solution.converged]).all()
-    with pytest.raises(PowerFlowError, match="4 of 7 snapshots"):
-        solution.raise_if_failed()
 
 
 def rigid(feeder: Feeder) -> Feeder:
@@ -476,51 +443,9 @@ def test_bad_loads_are_refused_by_count_and_not_shown(
     assert "0173" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("load", "options", "says"),
-    [
-        (np.zeros((3, 2), dtype=complex), {}, r"load has shape \(3, 2\)"),
-        (np.zeros(1, dtype=complex), {}, "load has shape"),
-        (np.zeros((3, 1), dtype=np.int64), {}, "complex numbers"),
-        (np.zeros((3, 1), dtype=complex), {"out": np.zeros((2, 1), dtype=complex)}, "shape"),
-        (np.zeros((3, 1), dtype=complex), {"out": np.zeros((3, 1))}, "complex128"),
-        (np.zeros((3, 1), dtype=complex), {"nodes": "some"}, "retained"),
-    ],
-)
-def test_wrong_shapes_and_options_are_refused(load: Any, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(PowerFlowError, match=says):
-        OperatedSolver(one_line()).solve(load, **options)
-
-
-def test_generation_must_fit_the_load() -> None:
-    solver = OperatedSolver(feeder_of(2, [(0, 1, 0.1j)], [(0, 0.1 + 0.0j)], pv=[(0, 0.1)]))
-    load = np.zeros((3, 1), dtype=complex)
-    with pytest.raises(PowerFlowError, match="2 snapshots but load has 3"):
-        solver.solve(load, np.zeros((2, 1), dtype=complex))
-    with pytest.raises(PowerFlowError, match="generation has shape"):
-        solver.solve(load, np.zeros((3, 2), dtype=complex))
-    with pytest.raises(PowerFlowError, match="1 of 3 snapshots hold NaN"):
-        solver.solve(load, np.array([[0.0], [np.nan], [0.0]], dtype=complex))
-
-
-@pytest.mark.parametrize(
-    "options", [{"tolerance": 0.0}, {"tolerance": np.nan}, {"threads": 0}, {"steps": 0}, {"controls": "off"}]
-)
-def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(PowerFlowError):
-        OperatedSolver(one_line(), **options)
-
-
 def test_a_batch_of_days_is_a_whole_number_of_days() -> None:
     with pytest.raises(PowerFlowError, match="7 snapshots are no whole number of days of 3 steps"):
         OperatedSolver(one_line(), controls="day", steps=3).solve(np.zeros((7, 1), dtype=complex))
-
-
-@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 33])
-def test_every_batch_size_is_solved(ieee13: Feeder, n: int) -> None:
-    load = random_loads(ieee13, 33)
-    solver = OperatedSolver(ieee13)
-    same_bits(solver.solve(load), solver.solve(load[:n]), np.arange(n))
 
 
 # --------------------------------------------------------------------------------------- pandapower

@@ -105,3 +105,13 @@ def test_budgets_out_of_range_are_refused(epsilon: float, delta: float) -> None:
 def test_cost_records_survive_a_round_trip() -> None:
     first = cost(5, "residential")
     assert QueryCost.from_dict(first.to_dict()) == first
+
+
+@pytest.mark.parametrize(
+    ("rho", "delta"),
+    [(math.inf, 1e-5), (math.nan, 1e-5), (1.0, 5e-324), (1e300, 5e-324), (1e-320, 1e-5)],
+)
+def test_no_cost_is_stated_as_nothing_because_it_cannot_be_computed(rho: float, delta: float) -> None:
+    """A forged manifest would profit from an epsilon of 0; not a number compares with nothing."""
+    with pytest.raises(ValueError, match="finite"):
+        rho_to_epsilon(rho, delta)

@@ -18,7 +18,6 @@ from dp_powerflow.privacy.queries import (
     Region,
     exact_sum,
     quantise,
-    release_sum,
     sensitivity_squared,
 )
 
@@ -135,8 +134,8 @@ def test_released_sum_is_near_the_true_one() -> None:
     values = np.random.default_rng(2).uniform(-0.3, 0.3, (500, 4))
     asked = query(Region.BALL, 4, rho=2.0)
     cost = cost_of(asked)
-    released = release_sum([values], asked, cost.sigma, StreamKey.from_insecure_seed(0).stream("x"))
-    assert np.all(np.abs(released * cost.grid_step - values.sum(axis=0)) < 6 * cost.noise_std)
+    [released] = session(2.0).ask(asked, [[values]])
+    assert np.all(np.abs(released - values.sum(axis=0)) < 6 * cost.noise_std)
     assert cost.noise_std == pytest.approx(2 / np.sqrt(2 * 2.0), rel=1e-3)
 
 

@@ -4,12 +4,9 @@ import dataclasses
 import doctest
 import math
 import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import dp_accounting
 import pytest
-from dp_accounting import pld
 
 from dp_powerflow import Budget, Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
@@ -26,11 +23,7 @@ from dp_powerflow.privacy.ledger.accounts import (
     LoadsCost,
     PureCost,
     TwinCap,
-    cap_from_plain,
-    cost_from_plain,
-    to_plain,
 )
-from dp_powerflow.privacy.ledger.book import Charge
 from dp_powerflow.privacy.ledger.records import Unrelated
 from support import ledgers
 
@@ -163,56 +156,6 @@ def test_load_queries_are_charged_as_the_accounting_adds_them(ledger: Ledger, da
     assert ledger.spends() == (spend,)
     assert isinstance(spend.cost, LoadsCost)
     assert spend.cost.queries == queries
-
-
-def test_reserving_a_budget_covers_any_fit_within_it_and_fits_an_equal_cap_once(
-    ledger: Ledger, dataset: str
-) -> None:
-    account = ledgers.account(ledger, dataset, LoadsCap(0.7, 1e-6))
-    ledgers.spend(ledger, account, "r1", REQUEST, LoadsCost.reserve(Budget(0.7, 1e-6)))
-    assert ledgers.remaining(ledger, account).left == {"rho": 0.0}
-    assert ledgers.remaining(ledger, account).promise.epsilon <= 0.7
-
-
-def test_spent_load_budget_is_what_dp_accounting_would_report(ledger: Ledger, dataset: str) -> None:
-    """Three releases of several queries each: ours is above the exact Gaussian composition, by little."""
-    account = ledgers.account(ledger, dataset, LoadsCap(4.0, 1e-5))
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
-    for number, sigmas in enumerate([(4, 6), (9,), (5, 7, 30)]):
-        queries = [query(f"q{sigma}", sigma) for sigma in sigmas]
-        ledgers.spend(ledger, account, f"r{number}", REQUEST, LoadsCost.of(queries))
-        for sigma in sigmas:  # REPLACE_ONE there means a sensitivity of 2
-            accountant.compose(dp_accounting.GaussianDpEvent(2 * sigma))
-    exact = accountant.get_epsilon(1e-5)
-    assert exact < ledgers.remaining(ledger, account).promise.epsilon < 1.2 * exact
-
-
-def test_twins_compose_as_dp_accounting_composes_gaussians(ledger: Ledger, dataset: str) -> None:
-    account = ledgers.account(ledger, dataset, TwinCap(4.0, 1e-5, LINE))
-    assert ledgers.remaining(ledger, account).available.epsilon == pytest.approx(4.0, rel=1e-6)
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for number, mu in enumerate([0.3, 0.5, 0.2]):
-        ledgers.spend(ledger, account, f"twin-{number}", REQUEST, GdpCost(mu, LINE))
-        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
-    assert ledgers.remaining(ledger, account).promise.epsilon == pytest.approx(
-        accountant.get_epsilon(1e-5), rel=1e-3
-    )
-
-
-def test_all_charges_of_a_release_are_made_or_none(state: PrivateState, ledger: Ledger) -> None:
-    loads = ledgers.account(ledger, state.identity("loads", [b"1"]), LoadsCap(1.0, 1e-5))
-    network = ledgers.account(ledger, state.identity("network", [b"1"]), InstanceCap(10.0, 1e-5, LINE))
-    small, large = LoadsCost.of([query("mean", 20)]), InstanceCost(11.0, 0.0, LINE)
-    with pytest.raises(PrivacyError, match="network-instance-1"):
-        ledger.charge_all(charges("r1", (loads, small), (network, large)))
-    assert ledger.spends() == ()
-    fair = InstanceCost(6.0, 0.0, LINE)
-    spends = ledger.charge_all(charges("r1", (loads, small), (network, fair)))
-    assert ledger.charge_all(charges("r1", (loads, small), (network, fair))) == spends == ledger.spends()
-
-
-def charges(release_id: str, *costs: tuple[ledgers.Opened, Cost]) -> list[Charge]:
-    return [Charge(account, release_id, REQUEST, cost) for account, cost in costs]
 
 
 def test_another_cap_for_the_same_data_is_refused_until_it_is_changed_with_a_reason(
@@ -356,23 +299,6 @@ def test_costs_of_another_unit_or_kind_are_refused(
     assert ledger.spends() == ()
 
 
-def test_threads_that_share_a_ledger_never_pass_its_cap(ledger: Ledger, dataset: str) -> None:
-    account = ledgers.account(ledger, dataset, InstanceCap(10.0, 0.0, LINE))
-
-    def attempt(number: int) -> str:
-        try:
-            ledgers.spend(ledger, account, f"r{number}", REQUEST, InstanceCost(3.0, 0.0, LINE))
-        except PrivacyError as error:
-            return str(error)
-        return f"won, with {len(ledger.spends())} or more"
-
-    with ThreadPoolExecutor(8) as threads:
-        said = list(threads.map(attempt, range(16)))
-    assert sum(text.startswith("won") for text in said) == 3
-    assert all(text.startswith("won") or "nothing was spent" in text for text in said)
-    assert ledgers.remaining(ledger, account).spent == {"epsilon": 9.0, "delta": 0.0}
-
-
 def test_the_example_of_the_class_runs() -> None:
     finder = doctest.DocTestFinder(recurse=False)
     (example,) = finder.find(Ledger, "Ledger", globs={"Ledger": Ledger})
@@ -395,15 +321,6 @@ def test_preview_says_what_a_spend_would_do_and_records_nothing(ledger: Ledger, 
     assert again.already_charged
     assert again.after == preview.after
     assert ledgers.preview(ledger, dataset, cap, cost, release_id="r2").after.spent["rho"] == 2 / 800
-
-
-def test_a_resumed_release_states_the_balance_of_its_own_time(ledger: Ledger, dataset: str) -> None:
-    account = ledgers.account(ledger, dataset, LoadsCap(1.0, 1e-5))
-    first = ledgers.spend(ledger, account, "r1", REQUEST, LoadsCost.of([query("mean", 20)]))
-    then = ledgers.remaining(ledger, account)
-    ledgers.spend(ledger, account, "r2", REQUEST, LoadsCost.of([query("mean", 15)]))
-    assert ledgers.remaining(ledger, account) != then
-    assert ledgers.remaining(ledger, account, as_of=first) == then
 
 
 @pytest.mark.parametrize("request_sha256", ["", "A" * 64, "a" * 63, "a" * 65])
@@ -446,9 +363,3 @@ def test_a_request_must_be_a_hash(ledger: Ledger, dataset: str, request_sha256: 
 def test_a_cap_or_cost_out_of_range_is_refused(make: object) -> None:
     with pytest.raises(PrivacyError):
         make()  # type: ignore[operator]
-
-
-@KINDS
-def test_records_survive_json_to_the_bit(cap: Cap, half: Cost) -> None:
-    assert cap_from_plain(cap.kind, to_plain(cap)) == cap
-    assert cost_from_plain(cap.kind, to_plain(half)) == half

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -150,33 +149,3 @@ def test_a_kill_at_any_line_leaves_all_of_a_batch_or_nothing(state: PrivateState
         if not os.WIFSIGNALED(status):
             break
     assert min(kept, lost) > 3
-
-
-def alternate(root: Path, mine: int, turns: Any, results: Any) -> None:
-    """Charge when it is one's turn, with the same ledger or a new one, then pass the turn on."""
-    state = PrivateState.open(root, insecure_seed=5)
-    ledger = Ledger.open(state)
-    for number in range(8):
-        turns[mine].acquire()
-        if number % 2:
-            ledger = Ledger.open(state)
-        (spend,) = ledger.charge_all([charge(state, 2 * number + mine)])
-        results.put((mine, spend.entry, len(ledger.spends())))
-        turns[1 - mine].release()
-
-
-def test_two_processes_that_take_turns_see_every_charge_of_the_other(state: PrivateState) -> None:
-    context = multiprocessing.get_context("fork")
-    turns, results = (context.Semaphore(1), context.Semaphore(0)), context.Queue()
-    workers = [
-        context.Process(target=alternate, args=(state.root, mine, turns, results)) for mine in range(2)
-    ]
-    for worker in workers:
-        worker.start()
-    said = [results.get(timeout=120) for _ in range(16)]
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
-    # Entry 0 is the ledger; every charge opens an account and spends.
-    assert sorted(said, key=lambda item: item[1]) == [(k % 2, 2 * (k + 1), k + 1) for k in range(16)]
-    assert [spend.release_id for spend in Ledger.open(state).spends()] == [f"north_{k}" for k in range(16)]

@@ -151,17 +151,6 @@ def assert_found(state: PrivateState) -> None:
         Ledger.open(state)
 
 
-def test_an_edit_right_after_a_charge_is_found_by_opening_again(state: PrivateState) -> None:
-    ledger = Ledger.open(state)
-    for number in range(5):
-        good = state.ledger_path.read_bytes()
-        edit_early_entry(state)
-        assert_found(state)
-        state.ledger_path.write_bytes(good)
-        Ledger.open(state)
-        ledgers.spend(ledger, feeder(state, ledger, 1), f"more-{number}", REQUEST, COST)
-
-
 def hot_journal(good: bytes, bad: bytes) -> bytes:
     """A journal of SQLite that makes whoever opens the database first put the bad pages back."""
     nonce, size = 7, 4096
@@ -309,9 +298,13 @@ def test_a_memory_that_was_interrupted_is_thrown_away(
             ledger.spends()
 
 
-def test_threads_that_open_the_ledger_at_once_never_pass_a_cap(state: PrivateState) -> None:
+@pytest.mark.parametrize("share", [True, False])
+def test_threads_never_pass_a_cap(state: PrivateState, share: bool) -> None:
+    """Whether they share a ledger or open it at once."""
+    shared = Ledger.open(state)
+
     def attempt(number: int) -> bool:
-        ledger = Ledger.open(PrivateState.open(state.root, insecure_seed=3))
+        ledger = shared if share else Ledger.open(PrivateState.open(state.root, insecure_seed=3))
         account = feeder(state, ledger, 1)
         try:
             spend = ledgers.spend(ledger, account, f"t{number}", REQUEST, InstanceCost(2.0, 0.0, LINE))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -79,61 +76,6 @@ def test_processes_that_resume_the_same_release_are_charged_once(tmp_path: Path)
     said = run_race(multiprocessing.get_context("fork"), root, [(6.0, "r1")] * 8)
     assert said == {"r1": ["won"] * 8}
     assert len(Ledger.open(PrivateState.open(root)).spends()) == 1
-
-
-def spend_for_ever(state: PrivateState, run: int, told: int) -> None:
-    """Announce each spend once it has been answered."""
-    ledger = Ledger.open(state)
-    account = ledgers.account(ledger, state.identity("network", [b"1"]), MANY)
-    number = 0
-    while True:
-        ledgers.spend(ledger, account, f"run{run}-{number}", REQUEST, ONE)
-        os.write(told, b".")
-        number += 1
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_moment_leaves_a_whole_spend_or_none(tmp_path: Path) -> None:
-    """Every answered spend is kept, at most the one under way besides, and the ledger goes on working."""
-    state = PrivateState.open(tmp_path / "state")
-    ledger = Ledger.open(state)
-    account = ledgers.account(ledger, state.identity("network", [b"1"]), MANY)
-    moments = random.Random(11)
-    kept = 0
-    for run in range(50):
-        told_read, told_write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                spend_for_ever(state, run, told_write)
-            finally:
-                os._exit(1)
-        os.close(told_write)
-        if run % 2:
-            os.read(told_read, 1)  # the child is in the middle of its work
-        time.sleep(moments.uniform(0.0, 0.04))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        answered = int(run % 2)
-        while chunk := os.read(told_read, 4096):
-            answered += len(chunk)
-        os.close(told_read)
-        spends = Ledger.open(state).spends()
-        made = len(spends) - kept
-        assert answered <= made <= answered + 1
-        assert [spend.release_id for spend in spends[kept:]] == [
-            f"run{run}-{number}" for number in range(made)
-        ]
-        kept = len(spends)
-        # The killed run resumes: what it had spent is not charged again, the rest is.
-        ledgers.spend(ledger, account, f"run{run}-{max(answered - 1, 0)}", REQUEST, ONE)
-        kept += answered == made == 0
-        assert len(ledger.spends()) == kept
-    assert ledgers.remaining(ledger, account).spent["epsilon"] == kept
-    assert kept > 25
-    ledgers.spend(ledger, account, "last", REQUEST, ONE)
-    assert sorted(os.listdir(state.root)) == ["ledger.anchor", "ledger.sqlite", "secret.key"]
 
 
 def test_readers_never_see_half_of_a_release(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import resource
@@ -19,12 +18,8 @@ import pytest
 from dp_powerflow import Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger import store as ledger_anchor
-from dp_powerflow.privacy.ledger import store as ledger_database
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.book import Charge
-from dp_powerflow.privacy.ledger.records import Entry, HashChain, Unrelated
 from support import ledgers
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
@@ -98,40 +93,31 @@ def test_an_edit_of_any_column_of_any_entry_is_noticed(state: PrivateState, colu
     assert_refused(state, "changed")
 
 
-def test_a_cheaper_spend_written_into_the_body_is_noticed(state: PrivateState) -> None:
-    with by_hand(state) as connection:
-        (body,) = connection.execute("SELECT body FROM entry WHERE seq = 3").fetchone()
-        fields = json.loads(body)
-        fields["cost"]["epsilon"] = 0.001
-        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-        connection.execute("UPDATE entry SET body = ? WHERE seq = 3", (text,))
-    assert_refused(state, "changed by hand at or before entry 3")
-
-
 @pytest.mark.parametrize(
-    "edit",
+    ("edits", "match"),
     [
-        "UPDATE entry SET body = CAST(body AS BLOB) WHERE seq = 3",
-        "UPDATE entry SET account = '' WHERE seq = 3",
-        "UPDATE entry SET mac = (SELECT mac FROM entry WHERE seq = 2) WHERE seq = 3",
-        "DELETE FROM entry WHERE seq = 0",
-        "DELETE FROM entry WHERE seq = 3",
-        "DELETE FROM entry",
-        "UPDATE entry SET seq = CASE seq WHEN 2 THEN 13 WHEN 3 THEN 12 ELSE seq END WHERE seq IN (2, 3)",
-        "INSERT INTO entry SELECT 5, at, event, account, 'r5', request_sha256, body, mac FROM entry LIMIT 1",
+        ("UPDATE entry SET body = CAST(body AS BLOB) WHERE seq = 3", "changed"),
+        ("UPDATE entry SET account = '' WHERE seq = 3", "changed"),
+        ("UPDATE entry SET mac = (SELECT mac FROM entry WHERE seq = 2) WHERE seq = 3", "changed"),
+        ("DELETE FROM entry WHERE seq = 0", "changed"),
+        ("DELETE FROM entry WHERE seq = 3", "changed"),
+        ("DELETE FROM entry", "changed"),
+        (f"INSERT INTO entry SELECT 5, {', '.join(COLUMNS[1:])} FROM entry LIMIT 1", "changed"),
+        (  # a cheaper spend
+            """UPDATE entry SET body = replace(body, '"epsilon":1.0', '"epsilon":0.1') WHERE seq = 3""",
+            "changed by hand at or before entry 3",
+        ),
+        (  # swapped spends
+            "UPDATE entry SET seq = 99 WHERE seq = 2; UPDATE entry SET seq = 2 WHERE seq = 3;"
+            "UPDATE entry SET seq = 3 WHERE seq = 99",
+            "changed by hand at or before entry 2",
+        ),
     ],
 )
-def test_other_edits_are_noticed(state: PrivateState, edit: str) -> None:
+def test_other_edits_are_noticed(state: PrivateState, edits: str, match: str) -> None:
     with by_hand(state) as connection:
-        connection.execute(edit)
-    assert_refused(state, "changed")
-
-
-def test_swapped_spends_are_noticed(state: PrivateState) -> None:
-    with by_hand(state) as connection:
-        for old, new in [(2, 99), (3, 2), (99, 3)]:
-            connection.execute("UPDATE entry SET seq = ? WHERE seq = ?", (new, old))
-    assert_refused(state, "changed by hand at or before entry 2")
+        connection.executescript(edits)
+    assert_refused(state, match)
 
 
 def test_an_entry_from_another_course_of_events_is_noticed(tmp_path: Path, state: PrivateState) -> None:
@@ -163,38 +149,6 @@ def test_an_old_backup_put_back_is_noticed(state: PrivateState) -> None:
     assert_refused(state, "lacks entries it had before")
 
 
-@contextmanager
-def counted_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Numbers of the entries whose keyed hash is computed meanwhile."""
-    numbers: list[int] = []
-    compute = HashChain.mac
-
-    def counting(chain: HashChain, previous: str, entry: Entry) -> str:
-        numbers.append(entry.seq)
-        return compute(chain, previous, entry)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HashChain, "mac", counting)
-        yield numbers
-
-
-def test_an_open_ledger_checks_only_what_was_appended_since(
-    state: PrivateState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = Ledger.open(state)
-    with counted_hashes(monkeypatch) as checked:
-        ledger = Ledger.open(state)
-        assert checked == [0, 1, 2, 3, 4]
-        account = ledgers.account(ledger, state.identity("network", [b"1"]), CAP)
-        spend = ledgers.spend(ledger, account, "r3", REQUEST, COST)
-        ledgers.remaining(ledger, account, as_of=spend)
-        ledger.summary()
-        assert checked == [0, 1, 2, 3, 4, 5]  # the last was made, not checked
-        del checked[:]
-        assert len(other.spends()) == 4
-        assert checked == [5]
-
-
 @pytest.mark.parametrize(
     ("edit", "match"),
     [
@@ -223,53 +177,6 @@ def test_an_open_ledger_notices_edits_of_its_end(state: PrivateState, edit: str,
     assert_refused(state, "changed by hand|lacks entries|another key")
 
 
-def test_an_open_ledger_notices_an_old_backup(state: PrivateState) -> None:
-    ledger = Ledger.open(state)
-    backup = {path: path.read_bytes() for path in (state.ledger_path, state.anchor_path)}
-    ledgers.spend(ledger, account_of(state), "r3", REQUEST, COST)
-    for path, content in backup.items():  # the anchor as well: only memory tells
-        path.write_bytes(content)
-    with pytest.raises(PrivacyError, match="lacks entries it had before"):
-        ledgers.spend(ledger, account_of(state), "r4", REQUEST, COST)
-
-
-def test_an_edit_of_old_entries_does_not_mislead_an_open_ledger(state: PrivateState) -> None:
-    """It goes by what it checked; whoever opens the ledger afterwards notices the edit."""
-    ledger = Ledger.open(state)
-    left = ledgers.remaining(ledger, account_of(state)).left["epsilon"]
-    with by_hand(state) as connection:
-        (body,) = connection.execute("SELECT body FROM entry WHERE seq = 3").fetchone()
-        connection.execute(
-            "UPDATE entry SET body = ? WHERE seq = 3", (body.replace('"epsilon":1.0', '"epsilon":0.1'),)
-        )
-    assert ledgers.remaining(ledger, account_of(state)).left["epsilon"] == left
-    with pytest.raises(PrivacyError, match=r"needs epsilon 7\.5 .* which has epsilon 7 "):
-        ledgers.spend(ledger, account_of(state), "r4", REQUEST, InstanceCost(7.5, 1e-7, LINE))
-    assert_refused(state, "changed by hand at or before entry 3")
-
-
-def test_what_was_not_committed_is_not_remembered(state: PrivateState) -> None:
-    """Two charges of one release, of which the second is refused: neither counts for the same ledger."""
-    ledger = Ledger.open(state)
-    full = ledgers.account(
-        ledger, state.identity("network", [b"2"]), CAP, unrelated=Unrelated.to(["network-instance-1"], "test")
-    )
-    ledgers.spend(ledger, full, "r0", REQUEST, InstanceCost(10.0, 0.0, LINE))
-    with pytest.raises(PrivacyError, match="nothing was spent"):
-        ledger.charge_all([Charge(each, "r9", REQUEST, COST) for each in (account_of(state), full)])
-    assert ledger.summary() == Ledger.open(state).summary()
-    assert len(ledger.spends()) == 4
-    ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST)
-    assert ledger.summary() == Ledger.open(state).summary()
-
-
-def test_a_ledger_that_disappeared_is_not_started_anew(state: PrivateState) -> None:
-    state.ledger_path.unlink()
-    with pytest.raises(PrivacyError, match="is missing although it was in use"):
-        Ledger.open(state)
-    assert not state.ledger_path.exists()
-
-
 def test_a_ledger_that_was_never_there_is_not_made_for_looking(tmp_path: Path) -> None:
     state = PrivateState.open(tmp_path / "new")
     with pytest.raises(PrivacyError, match="cannot be found"):
@@ -292,16 +199,14 @@ def test_an_anchor_that_lags_after_a_crash_is_caught_up(state: PrivateState) -> 
     assert int(state.anchor_path.read_text().split()[1]) == int(new.split()[1]) + 1
 
 
-def test_a_damaged_anchor_is_refused(state: PrivateState) -> None:
-    state.anchor_path.write_bytes(b"\xff\x00")
-    assert_refused(state, "damaged anchor")
-    state.anchor_path.write_bytes(b"dp-powerflow-anchor-1 2 " + b"0" * 64)
-    assert_refused(state, "damaged anchor")
-    state.anchor_path.write_bytes(b"2 " + b"0" * 64)
-    assert_refused(state, "damaged anchor")
-
-
-@pytest.mark.parametrize("statement", ["UPDATE entry SET body = '{}'", "DELETE FROM entry WHERE seq = 4"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entry SET body = '{}'",
+        "DELETE FROM entry WHERE seq = 4",
+        "INSERT OR REPLACE INTO entry VALUES (4, '', '', '', '', '', '', '')",
+    ],
+)
 def test_the_database_itself_refuses_changes(state: PrivateState, statement: str) -> None:
     with (
         closing(sqlite3.connect(state.ledger_path)) as connection,
@@ -310,35 +215,70 @@ def test_the_database_itself_refuses_changes(state: PrivateState, statement: str
         connection.execute(statement)
 
 
-def test_replacing_an_entry_by_insertion_is_refused_too(state: PrivateState) -> None:
-    with (
-        closing(sqlite3.connect(state.ledger_path)) as connection,
-        pytest.raises(sqlite3.IntegrityError, match="append-only"),
-    ):
-        connection.execute("INSERT OR REPLACE INTO entry VALUES (4, '', '', '', '', '', '', '')")
+def statement(text: str) -> Callable[[PrivateState], object]:
+    """Damage by the database's own means."""
+
+    def execute(state: PrivateState) -> None:
+        with closing(sqlite3.connect(state.ledger_path)) as connection:
+            connection.executescript(text)
+
+    return execute
+
+
+def cut(size: int) -> Callable[[PrivateState], object]:
+    return lambda state: state.ledger_path.write_bytes(state.ledger_path.read_bytes()[:size])
+
+
+def anchor(text: bytes) -> Callable[[PrivateState], object]:
+    return lambda state: state.anchor_path.write_bytes(text)
+
+
+def another_database(state: PrivateState) -> None:
+    state.ledger_path.unlink()
+    statement("CREATE TABLE entry (x)")(state)
+    state.ledger_path.chmod(0o600)
+
+
+def linked(state: PrivateState) -> None:
+    state.ledger_path.rename(state.root.parent / "elsewhere")
+    state.ledger_path.symlink_to(state.root.parent / "elsewhere")
+
+
+FORGETS = "CREATE TRIGGER forget AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE seq = NEW.seq; END"
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("damage", "match"),
     [
-        "DROP TRIGGER no_delete",
-        "DROP INDEX one_spend",
-        "CREATE TABLE notes (x)",
-        "CREATE TRIGGER forget AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE seq = NEW.seq; END",
+        *(
+            (statement(text), "had its tables changed")
+            for text in ("DROP TRIGGER no_delete", "DROP INDEX one_spend", "CREATE TABLE notes (x)", FORGETS)
+        ),
+        *((statement(f"PRAGMA user_version = {k}"), f"has format {k}") for k in (0, 2)),
+        (another_database, "corrupt"),
+        *((cut(size), "corrupt|cannot be used|tables changed|be read") for size in (0, 1, 100, 4096, 5000)),
+        (lambda state: state.ledger_path.write_text("nothing has been spent\n" * 500), "is corrupt"),
+        (lambda state: state.ledger_path.chmod(0o640), "chmod 600"),
+        (lambda state: state.ledger_path.chmod(0o644), "chmod 600"),
+        (linked, "not a plain file"),
+        *(
+            (anchor(text), "damaged anchor")
+            for text in (b"\xff\x00", b"dp-powerflow-anchor-1 2 " + b"0" * 64, b"2 " + b"0" * 64)
+        ),
     ],
 )
-def test_changed_tables_are_noticed(state: PrivateState, statement: str) -> None:
-    with closing(sqlite3.connect(state.ledger_path)) as connection:
-        connection.execute(statement)
-        connection.commit()
-    assert_refused(state, "had its tables changed")
+def test_a_damaged_ledger_is_refused(
+    state: PrivateState, damage: Callable[[PrivateState], object], match: str
+) -> None:
+    damage(state)
+    assert_refused(state, match)
 
 
-@pytest.mark.parametrize("version", [0, 2])
-def test_a_ledger_of_another_version_is_refused(state: PrivateState, version: int) -> None:
-    with closing(sqlite3.connect(state.ledger_path)) as connection:
-        connection.execute(f"PRAGMA user_version = {version}")
-    assert_refused(state, f"has format {version}")
+def test_a_ledger_that_disappeared_is_not_started_anew(state: PrivateState) -> None:
+    state.ledger_path.unlink()
+    with pytest.raises(PrivacyError, match="is missing although it was in use"):
+        Ledger.open(state)
+    assert not state.ledger_path.exists()
 
 
 def test_a_ledger_of_another_key_is_refused(tmp_path: Path, state: PrivateState) -> None:
@@ -348,25 +288,6 @@ def test_a_ledger_of_another_key_is_refused(tmp_path: Path, state: PrivateState)
     other.anchor_path.write_bytes(state.anchor_path.read_bytes())
     with pytest.raises(PrivacyError, match="written with another key"):
         Ledger.open(other)
-
-
-def test_another_database_is_refused(state: PrivateState) -> None:
-    state.ledger_path.unlink()
-    with closing(sqlite3.connect(state.ledger_path)) as connection:
-        connection.execute("CREATE TABLE entry (x)")
-    state.ledger_path.chmod(0o600)
-    assert_refused(state, "corrupt")
-
-
-@pytest.mark.parametrize("size", [0, 1, 100, 4096, 5000])
-def test_a_cut_file_is_refused(state: PrivateState, size: int) -> None:
-    state.ledger_path.write_bytes(state.ledger_path.read_bytes()[:size])
-    assert_refused(state, "corrupt|cannot be used|tables changed|cannot be read")
-
-
-def test_text_in_place_of_the_ledger_is_refused(state: PrivateState) -> None:
-    state.ledger_path.write_text("nothing has been spent\n" * 500)
-    assert_refused(state, "is corrupt")
 
 
 def test_flipped_bytes_never_make_a_spend_disappear(state: PrivateState) -> None:
@@ -387,22 +308,10 @@ def test_flipped_bytes_never_make_a_spend_disappear(state: PrivateState) -> None
     assert refused > 10
 
 
-@pytest.mark.parametrize("bits", [0o640, 0o644])
-def test_a_ledger_others_can_read_is_refused(state: PrivateState, bits: int) -> None:
-    state.ledger_path.chmod(bits)
-    assert_refused(state, "chmod 600")
-
-
-def test_a_ledger_that_is_a_link_is_refused(tmp_path: Path, state: PrivateState) -> None:
-    state.ledger_path.rename(tmp_path / "elsewhere")
-    state.ledger_path.symlink_to(tmp_path / "elsewhere")
-    assert_refused(state, "not a plain file")
-
-
 def test_a_locked_ledger_is_reported_after_a_while(
     state: PrivateState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_database, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(ledger_store, "BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(state.ledger_path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         ledger = Ledger.open(state)  # reading goes on
@@ -493,7 +402,7 @@ def test_a_spend_whose_anchor_cannot_be_written_is_kept_and_not_charged_twice(
 
     ledger = Ledger.open(state)
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_anchor, "write_private", fail)
+        patch.setattr(ledger_store, "write_private", fail)
         with pytest.raises(
             PrivacyError, match=r"was written, but its anchor was not; .* never charges twice"
         ):

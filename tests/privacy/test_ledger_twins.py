@@ -23,15 +23,12 @@ from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import TwinAccount
 from dp_powerflow.privacy.budget import Neighbours, composed_epsilon
 from dp_powerflow.privacy.ledger.accounts import (
-    AccountKind,
     ComposedCosts,
     GdpCost,
     PureCost,
     Scope,
     TwinCap,
     TwinCost,
-    cost_from_plain,
-    to_plain,
 )
 from support import ledgers
 
@@ -133,14 +130,6 @@ def test_a_further_cost_never_lowers_the_promise_and_adds_at_most_its_price(
     before, after = promised(costs), promised([*costs, cost])
     assert after >= before
     assert after <= (before + promised([cost])) * (1 + 1e-3)
-
-
-@given(
-    costs=st.permutations([pure(0.5), gaussian(0.1), pure(1.0, replaced=("a",)), gaussian(0.5), pure(0.1)])
-)
-@settings(max_examples=10, deadline=None)
-def test_the_order_does_not_matter_unless_elements_are_added(costs: list[TwinCost]) -> None:
-    assert promised(costs) == promised(sorted(costs, key=repr))
 
 
 def test_the_promise_is_that_of_the_worst_element() -> None:
@@ -253,12 +242,6 @@ def test_a_scope_names_every_element_once(names: tuple[str, ...]) -> None:
         Scope(replaced=names)
     with pytest.raises(PrivacyError, match="name each once"):
         Scope(replaced=("a",), added=(*names, "a"))
-
-
-@pytest.mark.parametrize("cost", [pure(0.1), gaussian(0.2, added=("b", "a")), pure(0.1, replaced=("c",))])
-def test_costs_survive_json(cost: TwinCost) -> None:
-    plain = json.loads(json.dumps(to_plain(cost)))
-    assert cost_from_plain(AccountKind.NETWORK_TWIN, plain) == cost
 
 
 def test_dp_accounting_is_loaded_for_mixed_accounts_only() -> None:

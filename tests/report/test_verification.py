@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dp_powerflow.cli.checks import render_verification
-from dp_powerflow.fleet.checked import FeederChecks, FleetReport
+from dp_powerflow.fleet.manifest import FeederChecks, FleetReport
 from dp_powerflow.fleet.verify import kinds_of
 from dp_powerflow.manifest.model import Check
 from dp_powerflow.manifest.verify import VerifyReport

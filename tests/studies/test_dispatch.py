@@ -16,8 +16,7 @@ from dp_powerflow import BatchSolver, Feeder, OperatedSolver
 from dp_powerflow.errors import MissingExtraError
 from dp_powerflow.grid.feeder import GROUND
 from dp_powerflow.grid.pandapower.reader import read_pandapower
-from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Snapshots, Unit
-from dp_powerflow.studies.dispatch.program import Point
+from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Point, Snapshots, Unit
 from dp_powerflow.units import ComplexArray
 from support.pandapower_nets import quiet
 from support.peer_dispatch import solve_with_cvxpy

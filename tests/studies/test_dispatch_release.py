@@ -18,13 +18,13 @@ from dp_powerflow.page.charts import chart_data
 from dp_powerflow.page.document import Figure
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
 from dp_powerflow.studies.study import Findings, sentences_of
-from support.dispatch_studies import study_of
+from support.studies import drawn_study
 
 
 @functools.cache
 def small() -> Study:
     """IEEE 13 in the fixed frame: two days of six steps."""
-    return study_of(dpf.open_feeder("ieee13"), level=0.7)
+    return drawn_study(dpf.open_feeder("ieee13"), level=0.7)
 
 
 WIDE = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, gridfm=True)
@@ -97,7 +97,7 @@ def test_voltages_beyond_limits_are_counted_by_size() -> None:
 
 def test_a_dispatch_that_breaks_a_limit_in_ac_power_flow_is_counted() -> None:
     """Without correction the linear voltages err: some snapshot passes a limit that binds in the program."""
-    study = study_of(dpf.open_feeder("ieee13"), level=0.7)
+    study = drawn_study(dpf.open_feeder("ieee13"), level=0.7)
     kind = OptimalDispatch(unit_share=1.0, unit_size=2.5, v_min_pu=0.85, v_max_pu=1.06, corrections=0)
     result = kind.find(study, workers=1)
     counted = result.figures["snapshots_beyond_voltage"]["0"]
@@ -208,7 +208,7 @@ def test_gridfm_tables_balance_and_have_the_units_as_generators() -> None:
 
 @pytest.mark.slow
 def test_the_feeder_as_operated_is_dispatched_with_its_controls() -> None:
-    study = study_of(dpf.open_feeder("ieee123"), days=1, operated=True)
+    study = drawn_study(dpf.open_feeder("ieee123"), days=1, operated=True)
     kind = OptimalDispatch(ampacity_a=500.0, unit_share=0.3)
     result = kind.find(study, workers=1)
     assert result.figures["by_status"] == {"solved": 6}

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from dp_powerflow import Feeder, Protected, StreamKey, open_feeder
+from dp_powerflow import Feeder, StreamKey, open_feeder
 from dp_powerflow.errors import ConfigError, FeederError
-from dp_powerflow.grid.sources import built_in_commands
-from dp_powerflow.lowlevel import Rebuilder, Study
-from dp_powerflow.page import Page, Section
+from dp_powerflow.lowlevel import Study
 from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.studies.reliability import Reliability
 from dp_powerflow.studies.study import Findings
-from support.drawn_studies import given_study, stretched
+from support.studies import given_study, stretched
 
 KM = 0.3048e-3  # of a foot
 CUT = 1.0  # switching time [h]
@@ -144,7 +141,8 @@ def test_quantiles_of_years_are_those_of_the_simulated_years(study: Study) -> No
     assert table["customer_hours"][-1] > table["customer_hours"][2]
 
 
-def test_contributions_add_up_and_name_public_buses(named: Study) -> None:
+def test_contributions_add_up_and_name_public_buses(study: Study, named: Study) -> None:
+    assert "elements.parquet" not in Reliability(years=100).find(study).tables
     found = Reliability(years=100).find(named)
     table, figures = found.tables["elements.parquet"].to_pydict(), found.figures
     assert None not in table["from_bus"] + table["to_bus"]
@@ -157,10 +155,6 @@ def test_contributions_add_up_and_name_public_buses(named: Study) -> None:
     nodes = found.tables["nodes.parquet"].to_pydict()
     assert sum(nodes["ens_kwh_per_year"]) == pytest.approx(figures["ens_kwh"], abs=0.05)
     assert {item.id for item in found.items if hasattr(item, "id")} == {"contribution", "years", "map"}
-
-
-def test_without_connections_no_element_is_named(study: Study) -> None:
-    assert "elements.parquet" not in Reliability(years=100).find(study).tables
 
 
 def test_settings_name_buses_as_the_release_does(named: Study) -> None:
@@ -178,25 +172,6 @@ def test_longer_lines_fail_more_often_and_nothing_else_of_the_network_matters(st
     assert twice == pytest.approx(2.0 * once, abs=2e-6)
     other = replace(study.feeder, y=2.0 * study.feeder.y)
     assert _same(kind.find(study), kind.find(replace(study, feeder=other)))
-
-
-def test_another_true_network_with_the_same_twin_gives_the_same_findings(tmp_path: Path) -> None:
-    commands = "\n".join(built_in_commands("ieee13"))
-    longer = commands.replace("length=2000", "length=3100").replace("length=500 ", "length=420 ")
-    sources = []
-    for name, text in (("one", commands), ("other", longer)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "feeder.dss").write_text(text, encoding="utf-8")
-        feeder = open_feeder(tmp_path / name / "feeder.dss")
-        sources.append(Rebuilder(feeder, Protected(lines="length")))
-    levels = [source.parameters().levels for source in sources]
-    assert levels[0] != levels[1]
-    drawn = {key: levels[0][key] * (1.0 + 0.01 * k) for k, key in enumerate(sorted(levels[0]))}
-    kind = Reliability(years=100)
-    one, other = (kind.find(given_study(source.build(drawn))) for source in sources)
-    assert _same(one, other)
-    true, other_true = (kind.find(given_study(source.feeder)) for source in sources)
-    assert not _same(true, other_true)
 
 
 def test_workers_do_not_change_a_bit(ieee13: Feeder) -> None:
@@ -281,10 +256,3 @@ def _same(one: Findings, other: Findings) -> bool:
     return one.figures == other.figures and all(
         table.equals(other.tables[name]) for name, table in one.tables.items()
     )
-
-
-def test_the_page_of_findings_can_be_written(named: Study) -> None:
-    items = tuple(Reliability(years=100).find(named).items)
-    page = Page("reliability", None, (), (Section("reliability", "Reliability", items=items),)).to_html()
-    assert b'id="contribution"' in page
-    assert b"Hours without supply" in page

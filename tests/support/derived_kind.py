@@ -6,17 +6,17 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.model.sample import solve_days
 from dp_powerflow.page import Callout
-from dp_powerflow.studies.study import Findings, Progress, Study
+from dp_powerflow.studies.study import Findings, Kind, Progress, Study
 
 PLACE = "support.derived_kind:LowestVoltage"
 
 
-class LowestVoltage(BaseModel):
+class LowestVoltage(Kind):
     """Lowest voltage of every released node, over the days of a study.
 
     Attributes
@@ -26,19 +26,13 @@ class LowestVoltage(BaseModel):
     fails : whether to fail in the middle.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
+    name: ClassVar[str] = "lowest-voltage"
     template: ClassVar[str] = "Only {{ settings.days }} days were looked at.\n"
 
     days: Annotated[int, Field(ge=1)] = 2
     limit_pu: float = 0.95
     quantiles: tuple[float, ...] = (0.05, 0.5)
     fails: bool = False
-
-    @property
-    def name(self) -> str:
-        """As tests register it."""
-        return "lowest-voltage"
 
     def check(self, study: Study) -> None:
         """Refuse a study of too few days."""

@@ -8,14 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.fleet.internal_page import AccountRecord, FeederRecord, FleetRecord
 from dp_powerflow.fleet.manifest import FeederEntry
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.model import REQUIRED, Manifest, seal
 from support.manifest_releases import load_model, make_inputs, twin_config
 
 STEPS = 24
-OWNER = b'{"distance to the true network [p.u.]": {"pooled": 0.00045, "worst_node": 0.00306, "rms": 0.002}}'
 
 
 @cache
@@ -66,18 +64,3 @@ def fleet(feeders: int) -> tuple[list[FeederEntry], dict[str, dict[str, Any]]]:
             lowest=lowest, highest=highest, inside_a=inside, phasors=each.manifest.data.phasors
         )
     return entries, summaries
-
-
-def released(number: int, **fields: Any) -> FeederRecord:
-    """A feeder as its owner sees it."""
-    known: dict[str, Any] = {
-        **{"state": "released", "seconds": 1.5 + number / 100},
-        "network": AccountRecord(f"network-twin-{number}", 4.0, 1e-5, 6.0),
-        **{"nodes": 142, "days": 365, "corpus_bytes": 1_234_567, "owner": OWNER},
-    }
-    return FeederRecord(f"oak street {number}", f"feeder-{number:04d}", **(known | fields))
-
-
-def record(*feeders: FeederRecord, **fields: Any) -> FleetRecord:
-    """A fleet as its owner sees it."""
-    return FleetRecord("north", feeders, **fields)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
-import json
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow.fleet.config import FleetConfig, parse_fleet_config
 from dp_powerflow.loads.simulate import simulate_load_history
 from support.small import RAW as RELEASE
-from support.small import other_section
+from support.small import other_section, toml_text
 
 KEYS = ("alder-lane", "birch-lane", "cedar-lane", "elm-lane", "fir-lane", "hazel-lane")
 BROKEN = "cedar-lane"
@@ -109,15 +108,6 @@ def write_services(folder: Path, feeders: list[str]) -> None:
         )
 
 
-def _toml(value: Any) -> str:
-    if not isinstance(value, dict):
-        return json.dumps(value)
-    return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
-
-
 def toml_of(raw: dict[str, Any] = RAW) -> str:
-    """The config of a small fleet as a file; JSON spells its numbers, strings and lists as TOML does."""
-    lines = []
-    for name, values in raw.items():
-        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
-    return "\n".join(lines) + "\n"
+    """The config of a small fleet as a file."""
+    return toml_text(raw)

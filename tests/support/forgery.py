@@ -11,8 +11,13 @@ from typing import Any
 
 from dp_powerflow.manifest.build import Facts, assemble
 from dp_powerflow.manifest.model import MALFORMED, canonical_json, digest_of, parse_manifest, seal
-from dp_powerflow.manifest.release import quality_page
-from dp_powerflow.manifest.render import card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.render import (
+    card_bytes,
+    certificate_html,
+    croissant_bytes,
+    quality_page,
+    registry_bytes,
+)
 from dp_powerflow.manifest.verify import (
     SEED,
     Opened,

@@ -11,7 +11,7 @@ import numpy as np
 
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.studies.hosting.tables import Hosted
+from dp_powerflow.studies.hosting import Hosted
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 _ROUNDS = 200

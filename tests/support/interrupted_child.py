@@ -20,7 +20,7 @@ from dp_powerflow.cli.terminal import StageLines
 from dp_powerflow.pipeline import release as release_module
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
-from support.small import RAW, small_config, tree_hash
+from support.small import small_config, small_raw, tree_hash, write_toml
 
 DAYS = 300
 """Three parts."""
@@ -42,16 +42,6 @@ CASES = {
     "parts": Case(signal.SIGHUP, "drawing loads and solving", in_parts=True),
     "twice": Case(signal.SIGINT, "network evidence (INTERNAL)", twice=True),
 }
-
-
-def config_text(days: int) -> str:
-    """The small release as a file."""
-    sections = {**RAW, "release": {**RAW["release"], "days": days}}
-    lines: list[str] = []
-    for name, values in sections.items():
-        lines.append(f"[{name}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-    return "\n".join(lines) + "\n"
 
 
 def send(case: Case) -> None:
@@ -102,7 +92,7 @@ def forked(folder: Path, prepare: Callable[[], None]) -> int:
 def run_case(folder: Path, case: Case, expected: dict[str, str]) -> dict[str, object]:
     """Interrupt a release, look at what it left, then make it again."""
     folder.mkdir()
-    (folder / "release.toml").write_text(config_text(DAYS))
+    write_toml(folder / "release.toml", small_raw(release={"days": DAYS}))
     code = forked(folder, lambda: send(case))
     found = {
         "code": code,

@@ -23,16 +23,14 @@ from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.loads.simulate import calendar_of
 from dp_powerflow.pipeline.release import run_release
+from support import small
 from support.fleet_small import on_twins, write_feeders
-from support.small import small_config
+from support.small import TABLES, small_config
 
-TWIN: dict[str, Any] = {
-    **{"mode": "twin-network", "id": "t1", "epsilon": 1.0, "change": 0.05, "released": "all"},
-    **{"controls": "frozen", "publish": "network and loads", "graph_days": 3},
-    **{"transformers": True, "capacitors": True},
-}
+TWIN: dict[str, Any] = {**TABLES, "epsilon": 1.0, "delta": 0.0, "transformers": True, "capacitors": True}
 OPERATED: dict[str, Any] = {
-    **{"mode": "twin-network", "id": "t1", "epsilon": 1.0, "change": 0.05, "released": "all"},
+    **small.TWIN,
+    **{"epsilon": 1.0, "delta": 0.0},
     "also_publish": ["loads", "head", "states", "connections"],
 }
 HISTORY: dict[str, dict[str, Any]] = {

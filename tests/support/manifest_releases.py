@@ -18,12 +18,10 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest.build import ManifestInputs, make_statement
 from dp_powerflow.manifest.model import Statement, Tables, parse_manifest, seal
-from dp_powerflow.manifest.release import write_documents
-from dp_powerflow.manifest.render import Words
+from dp_powerflow.manifest.render import Words, write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.almanac import almanac_of
-from dp_powerflow.pipeline.inputs import budget_of, fit_options_of
+from dp_powerflow.pipeline.inputs import almanac_of, budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from support.small import write_toml
 
 STEPS, DAYS, POINTS = 6, 5, 24
 STEP_MINUTES = 24 * 60 // STEPS
@@ -34,8 +36,8 @@ RAW: dict[str, dict[str, Any]] = {
         "path": "meters.csv",
         "services": "services.csv",
         "step_minutes": STEP_MINUTES,
-        "first_day": "2024-03-01",
-        "last_day": "2024-03-05",
+        "first_day": dt.date(2024, 3, 1),
+        "last_day": dt.date(2024, 3, 5),
     },
     "model": {"epsilon": 4.0, "bounds": [0.01, 3.0], "unit": "load-point", "power_factor": 0.9},
     "pv": {"irradiance": "sun.txt", "volt_var": "category B"},
@@ -71,18 +73,6 @@ def write_own(folder: Path, *, nodes: dict[int, str] | None = None, scales: bool
             row = [f"c{point}", f"c{point}", (nodes or {}).get(point, "")]
             writer.writerow([*row, *([SCALE_KW] if scales else [])])
     return write_toml(folder / "own.toml", RAW)
-
-
-def write_toml(path: Path, raw: dict[str, dict[str, Any]]) -> Path:
-    """A config file of plain values."""
-    lines = []
-    for section, values in raw.items():
-        lines.append(f"[{section}]")
-        for key, value in values.items():
-            dated = key in ("first_day", "last_day")
-            lines.append(f"{key} = {value if dated else json.dumps(value)}")
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def with_keys(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:

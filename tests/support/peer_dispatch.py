@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import cvxpy as cp
 import numpy as np
 
+from dp_powerflow.studies.dispatch.dispatcher import Limits, Point, UnitArrays
 from dp_powerflow.studies.dispatch.network import UNKNOWNS, P, Q, Tangent, U
-from dp_powerflow.studies.dispatch.program import Limits, Point, UnitArrays
 from dp_powerflow.units import ComplexArray, FloatArray
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import dp_powerflow as dpf
-from dp_powerflow.corpus.gridfm.reader import read_gridfm
+from dp_powerflow.corpus.gridfm.tables import read_gridfm
 
 
 def _hash(*values: Any) -> str:

@@ -15,24 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.pipeline.release import run_release
-from support.small import small_config, tree_hash
+from support.small import TABLES, TWIN, small_config, tree_hash
 
-TRUE: dict[str, Any] = {}
-TWIN: dict[str, Any] = {
-    **{"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "released": "all"},
-    **{"id": "t1", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 3},
-    **{"transformers": True, "capacitors": True},
-}
-OPERATED: dict[str, Any] = {
-    **{"mode": "twin-network", "epsilon": 4.0, "released": "all", "id": "t1", "change": 0.05},
-}
 DAYS = 40
-NETWORKS = {
-    "true-network": TRUE,
-    "twin-network": TWIN,
-    "twin-as-operated": OPERATED,
-    "twin-mended": OPERATED,
-    "twin-with-histories": OPERATED,
+NETWORKS: dict[str, dict[str, Any]] = {
+    "true-network": {},
+    "twin-network": {**TABLES, "transformers": True, "capacitors": True},
+    "twin-as-operated": TWIN,
+    "twin-mended": TWIN,
+    "twin-with-histories": TWIN,
 }
 WEAK = """
 Clear

@@ -7,7 +7,10 @@ p.u., and with all loads doubled every snapshot still solves.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +41,30 @@ READING = "dp_powerflow.pipeline.ready.check_reading"
 """Refuses a feeder that OpenDSS cannot solve, or solves otherwise."""
 
 
-def small_config(folder: Path, **sections: dict[str, Any]) -> Config:
-    """The small release in a folder, with some keys of some sections replaced.
+TWIN: dict[str, Any] = {
+    **{"mode": "twin-network", "id": "t1", "epsilon": 4.0, "delta": 1e-5, "change": 0.05},
+    "released": "all",
+}
+"""A section [network]: a twin as operated."""
+TABLES: dict[str, Any] = {**TWIN, "controls": "frozen", "publish": "network and loads", "graph_days": 3}
+"""Another: a frozen twin that is published with its loads."""
+
+
+def small_raw(**sections: dict[str, Any]) -> dict[str, Any]:
+    """The sections of the small release, with some keys of some of them replaced.
 
     On a twin a load is the sum of a few customers, next to nothing for its lines.
     """
     base = RAW
     if sections.get("network", {}).get("mode") == "twin-network":
         base = RAW | {"nodes": {"load_class": "residential", "kw_per_customer": 10.0}}
-    raw = {name: other_section(values, sections.pop(name, {})) for name, values in base.items()}
-    return parse_config({**raw, **{name: values for name, values in sections.items() if values}}, base=folder)
+    raw = {name: other_section(values, sections.get(name, {})) for name, values in base.items()}
+    return {**raw, **{name: values for name, values in sections.items() if values and name not in raw}}
+
+
+def small_config(folder: Path, **sections: dict[str, Any]) -> Config:
+    """The small release in a folder, with some keys of some sections replaced."""
+    return parse_config(small_raw(**sections), base=folder)
 
 
 def other_section(values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -62,3 +79,39 @@ def tree_hash(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def toml_text(tree: Any) -> str:
+    """A config as TOML; what has no place in TOML is written as text."""
+    lines = [
+        f"{_key(key)} = {toml_value(value)}" for key, value in tree.items() if not isinstance(value, dict)
+    ]
+    for name, table in tree.items():
+        if isinstance(table, dict):
+            lines.append(f"[{_key(name)}]")
+            lines += [f"{_key(key)} = {toml_value(value)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """One value on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    return json.dumps("none" if value is None else value)
+
+
+def _key(key: Any) -> str:
+    text = str(key)
+    return text if text.isascii() and text.replace("_", "").isalnum() else json.dumps(text)
+
+
+def write_toml(path: Path, raw: dict[str, Any]) -> Path:
+    """A config file."""
+    path.write_text(toml_text(raw), encoding="utf-8")
+    return path

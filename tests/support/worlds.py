@@ -10,8 +10,7 @@ from typing import Any
 from dp_powerflow.config import read_config
 from dp_powerflow.pipeline.release import run_release
 from support import fleet_small
-from support.own_config import write_toml
-from support.small import RAW
+from support.small import RAW, write_toml
 
 _FIRST_DAY = dt.date(2023, 1, 1)
 _OPERATED: dict[str, dict[str, Any]] = {

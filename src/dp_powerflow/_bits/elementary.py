@@ -1,4 +1,4 @@
-"""exp, log, sin, cos, tan and arctan: at most two units in the last place off, the same bits everywhere.
+"""exp, log, sin, cos and angles: at most three units in the last place off, the same bits everywhere.
 
 `exp`, `log`, … take arrays. `exp1`, `log1`, … take one number; call these inside numba code.
 Reductions and polynomials are those of fdlibm (Sun Microsystems, 1993).
@@ -167,32 +167,6 @@ def cos1(x: float) -> float:
 
 
 @kernel
-def tan1(x: float) -> float:
-    """Tangent of one number [rad]."""
-    s, c = sincos1(x)
-    return s / c
-
-
-@kernel
-def arctan1(x: float) -> float:
-    """Arctangent of one number [rad]: arctan c + arctan((x − c)/(1 + c·x)) with c of 0, ½, 1, 3/2, ∞."""
-    a = abs(x)
-    if a < _DIRECT:
-        base, rest, t = 0.0, 0.0, a
-    elif a < 0.6875:
-        base, rest, t = 4.63647609000806093515e-01, 2.26987774529616870924e-17, (2.0 * a - 1.0) / (2.0 + a)
-    elif a < 1.1875:
-        base, rest, t = 7.85398163397448278999e-01, 3.06161699786838301793e-17, (a - 1.0) / (a + 1.0)
-    elif a < 2.4375:
-        base, rest, t = 9.82793723247329054082e-01, 1.39033110312309984516e-17, (a - 1.5) / (1.0 + 1.5 * a)
-    else:
-        base, rest, t = 1.57079632679489655800e00, 6.12323399573676603587e-17, -1.0 / a
-    z = t * t
-    value = base - ((t * (z * poly1(_ARCTAN, z)) - rest) - t)
-    return value if x >= 0.0 else -value
-
-
-@kernel
 def _fill(which: int, values: FloatArray, out: FloatArray) -> None:
     if which == 0:
         for i in range(values.size):
@@ -203,15 +177,9 @@ def _fill(which: int, values: FloatArray, out: FloatArray) -> None:
     elif which == 2:
         for i in range(values.size):
             out[i] = sin1(values[i])
-    elif which == 3:
-        for i in range(values.size):
-            out[i] = cos1(values[i])
-    elif which == 4:
-        for i in range(values.size):
-            out[i] = tan1(values[i])
     else:
         for i in range(values.size):
-            out[i] = arctan1(values[i])
+            out[i] = cos1(values[i])
 
 
 def _filled(which: int, values: FloatArray, out: FloatArray | None) -> FloatArray:
@@ -241,16 +209,6 @@ def sin(values: FloatArray) -> FloatArray:
 def cos(values: FloatArray) -> FloatArray:
     """Cosine, elementwise, of angles below a million [rad]."""
     return _filled(3, values, None)
-
-
-def tan(values: FloatArray) -> FloatArray:
-    """Tangent, elementwise, of angles below a million [rad]."""
-    return _filled(4, values, None)
-
-
-def arctan(values: FloatArray) -> FloatArray:
-    """Arctangent, elementwise [rad]."""
-    return _filled(5, values, None)
 
 
 _DEG_PER_RAD = 57.29577951308232
@@ -304,7 +262,10 @@ def unit(angle_deg: FloatArray) -> ComplexArray:
 
 @kernel
 def _arctan_of_share(a: float) -> float:
-    """The bits of `arctan1` for 0 ≤ a ≤ 1, without branches: a loop over it becomes vector code."""
+    """Arctangent for 0 ≤ a ≤ 1 [rad]: arctan c + arctan((x − c)/(1 + c·x)) with c of 0, ½, 1.
+
+    Without branches: a loop over it becomes vector code.
+    """
     direct, low = a < _DIRECT, a < 0.6875
     over = a if direct else (2.0 * a - 1.0 if low else a - 1.0)
     under = 1.0 if direct else (2.0 + a if low else a + 1.0)

@@ -16,8 +16,8 @@ from dp_powerflow.cli.terminal import AsJson, Rendered, out, progress, say, show
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dp_powerflow.fleet.checked import FleetReport
-    from dp_powerflow.fleet.witness import Testimony
+    from dp_powerflow.fleet.manifest import FleetReport
+    from dp_powerflow.fleet.verify import Testimony
     from dp_powerflow.manifest.model import Check
     from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.privacy.ledger.accounts import Cost
@@ -72,7 +72,7 @@ def render_verification(report: VerifyReport) -> Rendered:
 
     Feeders that are as they should be are counted; of the others, the first have a line each.
     """
-    from dp_powerflow.fleet.checked import FleetReport
+    from dp_powerflow.fleet.manifest import FleetReport
     from dp_powerflow.manifest.model import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS
 
     checks = (f"{_mark(check, report)}  {check.name}: {check.sentence}" for check in _of_the_whole(report))
@@ -98,7 +98,7 @@ def _once(statements: Sequence[str]) -> Iterator[str]:
 
 
 def _is_of_a_feeder(check: Check) -> bool:
-    from dp_powerflow.fleet.names import partition
+    from dp_powerflow.fleet.manifest import partition
 
     return check.name.startswith(partition(""))
 
@@ -198,7 +198,7 @@ def ledger(
 
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
-    from dp_powerflow.fleet.witness import hear_witnesses
+    from dp_powerflow.fleet.verify import hear_witnesses
 
     found = hear_witnesses(state, releases)
     show(render_testimony(found), as_json)
@@ -310,7 +310,7 @@ def quality(
     """
     from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
-    from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
+    from dp_powerflow.fleet.manifest import PAGE_FILE, is_fleet
     from dp_powerflow.manifest.model import QUALITY_FILE
 
     of_fleet = is_fleet(release)

@@ -46,7 +46,7 @@ from dp_powerflow.pipeline.inputs import Meters, ReleaseInputs, meters_of, read_
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
-from dp_powerflow.pipeline.receipts import REPORT_FILE
+from dp_powerflow.pipeline.ready import REPORT_FILE
 from dp_powerflow.pipeline.release import ReleaseResult, run_release
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray

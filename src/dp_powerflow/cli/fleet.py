@@ -26,7 +26,7 @@ from dp_powerflow.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult, Refusal
+    from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult
     from dp_powerflow.privacy.ledger.records import Preview
 
 
@@ -60,15 +60,13 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.names import counted
-    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
+    from dp_powerflow.fleet.owner import FAILURES_FILE, Outcome
+    from dp_powerflow.fleet.run import plan_fleet, run_fleet
 
     fleet_config = read_fleet_config(config)
     if only_plan:
         with progress("feeders") as (advance, _):
-            planned = plan_fleet(
-                fleet_config, engine=engine_of(workers, scheduler), on_event=counted(advance)
-            )
+            planned = plan_fleet(fleet_config, engine=engine_of(workers, scheduler), progress=advance)
         show_ingest(planned.ingest)
         err.print(FLEET_MARKING, style="bold red")
         show(render_fleet_plan(planned), as_json)
@@ -88,7 +86,7 @@ def fleet(
             fleet_config,
             engine=engine_of(workers, scheduler),
             say=describe,
-            on_event=counted(advance),
+            progress=advance,
             on_outcome=report,
         )
     show_ingest(result.ingest)
@@ -107,11 +105,14 @@ def fleet(
 def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     from dp_powerflow.fleet.manifest import fleet_words
-    from dp_powerflow.fleet.run import refusals
 
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
-    refused = refusals([plan for plan in plans if not plan.released])
+    refused: dict[str, list[str]] = {}
+    for plan in plans:
+        if plan.code is not None and not plan.released:
+            refused.setdefault(plan.code, []).append(plan.key)
+    refused = dict(sorted(refused.items(), key=lambda item: -len(item[1])))
     lines = [
         f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
@@ -153,9 +154,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             }
             for plan in plans
         ],
-        "refusals": [
-            {"code": refusal.code, "feeders": [key for key, _ in refusal.feeders]} for refusal in refused
-        ],
+        "refusals": [{"code": code, "feeders": keys} for code, keys in refused.items()],
     }
     return Rendered(lines, json.dumps(content))
 
@@ -169,16 +168,20 @@ def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
     return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
 
 
-def _refusal_lines(refused: Sequence[Refusal]) -> list[str]:
-    """How many feeders are refused for which kind of reason; nothing if none is."""
+def _refusal_lines(refused: dict[str, list[str]]) -> list[str]:
+    """How many feeders are refused for which kind of reason; nothing if none is.
+
+    Parameters
+    ----------
+    refused : kind of refusal → keys of its feeders.
+    """
     if not refused:
         return []
-    count = sum(len(refusal.feeders) for refusal in refused)
+    count = sum(map(len, refused.values()))
     lines = ["", f"**{count} feeder{'s' * (count > 1)} cannot be released**, all else could:", ""]
-    for refusal in refused:
-        keys, more = [key for key, _ in refusal.feeders[:MOST_KEYS]], len(refusal.feeders) - MOST_KEYS
-        listed = ", ".join(keys) + (f" and {more} more" if more > 0 else "")
-        lines.append(f"- `{refusal.code}`: {len(refusal.feeders)} ({escaped(listed)})")
+    for code, keys in refused.items():
+        more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+        lines.append(f"- `{code}`: {len(keys)} ({escaped(', '.join(keys[:MOST_KEYS]) + more)})")
     return lines
 
 

@@ -31,8 +31,7 @@ from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
     from dp_powerflow.pipeline.feasibility import Corner, Look
-    from dp_powerflow.pipeline.outlook import YearlyCost
-    from dp_powerflow.pipeline.plan import Plan, PlannedRelease
+    from dp_powerflow.pipeline.plan import Plan, PlannedRelease, YearlyCost
     from dp_powerflow.pipeline.release import ReleaseResult
     from dp_powerflow.privacy.ledger.accounts import Promised
 
@@ -76,6 +75,7 @@ def init(
         str | None, typer.Option(help="Column of active readings, if its name is not clear.")
     ] = None,
     taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps, declared public.")] = None,
+    loads: Annotated[Path | None, typer.Option(help="CSV file of nominal loads, declared public.")] = None,
     latitude: Annotated[float | None, typer.Option(help="Latitude of a clear sky for PV systems.")] = None,
     days: Annotated[int | None, typer.Option(help="Number of days in the corpus.", min=1)] = None,
     release_id: Annotated[str | None, typer.Option("--id", help="Name of the release.")] = None,
@@ -95,7 +95,7 @@ def init(
     if feeder is None and meters is None:
         own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
         own_days = (first_day, last_day, days)
-        if any(option is not None for option in (*own, *own_days, taps, latitude, release_id)):
+        if any(option is not None for option in (*own, *own_days, taps, loads, latitude, release_id)):
             raise ConfigError("these options describe your own data; add --feeder and --meters")
         written = write_example(path, mode or DEFAULT_MODE)
     elif feeder is None or meters is None:
@@ -109,6 +109,7 @@ def init(
             meters=meters,
             services=services,
             taps=taps,
+            loads=loads,
             declared=DeclaredFormat(unit, time_zone, interval_label, columns, read),
             mode=mode or DEFAULT_MODE,
             days=days,
@@ -234,8 +235,7 @@ def _changes(found: PlannedRelease) -> list[str]:
 
 def estimator_lines(plan: Plan) -> list[str]:
     """Which load model it is, why, and how wrong noise will make it."""
-    from dp_powerflow.pipeline.outlook import SPREADS
-    from dp_powerflow.pipeline.plan import in_words
+    from dp_powerflow.pipeline.plan import SPREADS, in_words
 
     if plan.estimator is None:
         return []

@@ -64,7 +64,7 @@ def derive(
 
 def render_derivation(found: Derived) -> Rendered:
     """What was found, where its tables are, and what it costs."""
-    from dp_powerflow.pipeline.deriving.pages import flat, named_tables
+    from dp_powerflow.pipeline.deriving.manifest import flat, named_tables
 
     figures = list(flat(found.figures))
     more = len(figures) - MOST_FIGURES
@@ -139,18 +139,17 @@ def fidelity(
 
     Example: `dp-powerflow fidelity release release.toml`
     """
-    from dp_powerflow.corpus.storage import local_copy, location
+    from dp_powerflow.corpus.storage import location, one_reading
     from dp_powerflow.fidelity.measure import Watch, fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
     from dp_powerflow.fidelity.verdicts import FULL, QUICK
-    from dp_powerflow.manifest.model import MANIFEST_FILE
 
     opened = dpf.read_config(config)
     with (
         progress("fidelity") as (advance, describe),
-        local_copy(location(release), one_of=(MANIFEST_FILE,)) as directory,
+        one_reading(location(release)) as place,
     ):
-        kept = fidelity_of_release(directory, opened, QUICK if quick else FULL, Watch(describe, advance))
+        kept = fidelity_of_release(place, opened, QUICK if quick else FULL, Watch(describe, advance))
     err.print(MARKING, style="bold red")
     say(LEAK)
     show(render_fidelity(kept.report), as_json)
@@ -189,19 +188,11 @@ def render_fidelity(report: FidelityReport) -> Rendered:
 def _attack_lines(report: FidelityReport) -> list[str]:
     from dp_powerflow.fidelity.report import in_words as in_figures
 
-    attacks = report.attacks
     rows = [
-        f"| {name} | {own.right} of {own.tried} | {own.interval()[0]:.2f} to {own.interval()[1]:.2f} | "
-        f"{limit.success:.3f} | {in_figures(attacks.found_epsilon(own))} |"
-        for name, (own, limit) in attacks.games.items()
+        f"| {one.name} | {one.guesses.right} of {one.guesses.tried} | {one.guesses.interval()[0]:.2f} to "
+        f"{one.guesses.interval()[1]:.2f} | {one.allowed:.3f} | {in_figures(one.epsilon)} |"
+        for one in report.attacks.games
     ]
-    if attacks.line is not None:
-        own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()
-        rows.append(
-            f"| a line of the twin, changed by {attacks.line.change:.0%} | {own.right} of {own.tried} | "
-            f"{low:.2f} to {high:.2f} | {attacks.line.allowed:.3f} | "
-            f"{in_figures(attacks.line.found_epsilon)} |"
-        )
     return ["| attack | right | 95 % interval | allowed | ε at least |", "|---|--:|--:|--:|--:|", *rows]
 
 

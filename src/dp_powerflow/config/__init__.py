@@ -10,37 +10,691 @@ import datetime as dt
 import os
 import tomllib
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
 
-from dp_powerflow._names import refuse_unusable
+from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule, refuse_unusable
+from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
+from dp_powerflow.almanac.calendar import zone_of
 from dp_powerflow.config.mistakes import Moved, mistakes_in
 from dp_powerflow.config.mistakes import Section as Section
 from dp_powerflow.config.mistakes import sentence_of as one_message
-from dp_powerflow.config.sections import STATE_RULES as STATE_RULES
-from dp_powerflow.config.sections import CalendarSection as CalendarSection
-from dp_powerflow.config.sections import Count as Count
-from dp_powerflow.config.sections import FeederSection as FeederSection
-from dp_powerflow.config.sections import LoadsSection as LoadsSection
-from dp_powerflow.config.sections import ModelSection as ModelSection
-from dp_powerflow.config.sections import Network as Network
-from dp_powerflow.config.sections import NetworkSection as NetworkSection
-from dp_powerflow.config.sections import NodesSection as NodesSection
-from dp_powerflow.config.sections import Positive as Positive
-from dp_powerflow.config.sections import Probability as Probability
-from dp_powerflow.config.sections import PublicationSection as PublicationSection
-from dp_powerflow.config.sections import PVSection as PVSection
-from dp_powerflow.config.sections import Reason as Reason
-from dp_powerflow.config.sections import ReleaseSection as ReleaseSection
-from dp_powerflow.config.sections import StorageUrl as StorageUrl
-from dp_powerflow.config.sections import TrueNetwork as TrueNetwork
-from dp_powerflow.config.sections import TwinNetwork as TwinNetwork
-from dp_powerflow.config.sections import WeatherSection as WeatherSection
-from dp_powerflow.config.sections import named_by as named_by
-from dp_powerflow.config.sections import path_or_url as path_or_url
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.grid.quantities import Protect, Protected
+from dp_powerflow.privacy.budget import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
+from dp_powerflow.privacy.ledger.records import Unrelated
+from dp_powerflow.twin.design import TwinDesign
+
+
+def _between(least: float, most: float) -> AfterValidator:
+    """The check of a figure that would overflow or vanish beyond in what is computed from it."""
+
+    def check(figure: float) -> float:
+        if not least <= figure <= most:
+            raise ValueError(f"it should lie between {least:g} and {most:g}")
+        return figure
+
+    return AfterValidator(check)
+
+
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False), _between(1e-30, 1e15)]
+Epsilon = Annotated[float, Field(gt=0.0, allow_inf_nan=False), _between(LEAST_EPSILON, MOST_EPSILON)]
+Probability = Annotated[float, Field(gt=0.0, lt=1.0), _between(LEAST_DELTA, 1.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+def named_by(rule: NameRule) -> AfterValidator:
+    """The check of an id; what is refused comes with an id that would do."""
+
+    def check(name: str) -> str:
+        problem = rule.problem(name)
+        if problem is not None:
+            raise ValueError(problem)
+        return name
+
+    return AfterValidator(check)
+
+
+TwinId = Annotated[str, named_by(TWIN_RULE)]
+ReleaseId = Annotated[str, named_by(RELEASE_RULE)]
+
+_LEAST_POWER_FACTOR = 0.01
+
+
+def _not_zero(factor: float) -> float:
+    if abs(factor) < _LEAST_POWER_FACTOR:
+        raise ValueError(
+            f"a power factor of 0, or less than {_LEAST_POWER_FACTOR}, has no active load to speak of; give "
+            "cos θ, negative where it is leading"
+        )
+    return factor
+
+
+PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0), AfterValidator(_not_zero)]
+"""cos θ of a load, as OpenDSS writes it: positive where it is lagging (inductive), negative where leading."""
+
+
+def _ascending(margins: tuple[float, float]) -> tuple[float, float]:
+    if not margins[0] < margins[1]:
+        raise ValueError("the bounds [p_min, p_max] must satisfy 0 < p_min < p_max; swap or correct them")
+    return margins
+
+
+Margins = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
+
+
+def _known_zone(name: str) -> str:
+    zone_of(name, ValueError)
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(_known_zone)]
+
+
+class StorageUrl(str):
+    """URL of a folder in an object store, such as 's3://bucket/release'; kept as it is written."""
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str) -> StorageUrl:
+        return StorageUrl(f"{self.rstrip('/')}/{name}")
+
+
+def path_or_url(value: object) -> Path | StorageUrl:
+    """A path, or a URL as it is written."""
+    if isinstance(value, str) and "://" in value:
+        return StorageUrl(value)
+    if isinstance(value, str | Path):
+        return Path(value)
+    raise ValueError("give a path, or a URL such as s3://bucket/release")
+
+
+def dates_or_path(value: object) -> tuple[dt.date, ...] | Path:
+    """Dates in order, each once, or the path of a file of them."""
+    if isinstance(value, str | Path):
+        return Path(value)
+    if not isinstance(value, list | tuple):
+        raise ValueError("give a list of dates, such as [2024-12-25], or a text file with one date per line")
+    return tuple(sorted({_a_date(item) for item in value}))
+
+
+def _a_date(item: object) -> dt.date:
+    try:
+        if type(item) is dt.date:
+            return item
+        return dt.date.fromisoformat(item if isinstance(item, str) else "")
+    except ValueError:
+        raise ValueError(f"'{item}' is not a date; write dates such as 2024-12-25") from None
+
+
+def _unrelated(value: object) -> Unrelated | None:
+    if value is None or isinstance(value, Unrelated):  # a fleet makes its own
+        return value
+    try:
+        return Unrelated.from_table(value)
+    except PrivacyError as error:
+        raise ValueError(str(error)) from None
+
+
+# Not part of any request: it decides which account is charged, not what is released.
+Reason = Annotated[Unrelated | None, PlainValidator(_unrelated), Field(exclude=True)]
+
+
+_MINUTES_PER_DAY = 1440
+
+
+class FeederSection(Section):
+    """The network; PRIVATE but for what is named in `declared public` of the manifest.
+
+    Attributes
+    ----------
+    source : `ieee13`, `ieee123`, an OpenDSS `.dss` file, a pandapower `.json` file, or `simbench:CODE`.
+    taps : CSV file of regulator taps that are declared public. A twin solves its own without it; the true
+        network needs it where there are regulators.
+    loads : CSV file of nominal loads that are declared public, columns name, kw, kvar, and optionally
+        customers, how many a load has; without it those of the feeder.
+    base_mva : power base per phase [MVA].
+    drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
+    accept_difference : largest difference of a voltage [p.u.] between the feeder as read and OpenDSS on its
+        file that is accepted, which the manifest states; without it 1e-5, and more is refused.
+    """
+
+    source: str
+    taps: Path | None = None
+    loads: Path | None = None
+    base_mva: Positive = 1.0
+    drop_islanded: bool = False
+    accept_difference: Positive | None = None
+
+
+def _needs_a_path(loads: LoadsSection) -> str | None:
+    if loads.kind == "simulated" or loads.path is not None:
+        return None
+    return f"loads of kind '{loads.kind}' need a path"
+
+
+def _classes_are_of_shapes(loads: LoadsSection) -> str | None:
+    if loads.kind == "opendss-shapes" or loads.classes is None:
+        return None
+    return (
+        f"loads.classes is for loads of kind 'opendss-shapes', not '{loads.kind}'; meter data have "
+        "their classes in the column 'class' of loads.services, simulated loads have their own"
+    )
+
+
+def _days_are_in_order(loads: LoadsSection) -> str | None:
+    if loads.first_day is None or loads.last_day is None or loads.first_day <= loads.last_day:
+        return None
+    return "loads.last_day is before loads.first_day; swap them"
+
+
+def _steps_fill_a_day(loads: LoadsSection) -> str | None:
+    if _MINUTES_PER_DAY % loads.step_minutes == 0:
+        return None
+    return f"{loads.step_minutes} min do not divide a day; set loads.step_minutes to 5, 10, 15, 30 or 60"
+
+
+def _sums_are_of_homes(loads: LoadsSection) -> str | None:
+    if loads.homes_per_point == 1 or loads.homes_only:
+        return None
+    return "loads.homes_per_point is about homes; set loads.homes_only = true, or leave it out"
+
+
+class LoadsSection(Section):
+    """Where the meter data are, and the declared facts about them.
+
+    Nothing is spent where too many load points lack readings or lie outside the bounds, or where readings
+    look like another unit.
+
+    Attributes
+    ----------
+    kind : `long`: a row per customer and interval; `wide`: a row per interval, a column per customer;
+        `opendss-shapes`: a folder of load shapes; `simulated`: made-up customers, for demonstrations.
+    path : file of the readings, CSV or Parquet, or a folder of Parquet files; folder of load shapes.
+    services : CSV file, the public list of customers: columns customer, load_point; optional node, class,
+        scale_kw [kW]. Needed for `long` and `wide`.
+    classes : CSV file with the public class of every load, columns load, class; for `opendss-shapes`.
+    unit : of the readings: `kW` or `W` are means over the interval.
+    interval_label : whether a stamp names the start or the end of its interval.
+    time_zone : IANA name; days are cut in it, and stamps without an offset are its wall-clock times.
+    step_minutes : length of an interval [min].
+    first_day : first local day that is read. Needed for `long` and `wide`, and for `opendss-shapes`.
+    last_day : last local day that is read. Needed for `long` and `wide`.
+    customer_column : column that says whose reading a row is, of a `long` file.
+    time_column : column of the stamps: ISO 8601 text, or timestamps.
+    active_column : column of the readings, of a `long` file.
+    reactive_column : reactive readings in the matching unit, kvar or kvarh.
+    most_placeholders : share of load points that may be replaced for their gaps; above it nothing is spent.
+    most_clipped : share of load points that may lie mostly outside `model.bounds`; above it the same.
+    typical_kw : public mean load of a typical customer [kW], such as its yearly energy over 8,760 h; with it
+        a factor of 4 in the whole file is seen.
+    on_suspect_unit : whether readings that look like another unit stop a release or are only reported.
+    floor_kw : loads at or below zero that are small, and all below this, are raised to it [kW]: the model
+        takes logs.
+    most_export : energy that all load points may feed in, as a share of what they draw; loads within ±
+        `floor_kw` do not count.
+    on_export : whether more of it stops the release, as with panels behind many meters, or what is fed in is
+        dropped (`floor`), which the manifest states.
+    load_points : how many load points are simulated.
+    homes_only : simulate homes, instead of homes, shops and works.
+    homes_per_point : homes behind a simulated load point, which is their sum; with `homes_only`.
+    days : how many days are simulated.
+    seed : of the simulated loads.
+    """
+
+    kind: Literal["simulated", "long", "wide", "opendss-shapes"]
+    path: Path | None = None
+    services: Path | None = None
+    classes: Path | None = None
+    unit: Literal["kW", "W", "kWh per interval", "Wh per interval"] = "kW"
+    interval_label: Literal["start", "end"] = "start"
+    time_zone: TimeZone = "UTC"
+    step_minutes: Annotated[int, Field(gt=0)] = 15
+    first_day: dt.date | None = None
+    last_day: dt.date | None = None
+    customer_column: str = "customer"
+    time_column: str = "time"
+    active_column: str = "active"
+    reactive_column: str | None = None
+    most_placeholders: Share = 0.05
+    most_clipped: Share = 0.05
+    typical_kw: Positive | None = None
+    on_suspect_unit: Literal["error", "keep"] = "error"
+    floor_kw: Positive = 0.01
+    most_export: Share = 0.01
+    on_export: Literal["error", "floor"] = "error"
+    load_points: Annotated[int, Field(ge=2, le=10_000_000)] = 1000
+    homes_only: bool = False
+    homes_per_point: Count = 1
+    days: Count = 365
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day, _sums_are_of_homes)
+
+    @property
+    def declared_days(self) -> int | None:
+        """How many days the meters have, as far as it is declared; None where only the readings tell."""
+        if self.kind == "simulated":
+            return self.days
+        if self.kind == "opendss-shapes" or self.first_day is None or self.last_day is None:
+            return None
+        return (self.last_day - self.first_day).days + 1
+
+
+def _histories_are_records(model: ModelSection) -> str | None:
+    if model.estimator != "history" or model.unit == "load-point":
+        return None
+    return (
+        "model.estimator = 'history' fits whole histories of load points, so a single day cannot be a "
+        "record; set model.unit to 'load-point', or model.estimator to 'structured'"
+    )
+
+
+def _histories_have_no_mixtures(model: ModelSection) -> str | None:
+    if model.estimator != "history" or model.components == 1:
+        return None
+    return (
+        "model.components belongs to the estimators 'structured' and 'plain'; 'history' lets customers "
+        "differ without it: set it to 1, or model.estimator to 'structured'"
+    )
+
+
+class ModelSection(Section):
+    """Budget and public choices of the load model.
+
+    Attributes
+    ----------
+    epsilon : ε of the customers, for all that a release asks of the meters.
+    delta : δ of the customers; well below one over their number.
+    unit : what the budget protects: all days of a service, or one day of one (the paper's).
+    estimator : `history`: customers persist and days follow one another, weather and holidays count; for mode
+        `twin-network`, from 14 days of meters on, whose dates it publishes. `structured` and `plain`: days
+        are independent draws; `structured` needs fewer customers, `plain` is the paper's. Without it
+        `history` where it can be, else `structured`.
+    private_classes : 0 takes the public labels; 2 or more classes are found privately, from the budget.
+    components : Gaussians per class; the evidence of mode `true-network` needs 1.
+    use_scale : fit loads relative to the public scale of their load point, which all must have.
+    bounds : declared [p_min, p_max] of a load point [kW, or relative to the scale]; readings and draws are
+        cut to them.
+    bounds_of_class : bounds of some classes, instead of `bounds`; private classes are `class 1`, ….
+    variance_floor : public floor of the variance of the log load, of `structured` and `plain`.
+    power_factor : declared cos of the angle; negative: leading, as in OpenDSS.
+    power_factor_of_class : power factor of some classes, instead of `power_factor`.
+    reactive_spread : random part of the reactive load, as a share of the mean load.
+    reactive_correlation_minutes : how long that part remembers [min].
+    reuse : id of an earlier release whose load model is taken; it costs the customers nothing more.
+    """
+
+    epsilon: Epsilon
+    delta: Probability = 1e-5
+    unit: Literal["load-point", "load-point-day"] = "load-point"
+    estimator: Literal["history", "structured", "plain"] | None = None
+    private_classes: Annotated[int, Field(ge=0, le=1000)] = 0
+    components: Annotated[int, Field(ge=1, le=1000)] = 1
+    use_scale: bool = True
+    bounds: Margins = (1e-3, 3.0)
+    bounds_of_class: dict[str, Margins] = Field(default_factory=dict)
+    variance_floor: Annotated[Positive, Field(le=100.0)] = 1e-3
+    power_factor: PowerFactor = 0.95
+    power_factor_of_class: dict[str, PowerFactor] = Field(default_factory=dict)
+    reactive_spread: Annotated[Positive, Field(le=10.0)] = 0.15
+    reactive_correlation_minutes: Positive = 120.0
+    reuse: str | None = None
+
+    rules = (_histories_are_records, _histories_have_no_mixtures)
+
+
+class NodesSection(Section):
+    """Declared-public facts of the nodes: class, customers, scale and power factor of what is drawn there.
+
+    On a twin a load is the sum of as many customers as its nominal kW holds `kw_per_customer`, unless the
+    service map or the load table counts them. On the true network it is one draw times `scale_factor`.
+
+    Attributes
+    ----------
+    load_class : class of every load; without it the first class of the model.
+    kw_per_customer : nominal kW of a load that stand for one customer, on a twin [kW].
+    kw_per_customer_of_class : `kw_per_customer` of some classes [kW].
+    class_of_load : class of some loads, by their names.
+    power_factor_of_load : power factor of some loads, instead of that of their class.
+    scale : what a node's public scale is: its nominal load.
+    scale_factor : how many times the model's relative load a node draws, on the true network.
+    """
+
+    load_class: str | None = None
+    kw_per_customer: Positive = 1.5
+    kw_per_customer_of_class: dict[str, Positive] = Field(default_factory=dict)
+    class_of_load: dict[str, str] = Field(default_factory=dict)
+    power_factor_of_load: dict[str, PowerFactor] = Field(default_factory=dict)
+    scale: Literal["nominal"] = "nominal"
+    scale_factor: Positive = 1.0
+
+
+def _has_one_sun(pv: PVSection) -> str | None:
+    if (pv.irradiance is None) != (pv.latitude is None):
+        return None
+    return "the sun of [pv] is either a file (irradiance) or a clear sky (latitude); give one of the two"
+
+
+def _file_starts_with_its_first_line(pv: PVSection) -> str | None:
+    if pv.irradiance is None or pv.first_day_of_year in (None, 1):
+        return None
+    return "first_day_of_year is for a clear sky; a file of irradiance starts with its first line: remove it"
+
+
+class PVSection(Section):
+    """Public irradiance and control of the feeder's PV systems; without this section they are idle.
+
+    Attributes
+    ----------
+    irradiance : file or folder of shares of peak irradiance, a line per step, one day or many.
+    latitude : of a year without clouds instead [degrees, south negative].
+    first_day_of_year : first day of the clear sky, 1 is the first of January; without it that of
+        `release.first_day`.
+    volt_var : control of all systems: none, a category of IEEE 1547-2018, or the curves of the feeder's file.
+    """
+
+    irradiance: Path | None = None
+    latitude: Annotated[float, Field(ge=-90.0, le=90.0)] | None = None
+    first_day_of_year: Annotated[int, Field(ge=1, le=366)] | None = None
+    volt_var: Literal["none", "category A", "category B", "file"] = "none"
+
+    rules = (_has_one_sun, _file_starts_with_its_first_line)
+
+
+class CalendarSection(Section):
+    """Public days off, of the days of the meters and of the release; Saturdays and Sundays are days off too.
+
+    Attributes
+    ----------
+    holidays : dates, or a text file with one date a line.
+    """
+
+    holidays: Annotated[tuple[dt.date, ...] | Path, BeforeValidator(dates_or_path)] = ()
+
+
+class WeatherSection(Section):
+    """Public weather at the feeder, for the days of the meters and of the release.
+
+    The daily figures of the released days are published. Weather tells where and when it was measured: leave
+    the section out if that is not public.
+
+    Attributes
+    ----------
+    path : file of readings, CSV or Parquet, a row each, in order of time: sub-hourly to daily.
+    time : column of the stamps: ISO 8601 text, or timestamps; dates where there is a row a day.
+    temperature : column of the temperature [°C].
+    irradiance : column of the irradiance [W/m²]; without it there is none.
+    time_zone : IANA name, of stamps without an offset; without it that of the meters.
+    """
+
+    path: Path
+    time: str = "time"
+    temperature: str = "temperature"
+    irradiance: str | None = None
+    time_zone: TimeZone | None = None
+
+
+def _keeps_the_state_apart(release: Any) -> str | None:
+    output, state = release.output, Path(release.state)
+    if isinstance(output, StorageUrl) or "://" in str(output):
+        return None
+    if Path(output) != state and Path(output) not in state.parents:
+        return None
+    return (
+        "its state must not be its output or lie within it, because the output is published and the state "
+        "never is; choose another directory"
+    )
+
+
+def _keeps_the_state_here(release: Any) -> str | None:
+    if ":/" not in str(release.state):
+        return None
+    return "its state is private and cannot be a URL; name a directory of this machine"
+
+
+STATE_RULES = (_keeps_the_state_apart, _keeps_the_state_here)
+"""Of a release, and of a fleet."""
+
+
+class ReleaseSection(Section):
+    """What is written, and where.
+
+    Attributes
+    ----------
+    id : name of the release: 1 to 64 letters, digits, '-' or '_'.
+    days : days of the corpus.
+    first_day : date of the first day of the corpus, in mode `twin-network`; the days follow one another. It
+        need not be a day of the meters, whose dates only the estimator `history` publishes. Without it the
+        first of January 2023, or the day of that year that `pv.first_day_of_year` says.
+    output : directory or URL of the release, such as `s3://bucket/release`.
+    state : private directory of keys, ledger and internal reports; never publish it.
+    epsilon_cap : most that all releases from these customers may cost; without it what this one costs.
+    network_epsilon_cap : the same for ε of the network.
+    network_delta_cap : the same for δ of the network.
+    continues_loads : account of the ledger that these meter data are a new version of.
+    continues_network : account of the ledger that this network is a new version of.
+    unrelated_loads : accounts that these meter data share nobody with, and why:
+        `{ accounts = ["loads-1"], reason = "another town" }`.
+    unrelated_network : accounts that this network shares no line with, and why.
+    insecure_seed : for demonstrations and tests only; the result says so and is not a release.
+    """
+
+    id: ReleaseId
+    days: Count
+    first_day: dt.date | None = None
+    output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
+    state: Path
+    epsilon_cap: Positive | None = None
+    network_epsilon_cap: Positive | None = None
+    network_delta_cap: Probability | None = None
+    continues_loads: str | None = None
+    continues_network: str | None = None
+    unrelated_loads: Reason = None
+    unrelated_network: Reason = None
+    insecure_seed: int | None = None
+
+    rules = STATE_RULES
+
+
+class PublicationSection(Section):
+    """What the data owner says of the publication: card and metadata repeat it, nothing checks it.
+
+    Attributes
+    ----------
+    publisher : person or organisation that publishes the release.
+    license : identifier of the SPDX list, such as `CC-BY-4.0`; without it the release says "not stated".
+    citation : how to cite the release; without it one that names the release id.
+    date : day of publication. It is declared, never taken from the clock.
+    url : where the release is published.
+    """
+
+    publisher: PublicLine | None = None
+    license: LicenseId | None = None
+    citation: PublicText | None = None
+    date: dt.date | None = None
+    url: WebAddress | None = None
+
+
+class NetworkSection(Section):
+    """What the network is promised: the mode is named, never a default.
+
+    Every mode has a section of its own below; `Network` is their union, told apart by `mode`.
+    """
+
+    mode: str
+    epsilon: Positive
+    delta: Probability
+
+    random_reactive: ClassVar[bool] = True
+    """Whether reactive load is drawn at random; without it a load has a fixed power factor."""
+    dated: ClassVar[bool] = False
+    """Whether the days of a release follow one another on a calendar."""
+
+
+class TrueNetwork(NetworkSection):
+    """Power flow on the true network, and internal evidence for a policy about it: not differential privacy.
+
+    Attributes
+    ----------
+    mode : the paper's Algorithm 1.
+    epsilon : ε of the policy for the whole corpus.
+    delta : δ of the policy for the whole corpus.
+    bound : form of Theorem 1 that the evidence is by.
+    radius : neighbours are changes of existing lines up to this Frobenius norm [p.u.].
+    calibration_days : days of the Monte Carlo calibration.
+    line_change : exact losses per line are for one line's admittance times 1 ± this.
+    line_draws : days drawn for these losses (INTERNAL); 0: none, 300 or more to say anything.
+    require_evidence : refuse the release where the evidence does not support the policy.
+    """
+
+    mode: Literal["true-network"]
+    bound: Literal["paper", "corrected", "full-support"]
+    radius: Positive
+    calibration_days: Annotated[int, Field(ge=20, le=10_000_000)] = 1000
+    line_change: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.01
+    line_draws: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    require_evidence: bool = True
+
+    @property
+    def random_reactive(self) -> bool:  # type: ignore[override]
+        """The paper's bound, printed or corrected, is for fixed power factors."""
+        return self.bound == "full-support"
+
+
+AlsoPublished = Annotated[
+    tuple[Literal["loads", "head", "states", "connections"], ...],
+    AfterValidator(lambda chosen: tuple(sorted(set(chosen)))),
+]
+"""What a release on a twin holds beside its voltages, in whatever order it is written: power drawn and
+injected at the released nodes, power of the sources, taps and states of capacitors, buses and what joins
+them."""
+
+
+def _tables_hold_one_network(network: TwinNetwork) -> str | None:
+    if network.publish == "voltages" or network.controls == "frozen":
+        return None
+    return (
+        "tables for graph models hold one admittance matrix, and taps that act change it from step "
+        'to step; set network.controls = "frozen", or network.publish = "voltages"'
+    )
+
+
+def _coordinates_of_published_buses(network: TwinNetwork) -> str | None:
+    if network.coordinates == "private" or "connections" in network.also_publish:
+        return None
+    return (
+        'coordinates are those of published buses; add "connections" to network.also_publish, or set '
+        'network.coordinates = "private"'
+    )
+
+
+def _can_be_drawn(network: TwinNetwork) -> str | None:
+    try:
+        _ = network.design
+    except PrivacyError as error:
+        return str(error)
+    return None
+
+
+class TwinNetwork(NetworkSection):
+    """Power flow on a differentially private twin: what its noise covers, and what of it is published.
+
+    Figures that the noise does not cover are declared public.
+
+    Attributes
+    ----------
+    mode : power flow on a twin.
+    epsilon : ε of one element of the network, for any number of days.
+    delta : δ of one element; Laplace noise needs none.
+    id : name of the twin. The same twin serves every release; a new id is a new twin and is paid for.
+    change : neighbours differ in one element, its figures changed by factors up to 1 + this.
+    noise : `laplace`, or `gaussian` with a delta: for many twins or many changed lines.
+    lines : what of every line is protected: R and X, or its length where conductor codes are public.
+    transformers : whether impedances of transformers are protected too.
+    capacitors : whether sizes of capacitors are protected too.
+    pv : whether capacities of PV systems are protected too.
+    protect : `all`: a network without what is protected above is refused; `if present`: it is protected where
+        the network has it, and the manifest says which the network has not. The default of a fleet.
+    charging_epsilon : share of epsilon for a line's charging; without it charging follows the length.
+    code_epsilon : share of epsilon for conductor codes, with `lines` = `length`; without it they are public.
+    x_ohm_per_km : public reactance of lines without a conductor code [Ω/km].
+    c_nf_per_km : public charging of lines without a conductor code [nF/km].
+    publish : what is published of the network: nothing, or tables for graph models in `twin/`.
+    graph_days : days of the corpus in those tables; without it all.
+    graph_frame : `rotated`: voltages in those tables turned back by their nominal angles, all near 1;
+        `phasors`: as they are.
+    graph_merges_switches : nodes joined by a switch of next to no impedance are one bus of those tables.
+    released : nodes whose voltages are released: those with a load of their own, or all.
+    controls : `day`: regulators and capacitors act through a day; `snapshot`: each step for itself; `frozen`:
+        fixed taps, every load constant power at its node.
+    also_publish : what is released beside the voltages: P and Q per node, power of the source, taps and
+        states of capacitors, connections: buses, phases and what joins them.
+    coordinates : `public`: coordinates of the buses are released too, and lengths of lines NOT protected.
+    """
+
+    dated: ClassVar[bool] = True
+
+    mode: Literal["twin-network"]
+    id: TwinId
+    change: Positive = 0.05
+    delta: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    lines: Literal["impedance", "length"] = "impedance"
+    transformers: bool = False
+    capacitors: bool = False
+    pv: bool = False
+    protect: Protect = "all"
+    charging_epsilon: Positive | None = None
+    code_epsilon: Positive | None = None
+    x_ohm_per_km: Positive = 0.4
+    c_nf_per_km: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 10.0
+    publish: Literal["voltages", "network", "network and loads"] = "voltages"
+    graph_days: Count | None = None
+    graph_frame: Literal["rotated", "phasors"] = "rotated"
+    graph_merges_switches: bool = True
+    released: Literal["loaded", "all"] = "loaded"
+    controls: Literal["frozen", "snapshot", "day"] = "day"
+    also_publish: AlsoPublished = ("loads", "head", "states", "connections")
+    coordinates: Literal["private", "public"] = "private"
+
+    rules = (_tables_hold_one_network, _coordinates_of_published_buses, _can_be_drawn)
+
+    @property
+    def protected(self) -> Protected:
+        """The figures that the noise covers."""
+        return Protected(
+            lines=self.lines,
+            transformers=self.transformers,
+            capacitors=self.capacitors,
+            pv=self.pv,
+            charging=self.charging_epsilon is not None,
+            codes=self.code_epsilon is not None,
+            x_ohm_per_km=self.x_ohm_per_km,
+            c_nf_per_km=self.c_nf_per_km,
+        )
+
+    @cached_property
+    def design(self) -> TwinDesign:
+        """The public constants of the twin."""
+        return TwinDesign(
+            epsilon=self.epsilon,
+            change=self.change,
+            protected=self.protected,
+            noise=self.noise,
+            delta=self.delta,
+            charging_epsilon=self.charging_epsilon,
+            code_epsilon=self.code_epsilon,
+        )
+
+
+Network = Annotated[TrueNetwork | TwinNetwork, Field(discriminator="mode")]
+"""The modes of a release. A new mode is a section here and a file in `pipeline/modes/`."""
+
 
 Checked = TypeVar("Checked", bound=BaseModel)
 

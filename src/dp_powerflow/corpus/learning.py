@@ -18,17 +18,16 @@ import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dp_powerflow.corpus.grid import Float32Array, Phasors, turn_days
-from dp_powerflow.corpus.gridfm.reader import GridfmData, count_scenarios, read_gridfm
+from dp_powerflow.corpus.grid import Float32Array, turn_days
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
-from dp_powerflow.corpus.schema import DATA, part_name
+from dp_powerflow.corpus.gridfm.tables import TWIN, GridfmData, count_scenarios, read_gridfm
 from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import IntArray
@@ -83,7 +82,8 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
         self._budget = cache_mb * 1e6
         each, self._slots = np.unique(self._days, return_inverse=True)
         self._decoder = Decoder(corpus, each, None if nodes is None else corpus.node_numbers(nodes))
-        self._decoded = decoded_days(self._decoder, self._budget)
+        fits = len(each) * self._decoder.day_bytes <= self._budget
+        self._decoded = KeptDays(self._decoder) if fits else RecentGroups(self._decoder, self._budget)
         self._in_worker = False
 
     def __len__(self) -> int:
@@ -202,15 +202,6 @@ class BlockShuffle(_data.Sampler):  # type: ignore[misc]
 
 # --- days in memory ---------------------------------------------------------------------------------------
 _TOKEN_BYTES = 16
-_MARK_BYTES = 8
-
-
-class DecodedDays(Protocol):
-    """Gives decoded days."""
-
-    def day(self, slot: int) -> Float32Array:
-        """(2, step, node) magnitude [p.u.] and angle [degrees] of a day; to be copied, not changed."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,16 +213,11 @@ class Decoder:
     corpus : what is read.
     days : (slot,) days, each once, ascending.
     nodes : positions of the nodes that are kept; None for all.
-    marks : (part,) of the files that one of the processes has found sound (`Listed.mark`).
     """
 
     corpus: Corpus
     days: IntArray
     nodes: IntArray | None
-    marks: _Shared = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "marks", _Shared(_MARK_BYTES * self.corpus.layout.n_parts))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -266,37 +252,18 @@ class Decoder:
         """Write days of one row group to an array (day, 2, step, node)."""
         layout, days = self.corpus.layout, self.days[slots.start : slots.stop]
         part, group = layout.locate(int(days[0]))
-        block = self._read(part, group)
+        block = self.corpus.read_group(part, group)
         rows = days - layout.groups_of(part)[group].start
         nodes = np.arange(layout.nodes) if self.nodes is None else self.nodes
         for k, values in enumerate((block.vm_pu, block.va_deg)):
             turn_days(values, rows, nodes, out[:, k])
 
-    def _read(self, part: int, group: int) -> Phasors:
-        """A row group; of all processes that share this decoder, one hashes its file."""
-        name, files = f"{DATA}/{part_name(part)}", self.corpus.files
-        marks, mark = self.marks.values.view(np.int64), files.mark(name)
-        if mark and marks[part] == mark:
-            files.accept(name)
-        block = self.corpus.read_group(part, group)
-        marks[part] = mark
-        return block
-
-
-def decoded_days(decoder: Decoder, budget: float) -> DecodedDays:
-    """Days in memory.
-
-    Parameters
-    ----------
-    budget : bytes that all processes together may keep.
-    """
-    if len(decoder.days) * decoder.day_bytes <= budget:
-        return KeptDays(decoder)
-    return RecentGroups(decoder, budget)
-
 
 class RecentGroups:
-    """The row groups used last, up to a budget of bytes and at least one; each process has its own."""
+    """The row groups used last, up to a budget of bytes and at least one; each process has its own.
+
+    A day is (2, step, node): magnitude [p.u.] and angle [degrees], to be copied, not changed.
+    """
 
     def __init__(self, decoder: Decoder, budget: float) -> None:
         self._decoder = decoder
@@ -330,7 +297,7 @@ class RecentGroups:
 
 
 class KeptDays:
-    """All days, each decoded by whoever asks for it first.
+    """All days, each as in `RecentGroups` and decoded by the process that asks for it first.
 
     A day that two processes decode at the same moment is written twice, with the same bytes; it is marked as
     there once it is complete. Nothing is ever replaced, so no lock is needed.
@@ -405,7 +372,6 @@ class _Shared:
 
 
 # --- graphs -----------------------------------------------------------------------------------------------
-TWIN_FOLDER = "twin"
 BUS_FEATURES = ("Pd", "Qd", "Psgen", "Qsgen", "GS", "BS", "vn_kv", "REF")
 """Columns of `x` of a bus: powers drawn and generated [MW, MVAr], shunt [p.u.], base [kV], source or not."""
 BUS_TARGETS = ("Vm", "Va")
@@ -459,7 +425,7 @@ class TwinGraphs(_data.Dataset):  # type: ignore[misc]
         row = self._rows[index]
         own = slice(*self._bounds[row : row + 2])
         ends = np.hstack([self._ends[:, own], self._ends[::-1, own]])
-        return _pyg().Data(
+        return require("torch_geometric.data", "pyg").Data(
             x=torch.from_numpy(self._x[index].copy()),
             y=torch.from_numpy(self._y[index].copy()),
             edge_index=torch.from_numpy(ends),
@@ -510,7 +476,7 @@ class ConnectionGraphs(_data.Dataset):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> Any:
         position, step = divmod(range(len(self))[index], self._steps)
-        graph = _pyg().HeteroData(day=int(self._days[position]), step=step)
+        graph = require("torch_geometric.data", "pyg").HeteroData(day=int(self._days[position]), step=step)
         graph["node"].x = torch.from_numpy(self._x[index].copy())
         graph["node"].y = torch.from_numpy(self._y[index].copy())
         graph["node"].phase = self._phase
@@ -522,30 +488,25 @@ class ConnectionGraphs(_data.Dataset):  # type: ignore[misc]
 
 def graphs_of(corpus: Corpus, days: Days, hetero: bool | None) -> TwinGraphs | ConnectionGraphs:
     """Graphs of the chosen days; parameters as of `Corpus.to_pyg`."""
-    published = _published_days(corpus)
+    folder, steps = Path(str(corpus.path)) / TWIN, corpus.layout.steps
+    # A network without its loads is one scenario and no day.
+    published = count_scenarios(folder) // steps if (folder / COUNT_FILE).exists() else 0
     if hetero or (hetero is None and not published):
         return ConnectionGraphs(corpus, days)
     if not published:
         raise CorpusError(
-            f"this release holds no tables of its network with loads ({TWIN_FOLDER}/); read its connections "
+            f"this release holds no tables of its network with loads ({TWIN}/); read its connections "
             "with hetero=True, or publish them with network.publish = 'network and loads'"
         )
     wanted = np.arange(published) if days is None else corpus.day_numbers(days)
     if wanted.size and wanted.max() >= published:
         raise CorpusError(
-            f"the tables in {TWIN_FOLDER}/ hold days 0 to {published - 1} and another one was asked for; "
+            f"the tables in {TWIN}/ hold days 0 to {published - 1} and another one was asked for; "
             "network.graph_days says how many are published"
         )
-    corpus.files.check_folder(TWIN_FOLDER)
-    steps = corpus.layout.steps
+    corpus.files.check_folder(TWIN)
     chosen = (wanted[:, None] * steps + np.arange(steps)).ravel()
-    return TwinGraphs(read_gridfm(Path(str(corpus.path)) / TWIN_FOLDER), chosen)
-
-
-def _published_days(corpus: Corpus) -> int:
-    """Days in the tables of a published twin; a network without its loads is one scenario and no day."""
-    folder = Path(str(corpus.path)) / TWIN_FOLDER
-    return count_scenarios(folder) // corpus.layout.steps if (folder / COUNT_FILE).exists() else 0
+    return TwinGraphs(read_gridfm(folder), chosen)
 
 
 def _stacked(columns: list[Any]) -> Any:
@@ -554,7 +515,3 @@ def _stacked(columns: list[Any]) -> Any:
     for k, values in enumerate(columns):
         out[..., k] = values
     return out
-
-
-def _pyg() -> Any:
-    return require("torch_geometric.data", "pyg")

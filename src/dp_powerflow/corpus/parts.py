@@ -211,16 +211,6 @@ def find_extras(
     return extras
 
 
-def room_for(shape: tuple[int, ...]) -> Float32Array:
-    """Memory for values of a corpus; CorpusError where there is none, or where no array is that large."""
-    try:
-        return np.empty(shape, dtype=np.float32)
-    except (MemoryError, ValueError):
-        raise CorpusError(
-            "the days asked for do not fit into memory; ask for fewer, or read them with batches()"
-        ) from None
-
-
 @dataclass(frozen=True)
 class PartReader:
     """Reads the parts of a corpus.
@@ -261,19 +251,35 @@ class PartReader:
                 shape = (len(days), *per_day, layout.steps)
                 yield days, [list_numbers(table.column(name)).reshape(shape) for name in wanted]
 
-    def node_power(self, name: str, days: IntArray, nodes: IntArray) -> dict[str, Float32Array]:
-        """Active and reactive power of nodes as stored: float32 (day, step, node) [kW], [kvar], by column."""
-        self._require(name)
-        columns = [
-            column.name for column in power_columns(self.extras, self.layout.steps) if column.of == name
-        ]
+    def node_values(
+        self, columns: Iterable[Column], days: IntArray, nodes: IntArray
+    ) -> dict[str, Float32Array]:
+        """Columns of one folder as they are stored: float32 (day, step, node) by name.
+
+        Raises
+        ------
+        CorpusError : there is no memory for so many.
+        """
+        wanted = [*columns]
+        folder, names = wanted[0].file.split("/")[0], [column.name for column in wanted]
         shape = (len(days), self.layout.steps, len(nodes))
-        found = {column: room_for(shape) for column in columns}
+        try:
+            found = {name: np.empty(shape, dtype=np.float32) for name in names}
+        except (MemoryError, ValueError):  # or no array is that large
+            raise CorpusError(
+                "the days asked for do not fit into memory; ask for fewer, or read them with batches()"
+            ) from None
         for part, group, rows, offsets in self.layout.blocks(days):
-            for _, stored in self.groups(LOADS, part, columns, [group]):
+            for _, stored in self.groups(folder, part, names, [group]):
                 for values, block in zip(found.values(), stored, strict=True):
                     turn_days(block, offsets, nodes, values, rows)
         return found
+
+    def node_power(self, name: str, days: IntArray, nodes: IntArray) -> dict[str, Float32Array]:
+        """Active and reactive power of nodes as stored [kW], [kvar], as `node_values`."""
+        self._require(name)
+        columns = power_columns(self.extras, self.layout.steps)
+        return self.node_values((column for column in columns if column.of == name), days, nodes)
 
     def complex_power(self, name: str, days: IntArray, nodes: IntArray) -> ComplexArray:
         """The same as one array: complex (day, step, node) [kW + j kvar]."""

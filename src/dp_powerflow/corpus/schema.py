@@ -22,14 +22,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
+from dp_powerflow._names import LAST_READER, RELEASE_ID, RELEASE_ID_RULE
 from dp_powerflow.almanac.weather import MEANS, UNITS
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import IntArray
 
 FORMAT = "dp-powerflow corpus, version 1"
-LAST_READER = "0.5.0"
-"""The last version of the program that reads what came before."""
 
 DATA, LOADS, FEEDER = "data", "loads", "feeder"
 BESIDE = (LOADS, FEEDER)
@@ -38,8 +36,6 @@ FOLDERS = (DATA, *BESIDE)
 NODES_FILE, DAYS_FILE = "nodes.parquet", "days.parquet"
 BUSES_FILE, CONNECTIONS_FILE = "buses.parquet", "connections.parquet"
 CONNECTION_FILES = (BUSES_FILE, CONNECTIONS_FILE)
-NODE_COLUMNS = ("phase", "bus")
-"""Columns of `nodes.parquet` that go with `CONNECTION_FILES`."""
 MANIFEST_FILE = "manifest.json"
 """Written last: at a URL it says that the release is complete."""
 

@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
-import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ from urllib.request import url2pathname
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dp_powerflow._files import write_whole
+from dp_powerflow._files import sync_directory, write_whole
 from dp_powerflow._names import refuse_unusable
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.schema import MANIFEST_FILE
-from dp_powerflow.errors import CorpusError, MissingExtraError, require
+from dp_powerflow.errors import CorpusError, MissingExtraError, OutputTakenError, require
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
@@ -140,30 +140,28 @@ class RemotePath:
 
     def below(self) -> dict[str, str]:
         """Relative names, sorted, of all objects below, each with what changes when the object does."""
-        store, key = self.store()
-        with _os_errors():
-            store.invalidate_cache()
-            try:
-                found = store.find(key, detail=True)
-            except FileNotFoundError:
-                return {}
-        prefix = key.rstrip("/") + "/"
-        names = {name.removeprefix(prefix): info for name, info in found.items() if name.startswith(prefix)}
-        return {name: _version(info) for name, info in sorted(names.items()) if name[-1:] not in ("", "/")}
+        found = self._listed(lambda store, key: store.find(key, detail=True).items())
+        return {name: _version(info) for name, info in found.items() if not name.endswith("/")}
 
     def children(self) -> dict[str, bool]:
         """Names one level below, sorted, and whether more objects are below each."""
+        found = self._listed(
+            lambda store, key: ((info["name"].rstrip("/"), info) for info in store.ls(key, detail=True))
+        )
+        return {name: info["type"] == "directory" for name, info in found.items()}
+
+    def _listed(self, listing: Callable[[Any, str], Iterable[tuple[str, Any]]]) -> dict[str, Any]:
+        """What a listing says of every name below, relative to this one and sorted."""
         store, key = self.store()
         with _os_errors():
             store.invalidate_cache()
             try:
-                found = store.ls(key, detail=True)
+                found = [*listing(store, key)]
             except FileNotFoundError:
                 return {}
         prefix = key.rstrip("/") + "/"
-        names = {str(info["name"]).rstrip("/"): info["type"] == "directory" for info in found}
-        below = {name.removeprefix(prefix): kind for name, kind in names.items() if name.startswith(prefix)}
-        return dict(sorted(below.items()))
+        below = {name.removeprefix(prefix): info for name, info in found if name.startswith(prefix)}
+        return {name: info for name, info in sorted(below.items()) if name}
 
     def store(self) -> tuple[Any, str]:
         """The file system of fsspec and the name in it."""
@@ -246,7 +244,7 @@ def location(value: str | os.PathLike[str] | RemotePath) -> Location:
     try:
         path.exists()
     except OSError as error:
-        raise CorpusError(f"{path} cannot be looked at: {error.strerror}; give another path") from None
+        raise CorpusError(f"{path} cannot be read: {error.strerror}; give another path") from None
     return path
 
 
@@ -257,7 +255,7 @@ def in_time(ask: Callable[[], object], place: RemotePath) -> None:
     def wait() -> None:
         try:
             answer.set_result(ask())
-        except BaseException as error:  # whatever it is: raised below
+        except BaseException as error:  # raised below
             answer.set_exception(error)
 
     threading.Thread(target=wait, daemon=True).start()
@@ -267,6 +265,36 @@ def in_time(ask: Callable[[], object], place: RemotePath) -> None:
         raise CorpusError(
             f"{place} does not answer; check the address and the network", code="store-unreachable"
         ) from None
+
+
+def refuse_taken(place: Location) -> None:
+    """Refuse a path that exists."""
+    if isinstance(place, Path) and os.path.lexists(place):
+        raise OutputTakenError(f"{place} exists already; choose another directory or remove it first")
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A folder to write, which gets its name once all is written; nothing is left of a failure.
+
+    What a killed process left under the other name is removed by the next one.
+
+    Raises
+    ------
+    CorpusError : the target exists, the disk is full, or cannot be written.
+    """
+    refuse_taken(target)
+    working = target.with_name(f".{target.name}.unfinished")
+    try:
+        with storing(target):
+            shutil.rmtree(working, ignore_errors=True)
+            working.mkdir(parents=True)
+            yield working
+            refuse_taken(target)
+            working.rename(target)
+            sync_directory(target.absolute().parent)
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
 
 
 @contextmanager
@@ -336,67 +364,6 @@ def open_parquet(place: Location | pa.BufferReader, **options: Any) -> Iterator[
         yield file
 
 
-@contextmanager
-def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Path]:
-    """The directory of a release; of a URL a copy that is removed again.
-
-    What is checked is then one set of bytes, however the store changes meanwhile.
-
-    Parameters
-    ----------
-    one_of : names at a URL without any of which nothing is copied, since no finished release is there.
-    """
-    if isinstance(place, Path):
-        yield place
-        return
-    with loading(place):
-        names = place.below()
-    if not names:
-        raise CorpusError(
-            f"there is nothing at {place}; give the URL of a finished release", code="release-not-found"
-        )
-    if one_of and names.keys().isdisjoint(one_of):
-        raise CorpusError(
-            f"there is no {' or '.join(one_of)} at {place}; give the URL of a finished release",
-            code="release-not-found",
-        )
-    if not all(map(_is_relative_path, names)):
-        raise CorpusError(f"{place} holds a name that is not a file of a release")
-    with _temporary_folder() as folder:
-        directory = Path(folder) / "release"
-        for name in names:
-            with loading(place):
-                content = (place / name).read_bytes()
-            path = directory / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            except OSError as error:  # apart, so that a full disk is not taken for a damaged release
-                raise CorpusError(
-                    f"{place} cannot be copied to {tempfile.gettempdir()} to be checked: {error.strerror}; "
-                    "free some space there, or name another directory in the environment (TMPDIR)",
-                    code="disk-full",
-                ) from error
-        yield directory
-
-
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix="dp-powerflow-")
-    except OSError as error:
-        raise CorpusError(
-            "a release at a URL is copied to be looked at, and no temporary directory can be written; "
-            "name one of this user in the environment (TMPDIR)"
-        ) from error
-
-
-def _is_relative_path(name: str) -> bool:
-    """Names in a store are anybody's choice: none may lead out of the copy, or be the file of another."""
-    path = PurePosixPath(name)
-    plain = str(path) == name and "\\" not in name and "\0" not in name
-    return plain and ".." not in path.parts and not path.is_absolute()
-
-
 def _version(info: dict[str, Any]) -> str:
     known = ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created", "size")
     return "|".join(str(info[key]) for key in known if key in info)
@@ -463,7 +430,9 @@ class Listed:
             if _sound.get(str(place)) == (version, expected):
                 kept = _fetched.get(str(place))
                 return pa.BufferReader(kept[1]) if kept is not None and kept[0] == version else place
-            content = place.read_bytes() if _size(place, version) <= WHOLE_BYTES else None
+            # An object of a store is fetched whole.
+            small = isinstance(version, str) or version[0] <= WHOLE_BYTES
+            content = place.read_bytes() if small else None
             found = file_hash(place) if content is None else hashlib.sha256(content).hexdigest()
         if found != expected:
             raise CorpusError(
@@ -481,28 +450,13 @@ class Listed:
         return (self.root / name).exists() if self.hashes is None else name in self.hashes
 
     def check(self, names: Iterable[str]) -> None:
-        """Make sure of many files before somebody else reads them, on all cores; raises as `source`."""
+        """Check many files on all cores, before another library reads them; raises as `source`."""
         for _ in in_order(self.source, names if self.hashes is not None else (), readers_of(self.root)):
             pass
 
     def check_folder(self, folder: str) -> None:
         """The same of all files below a folder."""
         self.check(name for name in self.hashes or () if name.startswith(f"{folder}/"))
-
-    def mark(self, name: str) -> int:
-        """A number of a local file as it is now, for processes that tell each other what is sound; or 0."""
-        place = self.root / name
-        if self._expected(name) is None or isinstance(place, RemotePath):
-            return 0
-        with loading(place):
-            words = f"{version_of(place)}".encode()
-        return int.from_bytes(hashlib.sha256(words).digest()[:7], "little") + 1
-
-    def accept(self, name: str) -> None:
-        """Another process found the file sound as it is now."""
-        place, expected = self.root / name, self._expected(name)
-        if expected is not None:
-            _sound[str(place)] = version_of(place), expected
 
     def _expected(self, name: str) -> str | None:
         if self.hashes is None:
@@ -556,11 +510,6 @@ def version_of(place: Location) -> Version:
     return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _size(place: Location, version: Version) -> int:
-    """Of a local file; an object of a store is fetched whole."""
-    return 0 if isinstance(version, str) else version[0]
-
-
 def _keep(place: RemotePath, version: Version, content: bytes) -> None:
     held = sum(len(known) for _, known in _fetched.values()) + len(content)
     while _fetched and held > FETCHED_BYTES:
@@ -574,7 +523,7 @@ def _keep(place: RemotePath, version: Version, content: bytes) -> None:
 # fetched once; of a large one, pieces are fetched again. Before and after, the store says what is there: an
 # object that was put, changed or removed meanwhile, or could not be read, ends the check without a verdict.
 KEPT_BYTES = 256 << 20
-"""Of all releases together that are looked at at the same time."""
+"""Of all releases that are checked at the same time."""
 
 
 class _Memory:
@@ -597,7 +546,7 @@ class _Memory:
         return size <= self._room
 
     def keep(self, name: str, content: bytes) -> None:
-        """What came first stays: files are looked at again in the same order."""
+        """What came first stays: files are read again in the same order."""
         with self._lock:
             if name not in self._contents and self.has_room(len(content)):
                 self._room -= len(content)

@@ -63,7 +63,7 @@ class ExtrasReport:
     layout : what there is.
     problems : one sentence each.
     n_powers : pairs of active and reactive power that were read and checked.
-    n_mended : snapshots whose powers were lowered until there was a solution.
+    n_mended : snapshots whose powers were scaled down until there was a solution.
     """
 
     layout: ExtrasLayout = NOTHING
@@ -241,7 +241,7 @@ def _part_of(name: str, layout: CorpusLayout) -> tuple[str, int] | None:
 def _look_beside(
     directory: Location, layout: CorpusLayout, release_id: str, parts: Parts, seen: _Seen
 ) -> ExtrasReport:
-    """Check the parts beside the voltages; somebody may have changed any."""
+    """Check the parts of `loads/` and `feeder/`; any may have been changed."""
     try:
         begun = [folder for folder in BESIDE if 0 in parts[folder]]
         extras = find_extras(directory, layout, release_id, begun)
@@ -324,6 +324,6 @@ def _check_values(folder: str, values: dict[str, NDArray[Any]], where: str, seen
         mended = values.get("mended", np.zeros(0, dtype=np.int16))
         seen.mended += int(np.count_nonzero(mended))
         if np.any(mended < 0):
-            yield f"{where} hold snapshots that were mended less than 0 times."
+            yield f"{where} hold snapshots that were scaled down less than 0 times."
     if off:
         yield f"{off} values of {where} are not on the public grid."

@@ -43,13 +43,16 @@ from dp_powerflow.corpus.schema import (
 from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
+    Version,
     file_hash,
     hashes_of,
     loading,
     location,
     open_parquet,
     put,
+    refuse_taken,
     storing,
+    version_of,
 )
 from dp_powerflow.corpus.tables import (
     Connections,
@@ -91,14 +94,12 @@ class RemoteStage:
     ----------
     digest : of what decides the bytes; see `CorpusWriter.stage`.
     known : SHA-256 of objects already read, by name and version, so that a corpus is fetched once.
-    sound : parts already looked at, by name and version.
     """
 
     target: RemotePath
     release_id: str
     digest: str = ""
     known: dict[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
-    sound: set[tuple[str, str]] = field(default_factory=set, compare=False, repr=False)
 
     @property
     def marker(self) -> RemotePath:
@@ -228,7 +229,7 @@ class CorpusWriter:
     release_id : public name of the release; a run with another id never continues this one.
     extras : what is written beside the voltages; by default nothing.
     stage : hexadecimal digest of everything that decides the bytes; a stage of any other is never continued.
-    sound : files that this process has written or looked at, by name and what changes with their content.
+    sound : files that this process has written or checked, by name and version.
     """
 
     target: Location
@@ -236,7 +237,7 @@ class CorpusWriter:
     release_id: str
     extras: ExtrasLayout = NOTHING
     stage: str = ""
-    sound: set[tuple[str, int, int, int]] = field(default_factory=set, init=False, compare=False, repr=False)
+    sound: set[tuple[str, Version]] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_release_id(self.release_id)
@@ -306,7 +307,7 @@ class CorpusWriter:
         if self.remote is not None:
             self.remote.reserve(begun=begun)
             return
-        self._refuse_existing_target()
+        refuse_taken(self._directory)
         if not begun:
             self.refuse_other_stages()
         probe = self._beside(PROBE)
@@ -329,7 +330,7 @@ class CorpusWriter:
             self._refuse_foreign(self.remote.names())
             self.missing_parts()
             return
-        self._refuse_existing_target()
+        refuse_taken(self._directory)
         self.refuse_other_stages(self.stage)
         with storing(self.target):
             self.partial.parent.mkdir(parents=True, exist_ok=True)
@@ -349,15 +350,18 @@ class CorpusWriter:
                 code="disk-full",
             )
 
-    def has_part(self, part: int) -> bool:
-        """Whether all files of a part are written in full."""
-        return all(self._has_file(folder, part) for folder in (DATA, *self.extras.folders))
-
     def missing_parts(self) -> tuple[int, ...]:
         """Parts that are still to be written."""
-        if self.remote is not None:
-            return self._missing_at(self.remote)
-        return tuple(part for part in range(self.layout.n_parts) if not self.has_part(part))
+        there = None if self.remote is None else self.remote.names()
+
+        def has(folder: str, part: int) -> bool:
+            name = f"{folder}/{part_name(part)}"
+            version = there.get(name) if there is not None else self._version(name)
+            return version is not None and self._is_sound(folder, part, version)
+
+        folders = (DATA, *self.extras.folders)
+        parts = range(self.layout.n_parts)
+        return tuple(part for part in parts if not all(has(folder, part) for folder in folders))
 
     def write_part(
         self, part: int, voltages: ComplexArray | NodeColumns, extras: PartExtras | None = None
@@ -385,17 +389,17 @@ class CorpusWriter:
             f"{DATA}/{part_name(part)}": encode_part(self.layout, self.release_id, part, voltages)
         }
 
-    def write_files(self, files: Mapping[str, memoryview]) -> dict[str, str]:
-        """Write what `encoded` gives, one file after the other; relative names and their SHA-256."""
+    def write_files(self, files: Mapping[str, bytes | memoryview]) -> dict[str, str]:
+        """Write files, such as `encoded` gives, one after the other; relative names and their SHA-256."""
         with storing(self.target):
             hashes = {name: put(self.root / name, content) for name, content in files.items()}
             if self.remote is None:
-                self.sound.update(self._version(self.partial / name) for name in files)
+                self.sound.update((name, version_of(self.partial / name)) for name in files)
         return hashes
 
     def write_nodes(self, nodes: NodeTable) -> dict[str, str]:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
-        return self._write_tables({NODES_FILE: encode_nodes(self.layout, self.release_id, nodes)})
+        return self.write_files({NODES_FILE: encode_nodes(self.layout, self.release_id, nodes)})
 
     def write_connections(self, connections: Connections | None) -> dict[str, str]:
         """Write `buses.parquet` and `connections.parquet`; nothing where they are not published.
@@ -409,17 +413,13 @@ class CorpusWriter:
         buses, pairs = (
             encode(self.layout, self.release_id, connections) for encode in (encode_buses, encode_connections)
         )
-        return self._write_tables({BUSES_FILE: buses, CONNECTIONS_FILE: pairs})
+        return self.write_files({BUSES_FILE: buses, CONNECTIONS_FILE: pairs})
 
     def write_days(self, days: DayTable | None) -> dict[str, str]:
         """Write `days.parquet`: dates, days off and weather; nothing where days have no dates."""
         if days is None:
             return {}
-        return self._write_tables({DAYS_FILE: encode_days(self.layout, self.release_id, days)})
-
-    def _write_tables(self, files: Mapping[str, bytes]) -> dict[str, str]:
-        with storing(self.target):
-            return {name: put(self.root / name, content) for name, content in files.items()}
+        return self.write_files({DAYS_FILE: encode_days(self.layout, self.release_id, days)})
 
     def add_file(self, name: str, content: bytes) -> dict[str, str]:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.
@@ -473,7 +473,7 @@ class CorpusWriter:
             remove_temporaries(self.partial, also_locked=True)  # of workers that were given up
             for directory, _, _ in os.walk(self.partial):
                 sync_directory(Path(directory))
-            self._refuse_existing_target()
+            refuse_taken(target)
             # Readable for whom new directories are: data/ was made with the mask of the user.
             self.partial.chmod(stat.S_IMODE((self.partial / DATA).stat().st_mode))
             self.partial.rename(target)
@@ -498,48 +498,28 @@ class CorpusWriter:
             raise CorpusError(f"{self.target} is a URL and not a directory; give a path")
         return self.target
 
-    def _has_file(self, folder: str, part: int) -> bool:
+    def _version(self, name: str) -> Version | None:
+        """What changes when a file below the directory does; None if there is none."""
+        try:
+            return version_of(self.partial / name)
+        except FileNotFoundError:
+            return None
+
+    def _is_sound(self, folder: str, part: int, version: Version) -> bool:
         """Whether a file of a part is written in full; CorpusError if it is of another corpus."""
-        self.layout.days_of(part)  # refuses a part that does not exist
-        path = self.root / folder / part_name(part)
-        if not path.exists():
-            return False
-        version = None if isinstance(path, RemotePath) else self._version(path)
-        if version in self.sound:
+        known = (f"{folder}/{part_name(part)}", version)
+        if known in self.sound:
             return True
         try:
-            with open_parquet(path) as file:
+            with open_parquet(self.root / folder / part_name(part)) as file:
                 schema = file.schema_arrow
         except (OSError, pa.ArrowException):
             return False  # A disk that lost power may keep the name and lose the bytes: write it again.
         expected = part_schema(folder, self.layout, self.extras, self.release_id, part)
         if not schema.equals(expected, check_metadata=True):
             raise self._foreign()
-        if version is not None:
-            self.sound.add(version)
+        self.sound.add(known)
         return True
-
-    def _version(self, path: Path) -> tuple[str, int, int, int]:
-        """A file below the directory, and what changes when its content does."""
-        known = path.stat()
-        name = path.relative_to(self.partial).as_posix()
-        return name, known.st_ino, known.st_size, known.st_mtime_ns
-
-    def _missing_at(self, remote: RemoteStage) -> tuple[int, ...]:
-        """From one listing; a file that was looked at is not fetched again."""
-        there = remote.names()
-
-        def has(folder: str, part: int) -> bool:
-            name = f"{folder}/{part_name(part)}"
-            known = (name, there.get(name, ""))
-            if name not in there or (known not in remote.sound and not self._has_file(folder, part)):
-                return False
-            remote.sound.add(known)
-            return True
-
-        folders = (DATA, *self.extras.folders)
-        parts = range(self.layout.n_parts)
-        return tuple(part for part in parts if not all(has(folder, part) for folder in folders))
 
     def _refuse_foreign(self, names: Iterable[str]) -> None:
         for name in names:
@@ -556,12 +536,6 @@ class CorpusWriter:
         if missing or not (self.root / NODES_FILE).exists():
             what = f"{len(missing)} of {self.layout.n_parts} parts" if missing else NODES_FILE
             raise CorpusError(f"the corpus is not complete, missing: {what}; run the same command again")
-
-    def _refuse_existing_target(self) -> None:
-        if os.path.lexists(self._directory):
-            raise OutputTakenError(
-                f"{self.target} exists already; choose another directory or remove it first"
-            )
 
     def _foreign(self) -> CorpusError:
         return CorpusError(

@@ -30,7 +30,7 @@ from dp_powerflow.model.fit import ONE_CLASS, MeterSource, WeakBudgetWarning, fi
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import DayFacts, FitOptions
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.pipeline.drawing import draw_customers
+from dp_powerflow.pipeline.customers import draw_customers
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.queries import Blocks, Query, QuerySession, Session, exact_sum
 from dp_powerflow.privacy.random import StreamKey

@@ -11,49 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.fidelity.metrics import (
-    Fidelity,
-    Setting,
-    autocorrelation,
-    compare,
-    lags,
-)
-from dp_powerflow.fidelity.verdicts import TOLD, USE, Effort, Finding, Titled
+from dp_powerflow.fidelity.metrics import Fidelity, Setting, autocorrelation, compare, lags
+from dp_powerflow.fidelity.verdicts import Effort, Finding, titled
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.drawing import days_off
+from dp_powerflow.pipeline.customers import days_off
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BAND = (0.1, 0.5, 0.9)
 """Quantiles over customers and days that a daily profile is shown by."""
-CUSTOMERS, IN_USE = "customers", "use"
-_DISTANCES = (
-    Titled(CUSTOMERS, "w1_percent", "loads at a time of day, W1", "% of mean", matters=2.0),
-    Titled(CUSTOMERS, "autocorrelation_error", "autocorrelation to 7 days, error", matters=0.01),
-    Titled(CUSTOMERS, "changes_w1", "step changes, W1", "% of mean", matters=0.5),
-    Titled(CUSTOMERS, "nearest", "distance to the nearest real customer", "sd of traits", matters=0.1),
-)
-_FIGURES = (
-    Titled(CUSTOMERS, "day_to_day", "day-to-day correlation of energy", matters=0.05),
-    Titled(CUSTOMERS, "between_customers", "variance between customers, share", matters=0.05),
-    Titled(CUSTOMERS, "pairwise", "correlation of two customers' energy", matters=0.05),
-    Titled(CUSTOMERS, "coincidence", "coincidence factor of 50 customers", matters=0.05),
-    Titled(CUSTOMERS, "peak_over_mean", "a customer's peak over its mean", matters=0.05),
-    Titled(CUSTOMERS, "high_ramp", "99th percentile of step changes over the mean", matters=0.05),
-    Titled(CUSTOMERS, "feeder_daily_sd", "sd of all customers' daily energy", matters=0.05),
-    Titled(CUSTOMERS, "midnight_step", "step of all customers at midnight", matters=0.1),
-)
-_AREAS = (
-    Titled(IN_USE, "auc_day", "classifier told them apart: customer-day", "AUC", TOLD),
-    Titled(IN_USE, "auc_week", "classifier told them apart: customer-week", "AUC", TOLD),
-    Titled(IN_USE, "auc_feeder", "classifier told them apart: feeder-day", "AUC", TOLD),
-)
-_USES = (
-    Titled(IN_USE, "next_day", "forecast of a customer's next day, trained on it", "log kW", USE),
-    Titled(IN_USE, "next_day_feeder", "forecast of a feeder's next day, trained on it", "log kW", USE),
-    Titled(IN_USE, "gap", "four hidden hours filled, trained on it", "log kW", USE),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,14 +90,15 @@ def _thirds(n_drawn: int, n_real: int, seed: int, effort: Effort) -> Iterator[tu
 def _findings(pairs: list[tuple[Fidelity, Fidelity]]) -> Iterator[Finding]:
     """Of every split: the drawn side against B, and A against B."""
     drawn, floor = ([pair[side] for pair in pairs] for side in range(2))
-    for titled in (*_DISTANCES, *_USES, *_AREAS):
-        judge = titled.of_areas if titled in _AREAS else titled.of_distances
-        yield judge(*([float(getattr(one, titled.name)) for one in side] for side in (drawn, floor)))
-    for titled in _FIGURES:
-        yield titled.of_figures(
-            [getattr(one.drawn, titled.name) for one in drawn],
-            [getattr(one.drawn, titled.name) for one in floor],
-            [getattr(one.real, titled.name) for one in floor],
+    for by in ("distances", "uses", "areas"):
+        for one in titled(by):
+            values = [[float(getattr(found, one.name)) for found in side] for side in (drawn, floor)]
+            yield one.of_areas(*values) if by == "areas" else one.of_distances(*values)
+    for one in titled("figures"):
+        yield one.of_figures(
+            [getattr(found.drawn, one.name) for found in drawn],
+            [getattr(found.drawn, one.name) for found in floor],
+            [getattr(found.real, one.name) for found in floor],
         )
 
 

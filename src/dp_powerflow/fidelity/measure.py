@@ -11,6 +11,7 @@ import numpy as np
 
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import Corpus, open_corpus
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, CorpusError, LoadDataError
 from dp_powerflow.fidelity.attacks import attack_line, attack_membership, attack_planted, design_of
 from dp_powerflow.fidelity.customers import CustomerComparison, compare_customers, quantum_of, some_customers
@@ -24,10 +25,8 @@ from dp_powerflow.manifest.model import MODEL_FILE, NodeScales, at_most
 from dp_powerflow.manifest.verify import manifest_content, open_release, read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import draw_node_classes
-from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.customers import CustomerPlan, NodePlan
-from dp_powerflow.pipeline.drawing import draw_customers
-from dp_powerflow.pipeline.inputs import ReleaseInputs, Solar, read_inputs
+from dp_powerflow.pipeline.customers import CustomerPlan, NodePlan, draw_customers
+from dp_powerflow.pipeline.inputs import Almanac, ReleaseInputs, Solar, read_inputs
 from dp_powerflow.pipeline.metered import Ground, ground_of
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, Solvable, mode_of
 from dp_powerflow.pipeline.parts import OperatedMaker, SolverMaker, batch_solver
@@ -175,12 +174,14 @@ class Kept:
     content: Path
 
 
-def fidelity_of_release(release: Path, config: Config, effort: Effort, watch: Watch | None = None) -> Kept:
+def fidelity_of_release(
+    release: Location, config: Config, effort: Effort, watch: Watch | None = None
+) -> Kept:
     """INTERNAL. Compare a release with the meters and the feeder of its config, and keep what is found.
 
     Parameters
     ----------
-    release : directory of the release.
+    release : directory of the release, or the place of one at a URL.
     config : what it was made from.
 
     Raises
@@ -203,7 +204,7 @@ def fidelity_of_release(release: Path, config: Config, effort: Effort, watch: Wa
     return Kept(report, page, content)
 
 
-def promise_of(release: Path) -> str:
+def promise_of(release: Location) -> str:
     """PUBLIC. What a release promises of the network, in words."""
     network = read_manifest(release)[0].guarantee.network
     advantage = getattr(network, "advantage", None)
@@ -219,14 +220,14 @@ def promise_of(release: Path) -> str:
     )
 
 
-def design_stated(release: Path) -> TwinDesign | None:
+def design_stated(release: Location) -> TwinDesign | None:
     """PUBLIC. The design of the twin that a release states; None on the true network."""
     facts = open_release(release, manifest_content(release)).facts
     design = None if facts is None else getattr(facts.policy, "design", None)
     return design if isinstance(design, TwinDesign) else None
 
 
-def _model_of(release: Path, corpus: Corpus, config: Config, state: PrivateState) -> LoadModel:
+def _model_of(release: Location, corpus: Corpus, config: Config, state: PrivateState) -> LoadModel:
     """The published model, if the release is the one that the config makes."""
     other = ConfigError(
         "the release is not the one that this config makes: its id or its load model is another; give the "
@@ -239,7 +240,7 @@ def _model_of(release: Path, corpus: Corpus, config: Config, state: PrivateState
         raise ConfigError(
             "the private state directory has no load model of this release; run 'dp-powerflow release' first"
         )
-    model = LoadModel.load(release / MODEL_FILE)
+    model = LoadModel.from_json((release / MODEL_FILE).read_bytes().decode("utf-8", errors="replace"))
     if model.sha256 != kept.sha256:
         raise other
     return model

@@ -13,12 +13,11 @@ import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.fidelity.metrics import wasserstein_1
-from dp_powerflow.fidelity.verdicts import Effort, Finding, Titled
+from dp_powerflow.fidelity.verdicts import Effort, Finding, titled
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.metered import Ground, days_on
 from dp_powerflow.units import FloatArray, IntArray
 
-VOLTAGES, FEEDER = "voltages", "feeder"
 ANSI_A = (0.95, 1.05)
 """Range A of ANSI C84.1 [p.u.]."""
 MOST_CELLS = 4_000_000
@@ -26,31 +25,6 @@ MOST_CELLS = 4_000_000
 BINS = 60
 SHARES = np.linspace(0.0, 100.0, 101)
 _MILLI = 1e3
-
-_V_DISTANCES = (
-    Titled(VOLTAGES, "v_w1", "all voltages, W1", "10⁻³ p.u.", matters=0.5),
-    Titled(VOLTAGES, "v_worst", "worst node, W1", "10⁻³ p.u.", matters=1.0),
-)
-_V_FIGURES = (
-    Titled(VOLTAGES, "v_mean", "mean voltage", "p.u.", matters=0.001),
-    Titled(VOLTAGES, "v_ansi", "share within ANSI range A", "", matters=0.01),
-    Titled(VOLTAGES, "v_swing", "swing of a node's voltage in a day", "p.u.", matters=0.05),
-)
-_HEAD_DISTANCES = (
-    Titled(FEEDER, "head_profile", "feeder head, mean day", "% of mean", matters=2.0),
-    Titled(FEEDER, "head_changes", "feeder head, step changes, W1", "% of mean", matters=0.2),
-)
-_HEAD_FIGURES = (
-    Titled(FEEDER, "head_mean", "feeder head, mean", "kW", matters=0.02),
-    Titled(FEEDER, "head_peak", "feeder head, peak", "kW", matters=0.05),
-    Titled(FEEDER, "head_factor", "feeder head, load factor", "", matters=0.05),
-    Titled(FEEDER, "head_daily_sd", "feeder head, sd of daily energy", "", matters=0.1),
-)
-_NODE_DISTANCES = (
-    Titled(FEEDER, "node_mean", "mean load of a node, error", "% of mean", matters=5.0),
-    Titled(FEEDER, "node_changes", "step changes of node loads, W1", "% of mean", matters=0.5),
-)
-_NODE_FIGURES = (Titled(FEEDER, "node_peak", "a node's peak over its mean", "", matters=0.05),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,32 +147,30 @@ Triple = tuple[Sample, Sample, Sample]
 
 
 def _findings(triples: list[Triple], known: bool) -> Iterator[Finding]:
-    yield from _of(triples, _V_DISTANCES, lambda a, b: voltage_distances(a.v, b.v, known))
-    yield from _of(triples, _V_FIGURES, lambda a, _: voltage_figures(a.v), figures=True)
+    """A finding for every figure: from distances of two samples, or from figures of one."""
+    measures: dict[str, Callable[[Sample, Sample], tuple[float, ...]]] = {
+        "voltage_distances": lambda a, b: voltage_distances(a.v, b.v, known),
+        "voltage_figures": lambda a, _: voltage_figures(a.v),
+    }
     if triples[0][0].head_kw is not None:
-        yield from _of(triples, _HEAD_DISTANCES, lambda a, b: head_distances(_head(a), _head(b)))
-        yield from _of(triples, _HEAD_FIGURES, lambda a, _: head_figures(_head(a)), figures=True)
+        measures |= {
+            "head_distances": lambda a, b: head_distances(_head(a), _head(b)),
+            "head_figures": lambda a, _: head_figures(_head(a)),
+        }
     if triples[0][0].load_kw is not None:
-        yield from _of(triples, _NODE_DISTANCES, lambda a, b: node_distances(_loads(a), _loads(b), known))
-        yield from _of(triples, _NODE_FIGURES, lambda a, _: (node_peak(_loads(a)),), figures=True)
-
-
-def _of(
-    triples: list[Triple],
-    titles: tuple[Titled, ...],
-    measure: Callable[[Sample, Sample], tuple[float, ...]],
-    *,
-    figures: bool = False,
-) -> Iterator[Finding]:
-    """A finding for every title: from distances of two samples, or from figures of one."""
-    drawn = np.array([measure(own, second) for own, _, second in triples])
-    first = np.array([measure(a, second) for _, a, second in triples])
-    for k, titled in enumerate(titles):
-        if figures:
-            second = [measure(b, b)[k] for _, _, b in triples]
-            yield titled.of_figures(drawn[:, k].tolist(), first[:, k].tolist(), second)
-        else:
-            yield titled.of_distances(drawn[:, k].tolist(), first[:, k].tolist())
+        measures |= {
+            "node_distances": lambda a, b: node_distances(_loads(a), _loads(b), known),
+            "node_figures": lambda a, _: (node_peak(_loads(a)),),
+        }
+    for by, measure in measures.items():
+        drawn = np.transpose([measure(own, second) for own, _, second in triples]).tolist()
+        first = np.transpose([measure(a, second) for _, a, second in triples]).tolist()
+        for k, one in enumerate(titled(by)):
+            if by.endswith("figures"):
+                second = [measure(b, b)[k] for _, _, b in triples]
+                yield one.of_figures(drawn[k], first[k], second)
+            else:
+                yield one.of_distances(drawn[k], first[k])
 
 
 def voltage_distances(first: FloatArray, second: FloatArray, known: bool = True) -> tuple[float, float]:

@@ -14,9 +14,12 @@ its floor is suspicious: nothing but copies of the real customers is that close.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
 
 import numpy as np
 
@@ -163,6 +166,25 @@ class Titled:
         return Finding(
             self.group, self.name, self.title, self.unit, drawn, real, distance, least, ratio, error, verdict
         )
+
+
+@cache
+def titled(by: str) -> tuple[Titled, ...]:
+    """PUBLIC. The figures of `metrics.csv` that are measured together, in the order of their measures."""
+    scales = {scale.name: scale for scale in (DISTANCE, USE, TOLD)}
+    rows = csv.DictReader(files(__package__).joinpath("metrics.csv").read_text("utf-8").splitlines())
+    return tuple(
+        Titled(
+            group=row["group"],
+            name=row["name"],
+            title=row["title"],
+            unit=row["unit"],
+            scale=scales[row["scale"]],
+            matters=float(row["matters"]),
+        )
+        for row in rows
+        if row["by"] == by
+    )
 
 
 def _spread(values: np.ndarray) -> float:

@@ -21,15 +21,14 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError, ServiceMapError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
-from dp_powerflow.fleet.names import release_id_of
+from dp_powerflow.fleet.manifest import release_id_of
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.almanac import Almanac, almanac_of
-from dp_powerflow.pipeline.inputs import loads_chunks
+from dp_powerflow.pipeline.inputs import Almanac, almanac_of, loads_chunks
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, refuse_large_delta
-from dp_powerflow.pipeline.release import fitted_model, may_have_paid, refuse_another_request
+from dp_powerflow.pipeline.release import fitted_model, refuse_another_request, reused_charge
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
@@ -140,24 +139,20 @@ def customers_charge(
     ------
     PrivacyError : the customers cannot pay, or were charged for something else; nothing is recorded.
     """
-    fleet, reused = config.fleet, config.model.reuse
-    if reused is None:
-        refuse_another_request(fleet.id, customers.request_sha256, state, ledger)
-    cap = customers.plan.loads_cap
-    data = ChargedData(customers.identity, cap, fleet.continues_loads, fleet.unrelated_loads)
-    if reused is not None and not may_have_paid(ledger, data, reused):
-        raise never_charged(reused)
-    account = ledger.account(data)
-    if reused is None:
-        cost = customers.plan.loads_cost
-        asked = Charge(data, fleet.id, customers.request_sha256, cost)
-        found = ledger.preview(data, cost, fleet.id)
-        return asked if found.affordable else ledger.charge_all([asked])[0]  # which says why not
-    for earlier in account.spends:
-        if earlier.release_id == reused:
-            refuse_unfitted(config, state)
-            return earlier
-    raise never_charged(reused)
+    fleet, reused, request = config.fleet, config.model.reuse, customers.request_sha256
+    plan = customers.plan
+    data = ChargedData(customers.identity, plan.loads_cap, fleet.continues_loads, fleet.unrelated_loads)
+    if reused is not None:
+        earlier = reused_charge(ledger, data, reused)
+        if earlier is None:
+            raise never_charged(reused)
+        refuse_unfitted(config, state)
+        return earlier
+    refuse_another_request(fleet.id, request, state, ledger)
+    ledger.account(data)  # asks now what these customers have to do with those of other accounts
+    asked = Charge(data, fleet.id, request, plan.loads_cost)
+    affordable = ledger.preview(data, plan.loads_cost, fleet.id).affordable
+    return asked if affordable else ledger.charge_all([asked])[0]  # which says why not
 
 
 def refuse_unfitted(config: FleetConfig, state: PrivateState) -> None:

@@ -28,7 +28,7 @@ from dp_powerflow._names import alike
 from dp_powerflow.config import Config, Section
 from dp_powerflow.errors import ConfigError, Lines, PrivacyError, printable
 from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_named, parse_feeder_config
-from dp_powerflow.fleet.names import partition, release_id_of
+from dp_powerflow.fleet.manifest import release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
 from dp_powerflow.manifest.model import policy_of, registered
@@ -64,11 +64,6 @@ class FleetFeeder:
     def charged_under(self) -> str:
         """What the charge of its network is recorded under: its release, or its twin."""
         return policy_of(self.config).paid_by(self.release_id)
-
-    @property
-    def directory(self) -> str:
-        """Name of its directory in the corpus."""
-        return partition(self.name)
 
 
 def find_sources(config: FleetConfig) -> dict[str, str]:
@@ -118,12 +113,12 @@ def _matches(item: str) -> Iterator[tuple[str, str]]:
         yield PurePath(*PurePath(path).parts[fixed:]).with_suffix("").as_posix(), path
 
 
-def public_names(
-    config: FleetConfig, state: PrivateState, keys: Iterable[str], registers: Registers
+def _public_names(
+    config: FleetConfig, state: PrivateState, keys: Iterable[str], register: Mapping[str, Registered]
 ) -> dict[str, str]:
     """Key → public name: the one it has already, a declared one, or the next number."""
     fleet = config.fleet
-    given = {key: entry.name for key, entry in (registers.earlier | registers.own).items()}
+    given = {key: entry.name for key, entry in register.items()}
     for key, name in fleet.names.items():
         if given.setdefault(key, name) != name:
             raise ConfigError(
@@ -133,14 +128,13 @@ def public_names(
     if len(taken) < len(given):
         raise ConfigError("a public name of fleet.names belongs to another feeder already; choose another")
     numbers = (name for k in itertools.count(1) if (name := f"feeder-{k:04d}") not in taken)
-    new = [key for key in keys if key not in given]
-    for key in sorted(new, key=lambda key: _order(state, fleet.id, key)):
+
+    def order(key: str) -> str:
+        return state.identity("order of the feeders", [fleet.id.encode(), b"\0", key.encode()])
+
+    for key in sorted((key for key in keys if key not in given), key=order):
         given[key] = next(numbers)
-    return {key: given[key] for key in keys}
-
-
-def _order(state: PrivateState, fleet_id: str, key: str) -> str:
-    return state.identity("order of the feeders", [fleet_id.encode(), b"\0", key.encode()])
+    return given
 
 
 @dataclass(frozen=True)
@@ -157,30 +151,6 @@ class Registered:
     charged_under: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Registers:
-    """PRIVATE. Key → what is kept of a feeder: by this fleet, and by the one that it continues."""
-
-    own: dict[str, Registered]
-    earlier: dict[str, Registered]
-
-
-def read_registers(config: FleetConfig, state: PrivateState) -> Registers:
-    """PRIVATE. What this fleet and the one that it continues have kept.
-
-    Raises
-    ------
-    ConfigError : nothing is kept of the fleet that it continues.
-    """
-    fleet = config.fleet
-    earlier = {} if fleet.continues is None else read_register(state, fleet.continues)
-    if fleet.continues is not None and not earlier:
-        raise ConfigError(
-            f"fleet.continues names the fleet '{fleet.continues}', which this private state does not know"
-        )
-    return Registers(read_register(state, fleet.id), earlier)
-
-
 def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
     """PRIVATE. What earlier runs of a fleet kept, by key.
 
@@ -192,20 +162,19 @@ def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
     if stored is None:
         return {}
     try:
-        return {key: _registered(item) for key, item in json.loads(stored).items()}
+        found = {}
+        for key, item in json.loads(stored).items():
+            name, charged = item["name"], item["charged under"]
+            if not (isinstance(charged, list) and all(isinstance(text, str) for text in (name, *charged))):
+                raise ValueError
+            found[key] = Registered(name, tuple(charged))
+        return found
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise PrivacyError(
             f"{REGISTER_FILE} of fleet '{fleet_id}' in the private state is damaged; restore it from a "
             "backup; nothing was spent",
             code="ledger-damaged",
         ) from None
-
-
-def _registered(item: dict[str, Any]) -> Registered:
-    name, charged = item["name"], item["charged under"]
-    if not (isinstance(charged, list) and all(isinstance(text, str) for text in (name, *charged))):
-        raise ValueError
-    return Registered(name, tuple(charged))
 
 
 def write_register(state: PrivateState, fleet_id: str, feeders: Iterable[FleetFeeder]) -> None:
@@ -233,8 +202,9 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
             f"overrides of feeder '{key}' change mode, bound or id of [network], which belong to the fleet; "
             "put the feeder into a fleet of its own"
         )
-    taps = None if "taps" in own.removed("feeder") else _taps(config, key)
-    feeder = _shared(config.feeder, own.removed("feeder")) | {"source": source, "taps": taps}
+    feeder = _shared(config.feeder, own.removed("feeder"))
+    taps = None if feeder["taps"] is None else feeder["taps"] / f"{key}.csv"
+    feeder |= {"source": source, "taps": taps if taps is not None and taps.is_file() else None}
     sections: dict[str, Any] = {
         "feeder": feeder | own.feeder,
         "loads": config.loads.model_dump(),
@@ -255,12 +225,10 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
             "insecure_seed": fleet.insecure_seed,
         },
     }
-    if config.calendar.model_fields_set:
-        sections["calendar"] = config.calendar.model_dump()
-    if config.weather is not None:
-        sections["weather"] = config.weather.model_dump()
-    if config.publication.model_fields_set:
-        sections["publication"] = config.publication.model_dump()
+    for section in ("calendar", "weather", "publication"):
+        declared = getattr(config, section)
+        if declared is not None and declared.model_fields_set:
+            sections[section] = declared.model_dump()
     if (config.pv is not None or own.pv) and "pv" not in own.remove:
         shared = {} if config.pv is None else _shared(config.pv, own.removed("pv"))
         suns = {"irradiance", "latitude", "first_day_of_year"}
@@ -282,12 +250,6 @@ def _shared(section: Section, removed: Collection[str]) -> dict[str, Any]:
     return values
 
 
-def _taps(config: FleetConfig, key: str) -> Path | None:
-    folder = config.feeder.taps
-    path = None if folder is None else folder / f"{key}.csv"
-    return path if path is not None and path.is_file() else None
-
-
 def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tuple[FleetFeeder, ...]:
     """The feeders of the fleet in the order of their public names. None of them is opened.
 
@@ -296,17 +258,21 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
     ConfigError : a glob matches nothing, or what the config says of a feeder is not usable.
     PrivacyError : the ledger has networks that the config does not relate to this fleet.
     """
-    sources = find_sources(config)
-    registers = read_registers(config, state)
-    names = public_names(config, state, sources, registers)
-    accounts = network_accounts(config, ledger)
-    known = known_networks(config, accounts, registers)
-    refuse_unexplained(config, sources, accounts, known)
-    own = frozenset(account.name for account in accounts if account.fleet == config.fleet.id)
-    unrelated = unrelated_of(config, sources, known, own)
+    sources, fleet = find_sources(config), config.fleet
+    own, earlier = read_register(state, fleet.id), dict[str, Registered]()
+    if fleet.continues is not None:
+        earlier = read_register(state, fleet.continues)
+        if not earlier:
+            raise ConfigError(
+                f"fleet.continues names the fleet '{fleet.continues}', which this private state does not know"
+            )
+    names = _public_names(config, state, sources, earlier | own)
+    networks = _networks(config, ledger, own, earlier)
+    _refuse_unexplained(config, sources, networks)
+    unrelated = _unrelated_of(config, sources, networks)
     made, problems = [], []
     for key, source in sources.items():
-        network = known.continued.get(key) or unrelated(key)
+        network = networks.continued.get(key) or unrelated(key)
         try:
             made.append(FleetFeeder(key, names[key], feeder_config(config, key, source, names[key], network)))
         except ConfigError as error:
@@ -336,100 +302,84 @@ def _in_one_message(problems: Sequence[tuple[str, str]]) -> Lines:
 
 
 @dataclass(frozen=True)
-class Known:
-    """PRIVATE. Key of a feeder, listed or not → account of its network.
+class _Networks:
+    """PRIVATE. The accounts of networks of the fleet's kind, and the feeders that they are of.
 
     Attributes
     ----------
-    continued : what an earlier fleet charged for it, or what the config says it continues.
+    accounts : all of the ledger, by name.
+    continued : key of a feeder, listed or not → account that an earlier fleet charged for it, or that the
+        config says it continues.
     charged : all of that, and what this fleet charged for it.
     """
 
+    accounts: Mapping[str, Account]
     continued: Mapping[str, str]
     charged: Mapping[str, str]
-
-    def new(self, keys: Iterable[str]) -> list[str]:
-        """Those feeders that will be made and have no account."""
-        return sorted(key for key in keys if key not in self.charged)
 
     def of(self, keys: Iterable[str]) -> set[str]:
         """Accounts of those feeders that have one."""
         return {self.charged[key] for key in keys if key in self.charged}
 
+    @property
+    def listed(self) -> str:
+        """Names of all accounts, in a sentence."""
+        return spelled(self.accounts) or "none"
 
-def network_accounts(config: FleetConfig, ledger: Ledger) -> list[Account]:
-    kind = registered(config.network.mode).account_kind
-    return [account for account in ledger.summary().accounts if account.kind is kind]
 
-
-def known_networks(config: FleetConfig, accounts: list[Account], registers: Registers) -> Known:
-    fleet = config.fleet
-    declared = {
-        key: own.continues_network
-        for key, own in config.overrides.items()
-        if own.continues_network is not None
-    }
-    unknown = set(declared.values()) - {account.name for account in accounts}
+def _networks(
+    config: FleetConfig, ledger: Ledger, own: Mapping[str, Registered], earlier: Mapping[str, Registered]
+) -> _Networks:
+    fleet, kind = config.fleet, registered(config.network.mode).account_kind
+    accounts = {account.name: account for account in ledger.summary().accounts if account.kind is kind}
+    continued = _charged_by(fleet.continues, earlier, accounts.values())
+    for key, override in config.overrides.items():
+        if override.continues_network is not None:
+            continued[key] = override.continues_network
+    # Twins of another fleet may have the same ids; what this fleet pays is in its own accounts or in these.
+    mine = [item for item in accounts.values() if item.fleet == fleet.id or item.name in continued.values()]
+    networks = _Networks(accounts, continued, _charged_by(fleet.id, own, mine) | continued)
+    unknown = set(continued.values()) - accounts.keys()
     if unknown:
         raise PrivacyError(
             f"overrides let a feeder continue the account '{min(unknown)}', and the ledger has "
-            f"{_list_of(accounts)} of that kind; name one of them"
+            f"{networks.listed} of that kind; name one of them"
         )
-    earlier = (
-        {}
-        if fleet.continues is None
-        else _charged_by(fleet.continues, _charged_ids(fleet.continues, registers.earlier), accounts)
-    )
-    continued = earlier | declared
-    # Twins of another fleet may have the same ids; what this fleet pays is in its own accounts or in these.
-    mine = [item for item in accounts if item.fleet == fleet.id or item.name in continued.values()]
-    charged = _charged_by(fleet.id, _charged_ids(fleet.id, registers.own), mine)
-    return Known(continued, charged | continued)
-
-
-def _charged_ids(fleet_id: str, register: Mapping[str, Registered]) -> dict[str, set[str]]:
-    """Key → ids that the network of the feeder may be charged under; the register may lack the last."""
-    return {
-        key: {*entry.charged_under, release_id_of(fleet_id, entry.name)} for key, entry in register.items()
-    }
+    return networks
 
 
 def _charged_by(
-    fleet_id: str, charged_ids: Mapping[str, Collection[str]], accounts: list[Account]
+    fleet_id: str | None, register: Mapping[str, Registered], accounts: Iterable[Account]
 ) -> dict[str, str]:
     """Key → account that a fleet charged for the feeder of that key."""
     ordered = sorted(accounts, key=lambda account: account.fleet == fleet_id)  # its own accounts win
     account_of = {spend.release_id: account.name for account in ordered for spend in account.spends}
-    return {
-        key: account_of[charged]
-        for key, ids in charged_ids.items()
-        for charged in sorted(ids)
-        if charged in account_of
-    }
+    found = {}
+    for key, entry in register.items():
+        # The register may lack the id of the last charge.
+        for charged in sorted({*entry.charged_under, release_id_of(fleet_id or "", entry.name)}):
+            if charged in account_of:
+                found[key] = account_of[charged]
+    return found
 
 
-def refuse_unexplained(
-    config: FleetConfig,
-    keys: Collection[str],
-    accounts: list[Account],
-    known: Known,
-) -> None:
+def _refuse_unexplained(config: FleetConfig, keys: Collection[str], networks: _Networks) -> None:
     """A re-export of a network that was charged before must not start with a full budget."""
     fleet = config.fleet
-    new = known.new(keys)
+    new = sorted(key for key in keys if key not in networks.charged)
     if not new:
         return
     named = frozenset() if fleet.unrelated is None else fleet.unrelated.accounts
-    unknown = named - {account.name for account in accounts}
+    unknown = named - networks.accounts.keys()
     if unknown:
         raise PrivacyError(
-            f"fleet.unrelated names {spelled(unknown)}, but the ledger has {_list_of(accounts)} of that "
+            f"fleet.unrelated names {spelled(unknown)}, but the ledger has {networks.listed} of that "
             "kind; name existing accounts"
         )
-    explained = known.of(keys) | named
-    former = {account: key for key, account in known.charged.items() if account not in explained}
+    explained = networks.of(keys) | named
+    former = {account: key for key, account in networks.charged.items() if account not in explained}
     # An account that this fleet opened and never charged has nothing to be used twice.
-    others = {item.name for item in accounts if item.fleet != fleet.id or item.spends}
+    others = {name for name, item in networks.accounts.items() if item.fleet != fleet.id or item.spends}
     outside = others - explained - former.keys()
     wanted = unrelated_line("unrelated", named | former.keys() | outside)
     if former:
@@ -456,34 +406,26 @@ def refuse_unexplained(
         )
 
 
-def unrelated_of(
-    config: FleetConfig, keys: Collection[str], known: Known, own: frozenset[str]
+def _unrelated_of(
+    config: FleetConfig, keys: Collection[str], networks: _Networks
 ) -> Callable[[str], Unrelated]:
     """What the ledger records when the account of a feeder's network is opened, by key.
 
     Accounts that this fleet opened need no names. Naming all of them for every feeder would take words and
     time that grow with the square of the fleet.
-
-    Parameters
-    ----------
-    own : accounts that this fleet opened.
     """
     fleet, also, alike = config.fleet, config.fleet.unrelated, config.fleet.same_frame
     declared = frozenset() if also is None else also.accounts
-    listed = frozenset(known.of(keys))
+    listed = frozenset(networks.of(keys))
     reasons = [f"another feeder of fleet '{fleet.id}'"] + ([] if also is None else [also.reason])
-    outside = listed - own
+    outside = frozenset(name for name in listed if networks.accounts[name].fleet != fleet.id)
     other = Unrelated(outside | declared, "; ".join(reasons), fleet.id, outside - declared)
     if alike is None:
         return lambda _: other
-    explained = frozenset(known.of(alike.feeders))
+    explained = networks.of(alike.feeders)
     named = outside | (listed & explained)
     unnamed = named - declared - explained
     reasons.append(f"same frame: {alike.reason}")
     same = Unrelated(named | declared, "; ".join(reasons), fleet.id, unnamed, same_frame=True)
     keys_alike = frozenset(alike.feeders)
     return lambda key: same if key in keys_alike else other
-
-
-def _list_of(accounts: list[Account]) -> str:
-    return spelled(account.name for account in accounts) or "none"

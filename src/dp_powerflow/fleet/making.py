@@ -24,8 +24,7 @@ from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.plan import kept_model, refuse_another_model
-from dp_powerflow.pipeline.ready import Ready, make_ready
-from dp_powerflow.pipeline.receipts import keep_derived_model
+from dp_powerflow.pipeline.ready import Ready, keep_derived_model, make_ready
 from dp_powerflow.pipeline.release import Made, Paid, draw, make, place_kept, ready_writer
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import CarriedState, Files
@@ -139,7 +138,9 @@ class FeederJob:
         try:
             # Pickled by a worker of this run, kept by the data owner meanwhile.
             feeder = None if task.feeder is None else pickle.loads(task.feeder)  # nosec B301
-            meters = meters_on(self.meters, task.places)
+            meters, places = self.meters, task.places
+            if places is not None:  # the nodes of this feeder alone
+                meters = replace(meters, node_of=tuple(map(places.get, range(len(meters.node_of)))))
             ready = make_ready(task.config, state, history=meters, feeder=feeder)
             if task.paid is None:
                 return Stage(task.name, _examined(ready))
@@ -154,17 +155,12 @@ class FeederJob:
             return Stage(task.name, defect=traceback.format_exc())
 
 
-def meters_on(meters: MeterFacts, places: Mapping[int, str] | None) -> MeterFacts:
-    """PUBLIC facts of the meters, with the nodes of one feeder alone."""
-    if places is None:
-        return meters
-    return replace(meters, node_of=tuple(places.get(k) for k in range(len(meters.node_of))))
-
-
 def _examined(ready: Ready) -> Examined:
     inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
     refuse_another_model(inputs)
     facts, draws = mode.facts(inputs), mode.drawn(ready.structure)
+    source = inputs.config.feeder.source.lower()
+    takes_long = source.endswith(".json") or source.startswith(SIMBENCH)
     if mode.counts_customers:
         draws = count_customers(inputs.config, ready.structure, inputs.services).total
     return Examined(
@@ -175,13 +171,8 @@ def _examined(ready: Ready) -> Examined:
         ready.corpus_bytes,
         ready.feasibility.warnings,
         draws,
-        pickle.dumps(inputs.feeder) if _takes_long(inputs.config.feeder.source) else None,
+        pickle.dumps(inputs.feeder) if takes_long else None,
     )
-
-
-def _takes_long(source: str) -> bool:
-    """Whether reading a file takes far longer than taking over what came of it."""
-    return source.lower().endswith(".json") or source.lower().startswith(SIMBENCH)
 
 
 def _made(ready: Ready, paid: Paid, threads: int, *, only_draws: bool) -> Made | None:

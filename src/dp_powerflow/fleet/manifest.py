@@ -1,4 +1,7 @@
-"""`fleet.json`, the certificate of a fleet, and the reader of its corpus.
+"""The corpus of a fleet: names on disk, `fleet.json`, its certificate, and the reader.
+
+    out/fleet.json, out/fleet.html   of the whole
+    out/feeder=<public name>/…       a release for every feeder
 
 The manifest is a pure function of the manifests of the feeders that are there. It adds what only the whole
 can say: what all of it costs one customer, and that the networks are secrets of their own. Feeders that were
@@ -23,7 +26,6 @@ from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, readers_of
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.fleet.names import FLEET_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.manifest.model import (
     DIGEST,
     FORMAT,
@@ -36,13 +38,43 @@ from dp_powerflow.manifest.model import (
     refuse_other_format,
 )
 from dp_powerflow.manifest.render import Words
-from dp_powerflow.manifest.verify import read_manifest
+from dp_powerflow.manifest.verify import VerifyReport, read_manifest
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
+FLEET_FILE, PAGE_FILE = "fleet.json", "fleet.html"
 ONE_MODEL, PER_FEEDER = "one", "per-feeder"
 """Whether the feeders share a load model, or each has one of its own."""
+
+
+def partition(name: str) -> str:
+    """Directory of a feeder, in the form that readers of partitioned data sets know."""
+    return f"feeder={name}"
+
+
+def feeder_of(directory: str) -> str | None:
+    """Public name of the feeder whose directory this is; None if it is of no feeder."""
+    prefix, equals, name = directory.partition("=")
+    return name if prefix + equals == partition("") else None
+
+
+def release_id_of(fleet_id: str, name: str) -> str:
+    """Id of a feeder's release, or of its twin; neither fleet nor name has an underscore."""
+    return f"{fleet_id}_{name}"
+
+
+def is_fleet(path: str | os.PathLike[str] | RemotePath) -> bool:
+    """Whether a directory or a URL is the corpus of a fleet, finished or not."""
+    place = location(path)
+    if isinstance(place, RemotePath):
+        with loading(place):
+            there = place.children()
+        return FLEET_FILE in there or any(feeder_of(item) is not None for item in there)
+    return (place / FLEET_FILE).is_file() or (place.is_dir() and any(place.glob(f"{partition('')}*")))
+
+
+# --------------------------------------------------------------------------------------------- fleet.json
 
 
 def fleet_words(models: str) -> Words:
@@ -70,19 +102,15 @@ def read_entries(place: Location, names: Iterable[str] | None = None) -> list[Fe
     ------
     ReleaseError : a feeder's manifest cannot be read.
     """
-    wanted = feeders_at(place) if names is None else sorted(names)
+    wanted = sorted(feeders_at(place) if names is None else names)
     found: list[FeederEntry] = []
-    for entry in in_order(lambda name: read_entry(place, name), wanted, readers_of(place)):
-        found.append(sharing(entry, found[0]) if found else entry)
+    read = in_order(lambda name: read_manifest(place / partition(name)), wanted, readers_of(place))
+    for name, (manifest, sha256) in zip(wanted, read, strict=True):
+        found.append(FeederEntry(name, shared(manifest, found[0].manifest if found else None), sha256))
     return found
 
 
-def sharing(entry: FeederEntry, other: FeederEntry) -> FeederEntry:
-    """The same entry, with the objects of another one's manifest wherever they are equal."""
-    return FeederEntry(entry.name, _shared(entry.manifest, other.manifest), entry.sha256)
-
-
-def _shared(value: Any, other: Any) -> Any:
+def shared(value: Any, other: Any) -> Any:
     """The same value, with the objects of another one wherever they are equal.
 
     Manifests of a fleet say much the same; of thousands, it is kept once.
@@ -95,30 +123,28 @@ def _shared(value: Any, other: Any) -> Any:
         return value
     fields = type(value).model_fields
     return value.model_copy(
-        update={name: _shared(getattr(value, name), getattr(other, name)) for name in fields}
+        update={name: shared(getattr(value, name), getattr(other, name)) for name in fields}
     )
 
 
-def read_entry(place: Location, name: str) -> FeederEntry:
-    """One feeder of the corpus at a place; raises as `read_entries`."""
-    return FeederEntry(name, *read_manifest(place / partition(name)))
-
-
 def feeders_at(place: Location) -> list[str]:
-    """Public names of the feeders whose directories are at a place, in their order."""
-    if isinstance(place, RemotePath):
-        with loading(place):
-            items = [item for item, is_folder in place.children().items() if is_folder]
-    else:
-        items = sorted(os.listdir(place))
-    return [name for item in items if (name := feeder_of(item)) is not None]
+    """Public names of the feeders whose directories are at a place."""
+    local = isinstance(place, Path)  # a link to a feeder is a feeder to a reader
+    found = (feeder_of(name) for name, is_folder in contents(place).items() if is_folder or local)
+    return [name for name in found if name is not None]
+
+
+def contents(place: Location) -> dict[str, bool]:
+    """Names at a place, sorted, and whether each is a folder and no link."""
+    with loading(place):
+        if isinstance(place, RemotePath):
+            return place.children()
+        with os.scandir(place) as items:
+            return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
 
 
 def fleet_manifest(
-    fleet_id: str,
-    models: str,
-    entries: Sequence[FeederEntry],
-    page_sha256: str,
+    fleet_id: str, models: str, entries: Sequence[FeederEntry], page_sha256: str
 ) -> dict[str, Any]:
     """The manifest of a fleet.
 
@@ -134,6 +160,8 @@ def fleet_manifest(
     problems = contradictions(fleet_id, models, entries)
     if problems:
         raise ReleaseError(f"the manifest of the fleet would contradict itself: {problems[0]}")
+    dearest = max((entry.manifest.guarantee.loads for entry in entries), key=lambda loads: loads.rho)
+    points = [entry.manifest.declared_public.load_points for entry in entries]
     manifest = {
         "format": FORMAT,
         "kind": "fleet",
@@ -146,7 +174,12 @@ def fleet_manifest(
             "simulated_loads": any(entry.manifest.release.simulated_loads for entry in entries),
             "warnings": sorted({text for entry in entries for text in entry.manifest.release.warnings}),
         },
-        "customers": _customers(models, entries),
+        "customers": dearest.model_dump(exclude={"epsilon_granted"})
+        | {
+            "models": models,
+            "load_points": sum(points) if models == PER_FEEDER else points[0],
+            "with_earlier_releases": entries[0].manifest.composition.loads.model_dump(),
+        },
         "feeders": [_feeder(entry) for entry in entries],
         "page_sha256": page_sha256,
     }
@@ -162,7 +195,7 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     problems = [
         f"The release in {partition(entry.name)} is not the one of this feeder."
         for entry in entries
-        if not is_release_of(entry.manifest.release.id, fleet_id, entry.name)
+        if entry.manifest.release.id != release_id_of(fleet_id, entry.name)
     ]
     # One charge paid for all models, so all manifests state the same account as of that charge.
     shared = [
@@ -181,16 +214,6 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
         if len({repr(attrgetter(path)(entry.manifest)) for entry in entries}) > 1
     ]
     return problems
-
-
-def _customers(models: str, entries: Sequence[FeederEntry]) -> dict[str, Any]:
-    dearest = max((entry.manifest.guarantee.loads for entry in entries), key=lambda loads: loads.rho)
-    points = [entry.manifest.declared_public.load_points for entry in entries]
-    return dearest.model_dump(exclude={"epsilon_granted"}) | {
-        "models": models,
-        "load_points": sum(points) if models == PER_FEEDER else points[0],
-        "with_earlier_releases": entries[0].manifest.composition.loads.model_dump(),
-    }
 
 
 def _feeder(entry: FeederEntry) -> dict[str, Any]:
@@ -212,6 +235,37 @@ def _feeder(entry: FeederEntry) -> dict[str, Any]:
         "network": network.model_dump(include={"mode", "kind", "epsilon", "delta"}),
         "network_with_earlier_releases": manifest.composition.network.promise.model_dump(),
     }
+
+
+@dataclass(frozen=True)
+class FeederChecks:
+    """How many feeders passed one kind of check.
+
+    Attributes
+    ----------
+    name : of the check, as in the report of a release.
+    feeders : that it was made of.
+    failed : of these.
+    """
+
+    name: str
+    feeders: int
+    failed: int
+
+
+@dataclass(frozen=True, repr=False)
+class FleetReport(VerifyReport):
+    """What `verify` found of a fleet: of the whole, and one check per feeder.
+
+    Attributes
+    ----------
+    feeder_checks : the kinds of checks that its feeders had, in the order of first appearance.
+    """
+
+    feeder_checks: tuple[FeederChecks, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------- the reader
 
 
 @dataclass(frozen=True, repr=False)
@@ -335,10 +389,8 @@ def fleet_file(place: Location) -> bytes:
     """
     try:
         return (place / FLEET_FILE).read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError:
-        if isinstance(place, Path):
+    except OSError as error:
+        if isinstance(place, Path) or isinstance(error, FileNotFoundError):
             raise
         with loading(place):
             raise

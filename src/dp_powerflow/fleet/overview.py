@@ -14,11 +14,9 @@ from typing import Any
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.grid import VM_MAX_PU
 from dp_powerflow.corpus.storage import Location, readers_of
-from dp_powerflow.fleet.manifest import ONE_MODEL, FeederEntry, fleet_words
-from dp_powerflow.fleet.names import partition
+from dp_powerflow.fleet.manifest import ONE_MODEL, FeederEntry, fleet_words, partition
 from dp_powerflow.manifest.model import QUALITY_FILE, at_most
-from dp_powerflow.manifest.release import promise_of
-from dp_powerflow.manifest.render import Words
+from dp_powerflow.manifest.render import Words, promise_of
 from dp_powerflow.page import (
     Axis,
     Bars,
@@ -39,7 +37,7 @@ from dp_powerflow.quality.result import RANGE_A
 
 Summary = Mapping[str, Any]
 MOST_BARS = 20
-"""Feeders, or kinds of them, that a figure of bars shows."""
+"""Feeders that a figure of bars shows."""
 MOST_BINS = 40
 MOST_WARNINGS = 10
 _ABSURD = 2.0**63
@@ -92,7 +90,7 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping
         "source of meters with differential privacy.",
         "Every feeder has a page of its own: follow its name. All figures are computed from released files.",
     )
-    figures = (*_voltages(seen), *_outside(seen), *_epsilons(entries))
+    figures = (*_voltages(seen), *_outside(seen))
     sections = (
         *_warnings(entries),
         Section("feeders", "Feeders", (), (_table(entries, summaries, seen),)),
@@ -276,23 +274,3 @@ def _outside(seen: Mapping[str, _Seen]) -> tuple[Figure, ...]:
         f" The {MOST_BARS} feeders with the largest share." if len(worst) < len(seen) else ""
     )
     return (Figure("outside", "Voltages outside range A", caption, chart),)
-
-
-def _epsilons(entries: Sequence[FeederEntry]) -> tuple[Figure, ...]:
-    """How many networks have which ε; nothing where all have the same."""
-    counted = Counter(entry.manifest.guarantee.network.epsilon for entry in entries)
-    if len(counted) < 2:
-        return ()
-    sign, values = _sign(entries), sorted(counted)
-    title = f"{sign} of the networks"
-    if len(values) <= MOST_BARS:
-        groups = tuple(f"{sign} {at_most(value)}" for value in values)
-        chart: Bars | Histogram = Bars(
-            FEEDERS, groups, (Series("feeders", [counted[value] for value in values]),)
-        )
-    else:
-        edges = _edges(values[0], values[-1])
-        counts = _counts([entry.manifest.guarantee.network.epsilon for entry in entries], edges)
-        chart = Histogram(Axis(sign), FEEDERS, edges, (Series("feeders", counts),))
-    caption = "How many feeders have which figure. It counts for an element that is modelled in one feeder."
-    return (Figure("epsilons", title, caption, chart),)

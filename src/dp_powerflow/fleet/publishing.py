@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -21,6 +21,7 @@ from dp_powerflow._files import is_temporary, sync_directory
 from dp_powerflow._threads import in_order
 from dp_powerflow.config import StorageUrl
 from dp_powerflow.corpus.storage import (
+    Location,
     RemotePath,
     loading,
     location,
@@ -30,8 +31,15 @@ from dp_powerflow.corpus.storage import (
 )
 from dp_powerflow.corpus.writer import PROBE, RemoteStage
 from dp_powerflow.errors import ConfigError, CorpusError
-from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
-from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
+from dp_powerflow.fleet.manifest import (
+    FLEET_FILE,
+    PAGE_FILE,
+    feeder_of,
+    fleet_manifest,
+    partition,
+    read_entries,
+    release_id_of,
+)
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.manifest.model import canonical_json
 from dp_powerflow.manifest.verify import release_at
@@ -48,21 +56,20 @@ class Shelf(ABC):
 
     Attributes
     ----------
-    fleet_id : whose corpus it is.
+    place, fleet_id : where it is, and whose.
     in_place : whether a feeder is made where it will stay.
     """
 
-    in_place: ClassVar[bool] = False
+    in_place: ClassVar[bool]
 
-    def __init__(self, fleet_id: str) -> None:
-        self.fleet_id = fleet_id
+    def __init__(self, place: Location, fleet_id: str) -> None:
+        self.place, self.fleet_id = place, fleet_id
         self._known: set[str] | None = None
         self._releases: dict[str, tuple[str, str]] = {}
 
-    @property
-    @abstractmethod
-    def place(self) -> Path | RemotePath:
-        """Folder or URL of the corpus."""
+    def has(self, name: str) -> bool:
+        """Whether a feeder is in the corpus, finished."""
+        return name in self._there
 
     @property
     def _there(self) -> set[str]:
@@ -70,15 +77,6 @@ class Shelf(ABC):
             self._known = self._listed()
         return self._known
 
-    def names(self) -> list[str]:
-        """Public names of the feeders that are in the corpus, finished, in their order."""
-        return sorted(self._there)
-
-    def has(self, name: str) -> bool:
-        """Whether a feeder is in the corpus."""
-        return name in self._there
-
-    @abstractmethod
     def refuse_other_contents(self) -> None:
         """Leave alone a place that holds anything but this fleet; clear up what a killed run left.
 
@@ -87,6 +85,20 @@ class Shelf(ABC):
         ConfigError : something at the place is not of this fleet.
         CorpusError : the place cannot be read.
         """
+        directories = self._directories()
+        found = in_order(lambda name: release_at(self.place / name), directories, readers_of(self.place))
+        for directory, release in zip(directories, found, strict=True):
+            name = feeder_of(directory)
+            if name is None or release is None or release[0] != release_id_of(self.fleet_id, name):
+                self._refuse(directory)
+            self._releases[directory] = release
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise ConfigError(
+            f"{self.place} holds {what}, which is not of fleet '{self.fleet_id}'; "
+            "choose another fleet.output",
+            code="output-unwritable",
+        )
 
     def refuse_other_states(
         self, committed: Callable[[str], str | None], begun: Callable[[str], bool]
@@ -107,27 +119,40 @@ class Shelf(ABC):
                 "another fleet.output, or remove it"
             )
 
-    @abstractmethod
-    def _stages(self) -> Iterable[tuple[str, str]]:
-        """Where parts of feeders in the making lie, and the ids of their releases."""
+    def publish(self, name: str) -> None:
+        """Put a feeder whose release is finished at `output_of` into the corpus."""
+        self._there.add(name)
 
-    @abstractmethod
-    def prepare(self) -> None:
-        """Make room for releases in the making; refuse a place that cannot be written to.
+    def write_manifest(self, models: str) -> None:
+        """The page and `fleet.json` from what is there; functions of the published feeders alone.
 
-        Raises
-        ------
-        CorpusError : nothing can be written there.
+        Parameters
+        ----------
+        models : as of `fleet_manifest`.
         """
+        names = sorted(self._there)
+        if not names:  # no feeder, no statement about any
+            with storing(self.place):
+                for path in (self.place / name for name in OF_THE_WHOLE):
+                    if path.exists():
+                        path.unlink()
+            return
+        entries = read_entries(self.place, names)
+        with storing(self.place):
+            page = fleet_page(self.fleet_id, entries, read_summaries(self.place, entries)).to_html()
+        digest = hashlib.sha256(page).hexdigest()
+        content = canonical_json(fleet_manifest(self.fleet_id, models, entries, digest))
+        with storing(self.place):
+            put(self.place / PAGE_FILE, page)
+            put(self.place / FLEET_FILE, content)
 
     @abstractmethod
     def output_of(self, name: str) -> Path | StorageUrl:
         """Where the release of a feeder is made: `release.output` of its config."""
 
-    def publish(self, name: str) -> None:
-        """Put a feeder whose release is finished at `output_of` into the corpus."""
-        self._put_in(name)
-        self._there.add(name)
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make room for releases in the making; CorpusError if nothing can be written there."""
 
     @abstractmethod
     def abandon(self, name: str, release_id: str) -> None:
@@ -142,137 +167,89 @@ class Shelf(ABC):
         keep : public names of the feeders that the next run would go on with.
         """
 
-    def write_manifest(self, models: str) -> None:
-        """The page and `fleet.json` from what is there; functions of the published feeders alone.
-
-        Parameters
-        ----------
-        models : as of `fleet_manifest`.
-        """
-        names = self.names()
-        if not names:
-            self._write_nothing()
-            return
-        entries = read_entries(self.place, names)
-        with storing(self.place):
-            page = fleet_page(self.fleet_id, entries, read_summaries(self.place, entries)).to_html()
-        digest = hashlib.sha256(page).hexdigest()
-        content = canonical_json(fleet_manifest(self.fleet_id, models, entries, digest))
-        with storing(self.place):
-            put(self.place / PAGE_FILE, page)
-            put(self.place / FLEET_FILE, content)
-
     @abstractmethod
     def _listed(self) -> set[str]:
         """Public names of the feeders that are there, finished."""
 
     @abstractmethod
-    def _put_in(self, name: str) -> None: ...
+    def _directories(self) -> list[str]:
+        """Names of all that is there but for what lies beside the feeders; what a killed run left is gone."""
 
     @abstractmethod
-    def _write_nothing(self) -> None:
-        """No feeder, no statement about any."""
-
-    def _refuse_strangers(self, directories: Sequence[str]) -> None:
-        """Every directory is that of a feeder, and holds the release of this feeder."""
-        found = in_order(lambda name: release_at(self.place / name), directories, readers_of(self.place))
-        for directory, release in zip(directories, found, strict=True):
-            name = feeder_of(directory)
-            if name is None or release is None or not is_release_of(release[0], self.fleet_id, name):
-                self._refuse(directory)
-            self._releases[directory] = release
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise ConfigError(
-            f"{self.place} holds {what}, which is not of fleet '{self.fleet_id}'; "
-            "choose another fleet.output",
-            code="output-unwritable",
-        )
+    def _stages(self) -> Iterable[tuple[str, str]]:
+        """Where parts of feeders in the making lie, and the ids of their releases."""
 
 
 class Folder(Shelf):
     """A directory of this machine, or one that all machines share."""
 
+    in_place = False
+
     def __init__(self, place: Path, fleet_id: str) -> None:
-        super().__init__(fleet_id)
-        self._place = place
+        super().__init__(place, fleet_id)
+        self.folder = place
+        self.staging = place.with_name(f"{place.name}{_PARTIAL}{fleet_id}")
 
-    @property
-    def place(self) -> Path:
-        return self._place
-
-    @property
-    def staging(self) -> Path:
-        """Directory beside the corpus where releases are made until they are finished."""
-        return self._place.with_name(f"{self._place.name}{_PARTIAL}{self.fleet_id}")
-
-    def refuse_other_contents(self) -> None:
-        """A directory that holds anything but this fleet is left alone."""
-        if not self._place.exists():
-            return
-        if not self._place.is_dir():
-            raise ConfigError(
-                f"{self._place} is not a directory; choose another fleet.output", code="output-unwritable"
-            )
-        directories = []
-        with loading(self._place):
-            for path in sorted(self._place.iterdir()):
-                if path.name.startswith(OF_THE_WHOLE) and is_temporary(path.name):
-                    path.unlink(missing_ok=True)
-                elif path.name not in OF_THE_WHOLE:
-                    directories.append(path.name)
-        self._refuse_strangers(directories)
-
-    def _stages(self) -> Iterator[tuple[str, str]]:
-        for path in sorted(self.staging.glob(f"{partition('')}*{_PARTIAL}*")):
-            release_id, dot, stage = path.name.partition(_PARTIAL)[2].partition(".")
-            if dot + stage != PROBE:
-                yield str(path), release_id
+    def output_of(self, name: str) -> Path:
+        """In the staging directory."""
+        return self.staging / partition(name)
 
     def prepare(self) -> None:
         """Make the staging directory."""
         with storing(self.staging):
             self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.staging.chmod(0o700)  # whoever made it
-        if self._place.is_dir() and not os.access(self._place, os.W_OK | os.X_OK):
+        if self.folder.is_dir() and not os.access(self.folder, os.W_OK | os.X_OK):
             raise CorpusError(
-                f"no permission to write {self._place}; change its permissions "
+                f"no permission to write {self.folder}; change its permissions "
                 "or choose another fleet.output",
                 code="output-unwritable",
             )
 
-    def output_of(self, name: str) -> Path:
-        """In the staging directory."""
-        return self.staging / partition(name)
+    def publish(self, name: str) -> None:
+        target = self.folder / partition(name)
+        with storing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.output_of(name).rename(target)
+            sync_directory(target.parent)
+        super().publish(name)
 
     def abandon(self, name: str, release_id: str) -> None:
         """Nothing: parts in the staging directory, which others cannot read, serve the next run."""
 
     def discard_staging(self, keep: Collection[str]) -> None:
         """The staging directory if it is empty; parts in it stay."""
-        with storing(self._place):
-            if not self.staging.is_dir():
-                return
-            if not any(self.staging.iterdir()):
+        with storing(self.folder):
+            if self.staging.is_dir() and not any(self.staging.iterdir()):
                 self.staging.rmdir()
 
     def _listed(self) -> set[str]:
-        if not self._place.is_dir():
+        if not self.folder.is_dir():
             return set()
-        with loading(self._place):
-            return _feeders(os.listdir(self._place))
+        with loading(self.folder):
+            return _feeders(os.listdir(self.folder))
 
-    def _put_in(self, name: str) -> None:
-        target = self._place / partition(name)
-        with storing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self.output_of(name).rename(target)
-            sync_directory(target.parent)
+    def _directories(self) -> list[str]:
+        if not self.folder.exists():
+            return []
+        if not self.folder.is_dir():
+            raise ConfigError(
+                f"{self.folder} is not a directory; choose another fleet.output", code="output-unwritable"
+            )
+        directories = []
+        with loading(self.folder):
+            for path in sorted(self.folder.iterdir()):
+                if path.name.startswith(OF_THE_WHOLE) and is_temporary(path.name):
+                    path.unlink(missing_ok=True)
+                elif path.name not in OF_THE_WHOLE:
+                    directories.append(path.name)
+        return directories
 
-    def _write_nothing(self) -> None:
-        with storing(self._place):
-            for name in OF_THE_WHOLE:
-                (self._place / name).unlink(missing_ok=True)
+    def _stages(self) -> Iterator[tuple[str, str]]:
+        for path in sorted(self.staging.glob(f"{partition('')}*{_PARTIAL}*")):
+            release_id, dot, stage = path.name.partition(_PARTIAL)[2].partition(".")
+            if dot + stage != PROBE:
+                yield str(path), release_id
 
 
 class Store(Shelf):
@@ -285,44 +262,24 @@ class Store(Shelf):
     in_place = True
 
     def __init__(self, place: RemotePath, fleet_id: str) -> None:
-        super().__init__(fleet_id)
-        self._place = place
+        super().__init__(place, fleet_id)
+        self.prefix = place
+        self._probe = place / f"{FLEET_FILE}{_PARTIAL}{fleet_id}"
         self._making: dict[str, str] = {}
 
-    @property
-    def place(self) -> RemotePath:
-        return self._place
-
-    def refuse_other_contents(self) -> None:
-        """A prefix that holds anything but this fleet is left alone."""
-        there = self._look()
-        self._known = _feeders(there) - self._making.keys()
-        known = {*OF_THE_WHOLE, *map(partition, self._making), *map(self._marker_name, self._making)}
-        if there.pop(self._probe.name, None) is not None:
-            with storing(self._place):
-                self._probe.unlink()
-        self._refuse_strangers([item for item in there if item not in known])
-
-    def _stages(self) -> Iterator[tuple[str, str]]:
-        for name, release_id in self._making.items():
-            marker = self._place / self._marker_name(name)
-            with loading(marker):
-                if marker.read_bytes():  # an empty one only reserves the place
-                    yield f"{marker} with all below {self._place / partition(name)}", release_id
+    def output_of(self, name: str) -> StorageUrl:
+        """Where it will stay; `publish` finds it there, its manifest was put last."""
+        return StorageUrl(f"{self.prefix / partition(name)}")
 
     def prepare(self) -> None:
         """Try whether anything can be written."""
-        with storing(self._place):
+        with storing(self.prefix):
             self._probe.write_bytes(b"")
             self._probe.unlink()
 
-    def output_of(self, name: str) -> StorageUrl:
-        """Where it will stay."""
-        return StorageUrl(f"{self._place / partition(name)}")
-
     def abandon(self, name: str, release_id: str) -> None:
         """All of it, the manifest first."""
-        RemoteStage(self._place / partition(name), release_id).discard()
+        RemoteStage(self.prefix / partition(name), release_id).discard()
         self._making.pop(name, None)
 
     def discard_staging(self, keep: Collection[str]) -> None:
@@ -331,38 +288,43 @@ class Store(Shelf):
             if name not in keep:
                 self.abandon(name, release_id)
 
-    @property
-    def _probe(self) -> RemotePath:
-        return self._place / f"{FLEET_FILE}{_PARTIAL}{self.fleet_id}"
-
-    def _marker_name(self, name: str) -> str:
-        return f"{partition(name)}{_PARTIAL}{self._making[name]}"
-
     def _listed(self) -> set[str]:
         return _feeders(self._look()) - self._making.keys()
 
-    def _look(self) -> dict[str, bool]:
-        """Names at the place and whether they are folders."""
-        with loading(self._place):
-            there = self._place.children()
-        self._making = {}
-        for item in [item for item in there if f".probe-{self.fleet_id}_" in item]:  # of a killed run
-            with storing(self._place):
-                (self._place / item).unlink()
-            del there[item]
+    def _directories(self) -> list[str]:
+        there = self._look()
+        self._known = _feeders(there) - self._making.keys()
+        if self._probe.name in there:
+            with storing(self.prefix):
+                self._probe.unlink()
+        known = {*OF_THE_WHOLE, self._probe.name, *map(partition, self._making), *self._markers()}
+        return [item for item in there if item not in known]
+
+    def _stages(self) -> Iterator[tuple[str, str]]:
+        for marker, name in self._markers().items():
+            with loading(self.prefix / marker):
+                if (self.prefix / marker).read_bytes():  # an empty one only reserves the place
+                    where = f"{self.prefix / marker} with all below {self.prefix / partition(name)}"
+                    yield where, self._making[name]
+
+    def _markers(self) -> dict[str, str]:
+        """Name of the object that says so → public name of a feeder that is being made."""
+        return {f"{partition(name)}{_PARTIAL}{made}": name for name, made in self._making.items()}
+
+    def _look(self) -> list[str]:
+        """Names at the place, but for what a killed run has left of its tries."""
+        with loading(self.prefix):
+            names = list(self.prefix.children())
+        tried = f".probe-{self.fleet_id}_"
+        for name in (name for name in names if tried in name):
+            with storing(self.prefix):
+                (self.prefix / name).unlink()
+        there, self._making = [name for name in names if tried not in name], {}
         for item in there:
             name, _, release_id = (feeder_of(item) or "").partition(_PARTIAL)
-            if release_id and is_release_of(release_id, self.fleet_id, name):
+            if release_id and release_id == release_id_of(self.fleet_id, name):
                 self._making[name] = release_id
         return there
-
-    def _put_in(self, name: str) -> None:
-        """It is there already, its manifest was put last."""
-
-    def _write_nothing(self) -> None:
-        with storing(self._place):
-            for name in reversed(OF_THE_WHOLE):
-                (self._place / name).unlink()
 
 
 def _feeders(items: Iterable[str]) -> set[str]:

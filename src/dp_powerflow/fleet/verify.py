@@ -1,4 +1,12 @@
-"""`verify` for a fleet: every feeder's release, and `fleet.json` made again from their manifests."""
+"""What released fleets show: `verify` of a fleet, and `ledger --witness`.
+
+**verify** checks every feeder's release, and makes `fleet.json` again from their manifests.
+
+**Witnesses** (PRIVATE). A copy of the whole private state directory, put back from a backup, is consistent:
+nothing inside can tell that later charges are gone. Releases outside can. A manifest states which accounts
+paid for the release and where they stood just after. A ledger that lacks such a charge, or says something
+else of it, is an older copy, or the release was made with another private state directory.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +16,45 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from dp_powerflow._parallel import run_on_pool
 from dp_powerflow._threads import cores, in_order
-from dp_powerflow.corpus.storage import KEPT_BYTES, Location, RemotePath, loading, location, one_reading
+from dp_powerflow.corpus.storage import (
+    KEPT_BYTES,
+    Location,
+    RemotePath,
+    loading,
+    location,
+    one_reading,
+    readers_of,
+)
 from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.manifest import (
+    FLEET_FILE,
     ONE_MODEL,
+    PAGE_FILE,
     PER_FEEDER,
+    FeederChecks,
     FeederEntry,
+    FleetReport,
+    contents,
     contradictions,
+    feeder_of,
     fleet_file,
     fleet_manifest,
     fleet_words,
-    sharing,
+    partition,
+    shared,
 )
-from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, partition
 from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
+from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import (
     DIGEST,
     MALFORMED,
+    MANIFEST_FILE,
+    MODEL_FILE,
     Check,
     ReleaseError,
     at_most,
@@ -40,15 +65,20 @@ from dp_powerflow.manifest.model import (
     json_object,
     refuse_other_format,
 )
+from dp_powerflow.manifest.twin import version_of
 from dp_powerflow.manifest.verify import SEED, VerifyReport, manifest_content, parsed_manifest, verify_release
 from dp_powerflow.pipeline.audit import verify_private
+from dp_powerflow.pipeline.ready import committed, kept_models
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import Account
+from dp_powerflow.privacy.state import PrivateState, check_release_id
 
 Progress = Callable[[int, int], None]
 
 WORTH_PROCESSES = 32
 """Feeders per core from which processes pay for their start."""
 _AT_ONCE = 4
-"""Feeders of a store that a process looks at at the same time; each keeps its share in memory."""
+"""Feeders of a store that a process reads at the same time; each keeps its share in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +90,14 @@ class _Feeder:
     directory : its name in the corpus.
     summary : key figures of its page; None if it has none.
     page_is_readable : whether a page that is there could be read.
-    entry : what the fleet's manifest says of it; None if its own cannot be read.
+    manifest : bytes of its `manifest.json`; None if it cannot be read.
     """
 
     directory: str
     report: VerifyReport
     summary: Summary | None
-    page_is_readable: bool = True
-    entry: FeederEntry | None = None
+    page_is_readable: bool
+    manifest: bytes | None
 
 
 def verify_fleet(
@@ -78,7 +108,7 @@ def verify_fleet(
 ) -> FleetReport:
     """Check all of a fleet; with the private state directory also commitments and ledger (INTERNAL).
 
-    Several feeders are looked at at the same time, and of a URL nothing is copied to a disk.
+    Several feeders are read at the same time, and of a URL nothing is copied to a disk.
 
     Raises
     ------
@@ -97,10 +127,9 @@ def verify_fleet(
         manifest = json_object(content)
     except (ValueError, RecursionError):
         return FleetReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
-    there = _contents(place)
-    feeders = _look_at_all(_look_of(place, there, state_path), progress)
-    readable = [feeder.entry for feeder in feeders if feeder.entry is not None]
-    entries = readable if len(readable) == len(feeders) else []
+    there = contents(place)
+    directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
+    feeders, entries = _read_all(place, directories, state_path, progress)
     reports = [feeder.report for feeder in feeders]
     checks = (
         _check_fleet_file(content, manifest),
@@ -134,107 +163,81 @@ def kinds_of(reports: Iterable[VerifyReport]) -> tuple[FeederChecks, ...]:
     return tuple(FeederChecks(name, count, failed[name]) for name, count in made.items())
 
 
-def _contents(place: Location) -> dict[str, bool]:
-    """Names at a place, sorted, and whether each is a folder and no link."""
-    with loading(place):
-        if isinstance(place, RemotePath):
-            return place.children()
-        with os.scandir(place) as items:
-            return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
-
-
-_Seen = tuple[int, _Feeder, bytes | None]
-
-
 @dataclass(frozen=True, eq=False)
-class _Look:
-    """How the feeders of a fleet are looked at, here or in other processes of this machine.
+class _Reading:
+    """Reads feeders of a fleet, here or in other processes of this machine.
 
     Attributes
     ----------
-    directories : of the feeders, by number.
     state_path : private state directory; None without.
-    processes, at_once : of this machine, and feeders that each looks at at the same time.
+    room : bytes of a feeder at a URL that are kept in memory.
     """
 
     place: Location
-    directories: tuple[str, ...]
     state_path: str | os.PathLike[str] | None
-    processes: int
-    at_once: int
+    room: int
 
-    def start(self, threads: int | None) -> Callable[[int], _Seen]:
+    def start(self, threads: int | None) -> Callable[[str], _Feeder]:
         """Nothing to prepare."""
-        return self.numbered
+        return self.feeder
 
-    def numbered(self, number: int) -> _Seen:
-        """What is found of one feeder, with its number and its `manifest.json`."""
-        directory = self.directories[number]
-        room = KEPT_BYTES // (self.processes * self.at_once)
-        with one_reading(self.place / directory, room) as release:
+    def feeder(self, directory: str) -> _Feeder:
+        """What is found of one feeder."""
+        with one_reading(self.place / directory, self.room) as release:
             content = None
             with suppress(OSError, DpPowerflowError):
                 content = manifest_content(release)
-            return number, self._found(directory, release), content
-
-    def _found(self, directory: str, release: Location) -> _Feeder:
-        try:
-            if self.state_path is None:
-                report = verify_release(release)
-            else:
-                report = verify_private(release, self.state_path)
-        except (ReleaseError, CorpusError) as error:
-            report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
-        summary, page_is_readable = None, True
-        try:
-            summary = summary_at(release)
-        except (OSError, *MALFORMED):
-            page_is_readable = False
-        return _Feeder(directory, report, summary, page_is_readable)
-
-    def entry(self, number: int, content: bytes | None) -> FeederEntry | None:
-        """What the fleet's manifest says of a feeder whose own is given."""
-        directory = self.directories[number]
-        try:
-            parsed = None if content is None else parsed_manifest(self.place / directory, content)
-        except DpPowerflowError:
-            return None
-        return None if parsed is None else FeederEntry(feeder_of(directory) or "", *parsed)
+            try:
+                report = (
+                    verify_release(release)
+                    if self.state_path is None
+                    else verify_private(release, self.state_path)
+                )
+            except (ReleaseError, CorpusError) as error:
+                report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
+            summary, page_is_readable = None, True
+            try:
+                summary = summary_at(release)
+            except (OSError, *MALFORMED):
+                page_is_readable = False
+        return _Feeder(directory, report, summary, page_is_readable, content)
 
 
-def _look_at_all(look: _Look, progress: Progress | None) -> list[_Feeder]:
-    """All feeders, in the order of their names.
+def _read_all(
+    place: Location,
+    directories: Sequence[str],
+    state_path: str | os.PathLike[str] | None,
+    progress: Progress | None,
+) -> tuple[list[_Feeder], list[FeederEntry]]:
+    """All feeders in the order of their names, and their manifests; none of these if one cannot be read.
 
     Most of a small feeder is Python, which one process does on one core: many are shared out to processes.
     """
-    numbers = range(len(look.directories))
-    found: dict[int, _Feeder] = {}
-    first: list[FeederEntry] = []
-
-    def keep(seen: _Seen) -> None:
-        number, feeder, content = seen
-        entry = look.entry(number, content)
-        if entry is not None and first:
-            entry = sharing(entry, first[0])
-        first.extend([entry] if entry is not None and not first else [])
-        found[number] = replace(feeder, entry=entry)
-        if progress is not None:
-            progress(len(found), len(numbers))
-
-    if look.processes > 1:
-        run_on_pool(look.processes, look, numbers, keep, threads=look.at_once)
-    else:
-        for seen in in_order(look.numbered, numbers, look.at_once):
-            keep(seen)
-    return [found[number] for number in numbers]
-
-
-def _look_of(place: Location, there: Mapping[str, bool], state_path: str | os.PathLike[str] | None) -> _Look:
-    directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
-    shared = not str(place).startswith("memory:") and len(directories) >= WORTH_PROCESSES * cores()
-    processes = cores() if shared else 1
+    many = not str(place).startswith("memory:") and len(directories) >= WORTH_PROCESSES * cores()
+    processes = cores() if many else 1
     at_once = _AT_ONCE if isinstance(place, RemotePath) else cores() // processes
-    return _Look(place, tuple(directories), state_path, processes, at_once)
+    reading = _Reading(place, state_path, KEPT_BYTES // (processes * at_once))
+    found: dict[str, _Feeder] = {}
+    entries: dict[str, FeederEntry] = {}
+
+    def keep(feeder: _Feeder) -> None:
+        name, first = feeder.directory, next(iter(entries.values()), None)
+        with suppress(DpPowerflowError):
+            if feeder.manifest is not None:
+                parsed, sha256 = parsed_manifest(place / name, feeder.manifest)
+                manifest = shared(parsed, None if first is None else first.manifest)
+                entries[name] = FeederEntry(feeder_of(name) or "", manifest, sha256)
+        found[name] = replace(feeder, manifest=None)
+        if progress is not None:
+            progress(len(found), len(directories))
+
+    if processes > 1:
+        run_on_pool(processes, reading, directories, keep, threads=at_once)
+    else:
+        for feeder in in_order(reading.feeder, directories, at_once):
+            keep(feeder)
+    whole = len(entries) == len(directories)
+    return [found[name] for name in directories], [entries[name] for name in directories] if whole else []
 
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
@@ -242,7 +245,7 @@ def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     try:
         refuse_other_format(manifest, "fleet", FLEET_FILE)
     except ReleaseError as error:
-        problems.append(f"{error}.")
+        problems = [f"{error}."]
     problems += form_problems(content, manifest, FLEET_FILE)
     return check("fleet", problems, f"{FLEET_FILE} is in canonical form and matches its own SHA-256.")
 
@@ -294,19 +297,17 @@ def _check_page(
         content = (place / PAGE_FILE).read_bytes()
         if hashlib.sha256(content).hexdigest() != manifest["page_sha256"]:
             problems.append(f"{PAGE_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
-        if _made_again(manifest, entries, feeders) != content:
+        if not all(feeder.page_is_readable for feeder in feeders):
+            raise ReleaseError("the page of a feeder cannot be read")
+        pages = {feeder_of(feeder.directory): feeder.summary for feeder in feeders}
+        summaries = {
+            entry.name: summary for entry in entries if (summary := pages.get(entry.name)) is not None
+        }
+        if fleet_page(manifest["fleet"]["id"], entries, summaries).to_html() != content:
             problems.append(f"{PAGE_FILE} does not say what the feeders say.")
     except (OSError, *MALFORMED):
         problems = [f"{PAGE_FILE} or what it follows from cannot be read."]
     return check("page", problems, f"{PAGE_FILE} says what the manifests and pages of the feeders say.")
-
-
-def _made_again(manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]) -> bytes:
-    if not all(feeder.page_is_readable for feeder in feeders):
-        raise ReleaseError("the page of a feeder cannot be read")
-    found = {feeder_of(feeder.directory): feeder.summary for feeder in feeders}
-    summaries = {entry.name: summary for entry in entries if (summary := found.get(entry.name)) is not None}
-    return fleet_page(manifest["fleet"]["id"], entries, summaries).to_html()
 
 
 def _check_feeder(name: str, report: VerifyReport) -> Check:
@@ -324,9 +325,8 @@ def _check_customers(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
         figures = f"epsilon at most {at_most(customers['epsilon'])} at delta {in_digits(customers['delta'])}"
         if customers["rho"] != dearest:
             return Check(name, False, "The stated rho of the customers is not that of the dearest model.")
-        how = {PER_FEEDER: "the dearest of the feeders' models"}.get(
-            customers["models"], "one model for all feeders"
-        )
+        of_each = customers["models"] == PER_FEEDER
+        how = "the dearest of the feeders' models" if of_each else "one model for all feeders"
     except MALFORMED:
         return Check(name, False, "The promise to the customers cannot be read.")
     return Check(name, True, f"All feeders together cost a load point {figures}, the cost of {how}.")
@@ -348,3 +348,117 @@ def _attested(manifest: dict[str, Any], reports: list[VerifyReport]) -> tuple[st
     words = fleet_words(str(models))
     of_fleet = [*(words["customers"] if models in (ONE_MODEL, PER_FEEDER) else ()), *words["networks"]]
     return tuple(dict.fromkeys([*of_fleet, *(text for report in reports for text in report.attested)]))
+
+
+# ------------------------------------------------------------------------------------------- witnesses
+
+_FIGURES = ("unit", "spent")
+"""Of an account; sentences belong to the version that wrote them."""
+_OLDER = "an older copy of the private state was put back, or the release was made with another one"
+
+
+@dataclass(frozen=True)
+class Testimony:
+    """What earlier releases say of a ledger.
+
+    Attributes
+    ----------
+    releases : number of manifests that were compared.
+    contradictions : one sentence each; empty if the ledger has every charge that they state.
+    """
+
+    releases: int
+    contradictions: tuple[str, ...]
+
+
+def hear_witnesses(state_path: Path | str, places: Iterable[str]) -> Testimony:
+    """Compare the ledger of a private state directory with earlier releases and fleets.
+
+    Parameters
+    ----------
+    places : directories or URLs of releases or fleets; check them with `verify` first.
+
+    Raises
+    ------
+    DpPowerflowError : the ledger does not pass its own check, or a place is no release.
+    """
+    state = PrivateState.inspect(state_path)
+    accounts = Ledger.open(state, create=False).summary().accounts
+    payers: dict[str, set[str]] = {}  # SHA-256 of a load model → ids that its charge may be under
+    for release_id, content in kept_models(state):
+        ids = {release_id, release_id.partition("_")[0]}  # its release, or its fleet
+        payers.setdefault(hashlib.sha256(content).hexdigest(), set()).update(ids)
+    manifests = [manifest for place in places for manifest in _witnesses(location(place))]
+    told = [text for manifest in manifests for text in _contradictions(manifest, state, accounts, payers)]
+    return Testimony(len(manifests), tuple(told))
+
+
+def _witnesses(place: Location) -> Iterator[dict[str, Any]]:
+    """The manifest of a release, or those of all feeders of a fleet."""
+    fleet = place / FLEET_FILE
+    with loading(place):
+        is_fleet = fleet.exists()
+    if not is_fleet:
+        yield _witness(place / MANIFEST_FILE)
+        return
+    try:
+        names = [str(feeder["name"]) for feeder in _witness(fleet)["feeders"]]
+    except (KeyError, TypeError):
+        raise ReleaseError(f"{fleet} lists no feeders; check the fleet with 'dp-powerflow verify'") from None
+    yield from in_order(
+        _witness, [place / partition(name) / MANIFEST_FILE for name in names], readers_of(place)
+    )
+
+
+def _witness(place: Location) -> dict[str, Any]:
+    with loading(place):
+        content = place.read_bytes()
+    try:
+        return json_object(content)
+    except (ValueError, RecursionError):
+        raise ReleaseError(f"{place} is not of a release; check it with 'dp-powerflow verify'") from None
+
+
+def _contradictions(
+    manifest: Mapping[str, Any],
+    state: PrivateState,
+    accounts: Sequence[Account],
+    payers: Mapping[str, set[str]],
+) -> Iterator[str]:
+    """One sentence for each thing that a release states and the private state does not know."""
+    try:
+        release_id = check_release_id(str(manifest["release"]["id"]))
+        stated = {what: dict(manifest["composition"][what]) for what in ("loads", "network")}
+        network = str(manifest["guarantee"]["network"].get("twin") or release_id)
+        model, commitment = str(manifest["files"][MODEL_FILE]), manifest["internal_report"]["sha256"]
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise ReleaseError(
+            "a witness is not the manifest of a release; check it with 'dp-powerflow verify'"
+        ) from None
+    kept = any(release_id in ids for ids in payers.values())
+    paid = payers.get(model, set()) | (set() if kept else {release_id})
+    for what, name, counts in (
+        ("loads", "customers", paid.__contains__),
+        ("network", "network", lambda charged: version_of(charged, network) is not None),
+    ):
+        balances = [
+            account.as_of(spend.entry).balance
+            for account in accounts
+            if account.kind.stem.startswith(what)
+            for spend in account.spends
+            if counts(spend.release_id)
+        ]
+        if not balances:
+            yield f"The ledger lacks the charge of release '{release_id}' to the {name}: {_OLDER}."
+        elif not any(_agree(account_of(balance).model_dump(), stated[what]) for balance in balances):
+            yield (
+                f"The ledger disagrees with release '{release_id}' on what had been spent on the {name}: "
+                f"{_OLDER}."
+            )
+    if committed(state, release_id) not in (None, commitment):
+        yield f"Release '{release_id}' commits to another internal report than the one kept: {_OLDER}."
+
+
+def _agree(own: Mapping[str, Any], stated: Mapping[str, Any]) -> bool:
+    here, there = ({name: account.get(name) for name in _FIGURES} for account in (own, stated))
+    return not any(True for _ in differences(there, here))

@@ -412,8 +412,10 @@ def lines_rebuilt_wrongly(feeders: Rebuilt, protected: Protected) -> Iterator[Fe
     for line, again, stretched in zip(true.lines, same.lines, other.lines, strict=True):
         if line.is_switch or len(line.nodes) < _TWO_ENDS:
             continue
-        if not _close(line.primitive, again.primitive):
-            wrong.setdefault(f"cannot be rebuilt from {_what_to_do(line, protected)}", []).append(line.name)
+        series, shunt = _line_is_close(line.primitive, again.primitive)
+        if not (series and shunt):
+            words = _what_to_do(line, protected, series=series)
+            wrong.setdefault(f"cannot be rebuilt from {words}", []).append(line.name)
         elif _close(again.primitive, stretched.primitive):
             wrong.setdefault(_UNMOVED, []).append(line.name)
     for words, names in wrong.items():
@@ -426,7 +428,7 @@ def others_rebuilt_wrongly(feeders: Rebuilt, levels: Levels) -> Iterator[FeederE
     if any(each.nodes != feeders[0].nodes for each in feeders):
         return
     rest, again_rest, stretched_rest = (_without_lines(each) for each in feeders)
-    if not _close(rest, again_rest):
+    if rest.shape != again_rest.shape or not _close(rest, again_rest):
         yield FeederError(
             "a transformer, capacitor or shunt of the feeder cannot be rebuilt from its figures, as a "
             "capacitor given by cuf or cmatrix; give it by kvar"
@@ -439,27 +441,54 @@ def others_rebuilt_wrongly(feeders: Rebuilt, levels: Levels) -> Iterator[FeederE
         )
 
 
-def _what_to_do(line: Line, protected: Protected) -> str:
-    if protected.charging:
-        return "its length, R, X and charging; state it by these alone"
+def _what_to_do(line: Line, protected: Protected, *, series: bool) -> str:
     if line.code is not None and protected.lines == "length":
         return "its length and its code; give it the figures of its code"
+    if not series:
+        return "its length, R and X; state its impedance by symmetric rmatrix and xmatrix"
+    if protected.charging:
+        return "its length, R, X and charging; state it by these alone"
     return (
         "its length, R and X, as its charging is far from network.c_nf_per_km; set network.charging_epsilon, "
         "such as 0.5, for charging with a level of its own"
     )
 
 
+def _line_is_close(one: ComplexArray, other: ComplexArray) -> tuple[bool, bool]:
+    """Whether series impedances, and charging, of two lines agree to the coarseness of shapes.
+
+    Shapes are ratios of impedances: where phases are coupled so closely that the impedance is almost
+    singular, admittances differ more.
+    """
+    if _close(one, other):
+        return True, True
+    if len(one) % 2:
+        return False, False
+    m = len(one) // 2
+    between = [y[:m, m:] for y in (one, other)]
+    try:
+        series = _close(np.linalg.inv(between[0]), np.linalg.inv(between[1]))
+    except np.linalg.LinAlgError:
+        series = False
+    shunts = [y[:m, :m] + part for y, part in zip((one, other), between, strict=True)]
+    largest = float(np.abs(one).max())
+    return series, bool(np.abs(shunts[0] - shunts[1]).max() <= _COARSE * largest + _FLOOR)
+
+
 def _without_lines(feeder: Feeder) -> sp.csc_array:
-    """What of Y is not of lines: transformers, capacitors, sources."""
+    """What of Y is not of lines: transformers, sources, and capacitors that no control switches.
+
+    Those of a twin start closed, wherever the true lines have led a control.
+    """
+    y = feeder.as_operated.y if feeder.as_operated.capacitors else feeder.y
     rows = [np.repeat(line.nodes, len(line.nodes)) for line in feeder.lines]
     columns = [np.tile(line.nodes, len(line.nodes)) for line in feeder.lines]
     values = [line.primitive.ravel() for line in feeder.lines]
     if not values:
-        return feeder.y
+        return y
     places = (np.concatenate(rows).astype(np.int64), np.concatenate(columns).astype(np.int64))
-    lines = sp.coo_array((np.concatenate(values), places), shape=feeder.y.shape)
-    return sp.csc_array(feeder.y - lines.tocsc())
+    lines = sp.coo_array((np.concatenate(values), places), shape=y.shape)
+    return sp.csc_array(y - lines.tocsc())
 
 
 def _close(one: ComplexArray | sp.csc_array, other: ComplexArray | sp.csc_array) -> bool:

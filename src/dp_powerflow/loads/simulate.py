@@ -10,12 +10,15 @@ Every customer has a stream of its own, so adding customers does not change the 
 from __future__ import annotations
 
 import datetime as dt
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple, Protocol
+from importlib.resources import files
+from typing import NamedTuple
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log, log1, sin
 from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, standard_normal
@@ -439,35 +442,6 @@ _DAY_MEMORY = 0.7  # correlation of a business's own level from day to day
 _BENDS = 4  # harmonics by which a business's shape differs from its class
 
 
-class Kind(Protocol):
-    """How the load of one customer is made."""
-
-    def load(self, scale_kw: float, calendar: Outdoors, n_steps: int, rng: np.random.Generator) -> FloatArray:
-        """(day, step) load [kW]; the first day of the calendar is cut off afterwards."""
-
-
-@dataclass(frozen=True)
-class CustomerClass:
-    """A class of demo customers.
-
-    Parameters
-    ----------
-    name
-        Public label.
-    share
-        Of all customers.
-    scales_kw
-        Sizes of connection [kW], drawn with equal probability; the public scale.
-    kind
-        Homes or businesses.
-    """
-
-    name: str
-    share: float
-    scales_kw: tuple[float, ...]
-    kind: Kind
-
-
 @dataclass(frozen=True)
 class Business:
     """Customers without single appliances to see. The log of their load is a sum of
@@ -529,52 +503,32 @@ class Business:
         return exp(residual.reshape(n_days, n_steps) + shape + (per_day - bias)[:, None])
 
 
-# fmt: off
-DEMO_CLASSES = (
-    CustomerClass(
-        name="residential", share=0.8, scales_kw=(9.0, 12.0, 17.0),
-        kind=Homes(
-            size_std=0.35, day_std=0.15, habit_std=0.5, standby_kw=0.1, cold_kw=0.15,
-            uses=(
-                Use(kw=0.2, minutes=120.0, per_day=6.0),  # light, screens
-                Use(kw=1.5, minutes=6.0, per_day=8.0),  # kettle, iron, vacuum cleaner
-                Use(kw=1.8, minutes=30.0, per_day=1.5),  # stove and oven
-                Use(kw=2.0, minutes=40.0, per_day=0.8),  # dishes and laundry, while they heat
-            ),
-            working_day=(0.10, 0.05, 0.03, 0.02, 0.05, 0.30, 0.90, 1.00, 0.70, 0.60, 0.70, 1.20,
-                         1.20, 0.80, 0.60, 0.70, 1.10, 1.90, 2.40, 2.30, 1.90, 1.40, 0.80, 0.30),
-            weekend=(0.20, 0.10, 0.05, 0.02, 0.03, 0.10, 0.30, 0.70, 1.10, 1.30, 1.40, 1.70,
-                     1.60, 1.20, 1.00, 1.10, 1.40, 1.90, 2.20, 2.10, 1.80, 1.40, 0.90, 0.40),
-            shift_hours=1.0, boiler_share=0.5, boiler_kw=5.0, boiler_kwh=8.0,
-            pump_share=0.7, pump_kw=3.0, storage_share=0.15, storage_kw=6.0, absence_share=0.04,
-        ),
-    ),
-    CustomerClass(
-        name="commercial", share=0.15, scales_kw=(25.0, 50.0, 100.0),
-        kind=Business(
-            load_factor=0.11, level_std=0.4,
-            working_day=(0.40, 0.38, 0.37, 0.37, 0.40, 0.48, 0.65, 0.95, 1.30, 1.50, 1.58, 1.60,
-                         1.55, 1.55, 1.52, 1.48, 1.42, 1.35, 1.20, 0.95, 0.72, 0.58, 0.48, 0.43),
-            weekend=(0.40, 0.38, 0.37, 0.36, 0.37, 0.38, 0.42, 0.50, 0.62, 0.70, 0.74, 0.75,
-                     0.72, 0.70, 0.66, 0.62, 0.58, 0.55, 0.52, 0.50, 0.48, 0.45, 0.43, 0.41),
-            shape_std=0.25, shift_hours=1.0, season=0.10, weather=0.05, day_std=0.10,
-            residual_std=0.25, residual_hours=3.0, white_std=0.12,
-        ),
-    ),
-    CustomerClass(
-        name="industrial", share=0.05, scales_kw=(200.0, 400.0),
-        kind=Business(
-            load_factor=0.22, level_std=0.3,
-            working_day=(0.75, 0.74, 0.74, 0.75, 0.80, 0.92, 1.12, 1.22, 1.26, 1.28, 1.26, 1.22,
-                         1.15, 1.20, 1.20, 1.16, 1.10, 1.04, 0.98, 0.94, 0.90, 0.86, 0.82, 0.78),
-            weekend=(0.50, 0.49, 0.48, 0.48, 0.49, 0.51, 0.54, 0.56, 0.58, 0.59, 0.59, 0.58,
-                     0.57, 0.57, 0.56, 0.55, 0.54, 0.53, 0.52, 0.52, 0.51, 0.51, 0.50, 0.50),
-            shape_std=0.15, shift_hours=1.0, season=0.03, weather=0.02, day_std=0.12,
-            residual_std=0.15, residual_hours=6.0, white_std=0.05,
-        ),
-    ),
+@dataclass(frozen=True)
+class CustomerClass:
+    """A class of demo customers.
+
+    Parameters
+    ----------
+    name
+        Public label.
+    share
+        Of all customers.
+    scales_kw
+        Sizes of connection [kW], drawn with equal probability; the public scale.
+    kind
+        Homes or businesses.
+    """
+
+    name: str
+    share: float
+    scales_kw: tuple[float, ...]
+    kind: Homes | Business
+
+
+DEMO_CLASSES = TypeAdapter(tuple[CustomerClass, ...]).validate_python(
+    tomllib.loads(files(__package__).joinpath("demo_classes.toml").read_text("utf-8"))["classes"]
 )
-# fmt: on
+"""Homes, businesses and industry."""
 
 
 def simulate_load_history(

@@ -16,8 +16,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
 import yaml
@@ -25,6 +26,7 @@ from jinja2 import Environment, Template, TemplateError
 
 from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
+from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.schema import (
     BUSES_FILE,
     CONNECTIONS_FILE,
@@ -41,12 +43,24 @@ from dp_powerflow.corpus.schema import (
     ExtrasLayout,
     released_columns,
 )
+from dp_powerflow.corpus.storage import Location, loading
+from dp_powerflow.corpus.tables import NodeTable
+from dp_powerflow.corpus.validate import CorpusReport
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.manifest.build import ManifestInputs, make_statement
 from dp_powerflow.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    CROISSANT_FILE,
     LARGEST_DELTA,
     LARGEST_EPSILON,
+    MALFORMED,
+    MANIFEST_FILE,
     MODEL_FILE,
     NO_PROTECTION,
     NO_PROTECTION_OF_CUSTOMERS,
+    QUALITY_FILE,
+    REGISTRY_FILE,
     RELATIVE,
     UNREADABLE,
     Extras,
@@ -60,9 +74,13 @@ from dp_powerflow.manifest.model import (
     at_least,
     at_most,
     in_digits,
+    json_object,
+    parse_manifest,
+    seal,
 )
 from dp_powerflow.page.document import environment
 from dp_powerflow.privacy.budget import epsilon_to_rho
+from dp_powerflow.quality import Guarantee, Promise, Quality, measure
 
 NOT_STATED = "not stated"
 TITLE = "Synthetic voltage phasors of a distribution feeder"
@@ -550,3 +568,144 @@ def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, An
         "source": source | {"extract": {"column": column.name}},
     }
     return field | ({"repeated": True} if column.type.startswith("list") else {})
+
+
+Progress = Callable[[int, int], None]
+
+
+def quality_of(
+    corpus: Corpus,
+    statement: Statement[Any],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Quality:
+    """Figures of a release with the promise that its manifest states; parameters as of `measure`."""
+    return measure(corpus, promise_of(statement), workers=workers, progress=progress)
+
+
+def quality_of_release(
+    corpus: Corpus, *, workers: int | None = None, progress: Progress | None = None
+) -> Quality:
+    """The same of a release on disk or in a store.
+
+    Raises
+    ------
+    ReleaseError : its manifest cannot be read.
+    """
+    path = corpus.path / MANIFEST_FILE
+    with loading(path):
+        content = path.read_bytes()
+    try:
+        statement = parse_manifest(json_object(content))
+    except (ValueError, RecursionError, json.JSONDecodeError):
+        raise ReleaseError(
+            f"{path} is not JSON; give the directory of a finished release", code="release-not-found"
+        ) from None
+    return quality_of(corpus, statement, workers=workers, progress=progress)
+
+
+def promise_of(statement: Statement[Any]) -> Promise:
+    """Both guarantees in words."""
+    words, network = Words.of(statement), statement.guarantee.network
+    secret, loads = not statement.release.insecure_seed, statement.guarantee.loads
+    return Promise(
+        loads=Guarantee(
+            "The customers",
+            f"ε ≤ {at_most(loads.epsilon)}",
+            words.text("customers_means"),
+            tuple(words["customers"]),
+            secret,
+        ),
+        network=Guarantee(
+            "The network",
+            network.figure,
+            words.text("network_means"),
+            tuple(words["network"]),
+            network.holds and secret,
+        ),
+        warnings=tuple(words["warnings"]),
+    )
+
+
+def quality_page(
+    directory: Location, corpus: CorpusReport, hashes: Mapping[str, str], statement: Statement[Any]
+) -> bytes | None:
+    """The page that sound files and a statement determine; None if the files cannot be read.
+
+    Parameters
+    ----------
+    directory, corpus, hashes : as of `Opened`.
+    """
+    try:
+        return _page(*_shown(directory, corpus, hashes), promise_of(statement))
+    except (OSError, *MALFORMED):
+        return None
+
+
+def look_at(content: bytes, directory: Location, corpus: CorpusReport, hashes: Mapping[str, str]) -> None:
+    """Make the page of files that are sound, given their `manifest.json`; asked for later, it is there."""
+    with suppress(OSError, RecursionError, *MALFORMED):
+        if corpus.ok:
+            quality_page(directory, corpus, hashes, parse_manifest(json_object(content)))
+
+
+def _shown(
+    directory: Location, corpus: CorpusReport, hashes: Mapping[str, str]
+) -> tuple[Corpus, frozenset[tuple[str, str]]]:
+    """The corpus, and the hashes of its files."""
+    if corpus.layout is None or corpus.nodes is None or corpus.release_id is None:
+        raise ReleaseError(UNREADABLE)
+    tables = frozenset((name, digest) for name, digest in hashes.items() if name.endswith(".parquet"))
+    return Corpus(directory, corpus.layout, corpus.nodes, corpus.release_id), tables
+
+
+@lru_cache(maxsize=16)  # feeders of a fleet are looked at at the same time
+def _page(corpus: Corpus, hashes: frozenset[tuple[str, str]], promise: Promise) -> bytes:
+    return replace(_measured(corpus, hashes), promise=promise).to_html()
+
+
+@lru_cache(maxsize=1)
+def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
+    """Figures of files with these hashes, looked at once."""
+    return measure(corpus)
+
+
+def write_documents(
+    writer: CorpusWriter,
+    inputs: ManifestInputs,
+    written: Mapping[str, str],
+    progress: Progress | None = None,
+) -> None:
+    """Write everything beside the voltages; the manifest, which lists all other files, comes last.
+
+    Parameters
+    ----------
+    written : SHA-256 of the files that this run has written; what an earlier run left is read once.
+    progress : told how many days of how many are on the page of the quality.
+    """
+    statement, nodes = make_statement(inputs), NodeTable.opaque(writer.layout.nodes)
+    if inputs.connections is not None:
+        nodes = inputs.connections.of_nodes(nodes)
+    tables = {
+        **writer.write_nodes(nodes),
+        **writer.write_connections(inputs.connections),
+        **writer.write_days(inputs.days),
+    }
+    # From the files as they are, so that anybody can make the page again.
+    corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id)
+    page = quality_of(corpus, statement, progress=progress).to_html()
+    known = {
+        **written,
+        **tables,
+        **writer.add_file(QUALITY_FILE, page),
+        **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
+        **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),
+        **writer.add_file(CERTIFICATE_FILE, certificate_html(statement)),
+        **writer.add_file(CARD_FILE, card_bytes(statement)),
+    }
+    # What a killed run left of the last two files is about to be replaced.
+    hashes = writer.hashes(known | {CROISSANT_FILE: "", MANIFEST_FILE: ""})
+    listed = {name: digest for name, digest in hashes.items() if digest}
+    listed |= writer.add_file(CROISSANT_FILE, croissant_bytes(statement, listed))
+    writer.add_file(MANIFEST_FILE, seal(statement, listed).to_bytes())

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -56,8 +56,15 @@ from dp_powerflow.manifest.model import (
     parse_manifest,
     sha256_of,
 )
-from dp_powerflow.manifest.release import look_at, quality_page
-from dp_powerflow.manifest.render import Words, card_bytes, certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.manifest.render import (
+    Words,
+    card_bytes,
+    certificate_html,
+    croissant_bytes,
+    look_at,
+    quality_page,
+    registry_bytes,
+)
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
@@ -361,7 +368,8 @@ def _derived(content: bytes) -> LoadModel | None:
 
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
-    checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened)]
+    form = check_form(opened.problem, opened.content, opened.raw)
+    checks = [form, _check_files(opened), _check_corpus(opened)]
     looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
         "load privacy": check_queries,
         "network privacy": _check_network,
@@ -369,12 +377,8 @@ def check_release(opened: Opened) -> VerifyReport:
         "statement": _check_statement,
         "pages": check_pages,
     }
-    for name, look in looks.items():
-        try:
-            checks += look(opened)
-        except MALFORMED:
-            checks.append(Check(name, False, UNREADABLE))
-    checks.append(_check_seed(opened))
+    checks += checks_of(looks, opened)
+    checks.append(check_seed(insecure=opened.manifest is None or opened.manifest.release.insecure_seed))
     found = _words(opened)
     return VerifyReport(
         None if opened.facts is None else opened.facts.release_id,
@@ -400,9 +404,23 @@ def _words(opened: Opened) -> Words | None:
     return None if opened.facts is None else Words.of(assemble(opened.facts))
 
 
-def _check_manifest(opened: Opened) -> Check:
-    problems = [f"{opened.problem[:1].upper()}{opened.problem[1:]}."] if opened.problem else []
-    problems += form_problems(opened.content, opened.raw)
+Read = TypeVar("Read")
+"""A release of some kind that was read."""
+
+
+def checks_of(looks: Mapping[str, Callable[[Read], Iterable[Check]]], opened: Read) -> Iterator[Check]:
+    """Checks by name; one whose entries cannot be read fails."""
+    for name, look in looks.items():
+        try:
+            yield from [*look(opened)]
+        except MALFORMED:
+            yield Check(name, False, UNREADABLE)
+
+
+def check_form(problem: str, content: bytes, raw: dict[str, Any]) -> Check:
+    """The form of a manifest of any kind, and why it cannot be parsed, if it cannot."""
+    problems = [f"{problem[:1].upper()}{problem[1:]}."] if problem else []
+    problems += form_problems(content, raw)
     return check("manifest", problems, f"{MANIFEST_FILE} is in canonical form and matches its own SHA-256.")
 
 
@@ -417,6 +435,20 @@ def _check_files(opened: Opened) -> Check:
         described = {DATA} if data.network_tables is None else {DATA, TWIN}
         described |= set() if data.extras is None else set(opened.corpus.extras.layout.folders)
 
+    return check_files(stated, found, described)
+
+
+def check_files(
+    stated: Mapping[str, str], found: Mapping[str, str], folders: set[str] | None = None
+) -> Check:
+    """Files of a release of any kind against the list of its manifest.
+
+    Parameters
+    ----------
+    stated, found : SHA-256 by relative path.
+    folders : those that the manifest describes; None for any.
+    """
+
     def problems() -> Iterator[str]:
         for name in sorted(stated.keys() | found.keys()):
             if name not in found:
@@ -425,12 +457,11 @@ def _check_files(opened: Opened) -> Check:
                 yield f"{name} is not listed in the manifest."
             elif found[name] != stated[name]:
                 yield f"{name} was changed: its SHA-256 is not the one in the manifest."
-            elif described is not None and "/" in name and name.split("/")[0] not in described:
+            elif folders is not None and "/" in name and name.split("/")[0] not in folders:
                 yield f"{name} is in a directory that the manifest does not describe."
 
-    return check(
-        "files", problems(), f"All {len(found)} files are present, no others, with the stated SHA-256."
-    )
+    good = f"All {len(found)} files are present, no others, with the stated SHA-256."
+    return check("files", problems(), good)
 
 
 def _check_corpus(opened: Opened) -> Check:
@@ -538,7 +569,7 @@ def _check_tables(opened: Opened) -> Iterator[Check]:
     """Tables of a network are there, and in order, if and only if they are published."""
     tables, name = opened.readable()[1].tables, "twin tables"
     if tables is not None:
-        from dp_powerflow.corpus.gridfm.reader import check_tables  # few releases have tables
+        from dp_powerflow.corpus.gridfm.tables import check_tables  # few releases have tables
 
         style, close = GridfmStyle(tables.frame == "rotated", tables.switches_merged), None
         if tables.days > 0:
@@ -597,8 +628,9 @@ def check_pages(opened: Opened) -> Iterator[Check]:
     yield check("pages", problems, good)
 
 
-def _check_seed(opened: Opened) -> Check:
-    if opened.manifest is not None and not opened.manifest.release.insecure_seed:
+def check_seed(*, insecure: bool) -> Check:
+    """Whether it is a demonstration."""
+    if not insecure:
         return Check(SEED, True, "The noise is stated to come from a secret key of the operating system.")
     sentence = "The noise came from an insecure seed: this is a demonstration, not a release."
     return Check(SEED, False, sentence)

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dp_powerflow.page.charts import Chart, chart_data
@@ -22,7 +22,7 @@ from dp_powerflow.page.charts import Chart, chart_data
 def environment(
     package: str, folder: str, *, html: bool, filters: Mapping[str, Callable[..., Any]]
 ) -> Environment:
-    """Where a package's templates are filled in.
+    """Where a package's templates are filled in; they may extend `page.html`.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def environment(
     filters : what templates may call, by name.
     """
     found = Environment(
-        loader=PackageLoader(package, folder),
+        loader=ChoiceLoader([PackageLoader(package, folder), PackageLoader("dp_powerflow.page", "assets")]),
         autoescape=html,  # off for Markdown and JSON only # nosec B701
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -188,21 +188,45 @@ class Page:
     def to_html(self) -> bytes:
         """The page as a file; equal pages have equal bytes."""
         items = [item for section in self.sections for item in section.items]
-        figures = {item.id: item.chart for item in items if isinstance(item, Figure)}
+        charts = {item.id: item.chart for item in items if isinstance(item, Figure)}
         sorts = any(isinstance(item, Table) and item.sortable for item in items)
-        scripts = {name: _asset(name) for name in ("theme.js", "vendor/d3.min.js", "vendor/plot.min.js")}
-        scripts["charts.js"] = "\n".join(_asset(name) for name in (_OWN_WITH_TABLE if sorts else _OWN))
-        shown = {
-            "page": self,
-            "style": _as_is(_asset("style.css") + (_asset("table.css") if sorts else "")),
-            "theme": _as_is(scripts.pop("theme.js")),
-            "scripts": [_as_is(text) for text in scripts.values()],
-            "policy": _policy([_asset("theme.js"), *scripts.values()]),
-            "data": _as_is(_embedded(figures)),
-            "summary": None if self.summary is None else _as_is(_embedded(self.summary)),
-            "licences": [(name, _asset(f"vendor/{file}.LICENSE.txt")) for name, file in _VENDORED],
-        }
-        return _environment().get_template("page.html").render(shown).encode()
+        facts = {"page": self, "title": self.title, "marking": self.marking}
+        return page_from(("dp_powerflow.page", "page.html"), charts, facts, self.summary, sorts=sorts)
+
+
+def page_from(
+    template: tuple[str, str],
+    charts: Mapping[str, Chart],
+    facts: Mapping[str, Any],
+    summary: Mapping[str, Any] | None = None,
+    *,
+    sorts: bool = False,
+) -> bytes:
+    """A page as a file; equal arguments give equal bytes.
+
+    Parameters
+    ----------
+    template : package and name of a template that is `page.html` or extends it.
+    charts : id of a figure → what it shows.
+    facts : what the template fills in.
+    summary : as of a `Page`.
+    sorts : whether a reader sorts a table of it.
+    """
+    package, name = template
+    scripts = [_asset("vendor/d3.min.js"), _asset("vendor/plot.min.js")]
+    scripts.append("\n".join(_asset(script) for script in (_OWN_WITH_TABLE if sorts else _OWN)))
+    shown = {
+        "marking": None,
+        "contents": [],
+        "style": _as_is(_asset("style.css") + (_asset("table.css") if sorts else "")),
+        "theme": _as_is(_asset("theme.js")),
+        "scripts": [_as_is(text) for text in scripts],
+        "policy": _policy([_asset("theme.js"), *scripts]),
+        "data": _as_is(_embedded(charts)),
+        "summary": None if summary is None else _as_is(_embedded(summary)),
+        "licences": [(name, _asset(f"vendor/{file}.LICENSE.txt")) for name, file in _VENDORED],
+    }
+    return _environment(package).get_template(name).render(shown | dict(facts)).encode()
 
 
 _VENDORED = (("D3", "d3"), ("Observable Plot", "plot"))
@@ -260,10 +284,11 @@ def _asset(name: str) -> str:
 
 
 def _tied(text: str) -> str:
-    """A text whose numbers are not parted from their units at the end of a line."""
-    return _BEFORE_UNIT.sub("\u00a0", text)
+    """A text, or markup, whose numbers are not parted from their units at the end of a line."""
+    return type(text)(_BEFORE_UNIT.sub("\u00a0", text))
 
 
 @cache
-def _environment() -> Environment:
-    return environment("dp_powerflow.page", _ASSETS, html=True, filters={"tied": _tied})
+def _environment(package: str) -> Environment:
+    folder = _ASSETS if package == __package__ else "templates"
+    return environment(package, folder, html=True, filters={"tied": _tied})

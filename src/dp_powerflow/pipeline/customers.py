@@ -8,28 +8,32 @@ are those of the service map. No reading plays a part.
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.config import Config
-from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError, ServiceMapError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
-from dp_powerflow.loads.history import LoadHistory, MeterFacts
+from dp_powerflow.loads.history import SATURDAY, LoadHistory, MeterFacts
 from dp_powerflow.loads.profiles import read_load_classes
+from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
 from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource, draw_node_classes
-from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from dp_powerflow.pipeline.inputs import Almanac
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,7 +379,7 @@ class CustomerPlan:
             return CustomerSampler(self.law(model, feeder), key, drawn.n_days, drawn.block_days)
         if model.scaled != (self.scale_kw is not None):
             raise PrivacyError("give a public scale for every customer if, and only if, the model is scaled")
-        population = population_of(
+        people = population_of(
             model.histories,
             model.sha256,
             self.classes,
@@ -384,23 +388,28 @@ class CustomerPlan:
             self.tan_theta,
             key,
         )
-        placed = PlacedPopulation(population, feeder.base_mva, self.positions, self.shares(feeder))
-        off, factor = self._path(model, key, drawn)
-        return HistorySampler(placed, key, drawn.n_days, off, factor, drawn.block_days)
+        placed = PlacedPopulation(people, feeder.base_mva, self.positions, self.shares(feeder))
+        calendar = drawn.almanac.first(drawn.n_days)
+        covariates = drawn.almanac.figures_of(calendar.days)
+        known = calendar.days, calendar.off, covariates
+        return _on_days(model, placed, self.classes, known, key, drawn.block_days)
 
-    def _path(self, model: LoadModel, key: StreamKey, drawn: DrawnDays) -> tuple[FloatArray, FloatArray]:
-        """Weights of the days (day,), and what the customers of each class share on them (class, day + 2)."""
-        facts = None if model.origin is None else model.origin.facts.days
-        assert facts is not None  # no model of histories is fitted without the facts of its days
-        calendar, used = drawn.almanac.first(drawn.n_days), set(self.classes)
-        return path_of(
-            [part for part in model.histories if part.name in used],
-            facts,
-            calendar.days,
-            calendar.off,
-            drawn.almanac.figures_of(calendar.days),
-            key.bind("model", model.sha256),
-        )
+
+def _on_days(
+    model: LoadModel,
+    placed: PlacedPopulation,
+    names: Iterable[str],
+    known: tuple[tuple[dt.date, ...], BoolArray, Mapping[str, FloatArray]],
+    key: StreamKey,
+    block_days: int | None = None,
+) -> HistorySampler:
+    """Customers who persist, of classes with these names, through days of known date, rest and weather."""
+    facts = None if model.origin is None else model.origin.facts.days
+    assert facts is not None  # no model of histories is fitted without the facts of its days
+    used = set(names)
+    classes = [part for part in model.histories if part.name in used]
+    off, factor = path_of(classes, facts, *known, key.bind("model", model.sha256))
+    return HistorySampler(placed, key, len(known[0]), off, factor, block_days)
 
 
 def customer_plan(
@@ -458,3 +467,70 @@ def _scales(
     for start, points in zip(first, counted.services, strict=True):
         scale_kw[start : start + len(points)] = scales[list(points)]
     return scale_kw
+
+
+def days_off(model: LoadModel, history: LoadHistory) -> BoolArray:
+    """(day,) days off: those that the model publishes, else weekends."""
+    facts = None if model.origin is None else model.origin.facts.days
+    known = {} if facts is None else dict(zip(facts.dates, facts.off, strict=True))
+    return np.array([known.get(day.isoformat(), day.weekday() >= SATURDAY) for day in history.days])
+
+
+def draw_customers(model: LoadModel, history: LoadHistory, key: StreamKey) -> FloatArray:
+    """(customer, day, step) [kW]: one customer for every meter, with its class and scale, on its days.
+
+    Raises
+    ------
+    LoadDataError
+        The model was not fitted to meters of this kind.
+    """
+    classes = classes_of(model, history, key)
+    scale_kw = history.scale_kw if model.scaled else None
+    if model.scaled and scale_kw is None:
+        raise ServiceMapError(
+            "the model of the release divides by public scales, which this history does not have; give the "
+            "history that the release was made from"
+        )
+    count = history.n_load_points
+    source: LoadSource
+    if model.is_history:
+        people = population_of(
+            model.histories, model.sha256, classes, np.arange(count), scale_kw, np.zeros(count), key
+        )
+        placed = PlacedPopulation(people, 1.0, np.arange(count))
+        known = history.days, days_off(model, history), _covariates(model, history.days)
+        source = _on_days(model, placed, classes, known, key)
+    else:
+        each = model.at(LoadNodes(classes, scale_kw, 1.0))
+        law = CustomerLaw(replace(each, q_size=None), np.arange(count), np.arange(count))
+        source = CustomerSampler(law, key, history.n_days)
+    return np.concatenate([source.block(k).load_kw for k in range(source.n_blocks)], axis=1)
+
+
+def classes_of(model: LoadModel, history: LoadHistory, key: StreamKey) -> tuple[str, ...]:
+    """Class of every customer: its label, or drawn from the released weights where classes are private."""
+    if not model.public_labels:
+        return draw_node_classes(model, history.n_load_points, key)
+    labels = tuple(label or ONE_CLASS for label in history.class_label)
+    strange = sorted(set(labels) - set(model.class_names))
+    if strange:
+        raise LoadDataError(
+            "the meters have a class that the load model of the release does not know; give the history that "
+            "the release was made from"
+        )
+    return labels
+
+
+def _covariates(model: LoadModel, days: tuple[dt.date, ...]) -> dict[str, FloatArray]:
+    """Name → (day,) covariates that the model publishes of days of its meters."""
+    facts = None if model.origin is None else model.origin.facts.days
+    if facts is None or not facts.covariates:
+        return {}
+    place = {date: k for k, date in enumerate(facts.dates)}
+    wanted = [place.get(day.isoformat(), -1) for day in days]
+    if min(wanted) < 0:
+        raise LoadDataError(
+            "the load model of the release knows the weather of other days than these meters have; give the "
+            "history that the release was made from"
+        )
+    return {name: np.array(values)[wanted] for name, values in facts.covariates}

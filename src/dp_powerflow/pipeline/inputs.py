@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,7 +18,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra
 
-from dp_powerflow.config import Config, LoadsSection
+from dp_powerflow.almanac.calendar import Calendar, WeatherFormat, read_holidays
+from dp_powerflow.almanac.weather import Weather
+from dp_powerflow.config import FEWEST_DAYS, LONGEST_STEP_MINUTES, Config, LoadsSection, history_obstacle
+from dp_powerflow.corpus.tables import DayTable
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL, TAPS_SOLVED, Feeder
 from dp_powerflow.grid.sources import BUILT_IN, open_feeder, read_loads, read_taps
@@ -33,14 +37,24 @@ from dp_powerflow.loads.simulate import (
     simulated_services,
     summed,
 )
+from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.fit import ONE_CLASS
-from dp_powerflow.pipeline.almanac import Almanac, almanac_of
+from dp_powerflow.model.history.estimate import History
+from dp_powerflow.model.options import (
+    DayFacts,
+    FitOptions,
+    FixedPowerFactor,
+    PublicSpread,
+    ReactiveChoice,
+    tan_theta_of,
+)
+from dp_powerflow.model.partition import PrivateClasses, PublicLabels
+from dp_powerflow.model.plain import Plain
+from dp_powerflow.model.structured import Structured
 from dp_powerflow.pipeline.customers import Services, classes_of_shapes, customers_of_loads, some_loaded_nodes
-from dp_powerflow.pipeline.fitting import MeterDays, refuse_short_history
-from dp_powerflow.pipeline.fitting import budget_of as budget_of
-from dp_powerflow.pipeline.fitting import fit_options_of as fit_options_of
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray
@@ -567,3 +581,226 @@ def _check_file_curves(config: Config, feeder: Feeder) -> None:
             "pv.volt_var = 'file' needs controls that act, and those of this release are frozen; set it to "
             "'none', 'category A' or 'category B'"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Almanac:
+    """PUBLIC. Days of the release, holidays and weather.
+
+    Attributes
+    ----------
+    calendar : consecutive days of the release; None where its days have no dates.
+    holidays : days off beside Saturdays and Sundays, of any year.
+    weather : of the days of the meters and of the release, perhaps of more; None without.
+    """
+
+    calendar: Calendar | None = None
+    holidays: frozenset[dt.date] = frozenset()
+    weather: Weather | None = None
+
+    @property
+    def released(self) -> DayTable | None:
+        """What is published: dates, holidays and weather of the released days alone."""
+        if self.calendar is None:
+            return None
+        days = self.calendar.days
+        return DayTable(self.calendar, None if self.weather is None else self.weather.on(days))
+
+    def of(self, days: Sequence[dt.date]) -> Calendar:
+        """The calendar of other days, such as those of the meters."""
+        return Calendar(tuple(days), self.holidays)
+
+    def check_meters(self, days: Sequence[dt.date]) -> None:
+        """Refuse weather that does not cover the days of the meters."""
+        if self.weather is not None:
+            self.weather.require(days, "days of the meters")
+
+    def facts_of(self, days: Sequence[dt.date]) -> DayFacts:
+        """What a model of histories knows of its days, all of it published with the model."""
+        return DayFacts(
+            dates=tuple(day.isoformat() for day in days),
+            off=tuple(self.of(days).off.tolist()),
+            covariates=tuple((name, tuple(of.tolist())) for name, of in self.figures_of(days).items()),
+        )
+
+    def first(self, days: int) -> Calendar:
+        """The calendar of the first days of the release."""
+        assert self.calendar is not None  # days without dates are independent draws
+        return Calendar(self.calendar.days[:days], self.holidays)
+
+    def figures_of(self, days: Sequence[dt.date]) -> dict[str, FloatArray]:
+        """Name → (day,) figures of the weather of these days; none without weather."""
+        if self.weather is None:
+            return {}
+        return dict(zip(self.weather.names, self.weather.features(days).T, strict=True))
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes that identify it, for a hash."""
+        days = () if self.calendar is None else self.calendar.days
+        yield repr((days, sorted(self.holidays))).encode()
+        if self.weather is not None:
+            yield repr((self.weather.days, self.weather.names)).encode()
+            yield np.ascontiguousarray(self.weather.values).tobytes()
+
+
+def almanac_of(config: Config) -> Almanac:
+    """Calendar and weather of a config, which cover the days of the release.
+
+    Raises
+    ------
+    ConfigError : a file cannot be used, or the weather lacks a day of the release; nothing was spent.
+    """
+    declared, first_day = config.calendar.holidays, config.first_day
+    holidays = read_holidays(declared) if isinstance(declared, Path) else frozenset(declared)
+    calendar = None if first_day is None else Calendar.starting(first_day, config.release.days, holidays)
+    weather = _weather(config)
+    if weather is not None and calendar is not None:
+        hint = "" if config.release.first_day else " (it starts there unless release.first_day is set)"
+        weather.require(calendar.days, f"days of the release from {first_day} on{hint}")
+    return Almanac(calendar, holidays, weather)
+
+
+def declared_days(config: Config) -> tuple[dt.date, ...]:
+    """PUBLIC. The days of the meters, as far as the config declares them; none where it does not."""
+    first, last = config.loads.first_day, config.loads.last_day
+    if first is None or last is None:
+        return ()
+    return Calendar.starting(first, (last - first).days + 1).days
+
+
+def _weather(config: Config) -> Weather | None:
+    section = config.weather
+    if section is None:
+        return None
+    fmt = WeatherFormat(section.time, section.temperature, section.irradiance, section.time_zone)
+    return Weather.read(section.path, config.loads.time_zone, fmt)
+
+
+HISTORY, STRUCTURED, PLAIN = "history", "structured", "plain"
+
+
+@dataclass(frozen=True)
+class ChosenEstimator:
+    """PUBLIC. The estimator of a load model, and why it is that one.
+
+    Attributes
+    ----------
+    name : as the config would state it.
+    why : what decided, in words.
+    """
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class MeterDays:
+    """PUBLIC. The days of the meters, and what is known of them.
+
+    Attributes
+    ----------
+    days : local days, in order.
+    almanac : holidays and weather, which covers them.
+    """
+
+    days: tuple[dt.date, ...]
+    almanac: Almanac
+
+    @property
+    def facts(self) -> DayFacts:
+        """Dates, days off and weather, as a model of histories publishes them."""
+        return self.almanac.facts_of(self.days)
+
+
+def chosen_estimator(config: Config, n_days: int | None = None) -> ChosenEstimator:
+    """The estimator that a config names, or the one it gets where it names none.
+
+    Parameters
+    ----------
+    n_days : public number of days of the meters; None for what the config declares.
+    """
+    if config.model.estimator is not None:
+        return ChosenEstimator(config.model.estimator, "model.estimator says so")
+    days = config.loads.declared_days if n_days is None else n_days
+    obstacle = _no_histories(config, days)
+    if obstacle is not None:
+        return ChosenEstimator(STRUCTURED, f"days are independent draws, because {obstacle}")
+    return ChosenEstimator(HISTORY, f"the meters have {days} days, {FEWEST_DAYS} or more")
+
+
+def _no_histories(config: Config, days: int | None) -> str | None:
+    """Why the estimator 'history' is not chosen, in words; None if it is."""
+    if not config.network.dated:
+        return f"the evidence of mode '{config.network.mode}' is about such days"
+    if config.model.unit != "load-point":
+        return f"model.unit is '{config.model.unit}', and a history is no single day"
+    if config.model.components > 1:
+        return f"model.components is {config.model.components}, which 'history' does not have"
+    if days is None:
+        return "the config does not declare how many days the meters have"
+    return None if history_obstacle(config, days) is None else _too_coarse(config, days)
+
+
+def _too_coarse(config: Config, days: int) -> str:
+    return (
+        f"the meters have {days} days and steps of {config.loads.step_minutes} min, and 'history' needs "
+        f"{FEWEST_DAYS} days and steps of {LONGEST_STEP_MINUTES} min or less"
+    )
+
+
+def refuse_short_history(config: Config, n_days: int) -> None:
+    """Refuse histories that are too short, where only reading them tells how long they are.
+
+    Raises
+    ------
+    ConfigError : before anything is spent.
+    """
+    obstacle = None if config.model.estimator != HISTORY else history_obstacle(config, n_days)
+    if obstacle is not None:
+        raise ConfigError(obstacle)
+
+
+def budget_of(config: Config) -> Budget:
+    """What the fit may spend of the customers' privacy."""
+    return Budget(config.model.epsilon, config.model.delta, PrivacyUnit(config.model.unit))
+
+
+def estimator_of_days(config: Config) -> Estimator:
+    """The estimator of single days that is nearest to what a config says."""
+    return Plain() if config.model.estimator == PLAIN else Structured()
+
+
+def fit_options_of(
+    config: Config,
+    classes: Iterable[str] = (),
+    meters: MeterDays | None = None,
+    estimator: str | None = None,
+) -> FitOptions:
+    """Public choices of the fit.
+
+    Parameters
+    ----------
+    classes : names of all classes; needed where some have margins of their own.
+    meters : the days of the meters; without them only what the config declares of days is known.
+    estimator : name of the estimator, where it is not the config that decides.
+    """
+    section, own = config.model, config.model.bounds_of_class
+    factor = FixedPowerFactor(
+        {name: tan_theta_of(factor) for name, factor in sorted(section.power_factor_of_class.items())},
+        tan_theta_of(section.power_factor),
+    )
+    reactive: ReactiveChoice = factor
+    if config.network.random_reactive:
+        reactive = PublicSpread(factor, section.reactive_spread, section.reactive_correlation_minutes)
+    name = estimator or chosen_estimator(config, None if meters is None else len(meters.days)).name
+    whole = name == HISTORY
+    return FitOptions(
+        bounds={name: own.get(name, section.bounds) for name in classes} if own else section.bounds,
+        estimator=History() if whole else Plain() if name == PLAIN else Structured(),
+        classes=PrivateClasses(section.private_classes) if section.private_classes else PublicLabels(),
+        use_scale=section.use_scale,
+        n_components=section.components,
+        reactive=reactive,
+        variance_floor=section.variance_floor,
+        days=meters.facts if whole and meters is not None else None,
+    )

@@ -34,12 +34,18 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.build import ManifestInputs
 from dp_powerflow.manifest.model import MODEL_FILE, NetworkPolicy, all_policies
-from dp_powerflow.manifest.release import publish
+from dp_powerflow.manifest.render import write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.almanac import Almanac
-from dp_powerflow.pipeline.fitting import MeterDays, budget_of, fit_options_of
-from dp_powerflow.pipeline.inputs import NetworkInputs, ReleaseInputs, class_names
+from dp_powerflow.pipeline.inputs import (
+    Almanac,
+    MeterDays,
+    NetworkInputs,
+    ReleaseInputs,
+    budget_of,
+    class_names,
+    fit_options_of,
+)
 from dp_powerflow.pipeline.modes.base import (
     INTERNAL,
     OWNER_FILE,
@@ -62,15 +68,21 @@ from dp_powerflow.pipeline.plan import (
     request_of,
     with_charge,
 )
-from dp_powerflow.pipeline.ready import Ready, Say, is_made, make_ready, open_state, seems_made, writer_of
-from dp_powerflow.pipeline.receipts import (
+from dp_powerflow.pipeline.ready import (
     COMMITMENT,
     REPORT_FILE,
     REQUEST_FILE,
+    Ready,
+    Say,
     is_begun,
+    is_made,
     keep_derived_model,
     keep_receipt,
+    make_ready,
     open_ledger,
+    open_state,
+    seems_made,
+    writer_of,
 )
 from dp_powerflow.privacy.ledger.accounts import Balance
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger, price
@@ -424,7 +436,8 @@ def make(
             connections=mode.connections(inputs, network, job.released, key),
         )
         say("looking at the corpus")
-        publish(staged, facts, written.hashes, progress)
+        write_documents(staged, facts, written.hashes, progress)
+        staged.finish()
     except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
         _clear_up(staged, for_good=isinstance(error, PowerFlowError))
         raise

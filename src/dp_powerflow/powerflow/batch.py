@@ -7,7 +7,6 @@ collapse (`docs/explanation/power-flow.md`).
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from dp_powerflow._bits.elementary import divide, modulus, multiply, square
+from dp_powerflow._threads import cores
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow._kernels.simd import LANES
@@ -35,11 +35,11 @@ from dp_powerflow.powerflow.devices import VoltVar, curve_arrays
 from dp_powerflow.powerflow.factor import (
     BlockPlan,
     Factors,
-    Rows,
-    factor_blocks,
     factorise,
+    factors_with,
     measured_rows,
     solve_blocks,
+    sweeps,
 )
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -192,16 +192,19 @@ class BatchSolver(Solver):
             max_iterations=self._max_iterations,
         )
         plan = self._plans.plan
-        self._share(lambda first, last: solve_range(first, last, plan, check, new_work(plan), task), n)
+        in_threads(
+            lambda first: solve_range(first, min(first + _TASK, n), plan, check, new_work(plan), task),
+            range(0, n, _TASK),
+            self._threads,
+        )
         refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
         slow = np.flatnonzero(~converged)
         system = System(plan, self._plans.factors.blocks, self._plans.core_check)
-
-        def newton(first: int, last: int) -> None:
-            newton_range(slow[first:last], system, check, task)
-
-        if len(slow):
-            self._share(newton, len(slow), task=LANES)
+        in_threads(
+            lambda first: newton_range(slow[first : first + LANES], system, check, task),
+            range(0, len(slow), LANES),
+            self._threads,
+        )
         return Solution(v, converged, iterations, mismatch)
 
     def stream(
@@ -227,10 +230,6 @@ class BatchSolver(Solver):
         at = plans.factors.position[np.searchsorted(feeder.energised, self._asked(nodes))]
         return at, plans.core_check if nodes == "retained" else plans.full_check
 
-    def _share(self, run: Callable[[int, int], None], n: int, task: int = _TASK) -> None:
-        """Call run(first, last) for consecutive ranges, on threads if there is more than one."""
-        in_threads(lambda first: run(first, min(first + task, n)), range(0, n, task), self._threads)
-
 
 def in_threads(run: Callable[[int], None], starts: Sequence[int], threads: int) -> None:
     """Call run(start) for every start; the work inside must leave Python's lock."""
@@ -246,7 +245,7 @@ def in_threads(run: Callable[[int], None], starts: Sequence[int], threads: int) 
 def checked_threads(threads: int | None) -> int:
     """The number of threads asked for; None is one per core this process may use."""
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores()
     if threads < 1:
         raise PowerFlowError("threads must be at least 1, or None for one per core")
     return threads
@@ -298,15 +297,14 @@ class Solution:
             )
 
 
-def checked_power(feeder: Feeder, power: ComplexArray, name: str) -> ComplexArray:
-    """A batch of nodal powers as a C-contiguous complex128 (snapshot, retained) array."""
+def checked_power(power: ComplexArray, width: int, name: str, of: str) -> ComplexArray:
+    """A batch of powers as a C-contiguous complex128 (snapshot, column) array."""
     array = np.asarray(power)
     if array.dtype.kind not in "fc":
         raise PowerFlowError(f"{name} must be an array of complex numbers, not of {array.dtype}")
-    if array.ndim != 2 or array.shape[1] != len(feeder.retained):
+    if array.ndim != 2 or array.shape[1] != width:
         raise PowerFlowError(
-            f"{name} has shape {array.shape}; it must be (snapshot, retained node) = "
-            f"(any, {len(feeder.retained)}), in the order of feeder.retained"
+            f"{name} has shape {array.shape}; it must be (snapshot, {width}), a column for every {of}"
         )
     return np.ascontiguousarray(array, dtype=np.complex128)
 
@@ -314,11 +312,12 @@ def checked_power(feeder: Feeder, power: ComplexArray, name: str) -> ComplexArra
 def checked_pair(
     feeder: Feeder, load: ComplexArray, generation: ComplexArray | None
 ) -> tuple[ComplexArray, ComplexArray]:
-    """Load and generation of the same shape; absent generation has no rows."""
-    load = checked_power(feeder, load, "load")
+    """Load and generation of the retained nodes, of the same shape; absent generation has no rows."""
+    width, of = len(feeder.retained), "retained node in the order of feeder.retained"
+    load = checked_power(load, width, "load", of)
     if generation is None:
-        return load, np.empty((0, load.shape[1]), dtype=np.complex128)
-    generation = checked_power(feeder, generation, "generation")
+        return load, np.empty((0, width), dtype=np.complex128)
+    generation = checked_power(generation, width, "generation", of)
     if generation.shape != load.shape:
         raise PowerFlowError(f"generation has {len(generation)} snapshots but load has {len(load)}")
     return load, generation
@@ -394,23 +393,12 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     nominal = feeder.nominal_injection[feeder.retained][order]
     start = _nominal_deviation(factors, blocks, at, nominal)
     slope, values = _linearised(factors, blocks, at, nominal, start)
-    lower, upper = _split(blocks, values)
     size = max(float(np.sum(square(nominal))), np.finfo(np.float64).tiny)
-    recover = _complex_blocks(factors.recover)
-    begin = factors.recover.ptr[n]
     knots, base, slopes = curve_arrays(() if voltvar is None else voltvar.curves)
     plan = Plan(
+        **sweeps(factors, values, n),
         n_core=n,
-        lower_ptr=np.concatenate([lower[0], lower[0][-1] + factors.recover.ptr[n + 1 :] - begin]),
-        lower_col=np.concatenate([lower[1], factors.recover.col[begin:]]),
-        lower=np.concatenate([lower[2], recover[begin:]]),
-        upper_ptr=upper[0],
-        upper_col=upper[1],
-        upper=upper[2],
-        pivot=values[blocks.diagonal],
         slope=slope,
-        w_re=factors.w.real.copy(),
-        w_im=factors.w.imag.copy(),
         equation=factors.equation,
         source=load_at[factors.equation],
         load_at=load_at,
@@ -443,8 +431,7 @@ def _nominal_deviation(
 
     A snapshot starts at this deviation times its share of the nominal load, which saves an iteration.
     """
-    values = np.empty((len(blocks.col), 4))
-    factor_blocks(blocks, np.zeros((len(at), 4)), values)
+    values, _ = factors_with(blocks, np.zeros((len(at), 4)))
     w, x = factors.w[at], np.zeros_like(nominal)
     limit = 0.16 * square(w)
     for _ in range(30):
@@ -472,28 +459,11 @@ def _linearised(
     v = factors.w[at] + TYPICAL_LOAD * start
     d = np.conj(divide(s, multiply(v, v)))
     slope = np.stack([d.real, d.imag, d.imag, -d.real], axis=1)
-    values = np.empty((len(blocks.col), 4))
-    if factor_blocks(blocks, slope, values) <= 0:
+    values, negative = factors_with(blocks, slope)
+    if negative % 2:
         slope = np.zeros_like(slope)
-        factor_blocks(blocks, slope, values)
+        values, _ = factors_with(blocks, slope)
     return slope, values
-
-
-def _split(
-    blocks: BlockPlan, values: FloatArray
-) -> tuple[tuple[IntArray, IntArray, FloatArray], tuple[IntArray, IntArray, FloatArray]]:
-    """Strictly lower and strictly upper rows of the block factors."""
-    n = len(blocks.diagonal)
-    row = np.repeat(np.arange(n), np.diff(blocks.ptr))
-    parts = []
-    for inside in (blocks.col < row, blocks.col > row):
-        ptr = np.concatenate([[0], np.cumsum(np.bincount(row[inside], minlength=n))]).astype(np.int64)
-        parts.append((ptr, blocks.col[inside], np.ascontiguousarray(values[inside])))
-    return parts[0], parts[1]
-
-
-def _complex_blocks(rows: Rows) -> FloatArray:
-    return np.stack([rows.re, -rows.im, rows.im, rows.re], axis=1)
 
 
 def wye_only(feeder: Feeder) -> BoolArray:

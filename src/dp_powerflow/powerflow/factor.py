@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -257,39 +257,7 @@ def _eliminate_row(rows: Entries, holders: Graph, pivot: int, column: int) -> No
 
 
 @kernel
-def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> int:
-    """Factors of Y_core plus the blocks `extra` (load, 4) at the loads.
-
-    Returns the sign of the determinant, 0 if singular. At no load it is |det Y_core|² > 0, and it changes
-    sign at the nose.
-    """
-    n = blocks.diagonal.size
-    for p in range(blocks.col.size):
-        re, im = blocks.entry[p].real, blocks.entry[p].imag
-        factors[p, 0], factors[p, 1], factors[p, 2], factors[p, 3] = re, -im, im, re
-    for m in range(blocks.slot.size):
-        for k in range(4):
-            factors[blocks.slot[m], k] += extra[m, k]
-    place = np.full(n, -1, dtype=np.int64)
-    sign = 1
-    for row in range(n):
-        for p in range(blocks.ptr[row], blocks.ptr[row + 1]):
-            place[blocks.col[p]] = p
-        for p in range(blocks.ptr[row], blocks.diagonal[row]):
-            k = blocks.col[p]
-            _times(factors, p, blocks.diagonal[k])
-            for o in range(blocks.diagonal[k] + 1, blocks.ptr[k + 1]):
-                _subtract_product(factors, place[blocks.col[o]], p, o)
-        determinant = _invert(factors, blocks.diagonal[row])
-        if determinant == 0.0 or not np.isfinite(determinant):
-            return 0
-        if determinant < 0.0:
-            sign = -sign
-    return sign
-
-
-@kernel
-def factor_interior(
+def factor_blocks(
     blocks: BlockPlan,
     slots: IntArray,
     extra: FloatArray,
@@ -297,21 +265,22 @@ def factor_interior(
     factors: FloatArray,
     place: IntArray,
 ) -> int:
-    """Factors of the first rows of Y_core plus `extra` (slot, 4) at `slots`; 0 if a pivot is singular.
+    """Factors of the first rows of Y_core plus the blocks `extra` (slot, 4) at `slots`.
 
-    The rows from `interior` on are left as the Schur complement of those before them. Returns 1 if the
-    determinants of all pivots are positive, as they are without `extra`, −1 otherwise. `place` is room for a
+    The rows from `interior` on are left as the Schur complement of those before them. `place` is room for a
     number per row.
+
+    Returns how many pivots have a negative determinant, −1 if one is singular. There are none at no load; the
+    number is odd where det is negative, beyond the nose.
     """
-    n = blocks.diagonal.size
     for p in range(blocks.col.size):
         re, im = blocks.entry[p].real, blocks.entry[p].imag
         factors[p, 0], factors[p, 1], factors[p, 2], factors[p, 3] = re, -im, im, re
     for m in range(slots.size):
         for k in range(4):
             factors[slots[m], k] += extra[m, k]
-    sign = 1
-    for row in range(n):
+    negative = 0
+    for row in range(blocks.diagonal.size):
         for p in range(blocks.ptr[row], blocks.ptr[row + 1]):
             place[blocks.col[p]] = p
         for p in range(blocks.ptr[row], blocks.diagonal[row]):
@@ -325,10 +294,19 @@ def factor_interior(
             continue
         determinant = _invert(factors, blocks.diagonal[row])
         if determinant == 0.0 or not np.isfinite(determinant):
-            return 0
-        if determinant < 0.0:
-            sign = -1
-    return sign
+            return -1
+        negative += determinant < 0.0
+    return negative
+
+
+def factors_with(
+    blocks: BlockPlan, extra: FloatArray, slots: IntArray | None = None, interior: int | None = None
+) -> tuple[FloatArray, int]:
+    """What `factor_blocks` makes, and returns; by default of all rows, with `extra` at the loads."""
+    rows, values = len(blocks.diagonal), np.empty((len(blocks.col), 4))
+    interior = rows if interior is None else interior
+    slots = blocks.slot if slots is None else slots
+    return values, factor_blocks(blocks, slots, extra, interior, values, np.empty(rows, dtype=np.int64))
 
 
 @kernel
@@ -390,6 +368,10 @@ _PIVOT_RATIO = 1e-3
 _LARGEST_BACKWARD_ERROR = 1e4 * EPS
 """Residual of a solve against |Y|·|x|, row by row; 1e-15 is usual."""
 _REFINEMENTS = 6
+_SINGULAR = (
+    "the admittance matrix is singular to working precision; look for a part of the feeder that floats "
+    "without any shunt, or for impedances of zero"
+)
 _Order = tuple[IntArray, IntArray]
 """Unknowns in the order of elimination, and the row that is the pivot of each."""
 
@@ -414,6 +396,12 @@ class Rows:
             data.real.copy(),
             data.imag.copy(),
         )
+
+    @property
+    def matrix(self) -> sp.csr_array:
+        """The same as one square matrix."""
+        size = len(self.ptr) - 1
+        return sp.csr_array((joined(self.re, self.im), self.col, self.ptr), shape=(size, size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -448,18 +436,18 @@ def factorise(feeder: Feeder) -> Factors:
     _refuse_unconnected(feeder)
     energised = feeder.energised
     y = sp.csc_array(feeder.y)[:, energised][energised]
-    w = no_load_voltage(feeder)
-    loaded = np.isin(energised, feeder.retained)
+    return factorise_matrix(y, no_load_voltage(feeder), np.isin(energised, feeder.retained))
+
+
+def factorise_matrix(y: sp.csc_array, w: ComplexArray, loaded: BoolArray) -> Factors:
+    """Factors of a matrix (node, node), given its no-load voltage and which nodes are loaded."""
     for find in (_statically_ordered, _pivoted):
         found = find(y, loaded)
         if found is not None:
             factors = _assemble(y, w, loaded, *found)
             if _backward_error(factors) < _LARGEST_BACKWARD_ERROR:
                 return factors
-    raise PowerFlowError(
-        "the admittance matrix is singular to working precision; look for a part of the feeder that floats "
-        "without any shunt, or for impedances of zero"
-    )
+    raise PowerFlowError(_SINGULAR)
 
 
 def no_load_voltage(feeder: Feeder) -> ComplexArray:
@@ -491,8 +479,8 @@ def _refined_solution(
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
     plan = block_plan(sp.csr_array(y)[order][:, order], position[pivots], np.empty(0, dtype=np.int64))
-    factors = np.empty((len(plan.col), 4))
-    if factor_blocks(plan, np.empty((0, 4)), factors) == 0:
+    factors, negative = factors_with(plan, np.empty((0, 4)))
+    if negative < 0:
         return None
     exact = sp.csr_array(y).astype(np.clongdouble)
     x = np.zeros(len(order), dtype=np.clongdouble)
@@ -521,16 +509,32 @@ def _refuse_unconnected(feeder: Feeder) -> None:
         )
 
 
-def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[Core, _Order] | None:
-    """Partial Kron reduction, then diagonal pivots in minimum-degree order."""
-    best: tuple[int, Core, _Order] | None = None
-    for core in partial_reductions(y, ~loaded):
-        order = order_of(core.matrix)
+def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[Core, _Order]:
+    """Partial Kron reduction, then diagonal pivots."""
+    core, order = best_reduction(y, ~loaded)
+    return core, (order, order)
+
+
+def best_reduction(
+    y: sp.csc_array, removable: BoolArray, coupled: Sequence[tuple[int, int]] = (), last: Sequence[int] = ()
+) -> tuple[Core, IntArray]:
+    """Partial Kron reduction and minimum-degree order of elimination with the fewest operations.
+
+    Parameters
+    ----------
+    coupled, last : nodes of y as of `order_of`; none of them is removable.
+    """
+    best: tuple[int, Core, IntArray] | None = None
+    for core in partial_reductions(y, removable):
+        place = {int(node): k for k, node in enumerate(core.kept)}
+        pairs = [(place[a], place[b]) for a, b in coupled]
+        order = order_of(core.matrix, pairs, [place[node] for node in last])
         # One application of the factors per iteration, and one of Y_core per snapshot to check it.
         operations = 6 * order.entries + core.matrix.nnz
         if best is None or operations < best[0]:
-            best = operations, core, (order.nodes, order.nodes)
-    return None if best is None else best[1:]
+            best = operations, core, order.nodes
+    assert best is not None
+    return best[1], best[2]
 
 
 def _pivoted(y: sp.csc_array, loaded: BoolArray) -> tuple[Core, _Order] | None:
@@ -619,8 +623,15 @@ def _snapshot(
     return Core(kept, matrix, np.array(order, dtype=np.int64), recover)
 
 
-def _assemble(y: sp.csc_array, w: ComplexArray, loaded: BoolArray, core: Core, order: _Order) -> Factors:
-    """Bring everything into the order of the factors."""
+def _assemble(
+    y: sp.csc_array,
+    w: ComplexArray,
+    loaded: BoolArray,
+    core: Core,
+    order: _Order,
+    coupled: Sequence[tuple[int, int]] = (),
+) -> Factors:
+    """Bring everything into the order of the factors, with room where `coupled` nodes meet."""
     n, n_core = y.shape[0], len(core.kept)
     unknowns, pivots = order
     place = np.empty(n_core, dtype=np.int64)
@@ -630,9 +641,9 @@ def _assemble(y: sp.csc_array, w: ComplexArray, loaded: BoolArray, core: Core, o
     # An eliminated node depends on nodes eliminated after it.
     position[core.eliminated[::-1]] = np.arange(n_core, n)
     node = np.argsort(position)
-    w_ordered = w[node]
     core_matrix = sp.csr_array(core.matrix)[unknowns][:, unknowns]
     full_matrix = sp.csr_array(y)[node][:, node]
+    pattern = _with_zeros(core_matrix, position[np.array(coupled, dtype=np.int64).reshape(-1, 2)])
     return Factors(
         n_core=n_core,
         position=position,
@@ -640,9 +651,53 @@ def _assemble(y: sp.csc_array, w: ComplexArray, loaded: BoolArray, core: Core, o
         recover=Rows.of(-core.rows[node][:, node]),
         core=Rows.of(core_matrix),
         full=Rows.of(full_matrix),
-        blocks=block_plan(core_matrix, place[pivots], np.sort(position[loaded])),
-        w=w_ordered,
+        blocks=block_plan(pattern, place[pivots], np.sort(position[loaded])),
+        w=w[node],
     )
+
+
+def _with_zeros(matrix: sp.csr_array, pairs: IntArray) -> sp.csr_array:
+    """The matrix with room at further places (pair, 2), and where they are mirrored."""
+    found = sp.coo_array(matrix)
+    known = set(zip(found.coords[0].tolist(), found.coords[1].tolist(), strict=True))
+    new = sorted({(a, b) for a, b in [*pairs.tolist(), *pairs[:, ::-1].tolist()]} - known)
+    places = np.array(new, dtype=np.int64).reshape(-1, 2)
+    i, j = (np.concatenate([found.coords[side], places[:, side]]) for side in range(2))
+    data = np.concatenate([found.data, np.zeros(len(new), dtype=np.complex128)])
+    result = sp.csr_array((data, (i, j)), shape=matrix.shape)
+    result.sort_indices()
+    return result
+
+
+def sweeps(factors: Factors, values: FloatArray, interior: int) -> dict[str, Any]:
+    """What the kernels read of the factors: rows of both triangles and of the recovery, pivots, w.
+
+    Parameters
+    ----------
+    values : as `factors_with` makes them of so many `interior` rows.
+    """
+    blocks, n_core, recover = factors.blocks, factors.n_core, factors.recover
+    row = np.repeat(np.arange(n_core), np.diff(blocks.ptr))
+    below = (blocks.col < row) & (blocks.col < interior)
+    above = (blocks.col > row) & (row < interior)
+    begin = int(recover.ptr[n_core])
+    own = np.stack([recover.re, -recover.im, recover.im, recover.re], axis=1)[begin:]
+    lower_ptr = _pointers(row[below], n_core)
+    return {
+        "lower_ptr": np.concatenate([lower_ptr, lower_ptr[-1] + recover.ptr[n_core + 1 :] - begin]),
+        "lower_col": np.concatenate([blocks.col[below], recover.col[begin:]]),
+        "lower": np.concatenate([values[below], own]),
+        "upper_ptr": _pointers(row[above], interior),
+        "upper_col": blocks.col[above],
+        "upper": np.ascontiguousarray(values[above]),
+        "pivot": np.ascontiguousarray(values[blocks.diagonal[:interior]]),
+        "w_re": factors.w.real.copy(),
+        "w_im": factors.w.imag.copy(),
+    }
+
+
+def _pointers(row: IntArray, n: int) -> IntArray:
+    return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))]).astype(np.int64)
 
 
 def absolute(matrix: sp.csr_array) -> sp.csr_array:
@@ -671,7 +726,7 @@ def measured_rows(
     names : (row,) nodes.
     """
     count, most = len(w), _HIDDEN_MVA / min(feeder.base_mva, 1.0)
-    matrix = sp.csr_array((_joined(rows), rows.col, rows.ptr), shape=(count, count))
+    matrix = rows.matrix
     floor = rounding_floor(matrix, w)
     if floor.max(initial=0.0) <= most:
         return rows, floor
@@ -700,29 +755,24 @@ def measured_rows(
 
 def _backward_error(factors: Factors) -> float:
     """Residual of a solve for currents at the core, against the original Y and relative to |Y|·|x|."""
-    n, n_core, full = len(factors.w), factors.n_core, factors.full
+    n, n_core, y = len(factors.w), factors.n_core, factors.full.matrix
     # Points of the unit circle, without a sine.
     t = 2.0 * np.random.default_rng(0).random(n_core) - 1.0
     current = np.zeros(n, dtype=np.complex128)
     current[:n_core] = joined((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t))
-    values = np.empty((len(factors.blocks.col), 4))
-    loads = np.zeros((len(factors.blocks.slot), 4))
-    if factor_blocks(factors.blocks, loads, values) == 0:
+    values, negative = factors_with(factors.blocks, np.zeros((len(factors.blocks.slot), 4)))
+    if negative < 0:
         return np.inf
     x, inner = np.zeros(n, dtype=np.complex128), current[factors.equation]
     solve_blocks(factors.blocks, values, inner)
     x[:n_core] = inner
-    _recover(factors.recover.ptr, factors.recover.col, _joined(factors.recover), n_core, x)
+    recover = factors.recover
+    _recover(recover.ptr, recover.col, joined(recover.re, recover.im), n_core, x)
     if not np.isfinite(x).all():
         return np.inf
-    y = sp.csr_array((_joined(full), full.col, full.ptr), shape=(n, n))
     # Nodes that only the source connects to the loads are not reached by any current.
     scale = np.maximum(absolute(y) @ modulus(x) + modulus(current), np.finfo(np.float64).tiny)
     return float(np.max(modulus(y @ x - current) / scale))
-
-
-def _joined(rows: Rows) -> ComplexArray:
-    return joined(rows.re, rows.im)
 
 
 @kernel
@@ -750,37 +800,27 @@ def _recover(ptr: IntArray, col: IntArray, value: ComplexArray, n_core: int, x: 
 
 
 @dataclass(frozen=True, eq=False)
-class TerminalFactors:
-    """Order and pattern of the elimination, and the matrices in that order.
+class TerminalFactors(Factors):
+    """Factors of a feeder as operated.
 
     Positions 0 … interior − 1 are eliminated by the factors; then come the inner nodes of all regulator
     phases, then their outer nodes, then the nodes that were eliminated beforehand.
 
     Attributes
     ----------
-    interior, phases : number of interior positions and of regulator phases.
     position : (operation node,) position of each node, −1 for slack nodes.
-    recover : rows that give an eliminated node's deviation from those before it (negated).
-    core, full : rows of the admittances of the core and of all nodes, both in position order.
-    blocks : pattern of the factors, with the entries of the core.
-    w : complex (position,) no-load voltage at neutral taps [p.u.].
+    w : at neutral taps.
+    phases : number of regulator phases.
     outflow : complex (phase,) current that leaves an outer node into the network at w [p.u.].
     """
 
-    interior: int
     phases: int
-    position: IntArray
-    recover: Rows
-    core: Rows
-    full: Rows
-    blocks: BlockPlan
-    w: ComplexArray
     outflow: ComplexArray
 
     @property
-    def n_core(self) -> int:
-        """Positions that an iteration touches."""
-        return self.interior + 2 * self.phases
+    def interior(self) -> int:
+        """Number of positions that are no terminal."""
+        return self.n_core - 2 * self.phases
 
     def slot(self, row: int, column: int) -> int:
         """Index of a block among the factors."""
@@ -794,13 +834,9 @@ class TerminalFactors:
 
     def factorised(self, slots: IntArray, extra: FloatArray) -> FloatArray:
         """Factors of the interior with `extra` (slot, 4) added at `slots`, and the Schur complement."""
-        values = np.empty((len(self.blocks.col), 4))
-        place = np.zeros(self.n_core, dtype=np.int64)
-        if factor_interior(self.blocks, slots, extra, self.interior, values, place) == 0:
-            raise PowerFlowError(
-                "the admittance matrix is singular to working precision; look for a part of the feeder that "
-                "floats without any shunt, or for impedances of zero"
-            )
+        values, negative = factors_with(self.blocks, extra, slots, self.interior)
+        if negative < 0:
+            raise PowerFlowError(_SINGULAR)
         return values
 
     def schur(self, values: FloatArray) -> FloatArray:
@@ -825,8 +861,8 @@ def factorise_terminals(feeder: Feeder, kept: IntArray, coupled: list[tuple[int,
     coupled : pairs of operation nodes that a device joins.
     """
     operation = feeder.as_operated
-    pairs = [pair for regulator in operation.regulators for pair in regulator.phases]
-    inner, outer = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    phases = [pair for regulator in operation.regulators for pair in regulator.phases]
+    inner, outer = [pair[0] for pair in phases], [pair[1] for pair in phases]
     if len(set(outer)) < len(outer):
         raise PowerFlowError(
             "two regulators feed the same node side by side, which the solver of the feeder as operated does "
@@ -842,9 +878,14 @@ def factorise_terminals(feeder: Feeder, kept: IntArray, coupled: list[tuple[int,
     removable = np.ones(len(energised), dtype=bool)
     removable[local[kept]] = False
     removable[terminals] = False
-    joined = [(int(local[a]), int(local[b])) for a, b in coupled]
-    core, order = _best_order(y, removable, terminals, joined)
-    return _assemble_terminals(feeder, y, w, core, order, joined, terminals, energised)
+    pairs = [(int(local[a]), int(local[b])) for a, b in coupled]
+    core, order = best_reduction(y, removable, pairs, terminals)
+    # Which rows carry a device is the solver's business.
+    factors = _assemble(y, w, np.zeros(len(energised), dtype=np.bool_), core, (order, order), pairs)
+    position = np.full(len(operation.nodes), -1, dtype=np.int64)
+    position[energised] = factors.position
+    found = vars(factors) | {"position": position}
+    return TerminalFactors(**found, phases=len(outer), outflow=_outflow(feeder, w, energised, outer))
 
 
 def _no_load(feeder: Feeder, inner: list[int], outer: list[int]) -> ComplexArray:
@@ -863,73 +904,6 @@ def _no_load(feeder: Feeder, inner: list[int], outer: list[int]) -> ComplexArray
     v[feeder.slack] = feeder.v_slack
     whole = v[onto]
     return np.asarray(np.delete(whole, feeder.slack))
-
-
-def _best_order(
-    y: sp.csc_array, removable: np.ndarray, terminals: list[int], joined: list[tuple[int, int]]
-) -> tuple[Core, IntArray]:
-    """Partial Kron reduction and order of elimination with the fewest operations, terminals last."""
-    best: tuple[int, Core, IntArray] | None = None
-    for core in partial_reductions(y, removable):
-        place = {int(node): k for k, node in enumerate(core.kept)}
-        pairs = [(place[a], place[b]) for a, b in joined]
-        order = order_of(core.matrix, pairs, [place[node] for node in terminals])
-        operations = 6 * order.entries + core.matrix.nnz
-        if best is None or operations < best[0]:
-            best = operations, core, order.nodes
-    assert best is not None
-    return best[1], best[2]
-
-
-def _assemble_terminals(
-    feeder: Feeder,
-    y: sp.csc_array,
-    w: ComplexArray,
-    core: Core,
-    order: IntArray,
-    joined: list[tuple[int, int]],
-    terminals: list[int],
-    energised: IntArray,
-) -> TerminalFactors:
-    n, n_core = y.shape[0], len(core.kept)
-    place = np.empty(n_core, dtype=np.int64)
-    place[order] = np.arange(n_core)
-    at = np.empty(n, dtype=np.int64)
-    at[core.kept] = place
-    # An eliminated node depends on nodes eliminated after it.
-    at[core.eliminated[::-1]] = np.arange(n_core, n)
-    node = np.argsort(at)
-    core_matrix = sp.csr_array(core.matrix)[order][:, order]
-    full_matrix = sp.csr_array(y)[node][:, node]
-    rows = np.array([at[a] for a, b in joined] + [at[b] for a, b in joined], dtype=np.int64)
-    columns = np.array([at[b] for a, b in joined] + [at[a] for a, b in joined], dtype=np.int64)
-    position = np.full(len(feeder.as_operated.nodes), -1, dtype=np.int64)
-    position[energised] = at
-    phases = len(terminals) // 2
-    return TerminalFactors(
-        interior=n_core - 2 * phases,
-        phases=phases,
-        position=position,
-        recover=Rows.of(-core.rows[node][:, node]),
-        core=Rows.of(core_matrix),
-        full=Rows.of(full_matrix),
-        blocks=block_plan(_with_zeros(core_matrix, rows, columns), np.arange(n_core), rows[:0]),
-        w=w[node],
-        outflow=_outflow(feeder, w, energised, [int(energised[k]) for k in terminals[phases:]]),
-    )
-
-
-def _with_zeros(matrix: sp.csr_array, rows: IntArray, columns: IntArray) -> sp.csr_array:
-    """The matrix with room at further places."""
-    found = sp.coo_array(matrix)
-    known = set(zip(found.coords[0].tolist(), found.coords[1].tolist(), strict=True))
-    new = sorted(set(zip(rows.tolist(), columns.tolist(), strict=True)) - known)
-    i = np.concatenate([found.coords[0], np.array([a for a, _ in new], dtype=np.int64)])
-    j = np.concatenate([found.coords[1], np.array([b for _, b in new], dtype=np.int64)])
-    data = np.concatenate([found.data, np.zeros(len(new), dtype=np.complex128)])
-    result = sp.csr_array((data, (i, j)), shape=matrix.shape)
-    result.sort_indices()
-    return result
 
 
 def _outflow(feeder: Feeder, w: ComplexArray, energised: IntArray, outer: list[int]) -> ComplexArray:

@@ -88,6 +88,7 @@ from dp_powerflow.powerflow.batch import (
     Solver,
     checked_output,
     checked_pair,
+    checked_power,
     in_threads,
     refuse_bad_power,
     refuse_curves,
@@ -103,7 +104,7 @@ from dp_powerflow.powerflow.devices import (
     devices_of,
     nominal_powers,
 )
-from dp_powerflow.powerflow.factor import Rows, TerminalFactors, factorise_terminals, measured_rows
+from dp_powerflow.powerflow.factor import Rows, TerminalFactors, factorise_terminals, measured_rows, sweeps
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 # ----------------------------------------------------------------------------------------------------------
@@ -186,15 +187,16 @@ def _prepared(
     nominal = nominal_powers(devices)
     fixed = nominal.copy()
     fixed[: len(feeder.loads)] = 0.0
-    plan = _plan(feeder, factors, layout)
+    # The plan before it has factors.
+    plan = _plan(feeder, factors, layout, slow.values, np.zeros(factors.n_core, dtype=np.complex128))
     controls = _controls(feeder, factors, devices)
     start = _nominal_deviation(plan, plain, controls, slow, nominal)
     slopes = _slopes(plan, plain, nominal, start) + _curve_slopes(plan, plain, devices)
     branches = plain._replace(constant=np.concatenate([plain.constant[:, :S_0], slopes], axis=1))
     extra = slow.sign[:, None] * slopes[slow.branch]
     values = factors.factorised(slow.slots, np.ascontiguousarray(extra))
-    plan = _with_factors(plan, factors, values)._replace(
-        start=start, jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, LOW2] > 0.0).any())
+    plan = _plan(feeder, factors, layout, values, start)._replace(
+        jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, LOW2] > 0.0).any())
     )
     controls = controls._replace(schur=factors.schur(values))
     return OperatedArrays(
@@ -236,56 +238,24 @@ def _check(feeder: Feeder, factors: TerminalFactors, rows: Rows, layout: Layout,
     return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / np.maximum(tolerance, floor) ** 2)
 
 
-def _plan(feeder: Feeder, factors: TerminalFactors, layout: Layout) -> OperatedPlan:
-    """The plan before it has factors."""
-    none, empty = np.zeros(1, dtype=np.int64), np.zeros((0, 4))
+def _plan(
+    feeder: Feeder, factors: TerminalFactors, layout: Layout, values: FloatArray, start: ComplexArray
+) -> OperatedPlan:
     source = np.full(factors.n_core, -1, dtype=np.int64)
     source[layout.rows] = np.arange(len(layout.rows))
     nominal = feeder.nominal_load
     size = max(float(np.sum(modulus(nominal) ** 2)), np.finfo(np.float64).tiny)
     return OperatedPlan(
+        **sweeps(factors, values, factors.interior),
         interior=factors.interior,
         phases=factors.phases,
-        lower_ptr=none,
-        lower_col=none,
-        lower=empty,
-        upper_ptr=none,
-        upper_col=none,
-        upper=empty,
-        pivot=empty,
-        w_re=factors.w.real.copy(),
-        w_im=factors.w.imag.copy(),
         source=source,
-        start=np.zeros(factors.n_core, dtype=np.complex128),
+        start=start,
         weight=nominal / size,
         strict=np.array([1.0 if load.kw >= 0.0 else 0.0 for load in feeder.loads]),
         jumps=False,
         sags=False,
     )
-
-
-def _with_factors(plan: OperatedPlan, factors: TerminalFactors, values: FloatArray) -> OperatedPlan:
-    blocks, n, n_core = factors.blocks, factors.interior, factors.n_core
-    row = np.repeat(np.arange(n_core), np.diff(blocks.ptr))
-    below = (blocks.col < row) & (blocks.col < n)
-    above = (blocks.col > row) & (row < n)
-    recover, begin = factors.recover, int(factors.recover.ptr[n_core])
-    own = np.stack([recover.re, -recover.im, recover.im, recover.re], axis=1)[begin:]
-    lower_ptr = _pointers(row[below], n_core)
-    return plan._replace(
-        lower_ptr=np.concatenate([lower_ptr, lower_ptr[-1] + recover.ptr[n_core + 1 :] - begin]),
-        lower_col=np.concatenate([blocks.col[below], recover.col[begin:]]),
-        lower=np.concatenate([values[below], own]),
-        upper_ptr=_pointers(row[above], n),
-        upper_col=blocks.col[above],
-        upper=np.ascontiguousarray(values[above]),
-        pivot=np.ascontiguousarray(values[blocks.diagonal[:n]]),
-    )
-
-
-def _pointers(row: IntArray, n: int) -> IntArray:
-    counts = np.bincount(row, minlength=n) if len(row) else np.zeros(n, dtype=np.int64)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def _slow(factors: TerminalFactors, branches: Branches) -> Slow:
@@ -757,7 +727,7 @@ class OperatedSolver(Solver):
         steps: int,
     ) -> OperatedSolution:
         feeder, arrays, acting = self._feeder, self._arrays, self._controls != "frozen"
-        load = _checked(load, len(feeder.loads), "load", "load of the feeder")
+        load = checked_power(load, len(feeder.loads), "load", "load of the feeder")
         n = len(load)
         injected = self._injected(generation, n)
         wanted = self._asked(nodes)
@@ -844,7 +814,8 @@ class OperatedSolver(Solver):
         systems = self._feeder.pv
         if generation is None or not systems:
             return np.empty((0, 0), dtype=np.complex128)
-        power = _checked(generation, len(systems), "generation", "PV system of the feeder").copy()
+        of = "PV system of the feeder"
+        power = checked_power(generation, len(systems), "generation", of).copy()
         if len(power) != n:
             raise PowerFlowError(f"generation has {len(power)} snapshots but load has {n}")
         if self._volt_var is not None:
@@ -887,27 +858,17 @@ class OperatedSolver(Solver):
         return np.ascontiguousarray(states)
 
 
-def _checked(power: ComplexArray, width: int, name: str, what: str) -> ComplexArray:
-    array = np.asarray(power)
-    if array.dtype.kind not in "fc":
-        raise PowerFlowError(f"{name} must be an array of complex numbers, not of {array.dtype}")
-    if array.ndim != 2 or array.shape[1] != width:
-        raise PowerFlowError(
-            f"{name} has shape {array.shape}; it must be (snapshot, {width}), a column for every {what}"
-        )
-    return np.ascontiguousarray(array, dtype=np.complex128)
-
-
-class ActingSolver(Solver):
+class ActingSolver(OperatedSolver):
     """Solves nodal loads of constant power with acting controls.
 
     Parameters
     ----------
     feeder : with its `operation`.
-    controls, steps : as of `OperatedSolver`.
-    tolerance, threads : likewise.
+    controls, steps, tolerance, threads : as of `OperatedSolver`.
     voltvar : one curve at every node with PV, or None.
     """
+
+    columns: Columns = "nodes"
 
     def __init__(
         self,
@@ -921,10 +882,9 @@ class ActingSolver(Solver):
     ) -> None:
         if voltvar is not None and len(voltvar.curves) != 1:
             raise PowerFlowError("acting controls go with one volt-var curve for all nodes with PV")
-        super().__init__(feeder, tolerance, threads)
-        self._voltvar, self._settings = voltvar, (controls, steps, tolerance)
+        self._of, self._voltvar = feeder, voltvar
         self._fed = np.flatnonzero(np.isin(feeder.retained, feeder.pv_shares.indices))
-        self._solver = OperatedSolver(
+        super().__init__(
             _nodal(feeder, self._fed.tolist()),
             controls=controls,
             steps=steps,
@@ -933,11 +893,23 @@ class ActingSolver(Solver):
             volt_var=None if voltvar is None else voltvar.curves[0],
         )
 
-    def on(self, feeder: Feeder, *, threads: int | None = None) -> ActingSolver:
+    @property
+    def feeder(self) -> Feeder:
+        """The network that is solved."""
+        return self._of
+
+    def on(
+        self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int | None = None
+    ) -> ActingSolver:
         """A solver of another feeder with the same settings; refused with volt-var curves."""
         refuse_curves(self._voltvar)
-        controls, steps, tolerance = self._settings
-        return ActingSolver(feeder, controls=controls, steps=steps, tolerance=tolerance, threads=threads)
+        return ActingSolver(
+            feeder,
+            controls=controls or self._controls,
+            steps=self._steps,
+            tolerance=self._tolerance,
+            threads=threads,
+        )
 
     def solve(
         self,
@@ -948,9 +920,9 @@ class ActingSolver(Solver):
         out: ComplexArray | None = None,
     ) -> OperatedSolution:
         """Voltages of every snapshot; parameters as of `BatchSolver.solve`."""
-        load, injected = checked_pair(self._feeder, load, generation)
+        load, injected = checked_pair(self._of, load, generation)
         fed = np.ascontiguousarray(injected[:, self._fed]) if len(injected) else None
-        return self._solver.solve(load, fed, nodes=nodes, out=out)
+        return super().solve(load, fed, nodes=nodes, out=out)
 
 
 def _nodal(feeder: Feeder, fed: list[int]) -> Feeder:

@@ -138,17 +138,10 @@ def quantise(values: FloatArray, query: Query) -> IntArray:
         np.maximum(scaled, 0.0, out=scaled)
     # Rounding towards zero cannot lengthen a vector.
     grid = np.clip(np.trunc(scaled), -GRID_RADIUS, GRID_RADIUS).astype(np.int64)
-    _enforce_norm(grid)
-    return grid
-
-
-def _enforce_norm(grid: IntArray) -> None:
-    """Shrink, in place, the rows that floating point left longer than R; exact integer arithmetic."""
-    while True:
-        long = np.flatnonzero(np.einsum("nd,nd->n", grid, grid) > GRID_RADIUS**2)
-        if not long.size:
-            return
+    # Rows that floating point left longer than R are shrunk; exact integer arithmetic.
+    while (long := np.flatnonzero(np.einsum("nd,nd->n", grid, grid) > GRID_RADIUS**2)).size:
         grid[long] -= np.sign(grid[long])
+    return grid
 
 
 def exact_sum(chunks: Iterable[FloatArray], query: Query) -> IntArray:
@@ -166,28 +159,6 @@ def exact_sum(chunks: Iterable[FloatArray], query: Query) -> IntArray:
 def add_noise(total: IntArray, sigma: int, stream: Stream) -> IntArray:
     """The integer sum plus independent discrete Gaussian noise on every entry."""
     return total + discrete_gaussian(stream, sigma, total.size)
-
-
-def release_sum(chunks: Iterable[FloatArray], query: Query, sigma: int, stream: Stream) -> IntArray:
-    """Clip, quantise, sum exactly and add noise: the only way data reach a released number.
-
-    Parameters
-    ----------
-    chunks
-        Contributions (record, dimension) in the natural unit, in pieces that fit in memory.
-    query
-        What is asked.
-    sigma
-        Noise scale in grid units, from the cost that was recorded.
-    stream
-        Noise.
-
-    Returns
-    -------
-    array (dimension,) of int64
-        In grid units.
-    """
-    return add_noise(exact_sum(chunks, query), sigma, stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,16 +264,13 @@ class QuerySession(Session):
         self._key = key
 
     def _answer(self, query: Query, cost: QueryCost, blocks: Blocks) -> IntArray:
-        return np.array(
-            [
-                release_sum(chunks, query, cost.sigma, self._noise(query, block))
-                for block, chunks in enumerate(blocks)
-            ]
-        )
-
-    def _noise(self, query: Query, block: int) -> Stream:
-        """The stream of one block's noise."""
-        return self._key.stream(f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}", block)
+        """Clip, quantise, sum exactly and add noise: the only way data reach a released number."""
+        purpose = f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}"
+        released = np.empty((len(blocks), query.dimension), dtype=np.int64)
+        for block, chunks in enumerate(blocks):
+            stream = self._key.stream(purpose, block)
+            released[block] = add_noise(exact_sum(chunks, query), cost.sigma, stream)
+        return released
 
 
 class ReplaySession(Session):

@@ -95,7 +95,7 @@ class StreamKey:
         def keyed_hash(chunks: Iterable[bytes]) -> str:
             digest = start.copy()
             for chunk in chunks:
-                digest.update(len(chunk).to_bytes(8, "little"))
+                digest.update(len(chunk).to_bytes(8, "little"))  # apart: a chunk may be large
                 digest.update(chunk)
             return digest.hexdigest()
 
@@ -111,9 +111,7 @@ class StreamKey:
         # Length prefixes make the encoding injective: ("ab", "c") and ("a", "bc") are different keys.
         digest = hashlib.blake2b(key=self.secret, digest_size=32, person=_PERSON)
         for part in (*self.context, "|", *parts):
-            encoded = part.encode()
-            digest.update(len(encoded).to_bytes(8, "little"))
-            digest.update(encoded)
+            digest.update(_framed(part.encode()))
         return digest.digest()
 
 
@@ -201,57 +199,70 @@ def discrete_gaussian(stream: Stream, sigma: int, size: int) -> IntArray:
     array (size,) of int64
     """
 
-    def some(missing: int) -> IntArray:
+    parts = _nothing(sigma)
+    while size > 0:
         # About 0.6 of the proposals survive; a batch more than needed saves rounds, a cap saves memory.
-        proposals = _discrete_laplace(stream, sigma, min(2 * missing + 16, _BATCH))
-        return proposals[_accept(stream, np.abs(proposals), sigma)]
-
-    return _gathered(some, sigma, size)
+        proposals = _discrete_laplace(stream, sigma, min(2 * size + 16, _BATCH))
+        distance = np.abs(np.abs(proposals) - sigma)  # kept with probability exp(−distance²/2σ²)
+        whole, rest = distance // sigma, distance % sigma
+        kept = _bernoulli_exp(stream, rest, sigma, squared_half=True)
+        _thin(stream, kept, rest, sigma, times=whole)
+        _thin(stream, kept, np.ones_like(rest), 2, times=whole * whole)
+        parts.append(proposals[kept][:size])
+        size -= parts[-1].size
+    return np.concatenate(parts)
 
 
 def discrete_laplace(stream: Stream, scale: int, size: int) -> IntArray:
     """Draws of P(x) ∝ exp(−|x|/scale) on the integers."""
-    return _gathered(
-        lambda missing: _discrete_laplace(stream, scale, min(2 * missing + 4, _BATCH)), scale, size
-    )
+    parts = _nothing(scale)
+    while size > 0:
+        parts.append(_discrete_laplace(stream, scale, min(2 * size + 4, _BATCH))[:size])
+        size -= parts[-1].size
+    return np.concatenate(parts)
 
 
 def square_laplace(stream: Stream, scale: int, size: int) -> IntArray:
     """Draws (size, 2) of P(n) ∝ exp(−‖n‖∞/scale) on Z²."""
-
-    def radii(missing: int) -> IntArray:
-        batch = min(2 * missing + 4, _BATCH)
-        first, second = (_geometric_of(stream, scale, 2 * batch) for _ in range(2))
+    parts = _nothing(scale)
+    while size > 0:
+        batch = 2 * min(2 * size + 4, _BATCH)
+        first, second = _geometric_of(stream, scale, batch), _geometric_of(stream, scale, batch)
         count = min(first.size, second.size)
         radius = first[:count] + second[:count]
         at_zero = radius == 0
-        return radius[_below_each(stream, np.where(at_zero, 8, radius + 1)) < np.where(at_zero, 1, radius)]
-
-    radius = _gathered(radii, scale, size)
-    side, along = np.divmod(_below_each(stream, np.maximum(8 * radius, 1)), np.maximum(2 * radius, 1))
+        drawn = uniform_below(stream, np.where(at_zero, 8, radius + 1), count)
+        parts.append(radius[drawn < np.where(at_zero, 1, radius)][:size])
+        size -= parts[-1].size
+    radius = np.concatenate(parts)
+    place = uniform_below(stream, np.maximum(8 * radius, 1), radius.size)
+    side, along = np.divmod(place, np.maximum(2 * radius, 1))
     forward, back = along - radius, radius - along
     x = np.choose(side, [radius, back, -radius, forward])
     y = np.choose(side, [forward, radius, back, -radius])
     return np.stack([x, y], axis=1)
 
 
-def _gathered(some: Callable[[int], IntArray], scale: int, size: int) -> IntArray:
-    """As many draws as wanted, of what a proposal gives that is told how many are missing."""
+def _nothing(scale: int) -> list[IntArray]:
+    """No draws yet, of a scale that no draw can overflow."""
     if not 1 <= scale <= MAX_SIGMA:
         raise PrivacyError(f"the noise scale must be an integer between 1 and {MAX_SIGMA} grid units")
-    parts: list[IntArray] = [np.empty(0, dtype=np.int64)]
-    while size > 0:
-        parts.append(some(size)[:size])
-        size -= parts[-1].size
-    return np.concatenate(parts)
+    return [np.empty(0, dtype=np.int64)]
 
 
-def _below_each(stream: Stream, bounds: IntArray) -> IntArray:
-    """One uniform integer in [0, bound) for each bound, by masking and rejection, exactly uniform."""
+def uniform_below(stream: Stream, bound: int | IntArray, size: int) -> IntArray:
+    """Independent uniform integers in [0, bound), by masking and rejection: exactly uniform.
+
+    Parameters
+    ----------
+    bound
+        Of all, or (size,) of each.
+    """
+    bounds = np.broadcast_to(np.asarray(bound, dtype=np.int64), size)
     _, bits = np.frexp((bounds - 1).astype(np.float64))  # never too few: rounding can only go up to 2^k
     masks = (np.uint64(1) << bits.astype(np.uint64)) - np.uint64(1)
-    out = np.empty(bounds.size, dtype=np.int64)
-    todo = np.arange(bounds.size)
+    out = np.empty(size, dtype=np.int64)
+    todo = np.arange(size)
     while todo.size:
         words = (stream.words(todo.size) & masks[todo]).astype(np.int64)
         fits = words < bounds[todo]
@@ -260,18 +271,12 @@ def _below_each(stream: Stream, bounds: IntArray) -> IntArray:
     return out
 
 
-def uniform_below(stream: Stream, bound: int, size: int) -> IntArray:
-    """Independent uniform integers in [0, bound)."""
-    return _below_each(stream, np.full(size, bound, dtype=np.int64))
-
-
 def _discrete_laplace(stream: Stream, scale: int, size: int) -> IntArray:
     """Draws of P(x) ∝ exp(−|x|/scale) by Algorithm 2 of CKS; fewer than `size` are returned."""
     magnitude = _geometric_of(stream, scale, size)
     negative = uniform_below(stream, 2, magnitude.size) == 1
-    keep = ~(negative & (magnitude == 0))  # else zero would be counted twice
     signed = np.where(negative, -magnitude, magnitude)
-    kept: IntArray = signed[keep]
+    kept: IntArray = signed[~(negative & (magnitude == 0))]  # else zero would be counted twice
     return kept
 
 
@@ -288,16 +293,6 @@ def _geometric_of(stream: Stream, scale: int, size: int) -> IntArray:
         alive = alive[_bernoulli_exp(stream, np.ones(alive.size, dtype=np.int64), 1)]
         count[alive] += 1
     return offset + scale * count
-
-
-def _accept(stream: Stream, magnitude: IntArray, sigma: int) -> BoolArray:
-    """Bernoulli(exp(−(|y|−σ)²/2σ²)), elementwise."""
-    distance = np.abs(magnitude - sigma)
-    whole, rest = distance // sigma, distance % sigma
-    accepted = _bernoulli_exp(stream, rest, sigma, squared_half=True)
-    _thin(stream, accepted, rest, sigma, times=whole)
-    _thin(stream, accepted, np.ones_like(rest), 2, times=whole * whole)
-    return accepted
 
 
 def _thin(

@@ -119,7 +119,7 @@ class Quality:
 
     def to_html(self) -> bytes:
         """The page `quality.html`; equal corpora give equal bytes."""
-        return page_of(self).to_html()
+        return page_of(self)
 
     def _repr_html_(self) -> str:
         return framed(self.to_html())

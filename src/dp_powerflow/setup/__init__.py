@@ -87,7 +87,7 @@ class SetupRequest:
     ----------
     config : file to write.
     feeder : as `open_feeder` takes it; a path is relative to the working directory.
-    meters, services, taps : files.
+    meters, services, taps, loads : files.
     declared : what is declared of the meter file.
     mode : of the network.
     days : of the corpus, None for the usual number.
@@ -101,6 +101,7 @@ class SetupRequest:
     meters: Path
     services: Path | None = None
     taps: Path | None = None
+    loads: Path | None = None
     declared: DeclaredFormat = field(default_factory=DeclaredFormat)
     mode: str = DEFAULT_MODE
     days: int | None = None
@@ -135,7 +136,7 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     stem = _name(request.config.stem)
     own_map = request.config.with_name(f"{stem}-services.csv")
     say("reading the feeder")
-    feeder = feeder_facts(_known_feeder(request.feeder), request.taps)
+    feeder = feeder_facts(_known_feeder(request.feeder), request.taps, request.loads)
     say("reading the stamps of the meters")
     meters = meter_facts(request.meters, request.declared)
     services = (
@@ -260,6 +261,7 @@ def _public_facts(
         "twin": twin,
         "source": _relative(Path(request.feeder), request.config) if is_file else request.feeder,
         "taps": None if request.taps is None else _relative(request.taps, request.config),
+        "loads": None if request.loads is None else _relative(request.loads, request.config),
         "islanded": feeder.islanded,
         "pv": feeder.pv,
         "curves": feeder.curves,

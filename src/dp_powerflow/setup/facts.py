@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from dp_powerflow.errors import DpPowerflowError, FeederError, LoadDataError
 from dp_powerflow.grid import sources as grid
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import Rebuilder, feeder_problems, open_feeder, read_taps
+from dp_powerflow.grid.sources import Rebuilder, feeder_problems, open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import ENERGY_UNITS, POWER_UNITS, MeterFormat, one_of, zone
 from dp_powerflow.loads.history import MINUTES_PER_DAY
 from dp_powerflow.loads.ingest import MeterTable, open_table
@@ -461,7 +461,7 @@ class FeederFacts:
         return any(system.curve is not None for system in self.feeder.pv)
 
 
-def feeder_facts(source: str, taps: Path | None) -> FeederFacts:
+def feeder_facts(source: str, taps: Path | None, loads: Path | None = None) -> FeederFacts:
     """Open a feeder, without its islands if it has some.
 
     Raises
@@ -470,12 +470,14 @@ def feeder_facts(source: str, taps: Path | None) -> FeederFacts:
         If the feeder cannot be used at all; INTERNAL, all reasons at once.
     """
     table = None if taps is None else read_taps(taps)
+    stated = None if loads is None else read_loads(loads)
     for islanded in (False, True):
         try:
-            return FeederFacts(open_feeder(source, taps=table, drop_islanded=islanded), islanded)
+            opened = open_feeder(source, taps=table, loads=stated, drop_islanded=islanded)
+            return FeederFacts(opened, islanded)
         except FeederError as error:
             refused = error
-    problems = feeder_problems(source, taps=table, drop_islanded=True, twin=None)
+    problems = feeder_problems(source, taps=table, loads=stated, drop_islanded=True, twin=None)
     raise FeederError(internal_list(problems or (str(refused),)))
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import importlib
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 from jinja2 import TemplateError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
@@ -76,6 +78,15 @@ class Study:
     def steps(self) -> int:
         """T."""
         return self.source.law.steps
+
+    @cached_property
+    def public_bus(self) -> dict[int, str]:
+        """Released node of the feeder → public name of its bus; none without published connections."""
+        found = self.connections
+        if found is None:
+            return {}
+        names = (found.bus_ids[bus] for bus in found.bus_of.tolist())
+        return dict(zip(self.released.tolist(), names, strict=True))
 
     def __repr__(self) -> str:
         return f"Study({len(self.feeder.nodes)} nodes, {self.days} days of {self.steps} steps)"
@@ -170,27 +181,29 @@ def network_map(
     )
 
 
-class Kind(Protocol):
-    """One kind of derived release: a frozen object of public settings.
+class Kind(BaseModel):
+    """One kind of derived release: a frozen object of public settings, every key with a default.
 
-    A module of this package has a pydantic model of its settings (strict, every key with a default, units in
-    the names), which is the kind itself, and functions of arrays that know nothing of files.
+    A module of this package has a subclass of it, with units in the names of the settings, and functions of
+    arrays that know nothing of files.
 
     Attributes
     ----------
+    name : as in `dp-powerflow derive NAME`.
     template : what a reader must know, one sentence a line, from settings, figures and the number of days:
         the name of a file in `templates/`, or the text of such a template.
     """
 
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    name: ClassVar[str]
     template: ClassVar[str]
 
-    @property
-    def name(self) -> str:
-        """As in `dp-powerflow derive NAME`."""
-
+    @abstractmethod
     def check(self, study: Study) -> None:
         """Refuse, in one sentence that says what to do, a study that this kind cannot be computed from."""
 
+    @abstractmethod
     def find(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Findings:
         """Compute; the same bits for any number of workers."""
 
@@ -213,10 +226,10 @@ def kind_of(name: str, settings: Mapping[str, Any]) -> Kind:
     if name not in KINDS:
         raise ConfigError(f"there is no derived release '{name}'; choose one of {', '.join(KINDS)}")
     module, _, settings_class = KINDS[name].partition(":")
-    model: type[BaseModel] = getattr(importlib.import_module(module), settings_class)
+    model: type[Kind] = getattr(importlib.import_module(module), settings_class)
     try:
         # As JSON: a list of a file is a tuple of the settings, and nothing else is converted.
-        found = model.model_validate_json(json.dumps(dict(settings), allow_nan=False))
+        return model.model_validate_json(json.dumps(dict(settings), allow_nan=False))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "all of them together"
@@ -227,13 +240,6 @@ def kind_of(name: str, settings: Mapping[str, Any]) -> Kind:
         raise ConfigError(
             f"the settings of '{name}' must be numbers, texts, lists and tables; write dates as texts"
         ) from None
-    return cast("Kind", found)
-
-
-def settings_of(kind: Kind) -> dict[str, Any]:
-    """All settings of a kind as plain values, those with their default too."""
-    found: dict[str, Any] = cast("BaseModel", kind).model_dump(mode="json")
-    return found
 
 
 def sentences_of(kind: Kind, figures: Mapping[str, Any], days: int) -> list[str]:
@@ -247,7 +253,7 @@ def sentences_of(kind: Kind, figures: Mapping[str, Any], days: int) -> list[str]
     named = "\n" not in kind.template
     try:
         template = templates.get_template(kind.template) if named else templates.from_string(kind.template)
-        text = template.render(settings=settings_of(kind), figures=figures, days=days)
+        text = template.render(settings=kind.model_dump(mode="json"), figures=figures, days=days)
     except (TemplateError, LookupError, TypeError, ValueError, AttributeError):
         raise ConfigError(f"the figures are not those that '{kind.name}' finds; derive them again") from None
     return text.splitlines()

@@ -27,12 +27,12 @@ from dp_powerflow.lowlevel import (
     nominal_law,
     parameters_of,
 )
-from dp_powerflow.model.sample import LoadBlock, LoadSource
+from dp_powerflow.model.sample import LoadSource
 from dp_powerflow.studies.dispatch import OptimalDispatch
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.studies.reliability import Reliability
-from dp_powerflow.studies.study import Findings, Kind
-from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
+from dp_powerflow.studies.study import Findings, GivenDays, GivenLaw, Kind
+from dp_powerflow.units import KW_PER_MW, FloatArray, IntArray
 from dp_powerflow_paper.datasets import Dataset
 
 CHANGE = 0.05
@@ -80,35 +80,6 @@ CASES = (
 
 
 @dataclass(frozen=True, eq=False)
-class GivenDays:
-    """Loads that are given, as a source of days, one block each.
-
-    Attributes
-    ----------
-    law : where they belong.
-    load : complex (day, step, load) [p.u.].
-    """
-
-    law: LoadLaw
-    load: ComplexArray
-
-    @property
-    def n_days(self) -> int:
-        """Days."""
-        return len(self.load)
-
-    @property
-    def n_blocks(self) -> int:
-        """A block for every day."""
-        return len(self.load)
-
-    def block(self, index: int) -> LoadBlock:
-        """One day."""
-        power = self.load[index : index + 1].transpose(2, 0, 1) * (KW_PER_MW * self.law.base_mva)
-        return LoadBlock(index, np.ascontiguousarray(power.real), np.ascontiguousarray(power.imag))
-
-
-@dataclass(frozen=True, eq=False)
 class Bench:
     """Makes the studies of a data set.
 
@@ -150,11 +121,12 @@ class Bench:
 
     def _source(self, case: Case, run: int, days: IntArray) -> LoadSource:
         if case.load_epsilon is None:
-            steps = np.zeros(self.data.n_steps)
-            law = self._at_loads(ClassLaw.gaussian(steps, np.eye(len(steps))))
+            base = self.data.feeder.base_mva
+            law = GivenLaw(self.data.n_steps, base, self._drawn)
             relative = self.data.relative[self._drawn][:, days]
-            power = relative.transpose(1, 2, 0) * self.data.feeder.nominal_load[self._drawn]
-            return GivenDays(law, power)
+            nominal = self.data.feeder.nominal_load[self._drawn, None, None]
+            power = relative * nominal * (KW_PER_MW * base)
+            return GivenDays(law, power.real, power.imag, block_days=1)
         return LoadSampler(self._law(case.load_epsilon, run), self._key("days", run), self.days, block_days=1)
 
     @cached_property

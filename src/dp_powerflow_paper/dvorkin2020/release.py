@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -70,16 +70,8 @@ class PrivateDispatch:
         )
         if self.jointly is None:
             return (own,)
-        joint = Guarantee(
-            self.jointly,
-            self.privacy.delta,
-            "step",
-            _ALL_FLOWS.format(share=share),
-            proved=False,
-            remark=_MEASURED,
-            composes="per snapshot",
-            metric=f"{share:g} % of a load",
-        )
+        words = _ALL_FLOWS.format(share=share)
+        joint = replace(own, epsilon=self.jointly, adjacency=words, remark=_MEASURED, jointly=True)
         return own, joint
 
     def measure(self, generator: np.random.Generator) -> Mapping[str, float]:

@@ -12,7 +12,6 @@ from dp_powerflow import open_feeder
 from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.dvorkin2020.case import case_of
 from dp_powerflow_paper.dvorkin2023.capacities import (
     AtRandom,
     CapacityMechanism,
@@ -20,9 +19,9 @@ from dp_powerflow_paper.dvorkin2023.capacities import (
     Selection,
     infeasible_share,
 )
-from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
+from dp_powerflow_paper.dvorkin2023.cases import matpower_case
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
-from dp_powerflow_paper.dvorkin2023.release import CHANGE, DERS
+from dp_powerflow_paper.dvorkin2023.release import CHANGE, feeder_case
 from dp_powerflow_paper.dvorkin2023.restored import (
     ConvexRepair,
     DispatchCase,
@@ -31,7 +30,6 @@ from dp_powerflow_paper.dvorkin2023.restored import (
     repair_objective,
     repaired_unasked,
 )
-from dp_powerflow_paper.radial import RadialNetwork
 from dp_powerflow_paper.run import Job, Written, block, computed, store_of, write_report
 
 EPSILON = 1.0
@@ -142,14 +140,6 @@ def repair_row(case: DispatchCase, capacity: FloatArray, seed: int) -> dict[str,
     return {"exact": exact, "convex": convex}
 
 
-def own_case(name: str) -> tuple[DispatchCase, FloatArray]:
-    """A feeder of ours with a few generators, and ampacities by a public rule."""
-    own = case_of(open_feeder(name))
-    network: RadialNetwork = own.network
-    loaded = np.flatnonzero(own.load_p > 0.0)
-    return radial_case(network, own.load_p, loaded[:: max(1, len(loaded) // DERS)][:DERS])
-
-
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
     scale, seed = QUICK if options.quick else Scale(), options.seed
@@ -158,7 +148,7 @@ def run(options: ExperimentOptions) -> Written:
         "turbine": wind_records(options.reference_folder),
         "PV": solar_records(clear_sky(40.0, 14, 96)),
     }
-    case, capacity = own_case("ieee123")
+    case, capacity = feeder_case(open_feeder("ieee123"))
     grids = {
         "RTS-73": _Grid(*matpower_case(options.reference_folder.joinpath(*_RTS)), RTS_CHANGE),
         "IEEE 123": _Grid(case, capacity, CHANGE * float(np.median(capacity))),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow import Feeder
 from dp_powerflow.lowlevel import clear_sky
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.dvorkin2020.case import case_of
@@ -91,12 +92,16 @@ class ReleasedRecords:
         return found
 
 
-def feeder_capacities(occasion: Occasion, rounds: int = ROUNDS) -> ReleasedCapacities:
-    """Those of an occasion's feeder, with generators at some of its buses with load."""
-    own = case_of(occasion.data.feeder)
+def feeder_case(feeder: Feeder) -> tuple[DispatchCase, FloatArray]:
+    """A feeder with generators at some of its buses with load, and ampacities by a public rule."""
+    own = case_of(feeder)
     loaded = np.flatnonzero(own.load_p > 0.0)
-    ders = loaded[:: max(1, len(loaded) // DERS)][:DERS]
-    case, capacity = radial_case(own.network, own.load_p, ders)
+    return radial_case(own.network, own.load_p, loaded[:: max(1, len(loaded) // DERS)][:DERS])
+
+
+def feeder_capacities(occasion: Occasion, rounds: int = ROUNDS) -> ReleasedCapacities:
+    """Those of an occasion's feeder."""
+    case, capacity = feeder_case(occasion.data.feeder)
     change = CHANGE * float(np.median(capacity))
     mechanism = CapacityMechanism(occasion.target.epsilon, change, rounds, case.dearest)
     return ReleasedCapacities(case, capacity, mechanism)
@@ -115,7 +120,7 @@ OTHERS = (
         title="capacities of lines, TCO",
         paper=_PAPER,
         extra="opf",
-        audited_by="tests/paper/dvorkin2023/test_capacities.py",
+        audited_by="tests/paper/test_dvorkin2023.py",
         make=feeder_capacities,
     ),
     OtherEntry(
@@ -123,7 +128,7 @@ OTHERS = (
         title="records of a PV system, WPO",
         paper=_PAPER,
         extra="opf",
-        audited_by="tests/paper/dvorkin2023/test_power_records.py",
+        audited_by="tests/paper/test_dvorkin2023.py",
         make=pv_records,
     ),
 )

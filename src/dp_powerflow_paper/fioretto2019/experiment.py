@@ -41,22 +41,6 @@ QUICK = Scale(cases=("case14",), alphas=(1.0,), draws=5, lengths=((0.05, 0.03),)
 
 
 @dataclass(frozen=True)
-class CaseRow:
-    """A case at one α: shares and means over the draws."""
-
-    case: str
-    alpha: float
-    draws: int
-    published_feasible: float
-    noisy_feasible: float
-    feasible: float
-    noisy_gap: float | None
-    gap: float | None
-    noisy_distance: float
-    distance: float
-
-
-@dataclass(frozen=True)
 class FeederRow:
     """IEEE 123 at one change of length: means over the draws [p.u.]; `failed` is a share of snapshots."""
 
@@ -69,26 +53,19 @@ class FeederRow:
     worst_node: float | None
 
 
-def measure_case(name: str, alpha: float, draws: int, seed: int) -> CaseRow:
-    """All draws of one case at one α, ε = 1."""
+def measure_case(name: str, alpha: float, draws: int, seed: int) -> dict[str, Any]:
+    """Shares and means over all draws of one case at one α, ε = 1."""
     case = read_case(name)
     cost = optimal_power_flow(case.public, case.true).cost
     key = StreamKey.from_insecure_seed(seed).bind("case", name)
     found = [
         measure_draw(case, BranchPrivacy(alpha), cost, key.bind("draw", str(draw))) for draw in range(draws)
     ]
-    return CaseRow(
-        case=name,
-        alpha=alpha,
-        draws=draws,
-        published_feasible=float(np.mean([each.published_feasible for each in found])),
-        noisy_feasible=float(np.mean([each.noisy_feasible for each in found])),
-        feasible=float(np.mean([each.feasible for each in found])),
-        noisy_gap=mean_of([each.noisy_gap for each in found]),
-        gap=mean_of([each.gap for each in found]),
-        noisy_distance=float(np.mean([each.noisy_distance for each in found])),
-        distance=float(np.mean([each.distance for each in found])),
-    )
+    means = {name: [getattr(each, name) for each in found] for name in vars(found[0])}
+    return {"case": name, "alpha": alpha, "draws": draws} | {
+        name: mean_of(values) if name.endswith("gap") else float(np.mean(values))
+        for name, values in means.items()
+    }
 
 
 def measure_feeder(feeder: Feeder, change: float, shortest_km: float, draws: int, seed: int) -> FeederRow:
@@ -121,8 +98,8 @@ def run(options: ExperimentOptions) -> Written:
     draws, seed, feeder = scale.draws, options.seed, open_feeder("ieee123")
     store = store_of(options, "fioretto2019", version=_VERSION, draws=draws)
     costs: dict[str, Job] = {f"cost-{name}": partial(_costs, name) for name in scale.cases}
-    cases = {
-        f"{name}-{alpha:g}": row(measure_case, name, alpha, draws, seed)
+    cases: dict[str, Job] = {
+        f"{name}-{alpha:g}": partial(measure_case, name, alpha, draws, seed)
         for name in scale.cases
         for alpha in scale.alphas
     }
@@ -136,11 +113,9 @@ def run(options: ExperimentOptions) -> Written:
         "cases": [found[name] for name in cases],
         "feeder": [found[name] for name in lengths],
     }
-    rows, feeders = (
-        [CaseRow(**each) for each in content["cases"]],
-        [FeederRow(**each) for each in content["feeder"]],
-    )
-    return write_report(options.out, "fioretto2019", to_markdown(content["costs"], rows, feeders), content)
+    feeders = [FeederRow(**each) for each in content["feeder"]]
+    text = to_markdown(content["costs"], content["cases"], feeders)
+    return write_report(options.out, "fioretto2019", text, content)
 
 
 def _costs(name: str) -> dict[str, Any]:
@@ -155,7 +130,9 @@ def _costs(name: str) -> dict[str, Any]:
 
 
 def to_markdown(
-    costs: Mapping[str, Mapping[str, Any]], rows: Sequence[CaseRow], lengths: Sequence[FeederRow]
+    costs: Mapping[str, Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    lengths: Sequence[FeederRow],
 ) -> str:
     """The tables of docs/results/systems.md."""
     lines = block(
@@ -173,10 +150,11 @@ def to_markdown(
         "case | α | draws | noise as published | noise on both | restored | cost off, noisy | "
         "cost off, restored | ‖g̃−g‖₁ | ‖ġ−g‖₁",
         (
-            f"{row.case} | {row.alpha:g} | {row.draws} | {100.0 * row.published_feasible:.0f} % | "
-            f"{100.0 * row.noisy_feasible:.0f} % | {100.0 * row.feasible:.0f} % | "
-            f"{_percent(row.noisy_gap)} | {_percent(row.gap)} | "
-            f"{row.noisy_distance:.1f} | {row.distance:.1f}"
+            f"{row['case']} | {row['alpha']:g} | {row['draws']} | "
+            f"{100.0 * row['published_feasible']:.0f} % | {100.0 * row['noisy_feasible']:.0f} % | "
+            f"{100.0 * row['feasible']:.0f} % | "
+            f"{_percent(row['noisy_gap'])} | {_percent(row['gap'])} | "
+            f"{row['noisy_distance']:.1f} | {row['distance']:.1f}"
             for row in rows
         ),
     )

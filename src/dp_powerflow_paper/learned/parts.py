@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -36,6 +35,7 @@ from dp_powerflow_paper.sources import (
     ONE_CUSTOMER,
     ONE_CUSTOMER_DAY,
     Guarantee,
+    Noiseless,
 )
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.meters import Meters
@@ -57,7 +57,7 @@ def claim(spent: SampledGaussian, target: Target, adjacency: str, remark: str) -
 
 
 @dataclass(frozen=True, eq=False)
-class WganLoads:
+class WganLoads(Noiseless):
     """Every meter's day is drawn by itself from the trained generator.
 
     Attributes
@@ -73,11 +73,6 @@ class WganLoads:
     guarantee: Guarantee
     name: str = "DPWGAN"
     unlimited: bool = True
-
-    @property
-    def noise_std(self) -> Mapping[str, float]:
-        """The noise is in the steps of the critic."""
-        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Synthetic days."""
@@ -126,7 +121,7 @@ class FederatedSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class ForecastLoads:
+class ForecastLoads(Noiseless):
     """Every meter is a customer of its own, rolled forward from a public day.
 
     Attributes
@@ -144,11 +139,6 @@ class ForecastLoads:
     guarantee: Guarantee
     name: str = "DP-FedAvg forecaster"
     unlimited: bool = True
-
-    @property
-    def noise_std(self) -> Mapping[str, float]:
-        """The noise is in the rounds of training."""
-        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Synthetic days, one after the other."""
@@ -194,7 +184,7 @@ def _weekend(days: Any) -> Any:
     return np.array([day.weekday() >= _SATURDAY for day in days])
 
 
-_AUDIT = "tests/paper/learned/test_learned_audit.py"
+_AUDIT = "tests/paper/test_learned.py"
 
 LOADS = (
     LoadEntry(

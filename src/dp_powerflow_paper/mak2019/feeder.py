@@ -109,7 +109,7 @@ def _entry(unit: ReadingUnit) -> LoadEntry:
         title=f"Laplace on loads, restored to a noisy total, per {unit.key}",
         paper="mak2019privacy",
         matched=unit is DAY,
-        audited_by="tests/paper/mak2019/test_feeder_loads.py",
+        audited_by="tests/paper/test_mak2019.py",
         make=make,
     )
 

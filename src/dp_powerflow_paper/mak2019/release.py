@@ -113,7 +113,7 @@ OTHERS = (
         title="noise on loads of case39, restored at the true cost",
         paper="mak2019privacy",
         extra="nlp",
-        audited_by="tests/paper/mak2019/test_linear_loads.py",
+        audited_by="tests/paper/test_mak2019.py",
         make=_make,
     ),
 )

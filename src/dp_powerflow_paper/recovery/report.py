@@ -93,31 +93,27 @@ def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
         "",
         "Test MSE of hidden entries [1e-6 p.u.²], mean ± standard error over the runs (over noise-free):",
         "",
-        *_table(["method", *_targets(parts)], _result_rows(parts)),
+        *table(["method", *_targets(parts)], _result_rows(parts)),
         "",
         "Training MSE of the model that is kept [1e-6 p.u.²]; median of its epoch:",
         "",
-        *_table(["method", *_targets(parts)], _training_rows(parts)),
+        *table(["method", *_targets(parts)], _training_rows(parts)),
         "",
         *_hole_lines(parts),
         "Points chosen by W1 to true training days, and what is claimed for the network:",
         "",
-        *_table(
+        *table(
             _CHOICE_HEADER,
             [row for part in parts for row in _choice_rows(part)],
         ),
         "",
         "The paper's classical σ and what it gives:",
         "",
-        *_table(["", *_targets(parts)], _calibration_rows(parts)),
+        *table(["", *_targets(parts)], _calibration_rows(parts)),
         "",
         *_dp_sgd_lines(parts),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return table(" | ".join(header), map(" | ".join, rows))
 
 
 def _targets(parts: Sequence[Part]) -> list[str]:
@@ -178,7 +174,7 @@ def _hole_lines(parts: Sequence[Part]) -> list[str]:
     return [
         "Power flow failed; a day with a failed snapshot is left out whole, and another is drawn for it:",
         "",
-        *_table(header, rows),
+        *table(header, rows),
         "",
     ]
 
@@ -256,7 +252,7 @@ def _dp_sgd_lines(parts: Sequence[Part]) -> list[str]:
         f"DP-SGD at ε per step composed over {found[0].days} days, δ = {first.delta:.3g}; {first.steps} "
         f"steps, clip norm C = {privacy.clip:g}:",
         "",
-        *_table(["", *_targets(parts)], rows),
+        *table(["", *_targets(parts)], rows),
     ]
 
 

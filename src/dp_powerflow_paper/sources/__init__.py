@@ -113,6 +113,15 @@ class Part(Protocol):
         ...
 
 
+class Noiseless:
+    """A part that adds no noise to what it gives: it is true, or the noise is in what it was fitted to."""
+
+    @property
+    def noise_std(self) -> Mapping[str, float]:
+        """None."""
+        return {}
+
+
 class LoadMechanism(Part, Protocol):
     """Where the loads of a release come from; `guarantee` is for the customers."""
 

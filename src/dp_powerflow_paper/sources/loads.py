@@ -12,7 +12,7 @@ from dp_powerflow.lowlevel import LoadLaw, LoadSampler, placed_load
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
-from dp_powerflow_paper.sources import Guarantee
+from dp_powerflow_paper.sources import Guarantee, Noiseless
 
 
 def first_days(load: ComplexArray, days: int) -> ComplexArray:
@@ -23,7 +23,7 @@ def first_days(load: ComplexArray, days: int) -> ComplexArray:
 
 
 @dataclass(frozen=True, eq=False)
-class TrueLoads:
+class TrueLoads(Noiseless):
     """The true loads, in order.
 
     Attributes
@@ -35,11 +35,6 @@ class TrueLoads:
     name: str = "true loads"
     guarantee: None = None
     unlimited: bool = False
-
-    @property
-    def noise_std(self) -> Mapping[str, float]:
-        """Nothing is added."""
-        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """The first days; the generator is not asked."""
@@ -130,7 +125,7 @@ class GaussianLoads:
 
 
 @dataclass(frozen=True, eq=False)
-class LawLoads:
+class LawLoads(Noiseless):
     """Days drawn from a law: of a DP-GMM, plain or structured, or of DP K-means.
 
     Attributes
@@ -143,11 +138,6 @@ class LawLoads:
     guarantee: Guarantee | None
     name: str = "DP-GMM"
     unlimited: bool = True
-
-    @property
-    def noise_std(self) -> Mapping[str, float]:
-        """Nothing is added."""
-        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Days of AES streams whose key the generator gives."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -52,6 +52,7 @@ from dp_powerflow_paper.sources import (
     ONE_CUSTOMER,
     ONE_CUSTOMER_DAY,
     Guarantee,
+    Noiseless,
 )
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.loads import LawLoads
@@ -150,7 +151,7 @@ def mixture_loads(occasion: Occasion) -> LawLoads:
 
 
 @dataclass(frozen=True, eq=False)
-class CentroidLoads:
+class CentroidLoads(Noiseless):
     """Days that are released centroids, drawn by their released weights for every meter and day.
 
     Attributes
@@ -169,11 +170,6 @@ class CentroidLoads:
     spread: FloatArray | None = None
     name: str = "DP K-means"
     unlimited: bool = True
-
-    @property
-    def noise_std(self) -> Mapping[str, float]:
-        """The noise is in the centroids, whose costs say how much."""
-        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Synthetic days."""
@@ -242,7 +238,7 @@ spread_kmeans_loads = partial(kmeans_loads, spread_share=SPREAD_SHARE)
 
 
 @dataclass(frozen=True, eq=False)
-class HistoryLoads:
+class HistoryLoads(Noiseless):
     """Customers who persist, one per meter, over consecutive days from the first of the history.
 
     Attributes
@@ -258,11 +254,6 @@ class HistoryLoads:
     guarantee: Guarantee
     name: str = "DP histories"
     unlimited: bool = True
-
-    @property
-    def noise_std(self) -> Mapping[str, float]:
-        """The noise is in the integers of the fit, whose costs say how much."""
-        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Synthetic days of one freshly drawn population."""

@@ -22,14 +22,14 @@ from dp_powerflow.lowlevel import (
 from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms import Setting, key_from
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
-from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, BY_RADIUS, Guarantee, UnusableDrawError
+from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, BY_RADIUS, Guarantee, Noiseless, UnusableDrawError
 
 _MAX_ITERATIONS = 100
 """Of the fixed point on a noisy, dense matrix; what has not converged by then has failed."""
 
 
 @dataclass(frozen=True, eq=False)
-class TrueNetwork:
+class TrueNetwork(Noiseless):
     """The true network.
 
     Attributes
@@ -41,11 +41,6 @@ class TrueNetwork:
     guarantee: Guarantee | None = None
     name: str = "true network"
     uses_true_network: bool = True
-
-    @property
-    def noise_std(self) -> Mapping[str, float]:
-        """Nothing is added."""
-        return {}
 
     def draw(self, generator: np.random.Generator) -> Feeder:
         """The network itself; the generator is not asked."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from dp_powerflow_paper.run import csv_text, table
+from dp_powerflow_paper.run import csv_text
+from dp_powerflow_paper.run import table as markdown
 from dp_powerflow_paper.sources import (
     BY_RADIUS,
     ON_LINES,
@@ -203,10 +204,6 @@ def tick_cells(table: Table1, row: Row) -> list[str]:
 # ---------------------------------------------------------------------------------------- Markdown
 
 
-def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return table(" | ".join(header), map(" | ".join, rows))
-
-
 TICK_HEADER = ("system", "units", "the paper's row", *(column.value for column in Column))
 
 
@@ -241,7 +238,7 @@ def to_markdown(table: Table1) -> str:
         "",
         "**Ticks: measured (the paper's)**",
         "",
-        *_lines(TICK_HEADER, tick_rows(table)),
+        *markdown(TICK_HEADER, tick_rows(table)),
         "",
         "**Where a measured mark is not the paper's**",
         "",
@@ -249,10 +246,10 @@ def to_markdown(table: Table1) -> str:
     ]
     for data, found in table.found.items():
         rows = [[row.title, units(row), *cells(found[row.key])] for row in table.rows]
-        lines += ["", f"**{data}**", "", *_lines(["system", "units", *COLUMNS], rows)]
+        lines += ["", f"**{data}**", "", *markdown(["system", "units", *COLUMNS], rows)]
         lines += _other_lines(table, found)
     lines += ["", "**The same settings through the code of the earlier experiments**", ""]
-    return "\n".join([*lines, *_lines(CHECK_HEADER, check_rows(table))]) + "\n"
+    return "\n".join([*lines, *markdown(CHECK_HEADER, check_rows(table))]) + "\n"
 
 
 def _disagreement_lines(table: Table1) -> list[str]:

@@ -116,17 +116,13 @@ def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outco
     return "\n".join(lines) + "\n"
 
 
-def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return table(" | ".join(header), map(" | ".join, rows))
-
-
 def _table(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: NoiseUnit) -> list[str]:
     rows = []
     for mechanism, variant in VARIANTS.items():
         chosen = [best(outcomes, mechanism, epsilon, variant.own(unit)) for epsilon in epsilons]
         rows.append([variant.label, *(_cell(outcome) for outcome in chosen)])
     note = [_PAPER_SIGMA, ""] if unit.calibration == "classical" else []
-    return note + _rows(["mechanism", *(f"ε = {e:g}" for e in epsilons)], rows)
+    return note + table(["mechanism", *(f"ε = {e:g}" for e in epsilons)], rows)
 
 
 def _cell(outcome: Outcome | None) -> str:
@@ -228,7 +224,7 @@ def _sensitivities(lab: Lab) -> list[str]:
         "no Δ₂. With one sample covered, σ is that divided by the root.",
         "",
     ]
-    return words + _rows(header, (row.row for row in rows))
+    return words + table(header, (row.row for row in rows))
 
 
 def _literal(outcomes: Sequence[Outcome]) -> list[str]:
@@ -252,7 +248,7 @@ def _literal(outcomes: Sequence[Outcome]) -> list[str]:
     ]
     header = ["p_max: fit, draws", "classes", "ε_load", "ε best step", "ε median step", "ε worst step"]
     header += ["largest ε", "W1"]
-    return words + _rows(header, rows)
+    return words + table(header, rows)
 
 
 def _choices(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: NoiseUnit) -> list[str]:
@@ -272,7 +268,7 @@ def _choices(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: Noise
             cells.append("—" if delta is None else _share(delta))
             rows.append([variant.label, f"{epsilon:g}", *cells])
     header = ["mechanism", "target ε", "its ε", "ε_load", "p_max of fit", "p_max of draws", "floor"]
-    return _rows([*header, "W1 per node", "σ of voltages", "true δ"], rows)
+    return table([*header, "W1 per node", "σ of voltages", "true δ"], rows)
 
 
 def _days(lab: Lab, outcomes: Sequence[Outcome]) -> list[str]:
@@ -283,7 +279,7 @@ def _days(lab: Lab, outcomes: Sequence[Outcome]) -> list[str]:
         ours = [_day_formula(lab, best(outcomes, name, epsilon)) for name in ("literal", "dp-powerflow")]
         rows.append([f"{epsilon:g}", *ours, f"{day:.4g}"])
     header = ["target ε of one step", "DP-Powerflow (literal)", "DP-Powerflow (ours)", "Gaussian noise"]
-    return _rows(header, rows)
+    return table(header, rows)
 
 
 def _day_formula(lab: Lab, chosen: Outcome | None) -> str:
@@ -315,7 +311,7 @@ def _y_noise(outcomes: Sequence[Outcome]) -> list[str]:
                 ]
             )
     header = ["r", "ε", "calibration", "σ of an entry", "true δ", "snapshots failed", "W1 of the rest"]
-    return _rows(header, rows)
+    return table(header, rows)
 
 
 def _twins(outcomes: Sequence[Outcome]) -> list[str]:
@@ -325,7 +321,7 @@ def _twins(outcomes: Sequence[Outcome]) -> list[str]:
             (eta,) = outcome.noise.values()
             node = f"{1e3 * outcome.per_node[0]:.2f} ± {1e3 * outcome.per_node[1]:.2f}"
             rows.append([f"{outcome.configuration.target:g}", f"{eta:.3g}", _cell(outcome), node])
-    return _rows(["ε (any number of days)", "σ of the log of a line's figure", "W1", "W1 per node"], rows)
+    return table(["ε (any number of days)", "σ of the log of a line's figure", "W1", "W1 per node"], rows)
 
 
 def _calibrations(lab: Lab) -> list[str]:
@@ -339,7 +335,7 @@ def _calibrations(lab: Lab) -> list[str]:
                 exact = "—"
             cells = [f"{epsilon:g}", f"{delta:.2g}", exact]
             rows.append([*cells, f"{classical.sigma:.4g}", _share(classical.true_delta)])
-    return _rows(["ε", "δ", "σ analytic", "σ classical", "true δ of the classical"], rows)
+    return table(["ε", "δ", "σ analytic", "σ classical", "true δ of the classical"], rows)
 
 
 Curves = dict[str, list[tuple[float, float, float]]]

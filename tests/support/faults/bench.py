@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from support.faults.children import Ended, in_child, looked_at
 from support.faults.looking import (
     ALIVE,
     BITS,
     LEFT,
     LOST,
     TRACEBACK,
+    Ended,
     Reference,
     Snapshot,
     Wrong,
+    in_child,
+    looked_at,
     snapshot,
 )
 from support.faults.shim import Event, Shim, Strike

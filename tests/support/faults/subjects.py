@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -22,20 +21,15 @@ from support.faults.shim import FILES, Kind, Victim
 from support.faults.store import Store
 from support.fleet_small import fleet_config, on_twins, write_feeders
 from support.here import Here
-from support.small import RAW, other_section, small_config
+from support.small import TABLES, TWIN, small_config, small_raw, write_toml
 
 DAYS = 140
 """Two parts: a kill before, between and after them."""
-TWIN: dict[str, Any] = {
-    **{"mode": "twin-network", "id": "t1", "epsilon": 4.0, "delta": 1e-5, "change": 0.05},
-    "released": "all",
-}
 CONFIG = "release.toml"
 FEEDERS = ("out/feeder=*",)
 Sections = dict[str, dict[str, Any]]
 TRUE_RELEASE: Sections = {"release": {"days": DAYS}}
 TWIN_RELEASE: Sections = {"release": {"days": DAYS}, "network": TWIN}
-TABLES: dict[str, Any] = {**TWIN, "publish": "network and loads", "controls": "frozen"}
 TABLES_RELEASE: Sections = {"release": {"days": 4}, "network": TABLES}
 
 
@@ -80,15 +74,8 @@ def command(*arguments: str) -> Callable[[Path], object]:
 
 
 def write_config(folder: Path, sections: Sections, name: str = CONFIG) -> None:
-    """The small release as a file; JSON spells its numbers, strings and lists as TOML does."""
-    base = dict(RAW)
-    if sections.get("network", {}).get("mode") == "twin-network":
-        base["nodes"] = {"load_class": "residential", "kw_per_customer": 10.0}
-    content = {key: other_section(values, sections.get(key, {})) for key, values in base.items()}
-    lines = []
-    for section, values in content.items():
-        lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
-    (folder / name).write_text("\n".join(lines) + "\n")
+    """The small release as a file."""
+    write_toml(folder / name, small_raw(**sections))
 
 
 def in_words(do: Callable[[Path], object]) -> Callable[[Path], object]:

@@ -7,8 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.fuzz.campaign import Tallies, run_campaign, work
-from support.fuzz.doors import DOORS, input_of
+from support.fuzz.campaign import DOORS, Tallies, input_of, run_campaign, work
 from support.fuzz.judging import judged
 from support.fuzz.planted import run_planted
 from support.fuzz.world import World, without_warnings

@@ -21,94 +21,20 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.sources import feeder_problems, open_feeder, read_loads, read_taps
 from support.fleet_small import circuit
-from support.fuzz.cells import csv_changed
+from support.fuzz.changes import (
+    WORDS,
+    csv_changed,
+    edited,
+    json_changed,
+    nasty_text,
+    words_changed,
+)
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
-from support.fuzz.texts import edited, nasty_text, words_changed
-from support.fuzz.trees import json_changed, toml_text
+from support.fuzz.owned import through
 from support.fuzz.world import World
 from support.own_config import write_own
 from support.small import RAW as SMALL_RAW
-
-_DSS_TOKENS = (
-    *(
-        "Clear",
-        "Solve",
-        "New Line.x bus1=a bus2=b",
-        "New Load.x bus1=b kw=1 kv=7.2 phases=1",
-        "~ kw=5",
-        "more r1=1",
-    ),
-    *(
-        "// note",
-        "! note",
-        "/*",
-        "*/",
-        "Redirect other.dss",
-        "Compile other.dss",
-        "Redirect feeder.dss",
-        "Edit Line.b",
-    ),
-    *(
-        "Disable Line.b",
-        "Enable Line.b",
-        "Open Line.b 1",
-        "Close Line.b 1",
-        "BusCoords xy.csv",
-        "Set mode=yearly",
-    ),
-    *(
-        "New Loadshape.s npts=3 mult=(1 2 3)",
-        "New Loadshape.s npts=2 mult=(file=x.csv)",
-        "yearly=s",
-        "switch=y",
-    ),
-    *(
-        "New Transformer.t windings=3",
-        "New Reactor.r bus1=b kvar=5",
-        "New Fuse.f",
-        "New Relay.r",
-        "New Storage.s bus1=b",
-    ),
-    *(
-        "New Generator.g bus1=b kw=10",
-        "New PVSystem.p bus1=b pmpp=10",
-        "New Isource.i bus1=b",
-        "New Vsource.v bus1=b",
-    ),
-    *(
-        "phases=0",
-        "phases=4",
-        "length=-1",
-        "length=0",
-        "kv=0",
-        "r1=nan",
-        "r1=1e400",
-        "bus1=.1.2.3",
-        "bus2=a.0",
-        "kvs=[1",
-    ),
-    *(
-        "linecode=none",
-        "BatchEdit Line..* enabled=no",
-        "var @x=1",
-        "r1=@x",
-        "r1=(1 2 +)",
-        "rmatrix=[1|2 3]",
-        "like=b",
-    ),
-    *(
-        "New Linecode.c nphases=99",
-        "New Circuit.second",
-        "Set VoltageBases=[1 2]",
-        "CalcVoltageBases",
-        "Set maxiterations=0",
-    ),
-    *(
-        "New InvControl.i mode=VOLTVAR",
-        "New XYcurve.c npts=2 xarray=[0 1] yarray=[1 0]",
-        "New CapControl.c capacitor=x",
-    ),
-)
+from support.small import toml_text
 
 
 @contextmanager
@@ -142,7 +68,7 @@ def opendss(world: World) -> Door:
             _must_be_a_feeder(open_feeder(path))
 
     seeds = (world.circuit, world.tiny_circuit, circuit(1.0).encode())
-    return Door(seeds, words_changed(_DSS_TOKENS), enter, closed=(elsewhere, folder))
+    return Door(seeds, words_changed(WORDS["OpenDSS"]), enter, closed=(elsewhere, folder))
 
 
 def opendss_problems(world: World) -> Door:
@@ -158,20 +84,15 @@ def opendss_problems(world: World) -> Door:
                 raise WrongAcceptanceError(f"a problem of a feeder has a {wrong_words(sentence)}")
 
     seeds = (world.circuit, world.tiny_circuit)
-    return Door(seeds, words_changed(_DSS_TOKENS), enter, closed=(folder,))
+    return Door(seeds, words_changed(WORDS["OpenDSS"]), enter, closed=(folder,))
 
 
 def opendss_script(world: World) -> Door:
     """An OpenDSS file, read by our own parser."""
     folder = world.folder("script")
     (folder / "other.dss").write_text("New Load.other bus1=b phases=3 kv=12.47 kw=5\n")
-    path = folder / "feeder.dss"
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        read_script(path)
-
-    return Door((world.circuit, world.tiny_circuit), words_changed(_DSS_TOKENS), enter)
+    enter = through(folder / "feeder.dss", read_script)
+    return Door((world.circuit, world.tiny_circuit), words_changed(WORDS["OpenDSS"]), enter)
 
 
 def pandapower(world: World) -> Door:
@@ -179,11 +100,7 @@ def pandapower(world: World) -> Door:
     folder = world.folder("net")
     path = folder / "net.json"
     path.write_bytes(world.net)
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        _must_be_a_feeder(open_feeder(path))
-
+    enter = through(path, lambda path: _must_be_a_feeder(open_feeder(path)))
     return Door((world.net,), _net_changed, enter, closed=(folder,))
 
 
@@ -214,11 +131,7 @@ def taps(world: World) -> Door:
     feeder.write_bytes(world.circuit)
     named = "\n".join(f"{tap.transformer},{tap.winding},{tap.ratio}" for tap in open_feeder(feeder).taps)
     seed = f"# declared: the operator\ntransformer,winding,tap\n{named}\n".encode()
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        _must_be_a_feeder(open_feeder(feeder, taps=read_taps(path)))
-
+    enter = through(path, lambda path: _must_be_a_feeder(open_feeder(feeder, taps=read_taps(path))))
     return Door((seed,), csv_changed, enter)
 
 
@@ -229,11 +142,7 @@ def loads(world: World) -> Door:
     feeder.write_bytes(world.circuit)
     rows = [f"{load.name},{load.kw},{load.kvar},2" for load in open_feeder(feeder).loads]
     seed = "\n".join(["name,kw,kvar,customers", *rows, ""]).encode()
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        _must_be_a_feeder(open_feeder(feeder, loads=read_loads(path)))
-
+    enter = through(path, lambda path: _must_be_a_feeder(open_feeder(feeder, loads=read_loads(path))))
     return Door((seed,), csv_changed, enter)
 
 
@@ -268,44 +177,9 @@ def command_line(world: World) -> Door:
     write_own(folder)
     (folder / "small.toml").write_text(toml_text(SMALL_RAW))
     (folder / "feeder.dss").write_bytes(world.circuit)
-    release, fleet, state = str(world.release.path), str(world.fleet), str(world.state)
-    calls = (
-        *(["inspect", "feeder.dss", "--json"], ["inspect", "ieee13", "--base-mva", "1.5", "--drop-islanded"]),
-        *(["verify", release], ["verify", release, "--private", state, "--json"], ["verify", fleet]),
-        *(["quality", release, "--json"], ["quality", fleet], ["quality", release, "--out", "page.html"]),
-        *(["ledger", state], ["ledger", state, "--witness", release], ["ledger", state, "--json"]),
-        *(
-            ["ledger", "gone", "--account", "loads-1", "--epsilon", "3", "--reason", "r"],
-            ["certify", "own.toml"],
-        ),
-        [
-            "init",
-            "new.toml",
-            "--feeder",
-            "net.dss",
-            "--meters",
-            "meters.csv",
-            "--unit",
-            "kW",
-            "--time-zone",
-            "UTC",
-            *("--first-day", "2024-01-01", "--last-day", "2024-01-06"),
-        ],
-        ["init", "new.toml", "--mode", "true-network", "--days", "3", "--id", "x", "--latitude", "50"],
-        ["fleet", "gone.toml", "--plan"],
-        *(
-            ["release", "gone.toml", "--workers", "2"],
-            ["plan", "gone.toml", "--json"],
-            ["fidelity", release, "own.toml"],
-        ),
-        *(["export", "gridfm", release, "graphs", "--perturbed", "2"], ["experiment", "none", "own.toml"]),
-        *(
-            ["--version"],
-            ["--help"],
-            ["verify", "--help"],
-            ["release", "--scheduler", "tcp://127.0.0.1:1", "gone.toml"],
-        ),
-    )
+    places = {"release": world.release.path, "fleet": world.fleet, "state": world.state}
+    calls = [[word.format(**places) for word in call.split()] for call in WORDS["command line"]]
+    seeds = tuple(json.dumps(call).encode() for call in calls)
 
     def enter(content: bytes) -> None:
         try:
@@ -318,7 +192,7 @@ def command_line(world: World) -> Door:
             return  # no shell can pass it
         _typed(folder, [item.encode("utf-8", "replace").decode() for item in arguments])
 
-    return Door(tuple(json.dumps(call).encode() for call in calls), _arguments_changed, enter)
+    return Door(seeds, _arguments_changed, enter)
 
 
 def _typed(folder: Path, arguments: list[str]) -> None:

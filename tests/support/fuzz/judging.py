@@ -17,8 +17,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Literal
 
+import dp_powerflow
 from dp_powerflow.errors import DpPowerflowError
-from support.fuzz.texts import Mutate
+from support.fuzz.changes import Mutate
 
 CPU_SECONDS = 20.0
 """Processor time after which an input counts as one that hangs."""
@@ -220,7 +221,8 @@ _WATCH = _Watch()
 def _watched(door: Door) -> Iterator[list[str]]:
     """What the program does meanwhile that reading an input must not do."""
     if not _WATCH.there:
-        _WATCH.allowed = (tempfile.gettempdir(), os.path.expanduser("~/.cache"), os.path.dirname(sys.prefix))
+        kernels = os.path.dirname(dp_powerflow.__file__)
+        _WATCH.allowed = (tempfile.gettempdir(), os.path.expanduser("~/.cache"), kernels)
         sys.addaudithook(_WATCH)
         _WATCH.there = True
     broken: list[str] = []

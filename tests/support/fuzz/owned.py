@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 import dp_powerflow as dpf
 from dp_powerflow._names import RELEASE_ID
@@ -20,31 +22,47 @@ from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.fleet.config import read_fleet_config
 from dp_powerflow.fleet.customers import read_feeder_map
 from dp_powerflow.fleet.feeders import find_sources, read_register
-from dp_powerflow.fleet.run import read_failures
+from dp_powerflow.fleet.owner import read_failures
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.loads.profiles import read_load_classes, read_opendss_shapes
-from dp_powerflow.pipeline.almanac import almanac_of
-from dp_powerflow.pipeline.fitting import budget_of, fit_options_of
+from dp_powerflow.pipeline.inputs import almanac_of, budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
-from dp_powerflow.pipeline.receipts import open_ledger
+from dp_powerflow.pipeline.ready import open_ledger
 from dp_powerflow.powerflow.sun import read_irradiance
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.setup import SetupRequest, set_up
 from dp_powerflow.setup.facts import DeclaredFormat, Named
 from support.fleet_small import RAW as FLEET_RAW
 from support.fleet_small import TWIN, circuit
-from support.fuzz.cells import csv_changed
+from support.fuzz.changes import (
+    Mutate,
+    csv_changed,
+    damaged,
+    json_changed,
+    parquet_changed,
+    sqlite_changed,
+    toml_changed,
+    words_changed,
+)
 from support.fuzz.judging import Door, WrongAcceptanceError
-from support.fuzz.tables import parquet_changed, sqlite_changed
-from support.fuzz.texts import Mutate, damaged, words_changed
-from support.fuzz.trees import json_changed, toml_changed, toml_text
 from support.fuzz.world import DAYS, FLEET, SECRET, SEED, STEP_MINUTES, World, copied
 from support.own_config import RAW as OWN_RAW
 from support.small import RAW as SMALL_RAW
+from support.small import toml_text
 
 FORMAT = dpf.MeterFormat("kWh per interval", "start", "Europe/Berlin", STEP_MINUTES)
 FIRST, LAST = dt.date.fromisoformat(DAYS[0]), dt.date.fromisoformat(DAYS[-1])
+
+
+def through(path: Path, read: Callable[[Path], object]) -> Callable[[bytes], None]:
+    """An input as a file, for a function that reads it."""
+
+    def enter(content: bytes) -> None:
+        path.write_bytes(content)
+        read(path)
+
+    return enter
 
 
 # ------------------------------------------------------------------------------------------------- configs
@@ -111,15 +129,14 @@ def fleet_config(world: World) -> Door:
     (folder / "weather.csv").write_text("a\n")
     twins = {**FLEET_RAW, "network": TWIN, "nodes": {"load_class": "residential", "kw_per_customer": 20.0}}
     twins |= {"overrides": {"alder-lane": {"network": {"epsilon": 2.0}, "remove": ["nodes.load_class"]}}}
-    path = folder / "fleet.toml"
 
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
+    def read(path: Path) -> None:
         found = read_fleet_config(path)
         _must_be_usable(found)
         find_sources(found)
 
-    return Door(tuple(toml_text(raw).encode() for raw in (FLEET_RAW, twins)), toml_changed, enter)
+    seeds = tuple(toml_text(raw).encode() for raw in (FLEET_RAW, twins))
+    return Door(seeds, toml_changed, through(folder / "fleet.toml", read))
 
 
 # -------------------------------------------------------------------------------------------------- meters
@@ -156,45 +173,29 @@ def meters(ending: str, *, wide: bool, listed: bool) -> Callable[[World], Door]:
     return make
 
 
+class GivenFormat(TypedDict):
+    """What `read_meters` is told of a file."""
+
+    fmt: dpf.MeterFormat
+    columns: dpf.LongColumns
+
+
 def meter_format(world: World) -> Door:
     """The declared format of a meter file."""
-    path = world.folder("meter-format") / "meters.csv"
+    path, given = world.folder("meter-format") / "meters.csv", TypeAdapter(GivenFormat)
     path.write_bytes(world.long_csv())
-    columns = {"customer": "customer", "time": "time", "active": "kwh", "reactive": None}
-    fmt = {
-        **{"unit": "kWh per interval", "interval_label": "start", "time_zone": "Europe/Berlin"},
-        **{"step_minutes": STEP_MINUTES, "stamp_format": None, "positive": "consumption", "delimiter": ","},
-        **{"decimal": ".", "missing": ["", "NA"]},
-    }
-    texts = {name for name in (*fmt, *columns) if name not in ("step_minutes", "missing")}
 
     def enter(content: bytes) -> None:
         try:
-            given = json.loads(content)
-            declared, named = dict(given["fmt"]), dict(given["columns"])
-            typed = all(
-                value is None or isinstance(value, str)
-                for key, value in (declared | named).items()
-                if key in texts
-            )
-            if not typed or type(declared["step_minutes"]) is not int or not (declared.keys() <= fmt.keys()):
-                raise ValueError
-            declared["missing"] = tuple(str(item) for item in declared["missing"])
-            if None in (
-                declared["unit"],
-                declared["interval_label"],
-                declared["time_zone"],
-                declared["delimiter"],
-            ):
-                raise ValueError
-            made = dpf.LongColumns(**named)
-            if None in (made.customer, made.time, made.active, declared["positive"], declared["decimal"]):
-                raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            told = json.loads(content)
+            told["fmt"]["missing"] = tuple(told["fmt"]["missing"])
+            told = given.validate_python(told, strict=True)
+        except (ValueError, KeyError, TypeError, RecursionError):
             return  # no call that a type checker would let pass
-        _must_be_loads(dpf.read_meters(path, dpf.MeterFormat(**declared), made))
+        _must_be_loads(dpf.read_meters(path, told["fmt"], told["columns"]))
 
-    return Door((json.dumps({"fmt": fmt, "columns": columns}).encode(),), json_changed, enter, (SECRET,))
+    seed = given.dump_json({"fmt": FORMAT, "columns": dpf.LongColumns()})
+    return Door((seed,), json_changed, enter, (SECRET,))
 
 
 READ = (dt.date(2024, 1, 1), dt.date(2024, 1, 6))
@@ -278,16 +279,10 @@ def weather(ending: str) -> Callable[[World], Door]:
 
 def holidays(world: World) -> Door:
     """A file of holidays."""
-    path = world.folder("holidays") / "holidays.txt"
+    enter = through(world.folder("holidays") / "holidays.txt", read_holidays)
     seed = b"# days off\n2024-12-25  # Christmas\n\n2024-05-01\n2024-01-01\n"
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        read_holidays(path)
-
-    return Door(
-        (seed,), words_changed(("2024-02-29", "2023-02-29", "20240101", "2024-W10", "#", "1.5.2024")), enter
-    )
+    words = ("2024-02-29", "2023-02-29", "20240101", "2024-W10", "#", "1.5.2024")
+    return Door((seed,), words_changed(words), enter)
 
 
 def irradiance(world: World) -> Door:
@@ -325,12 +320,7 @@ def load_shapes(world: World) -> Door:
 
 def load_classes(world: World) -> Door:
     """A file of classes of loads."""
-    path = world.folder("classes") / "classes.csv"
-
-    def enter(content: bytes) -> None:
-        path.write_bytes(content)
-        read_load_classes(path)
-
+    enter = through(world.folder("classes") / "classes.csv", read_load_classes)
     return Door((b"load,class\none,homes\ntwo,shops\nS3,homes\n",), csv_changed, enter)
 
 

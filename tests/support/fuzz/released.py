@@ -14,36 +14,11 @@ from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import read_entries
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
-from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.page.document import read_summary
+from support.fuzz.changes import WORDS, Mutate, damaged, json_changed, parquet_changed, words_changed
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
-from support.fuzz.tables import parquet_changed
-from support.fuzz.texts import Mutate, damaged, words_changed
-from support.fuzz.trees import json_changed
 from support.fuzz.world import World, swapped
-
-_PAGE_TOKENS = (
-    "<script>",
-    "</script>",
-    "-->",
-    "ε = 0.1",
-    "<b>",
-    "&lt;",
-    "summary",
-    "{}",
-    '{"phasors": 1}',
-    "NaN",
-)
-_YAML_TOKENS = (
-    "- a",
-    "key: value",
-    "&a [*a]",
-    "!!python/object/apply:os.system [true]",
-    "? x",
-    "---",
-    "{",
-    "%YAML",
-)
 
 
 def _is_told_well(report: dpf.Config | object) -> None:
@@ -281,10 +256,10 @@ DOORS: dict[str, Callable[[World], Door]] = {
     "manifest, audited": audited,
     "model.json of a release": verified("model.json", json_changed),
     "croissant": verified("croissant.json", json_changed),
-    "registry": verified("registry.yaml", words_changed(_YAML_TOKENS)),
-    "certificate": verified("certificate.html", words_changed(_PAGE_TOKENS)),
-    "quality page": verified("quality.html", words_changed(_PAGE_TOKENS)),
-    "card": verified("README.md", words_changed(_YAML_TOKENS)),
+    "registry": verified("registry.yaml", words_changed(WORDS["YAML"])),
+    "certificate": verified("certificate.html", words_changed(WORDS["pages"])),
+    "quality page": verified("quality.html", words_changed(WORDS["pages"])),
+    "card": verified("README.md", words_changed(WORDS["YAML"])),
     "part, verified": verified("data/part-00001.parquet", parquet_changed),
     "nodes, verified": verified("nodes.parquet", parquet_changed),
     "part, read": read("data/part-00000.parquet"),

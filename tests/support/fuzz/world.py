@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 import dp_powerflow as dpf
 from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
-from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
-from dp_powerflow.pipeline.receipts import keep_receipt
+from dp_powerflow.pipeline.ready import keep_receipt
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support import manifest_releases as made_up

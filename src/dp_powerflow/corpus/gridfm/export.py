@@ -7,7 +7,6 @@ several networks, each with perturbed scenarios of its own.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from dp_powerflow.corpus.gridfm.network import (
     turned_back,
     with_shares,
 )
-from dp_powerflow.corpus.gridfm.reader import ReleasedTables, states_of
 from dp_powerflow.corpus.gridfm.schema import (
     SCENARIOS_PER_PARTITION,
     TABLES,
@@ -39,8 +37,15 @@ from dp_powerflow.corpus.gridfm.schema import (
     partition_name,
     table_directory,
 )
-from dp_powerflow.corpus.gridfm.writer import BusStates, scenario_tables, write_index
-from dp_powerflow.errors import CorpusError, OutputTakenError
+from dp_powerflow.corpus.gridfm.tables import (
+    BusStates,
+    ReleasedTables,
+    scenario_tables,
+    states_of,
+    write_index,
+)
+from dp_powerflow.corpus.storage import refuse_taken, whole_folder
+from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 PLAUSIBLE_PU = (0.8, 1.2)
@@ -74,34 +79,6 @@ class GridfmVariety:
     load_spread: float = 0.2
     pv_share: float = 0.3
     pv_level: float = 3.0
-
-
-@dataclass(frozen=True, eq=False)
-class Variant:
-    """A perturbed network.
-
-    Attributes
-    ----------
-    opened : branches of the released network that it does not have; None if it has them all.
-    pv : boolean (loaded,) buses with PV of their own.
-    """
-
-    network: PublishedNetwork
-    opened: GridfmBranches | None
-    pv: BoolArray
-
-
-def draw_variant(released: Released, variety: GridfmVariety, rng: np.random.Generator) -> Variant:
-    """One perturbed network."""
-    network, lines = released.network, released.lines
-    strength = rng.uniform(-variety.line_spread, variety.line_spread, len(lines))
-    factor = np.where(strength < 0.0, 1.0 / (1.0 - strength), 1.0 + strength)
-    switches = rng.uniform() < variety.switched
-    pv = rng.uniform(size=len(network.loaded)) < variety.pv_share
-    changed = with_shares(network, lines, factor - 1.0)
-    if switches:
-        changed = _switched(changed, _scaled(lines, factor), rng)
-    return Variant(changed, _opened(network.branches, changed.branches), pv)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,21 +123,32 @@ class Batch:
 
 def draw_batch(released: Released, variety: GridfmVariety, count: int, rng: np.random.Generator) -> Batch:
     """Some scenarios on a drawn network."""
-    variant = draw_variant(released, variety, rng)
-    network = variant.network
+    lines = released.lines
+    strength = rng.uniform(-variety.line_spread, variety.line_spread, len(lines))
+    factor = np.where(strength < 0.0, 1.0 / (1.0 - strength), 1.0 + strength)
+    switches = rng.uniform() < variety.switched
+    pv = rng.uniform(size=len(released.network.loaded)) < variety.pv_share
+    network = with_shares(released.network, lines, factor - 1.0)
+    if switches:
+        scaled = tuple(
+            replace(line, series=line.series * share)
+            for line, share in zip(lines, factor.tolist(), strict=True)
+        )
+        network = _switched(network, scaled, rng)
     picked = rng.integers(len(released.demand), size=count)
-    demand, static = _drawn_powers(released, picked, variant, variety, rng)
+    demand, static = _drawn_powers(released, picked, pv, variety, rng)
     v = network.solve(-demand, allow_failures=True)
     size = np.abs(v)
     good = ((size > PLAUSIBLE_PU[0]) & (size < PLAUSIBLE_PU[1])).all(axis=1)  # false of NaN
     at_buses = np.zeros((2, int(np.sum(good)), network.n), dtype=np.complex128)
     at_buses[:, :, network.loaded] = demand[good], static[good]
     states = BusStates(at_buses[0], at_buses[1], v[good])
-    return Batch(network, variant.opened, picked[good], states, int(np.sum(~good)))
+    opened = _opened(released.network.branches, network.branches)
+    return Batch(network, opened, picked[good], states, int(np.sum(~good)))
 
 
 def _drawn_powers(
-    released: Released, picked: IntArray, variant: Variant, variety: GridfmVariety, rng: np.random.Generator
+    released: Released, picked: IntArray, pv: BoolArray, variety: GridfmVariety, rng: np.random.Generator
 ) -> tuple[ComplexArray, ComplexArray]:
     """Complex (scenario, loaded) net demand and generation under other levels of load and PV."""
     demand, static = released.demand[picked], released.static[picked]
@@ -169,15 +157,9 @@ def _drawn_powers(
     single = rng.uniform(1.0 - variety.load_spread, 1.0 + variety.load_spread, (count, buses))
     own_sun = rng.uniform(0.0, 1.0, (count, 1))
     sun = rng.uniform(0.0, variety.pv_level, (count, 1)) * rng.uniform(0.0, 1.0, (1, buses))
-    generation = static * own_sun + np.where(variant.pv, sun * released.usual, 0.0)
+    generation = static * own_sun + np.where(pv, sun * released.usual, 0.0)
     load = (demand + static) * level * single
     return np.asarray(load - generation), np.asarray(generation, dtype=np.complex128)
-
-
-def _scaled(lines: tuple[PublishedLine, ...], factor: FloatArray) -> tuple[PublishedLine, ...]:
-    return tuple(
-        replace(line, series=line.series * share) for line, share in zip(lines, factor.tolist(), strict=True)
-    )
 
 
 def _switched(
@@ -297,7 +279,10 @@ def export_gridfm(
     variety : perturbed scenarios to add, as many to every network; None adds none.
     on_progress : told how many scenarios are done, and of how many.
     """
-    _refuse_folder(directory, releases)
+    refuse_taken(directory)
+    for release in releases:
+        if directory.resolve().is_relative_to(release.resolve()):
+            raise CorpusError(f"{directory} lies inside the release {release}; name a folder outside it")
     found = [ReleasedTables.of(release) for release in releases]
     names = [tables.corpus.release_id for tables in found]
     if len(set(names)) < len(names):
@@ -311,17 +296,12 @@ def export_gridfm(
         if on_progress is not None:
             on_progress(done, total)
 
-    working = directory.with_name(f".{directory.name}.unfinished")
-    shutil.rmtree(working, ignore_errors=True)
-    try:
+    with whole_folder(directory) as working:
         exported = tuple(
             _Network(tables, working / name / RAW, style or GridfmStyle(), advance).write(name, variety)
             for tables, name in zip(found, names, strict=True)
         )
         (working / CONFIG_FILE).write_text(config_text(exported), encoding="utf-8")
-        os.rename(working, directory)
-    finally:
-        shutil.rmtree(working, ignore_errors=True)
     return GridfmExport(directory, directory / CONFIG_FILE, exported)
 
 
@@ -461,12 +441,3 @@ class _Pending:
             written[table], self._tables[table] = whole.slice(0, rows), [whole.slice(rows)]
         self._put(range(self._start, end), written)
         self._start = end
-
-
-def _refuse_folder(directory: Path, releases: Sequence[Path]) -> None:
-    if directory.exists():
-        raise OutputTakenError(f"{directory} exists already; name a new folder")
-    place = directory.resolve()
-    for release in releases:
-        if place.is_relative_to(release.resolve()):
-            raise CorpusError(f"{directory} lies inside the release {release}; name a folder outside it")

@@ -35,7 +35,7 @@ _TAP_AGREES = 0.1
 
 @dataclass(frozen=True, eq=False)
 class GridfmBranches:
-    """Branches, sorted by (from_bus, to_bus); all arrays (branch,), admittances [p.u. of sn_mva].
+    """Branches, sorted by (from_bus, to_bus); all arrays (branch,), admittances [p.u. of `SN_MVA`].
 
     Attributes
     ----------
@@ -64,6 +64,17 @@ class GridfmBranches:
     def at(self, which: IntArray) -> GridfmBranches:
         """Some of the branches."""
         return GridfmBranches(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
+
+    def with_open(self, opened: GridfmBranches) -> GridfmBranches:
+        """The same with branches out of service after them, which have no admittance."""
+        none = {name: np.zeros_like(getattr(opened, name)) for name in ("yff", "yft", "ytf", "ytt")}
+        both = (self, replace(opened, **none))
+        return GridfmBranches(
+            **{
+                field.name: np.concatenate([getattr(one, field.name) for one in both])
+                for field in fields(self)
+            }
+        )
 
     @cached_property
     def magnitude(self) -> FloatArray:
@@ -198,8 +209,7 @@ class PublishedNetwork:
 
     Attributes
     ----------
-    y : sparse complex (node, node) [p.u. of sn_mva], rows sorted.
-    sn_mva : power base of the admittances [MVA].
+    y : sparse complex (node, node) [p.u. of `SN_MVA`], rows sorted.
     reference : (slack,) nodes with a source, sorted.
     v_reference : complex (slack,) their voltages [p.u.], in the frame of `y`.
     loaded : (loaded,) nodes that may draw or inject power.
@@ -211,7 +221,6 @@ class PublishedNetwork:
     """
 
     y: sp.csr_array
-    sn_mva: float
     reference: IntArray
     v_reference: ComplexArray
     loaded: IntArray
@@ -264,7 +273,7 @@ class PublishedNetwork:
         """(node,) bus of each node if switches of next to no impedance are merged; numbered as they come."""
         found = self.turned().branches
         i, j = found.from_bus, found.to_bus
-        tight = found.magnitude * self.sn_mva >= MERGED_ABOVE_MVA
+        tight = found.magnitude * SN_MVA >= MERGED_ABOVE_MVA
         tight &= (found.tap == 1.0) & (self.angle_deg[i] == self.angle_deg[j])
         tight &= ~np.isin(i, self.reference) & ~np.isin(j, self.reference)
         pairs = sp.coo_array((np.ones(int(np.sum(tight))), (i[tight], j[tight])), shape=(self.n, self.n))
@@ -344,7 +353,7 @@ class NodeFacts:
     phase: IntArray | None = None
 
 
-def network_of(feeder: Feeder, facts: NodeFacts | None = None, *, sn_mva: float = SN_MVA) -> PublishedNetwork:
+def network_of(feeder: Feeder, facts: NodeFacts | None = None) -> PublishedNetwork:
     """The nodes of a feeder. It is the whole network: publish it of a twin only, never of a true network.
 
     Nothing but Y, the slack, the retained nodes, the nominal angles and the power base of the feeder is read.
@@ -354,21 +363,18 @@ def network_of(feeder: Feeder, facts: NodeFacts | None = None, *, sn_mva: float 
     order = np.arange(n) if facts.order is None else np.asarray(facts.order, dtype=np.int64)
     if not np.array_equal(np.sort(order), np.arange(n)):
         raise CorpusError(f"the order of the buses must be a permutation of the {n} nodes of the feeder")
-    if not 0.0 < sn_mva < np.inf:
-        raise CorpusError("the power base sn_mva of the gridfm tables must be a positive number of MVA")
     kv = np.ones(n) if vn_kv is None else np.asarray(vn_kv, dtype=np.float64)
     if kv.shape != (n,) or not np.all((kv > 0.0) & np.isfinite(kv)):
         raise CorpusError(f"vn_kv needs a positive base voltage for each of the {n} nodes of the feeder")
     place = np.empty(n, dtype=np.int64)
     place[order] = np.arange(n)
-    y = sp.csr_array(sp.csr_array(feeder.y)[order, :][:, order] * (feeder.base_mva / sn_mva))
+    y = sp.csr_array(sp.csr_array(feeder.y)[order, :][:, order] * (feeder.base_mva / SN_MVA))
     y.sum_duplicates()
     y.eliminate_zeros()
     slack = np.argsort(place[feeder.slack])
     angle = feeder.nominal_angle_deg[order] + 0.0
     return PublishedNetwork(
         y=y,
-        sn_mva=float(sn_mva),
         reference=place[feeder.slack][slack],
         v_reference=feeder.v_slack[slack],
         loaded=np.sort(place[feeder.retained]),
@@ -426,7 +432,7 @@ def published_feeder(network: PublishedNetwork) -> tuple[Feeder, IntArray]:
         nodes=tuple(str(k) for k in order),
         base_kv=np.ones(network.n),
         base_mva=1.0,
-        y=sp.csc_array(network.y[order, :][:, order] * network.sn_mva),
+        y=sp.csc_array(network.y[order, :][:, order] * SN_MVA),
         slack=np.arange(len(energised), network.n),
         v_slack=network.v_reference,
         nominal_angle_deg=network.angle_deg[order],

@@ -126,7 +126,7 @@ class Side:
         self.hidden: IntArray = np.setdiff1d(np.arange(network.n), released)
         # One thread each: lines, not snapshots, are shared out among threads.
         self.solver = BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=1)
-        self._jacobian = JacobianBatch.from_feeder(feeder, threads=1)
+        self._jacobian = JacobianBatch.from_feeder(feeder, threads=1, factors=self.solver.plans.factors)
         if network.large and len(self.hidden):
             raise PrivacyError(
                 "losses per line are not there for large feeders with nodes that carry generation but no load"

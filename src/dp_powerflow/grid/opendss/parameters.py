@@ -104,10 +104,12 @@ class Operated:
     Attributes
     ----------
     elements : controls, and the curves that they name.
+    switched : capacitors that one of them switches.
     left_out, refused : of `Operation`, as far as a twin does not have what they are about.
     """
 
     elements: tuple[ElementFrame, ...]
+    switched: frozenset[str]
     left_out: tuple[str, ...]
     refused: tuple[str, ...]
 
@@ -123,8 +125,10 @@ def read_operated(engine: Engine) -> Operated:
     left_out = other_sources(engine)
     declared_pv(engine, left_out)
     capacitors = tuple(_capacitor_controls(engine, refused))
-    inverters = tuple(_inverter_controls(inverter_curves(engine, refused)))
-    return Operated((*capacitors, *inverters), tuple(left_out), tuple(refused))
+    inverters = _inverter_controls(inverter_curves(engine, refused))
+    elements = (*(control for _, control in capacitors), *inverters)
+    switched = frozenset(capacitor for capacitor, _ in capacitors)
+    return Operated(elements, switched, tuple(left_out), tuple(refused))
 
 
 def load_frame(own: Properties, name: str, buses: str, multiplier: float) -> ElementFrame:
@@ -166,8 +170,8 @@ def pv_behaviour(own: Properties, tan_theta: float) -> str:
     return "".join(parts) + (f" pf={factor!r}" if tan_theta != 0.0 else "")
 
 
-def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[ElementFrame]:
-    """The enabled controls whose capacitor and element a twin has."""
+def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[tuple[str, ElementFrame]]:
+    """Capacitor, and the enabled control that switches it, where a twin has both and the element."""
     for name in enabled_names(engine, "capcontrol"):
         own = Properties(engine, "capcontrol", name)
         capacitor, element = own.text("capacitor").split(".")[-1], own.text("element")
@@ -182,7 +186,7 @@ def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[ElementF
         if elsewhere:
             refused.append(f"capacitor control '{name}' looks at the voltage of another bus; leave out vbus")
             continue
-        yield _capacitor_control(Properties(engine, "capcontrol", name), name)
+        yield capacitor, _capacitor_control(Properties(engine, "capcontrol", name), name)
 
 
 def _capacitor_control(own: Properties, name: str) -> ElementFrame:
@@ -240,8 +244,10 @@ class ElementReader:
         *("regcontrol", "generator"),
     )
 
-    def __init__(self, engine: Engine, origin: DssOrigin, protected: Protected) -> None:
-        self.engine, self.origin, self.protected = engine, origin, protected
+    def __init__(
+        self, engine: Engine, origin: DssOrigin, protected: Protected, switched: frozenset[str]
+    ) -> None:
+        self.engine, self.origin, self.protected, self.switched = engine, origin, protected, switched
         self.circuit = engine.ActiveCircuit
         self.frequency = float(self.circuit.Solution.Frequency)
         self.levels: dict[ParameterKey, float] = {}
@@ -328,13 +334,16 @@ class ElementReader:
         for codes in self.circuit.LineCodes:
             phases = int(codes.Phases)
             base = float(self.circuit.ActiveDSSElement.Properties("basefreq").Val)
-            figures = self._matrices(codes, phases, base)
-            if phases == 1 and codes.IsZ1Z0:
-                # The engine gives a line of one phase the code's positive sequence, not its self impedance.
-                sequence = (codes.R1, codes.X1 * self.frequency / base, codes.C1)
-                figures = tuple(np.array([[float(value)]]) for value in sequence)
+            figures, sequence = self._matrices(codes, phases, base), None
+            if codes.IsZ1Z0:
+                factor = self.frequency / base
+                positive = np.array([codes.R1, codes.X1 * factor, codes.C1])
+                zero = np.array([codes.R0, codes.X0 * factor, codes.C0])
+                if phases == 1:  # the engine knows the positive sequence alone then
+                    zero, figures = positive, tuple(positive.reshape(3, 1, 1))
+                sequence = tuple(zip(*(significant(z, CODE).tolist() for z in (positive, zero)), strict=True))
             r, x, c = (as_matrix(significant(values, CODE)) for values in figures)
-            yield codes.Name.lower(), Code(phases, METRES.get(int(codes.Units)), r, x, c)
+            yield codes.Name.lower(), Code(phases, METRES.get(int(codes.Units)), r, x, c, sequence)
 
     def _matrices(self, source: Engine, phases: int, base: float) -> tuple[FloatArray, ...]:
         """R, X at the circuit's frequency, and C (phase, phase) of a line or a code, per unit of length."""
@@ -365,9 +374,14 @@ class ElementReader:
         by_length = self.protected.lines == "length" and bool(code) and metres is not None
         if self.protected.codes and code and not by_length:
             self.undrawn_codes.append(name)
+        if self.protected.codes and code and not self.catalogue[code].fits(phases):
+            raise NoTwinError(
+                f"line '{name}' has more phases than its conductor code '{code}', which is not drawn for it; "
+                "give it a code of its phases, or leave out network.code_epsilon"
+            )
         if by_length and metres is not None:
             self.levels[ParameterKey(Quantity.LENGTH, name)] = length * metres / _KM
-            fitting = sorted(key for key, entry in self.catalogue.items() if entry.phases == phases)
+            fitting = sorted(key for key, entry in self.catalogue.items() if entry.fits(phases))
             unitless = any(self.catalogue[key].metres is None for key in fitting)
             if self.protected.codes and unitless and int(lines.Units) not in METRES:
                 raise NoTwinError(
@@ -525,13 +539,15 @@ class ElementReader:
             raise NoTwinError(
                 f"capacitor '{name}' is tuned by harm, which keeps its true size; give its R and XL instead"
             )
-        states = self._numbers("states")
-        if not self.origin.public and not np.all(states):
+        states, steps = self._numbers("states"), int(self._text("numsteps"))
+        if not self.origin.public and name in self.switched:
+            states = np.ones(steps)
+        elif not self.origin.public and not np.all(states):
             raise NoTwinError(
                 f"capacitor '{name}' has open steps, which a control may have left as a function of the "
-                "lines; state the steps that you declare as a bank with all of them closed, or disable it"
+                "lines; enable the control that switches it, state the steps that you declare as a bank with "
+                "all of them closed, or disable it"
             )
-        steps = int(self._text("numsteps"))
         self._note_open("capacitor", name)
         parts = [f"{self._buses()} phases={self._text('phases')} conn={self._text('conn')} numsteps={steps}"]
         parts += [f"kv={rounded(self._number('kv'), RATING)}"]
@@ -611,7 +627,7 @@ def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame
     problems.add(*_allocated_loads(engine, origin))
     run(engine, "makebuslist", origin)
     engine.YMatrix.BuildYMatrixD(1, 0)
-    reading = ElementReader(engine, origin, protected)
+    reading = ElementReader(engine, origin, protected, operated.switched)
     elements: dict[str, LineFrame | ElementFrame] = {}
     for kind, reader in reading.readers.items():
         for name in (name for name in names if name.startswith(f"{kind}.")):
@@ -672,13 +688,14 @@ def _enabled_names(engine: Engine, problems: Problems) -> list[str]:
 def _allocated_loads(engine: Engine, origin: DssOrigin) -> Iterator[FeederError]:
     if origin.public or origin.loads_declared:
         return
-    allocated = origin.allocates or any(
-        float(loads.xfkVA) > 0.0 or float(loads.kwh) > 0.0 for loads in engine.ActiveCircuit.Loads
-    )
-    if allocated:
+    loads = engine.ActiveCircuit.Loads
+    stated = [load.Name for load in loads if float(load.xfkVA) > 0.0 or float(load.kwh) > 0.0]
+    if origin.allocates or stated:
+        such = f", such as that of '{stated[0]}'," if stated else ""
         yield LoadTableError(
-            "nominal loads of the feeder are allocated (AllocateLoads, Estimate, xfkVA or kWh), so they may "
-            "follow from the network; declare a load table in feeder.loads"
+            f"nominal loads of the feeder{such} are allocated (AllocateLoads, Estimate, xfkVA or kWh), so "
+            "they may follow from the network; declare a load table, a CSV file of name, kw, kvar of every "
+            "load, in feeder.loads (init takes it as --loads FILE)"
         )
 
 
@@ -730,6 +747,8 @@ def _notes(names: list[str], controls: Mapping[str, int], reading: ElementReader
         yield f"{counts[kind]} elements of class {kind} are left out"
     if reading.own_codes:
         yield f"{len(reading.own_codes)} conductor codes belong to one line each and count as its own figures"
+    if reading.switched and not reading.origin.public:
+        yield f"{len(reading.switched)} capacitors that a control switches start closed"
     if counts.get("reactor"):
         yield f"{counts['reactor']} reactors are not protected: their impedances are public, to 3 digits"
     if reading.line_drop:
@@ -894,7 +913,7 @@ def _line(
             )
         code = catalogue[codes.get(line.name, line.code)]
         unit = (code.metres or line.metres or _KM) / _KM
-        r, x, c = (np.array(part) / unit for part in (code.resistance, code.reactance, code.charging))
+        r, x, c = (part / unit for part in code.of(line.phases))
         return f"{line.start} {_per_km(r, x, c, length)}"
     if line.name in codes:
         raise FeederError(f"the record of the twin has a code of line '{line.name}', whose code is not drawn")
@@ -909,7 +928,7 @@ def _line(
     elif not line.charged:
         c = np.zeros_like(r)
     elif entry is not None:
-        c = units * np.array(entry.charging)
+        c = units * entry.of(line.phases)[2]
     else:
         c = units * protected.c_nf_per_km * np.eye(line.phases)
     metres = None if entry is not None and line.metres is None else _KM
@@ -929,10 +948,11 @@ def _units_of_length(
     In units of its code; in km without one.
     """
     own = (line.phases**0.5) * protected.x_ohm_per_km
-    for total, public in ((x, entry and entry.reactance), (r, entry and entry.resistance)):
+    public_r, public_x, _ = entry.of(line.phases) if entry else (None, None, None)
+    for total, public in ((x, public_x), (r, public_r)):
         size = level_of(total)
         if size > 0.0:
-            return size / ((level_of(np.array(public)) if public else 0.0) or own)
+            return size / ((0.0 if public is None else level_of(public)) or own)
     raise FeederError(f"line '{line.name}' has neither resistance nor reactance; declare it a switch")
 
 

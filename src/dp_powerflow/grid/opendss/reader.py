@@ -457,13 +457,38 @@ Matrix = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class Code:
-    """One entry of the catalogue of conductors, per its own unit of length (`metres`, None without one)."""
+    """One entry of the catalogue of conductors, per its own unit of length (`metres`, None without one).
+
+    Attributes
+    ----------
+    resistance, reactance, charging : of a line with as many phases as the entry.
+    sequence : (positive, zero) of the three, by which the engine makes lines with other numbers of phases;
+        None where the entry is given by matrices, which fit no others.
+    """
 
     phases: int
     metres: float | None
     resistance: Matrix
     reactance: Matrix
     charging: Matrix
+    sequence: tuple[tuple[float, float], ...] | None = None
+
+    def fits(self, phases: int) -> bool:
+        """Whether it is drawn for lines of so many phases: as many as its own, or fewer of its sequences."""
+        return phases == self.phases or (self.sequence is not None and phases < self.phases)
+
+    def of(self, phases: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """R, X and C of a line of so many phases: (phase, phase) each.
+
+        A line of one phase has the positive sequence, not the self impedance.
+        """
+        if phases == self.phases or self.sequence is None:
+            return np.array(self.resistance), np.array(self.reactance), np.array(self.charging)
+        r, x, c = (
+            np.array([[positive]]) if phases == 1 else (zero - positive) / 3.0 + positive * np.eye(phases)
+            for positive, zero in self.sequence
+        )
+        return r, x, c
 
 
 @dataclass(frozen=True)

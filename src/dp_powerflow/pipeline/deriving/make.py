@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -16,10 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dp_powerflow import page
-from dp_powerflow._files import sync_directory, write_whole
 from dp_powerflow._names import __version__
 from dp_powerflow.corpus.parquet import PARQUET
-from dp_powerflow.corpus.storage import Listed, storing
+from dp_powerflow.corpus.storage import Listed, put, refuse_taken, whole_folder
 from dp_powerflow.errors import CorpusError, PrivacyError, require
 from dp_powerflow.manifest.model import (
     CARD_FILE,
@@ -39,15 +37,13 @@ from dp_powerflow.pipeline.deriving.manifest import (
     PAGE_FILE,
     SOURCE_FILE,
     DerivedManifest,
+    card_bytes,
+    certificate_html,
+    derived_html,
     described,
     determined,
     is_derived,
     parse,
-)
-from dp_powerflow.pipeline.deriving.pages import (
-    card_bytes,
-    certificate_html,
-    derived_html,
     table_name,
     words_of,
 )
@@ -63,20 +59,6 @@ PACKAGES = (
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Watch:
-    """Who is told what is being done, and how much of it; how many workers may do it.
-
-    Attributes
-    ----------
-    workers : None for one per core.
-    """
-
-    workers: int | None = None
-    say: Say = lambda _: None
-    progress: Progress | None = None
-
-
 def prepare(target: Path) -> None:
     """Refuse a target that is bound to fail, before anything is computed.
 
@@ -84,15 +66,19 @@ def prepare(target: Path) -> None:
     ------
     CorpusError : it exists, or this user cannot write there.
     """
-    if os.path.lexists(target):
-        raise CorpusError(f"{target} exists already; choose another directory or remove it first")
+    refuse_taken(target)
     place = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise CorpusError(f"{target} cannot be made: this user cannot write to {place}; choose another")
 
 
 def files_of(
-    basis: Basis, kind: Kind, watch: Watch, *, software: Mapping[str, str] | None = None
+    basis: Basis,
+    kind: Kind,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    software: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
     """Every file of a derived release, by relative path: a function of study and settings.
 
@@ -105,8 +91,7 @@ def files_of(
     DpPowerflowError : the kind refuses the study.
     """
     kind.check(basis.study)
-    watch.say(f"computing {kind.name}")
-    found = kind.find(basis.study, workers=watch.workers, progress=watch.progress)
+    found = kind.find(basis.study, workers=workers, progress=progress)
     if basis.derived_from == FROM_STATE:
         _refuse_private_names(basis, found)
     files = {name: encode(table) for name, table in sorted(found.tables.items())}
@@ -137,37 +122,22 @@ def encode(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files under another name, then give the folder its own; nothing is left of a failure.
+def make_derived(
+    basis: Basis, kind: Kind, target: Path, workers: int | None, say: Say, progress: Progress | None
+) -> None:
+    """Compute a derived release and write it, whole or not at all.
 
-    What a killed process left under the other name is removed by the next one.
-
-    Raises
-    ------
-    CorpusError : the disk is full, or cannot be written.
+    Parameters
+    ----------
+    workers : None for one per core.
+    say, progress : told what is being done, and how much of it.
     """
-    working = target.with_name(f".{target.name}.unfinished")
-    try:
-        with storing(target):
-            shutil.rmtree(working, ignore_errors=True)
-            working.mkdir(parents=True)
-            for name, content in files.items():
-                path = working / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, content)
-            if os.path.lexists(target):
-                raise CorpusError(f"{target} exists already; choose another directory or remove it first")
-            working.rename(target)
-            sync_directory(target.absolute().parent)
-    finally:
-        shutil.rmtree(working, ignore_errors=True)
-
-
-def make_derived(basis: Basis, kind: Kind, target: Path, watch: Watch) -> None:
-    """Compute a derived release and write it, whole or not at all."""
-    files = files_of(basis, kind, watch)
-    watch.say("writing")
-    write_folder(target, files)
+    say(f"computing {kind.name}")
+    files = files_of(basis, kind, workers=workers, progress=progress)
+    say("writing")
+    with whole_folder(target) as working:
+        for name, content in files.items():
+            put(working / name, content, make_folder=True)
 
 
 def software_versions() -> dict[str, str]:
@@ -188,47 +158,36 @@ def _refuse_private_names(basis: Basis, found: Findings) -> None:
     private = {*feeder.nodes, *(load.name for load in feeder.loads), *(line.name for line in feeder.lines)}
     private |= {node.rsplit(".", 1)[0] for node in feeder.nodes}
     private -= public
-    held = [name for name, table in found.tables.items() if any(words in private for words in _texts(table))]
     # Figures are texts on a page: a bus that is called 12 is no reason to refuse twelve of anything.
-    private = {name for name in private if not name.replace(".", "").isdigit()}
-    for name, texts in ((MANIFEST_FILE, _words(found.figures)), (PAGE_FILE, _cells(found))):
-        held += [name] if any(words in private for words in texts) else []
-    if held:
-        raise PrivacyError(
-            f"{held[0]} would hold a name of the feeder's file, so nothing was written; this is a bug, "
-            "report it"
-        )
+    words = {name for name in private if not name.replace(".", "").isdigit()}
+    shown = ((MANIFEST_FILE, found.figures, words), (PAGE_FILE, found.items, words))
+    for name, content, forbidden in (*((*table, private) for table in found.tables.items()), *shown):
+        if any(text in forbidden for text in _texts(content)):
+            raise PrivacyError(
+                f"{name} would hold a name of the feeder's file, so nothing was written; this is a bug, "
+                "report it"
+            )
 
 
-def _words(figures: Any) -> Iterator[str]:
-    """Every text and key of figures."""
-    if isinstance(figures, str):
-        yield figures
-    elif isinstance(figures, Mapping):
-        for key, value in figures.items():
-            yield key
-            yield from _words(value)
-    elif isinstance(figures, list | tuple):
-        for value in figures:
-            yield from _words(value)
-
-
-def _cells(found: Findings) -> Iterator[Any]:
-    """Every cell of the tables of the page."""
-    for item in found.items:
-        if isinstance(item, page.Table):
-            yield from (cell for row in item.rows for cell in row if isinstance(cell, str))
-
-
-def _texts(table: pa.Table) -> Iterator[Any]:
-    """Every different text of a table, also within lists."""
-    for column in table.columns:
-        while isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
-            column = pc.list_flatten(column)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            yield from column.unique().to_pylist()
-        elif pa.types.is_dictionary(column.type):
-            yield from column.combine_chunks().dictionary.to_pylist()
+def _texts(content: Any) -> Iterator[str]:
+    """Every text of figures and their keys, of the tables of a page, and of a table, also within lists."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        yield from _texts((*content.keys(), *content.values()))
+    elif isinstance(content, list | tuple):
+        for value in content:
+            yield from _texts(value)
+    elif isinstance(content, page.Table):
+        yield from _texts(content.rows)
+    elif isinstance(content, pa.Table):
+        for column in content.columns:
+            while isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+                column = pc.list_flatten(column)
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                yield from _texts(column.unique().to_pylist())
+            elif pa.types.is_dictionary(column.type):
+                yield from _texts(column.combine_chunks().dictionary.to_pylist())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

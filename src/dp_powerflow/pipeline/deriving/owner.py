@@ -36,8 +36,7 @@ from dp_powerflow.pipeline.deriving.verify import DERIVATION, check_derived, ope
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.plan import kept_model
-from dp_powerflow.pipeline.ready import writer_of
-from dp_powerflow.pipeline.receipts import COMMITMENT, REPORT_FILE
+from dp_powerflow.pipeline.ready import COMMITMENT, REPORT_FILE, writer_of
 from dp_powerflow.pipeline.release import draw_key, part_job
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.studies.study import Study

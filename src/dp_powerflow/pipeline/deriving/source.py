@@ -20,12 +20,13 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.corpus.gridfm.network import (
     MERGED_ABOVE_MVA,
+    SN_MVA,
     PublishedNetwork,
     lines_of,
     places_of,
     published_feeder,
 )
-from dp_powerflow.corpus.gridfm.reader import ReleasedTables, states_of
+from dp_powerflow.corpus.gridfm.tables import ReleasedTables, states_of
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.corpus.tables import Connections
@@ -33,15 +34,12 @@ from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.quantities import TRANSFORMER
 from dp_powerflow.manifest.model import (
-    DIGEST,
     MANIFEST_FILE,
     Manifest,
     ReleaseError,
     Section,
-    canonical_json,
-    digest_of,
+    form_problems,
     json_object,
-    registered,
 )
 from dp_powerflow.manifest.verify import manifest_content, parsed_manifest
 from dp_powerflow.model.sample import OneDay, days_per_block, solve_days
@@ -142,17 +140,11 @@ def derivable_manifest(directory: Location, content: bytes) -> Manifest[Any]:
     PrivacyError : the release was not solved on a twin.
     """
     source = parsed_manifest(directory, content)[0]
-    raw = json_object(content)
-    if canonical_json(raw) != content or raw.get(DIGEST) != digest_of(raw):
+    if any(form_problems(content, json_object(content))):
         raise ReleaseError(f"{directory / MANIFEST_FILE} was changed after the release; fetch it again")
-    refuse_underivable(source)
+    if not source.guarantee.network.derivable:
+        raise PrivacyError(ON_THE_TRUE_NETWORK.format(id=source.release.id))
     return source
-
-
-def refuse_underivable(manifest: Manifest[Any]) -> None:
-    """Refuse a release whose network is not a twin."""
-    if not registered(manifest.guarantee.network.mode).derivable:
-        raise PrivacyError(ON_THE_TRUE_NETWORK.format(id=manifest.release.id))
 
 
 def clear_sky_year(settings: StudySettings, steps: int, first_day: int) -> tuple[FloatArray, str]:
@@ -226,12 +218,7 @@ class PublishedBuses:
 
     bus: IntArray
     names: tuple[str, ...]
-    transformers: frozenset[tuple[int, int]]
-
-    def joined_by_transformer(self, nodes: IntArray) -> bool:
-        """Whether what joins these nodes of two buses is a transformer, as the release says."""
-        ends = sorted({int(self.bus[node]) for node in nodes})
-        return tuple(ends) in self.transformers
+    transformers: frozenset[tuple[int, ...]]
 
 
 def buses_of(
@@ -245,7 +232,7 @@ def buses_of(
     bus_of_row : (released node,) node of the network.
     """
     bus, phase = places_of(network), np.asarray(network.phase, dtype=np.int64).copy()
-    transformers: frozenset[tuple[int, int]] = frozenset()
+    transformers: frozenset[tuple[int, ...]] = frozenset()
     if connections is not None:
         merged = _merged(connections, bus_of_row)
         known = merged[connections.bus_of]
@@ -257,7 +244,7 @@ def buses_of(
         bus[bus_of_row] = known
         phase[bus_of_row] = connections.phase
         transformers = frozenset(
-            (min(pair), max(pair))
+            tuple(sorted(pair))
             for pair, kind in zip(merged[connections.pairs].tolist(), connections.kinds, strict=True)
             if kind == TRANSFORMER
         )
@@ -388,12 +375,12 @@ def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: C
         Line(
             name=f"line-{number}",
             nodes=tuple(place[line.nodes].tolist()),
-            primitive=np.asarray(np.kron(_ENDS, line.series * network.sn_mva), dtype=np.complex128),
+            primitive=np.asarray(np.kron(_ENDS, line.series * SN_MVA), dtype=np.complex128),
             length_m=None,
-            is_switch=bool(np.abs(line.series).max() * network.sn_mva >= MERGED_ABOVE_MVA),
+            is_switch=bool(np.abs(line.series).max() * SN_MVA >= MERGED_ABOVE_MVA),
         )
         for number, line in enumerate(lines_of(network))
-        if not buses.joined_by_transformer(line.nodes)
+        if tuple(sorted(set(buses.bus[line.nodes].tolist()))) not in buses.transformers
     )
     loads = []
     for k in network.loaded.tolist():

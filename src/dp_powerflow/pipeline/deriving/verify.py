@@ -20,17 +20,15 @@ from dp_powerflow.manifest.build import codes_of
 from dp_powerflow.manifest.model import (
     CARD_FILE,
     CERTIFICATE_FILE,
-    DIGEST,
     MALFORMED,
     MANIFEST_FILE,
     UNREADABLE,
     Check,
     Manifest,
     ReleaseError,
-    canonical_json,
     check,
     differences,
-    digest_of,
+    form_problems,
     json_object,
     parse_manifest,
     sha256_of,
@@ -39,32 +37,38 @@ from dp_powerflow.manifest.render import Words
 from dp_powerflow.manifest.verify import (
     SEED,
     VerifyReport,
+    check_files,
+    check_form,
+    check_seed,
+    checks_of,
     files_below,
     manifest_content,
     no_manifest,
     query_problems,
     verify_release,
 )
-from dp_powerflow.pipeline.deriving.make import Watch, files_of, software_versions
+from dp_powerflow.pipeline.deriving.make import files_of, software_versions
 from dp_powerflow.pipeline.deriving.manifest import (
     FROM_FILES,
     PAGE_FILE,
     REQUIRED,
+    SETTINGS_PUBLIC,
     SOURCE_FILE,
     DerivedManifest,
     TableSection,
+    card_bytes,
+    certificate_html,
     described,
     determined,
     parse,
 )
-from dp_powerflow.pipeline.deriving.pages import SETTINGS_PUBLIC, card_bytes, certificate_html
 from dp_powerflow.pipeline.deriving.source import Basis, StudySettings, basis_of_release, in_words
 from dp_powerflow.studies.study import kind_of
 
 
 @dataclass(frozen=True, eq=False)
 class OpenedDerived:
-    """A derived release that was read. Somebody may have changed a file.
+    """A derived release that was read; any file may have been changed.
 
     Attributes
     ----------
@@ -132,8 +136,8 @@ def _tables(opened: OpenedDerived) -> Iterator[TableSection]:
 
 
 NOT_COMPUTED = (
-    f"That tables, figures and {PAGE_FILE} follow from the release and the settings: whoever "
-    "writes a manifest can change or leave out any of them; they were compared with their SHA-256 only."
+    f"That tables, figures and {PAGE_FILE} follow from the release and the settings: the "
+    "author of a manifest can change or leave out any of them; they were compared with their SHA-256 only."
 )
 OF_THE_RELEASE = (
     f"Whatever {SOURCE_FILE} says of its release, such as the hashes of its files and the charges of the "
@@ -223,7 +227,7 @@ def _bytes_that_differ(
     if sha256_of(basis.content) != manifest.source.manifest_sha256:
         yield "It was derived from another release than this one."
         return
-    files = files_of(basis, kind, Watch(workers), software=manifest.software)
+    files = files_of(basis, kind, workers=workers, software=manifest.software)
     found = opened.hashes | {MANIFEST_FILE: sha256_of(opened.content)}
     for name in sorted(files.keys() | found.keys()):
         if name not in files:
@@ -247,19 +251,16 @@ def _other_versions(manifest: DerivedManifest[Any]) -> str:
 
 def check_derived(opened: OpenedDerived) -> VerifyReport:
     """All checks that need nothing but the folder."""
-    checks = [_check_manifest(opened), _check_files(opened)]
-    looks: dict[str, Callable[[OpenedDerived], Check]] = {
-        "source": _check_source,
-        "statement": _check_statement,
-        "pages": _check_pages,
-    }
-    for name, look in looks.items():
-        try:
-            checks.append(look(opened))
-        except MALFORMED:
-            checks.append(Check(name, False, UNREADABLE))
-    checks.append(_check_seed(opened))
-    manifest = opened.manifest
+    stated, source, manifest = opened.raw.get("files"), opened.source, opened.manifest
+    checks = [check_form(opened.problem, opened.content, opened.raw)]
+    if isinstance(stated, dict):
+        required = {name for name in REQUIRED if name not in opened.hashes}
+        checks.append(check_files(stated | dict.fromkeys(required, ""), opened.hashes))
+    else:
+        checks.append(Check("files", False, "The manifest does not list the files."))
+    looks = {"source": _check_source, "statement": _check_statement, "pages": _check_pages}
+    checks += checks_of(looks, opened)
+    checks.append(check_seed(insecure=source is None or source.release.insecure_seed))
     return VerifyReport(
         None if manifest is None else f"{manifest.source.id}: {manifest.study.name}",
         sha256_of(opened.content),
@@ -276,37 +277,7 @@ def _warnings(source: Manifest[Any]) -> tuple[str, ...]:
         return ()  # and the pages cannot be made again
 
 
-def _check_manifest(opened: OpenedDerived) -> Check:
-    def problems() -> Iterator[str]:
-        if opened.problem:
-            yield f"{opened.problem[:1].upper()}{opened.problem[1:]}."
-        if canonical_json(opened.raw) != opened.content:
-            yield f"{MANIFEST_FILE} is not in its canonical form, so it was changed."
-        if opened.raw.get(DIGEST) != digest_of(opened.raw):
-            yield f"{MANIFEST_FILE} does not match its own SHA-256, so it was changed."
-
-    return check("manifest", problems(), f"{MANIFEST_FILE} is in canonical form and matches its own SHA-256.")
-
-
-def _check_files(opened: OpenedDerived) -> Check:
-    stated = opened.raw.get("files")
-    if not isinstance(stated, dict):
-        return Check("files", False, "The manifest does not list the files.")
-
-    def problems() -> Iterator[str]:
-        for name in sorted({*stated, *opened.hashes, *REQUIRED}):
-            if name not in opened.hashes:
-                yield f"{name} is missing."
-            elif name not in stated:
-                yield f"{name} is not listed in the manifest."
-            elif opened.hashes[name] != stated[name]:
-                yield f"{name} was changed: its SHA-256 is not the one in the manifest."
-
-    good = f"All {len(opened.hashes)} files are present, no others, with the stated SHA-256."
-    return check("files", problems(), good)
-
-
-def _check_source(opened: OpenedDerived) -> Check:
+def _check_source(opened: OpenedDerived) -> Iterator[Check]:
     """The manifest of the release by itself: form, digest, and every cost that follows from its figures."""
     manifest, source, raw = opened.readable()
 
@@ -314,8 +285,7 @@ def _check_source(opened: OpenedDerived) -> Check:
         content = opened.files[SOURCE_FILE] or b""
         if sha256_of(content) != manifest.source.manifest_sha256:
             yield f"{SOURCE_FILE} is not the manifest that this was derived from."
-        if canonical_json(raw) != content or raw.get(DIGEST) != digest_of(raw):
-            yield f"{SOURCE_FILE} does not match its own SHA-256, so it was changed after the release."
+        yield from form_problems(content, raw, SOURCE_FILE)
         if source.release.id != manifest.source.id:
             yield f"{SOURCE_FILE} is of another release than the manifest says."
         yield from query_problems(source, raw["load_queries"])
@@ -334,10 +304,10 @@ def _check_source(opened: OpenedDerived) -> Check:
         f"{SOURCE_FILE} is the manifest of release '{source.release.id}'; the costs that it states of "
         "customers and network follow from its constants."
     )
-    return check("source", problems(), good)
+    yield check("source", problems(), good)
 
 
-def _check_statement(opened: OpenedDerived) -> Check:
+def _check_statement(opened: OpenedDerived) -> Iterator[Check]:
     """Every entry that follows from the release, the settings and the tables, made again."""
     manifest, source, _ = opened.readable()
     kind = kind_of(manifest.study.name, manifest.settings)
@@ -360,7 +330,7 @@ def _check_statement(opened: OpenedDerived) -> Check:
         f"Both guarantees are those of the release, all settings of '{kind.name}' are stated, and "
         f"{len(tables)} tables with {rows:,} rows have the columns that the manifest describes."
     )
-    return check("statement", wrong, good)
+    yield check("statement", wrong, good)
 
 
 def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> Iterator[str]:
@@ -378,19 +348,9 @@ def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> 
         yield "sun of new PV"
 
 
-def _check_pages(opened: OpenedDerived) -> Check:
+def _check_pages(opened: OpenedDerived) -> Iterator[Check]:
     manifest, source, _ = opened.readable()
     made = {CERTIFICATE_FILE: certificate_html(manifest, source), CARD_FILE: card_bytes(manifest, source)}
     wrong = [name for name, content in made.items() if opened.files.get(name) != content]
     good = f"{' and '.join(made)} say what the manifest says."
-    return check("pages", (f"{name} does not say what the manifest says." for name in wrong), good)
-
-
-def _check_seed(opened: OpenedDerived) -> Check:
-    if opened.source is not None and not opened.source.release.insecure_seed:
-        return Check(SEED, True, "The noise of the release is stated to come from a secret key.")
-    return Check(
-        SEED,
-        False,
-        "The noise of the release came from an insecure seed: this is a demonstration, not a release.",
-    )
+    yield check("pages", (f"{name} does not say what the manifest says." for name in wrong), good)

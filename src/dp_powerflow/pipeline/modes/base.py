@@ -29,7 +29,6 @@ from dp_powerflow.manifest.model import policy_of
 from dp_powerflow.manifest.render import warnings_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
-from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.customers import (
     CustomerPlan,
     DrawnDays,
@@ -39,7 +38,7 @@ from dp_powerflow.pipeline.customers import (
     node_plan,
 )
 from dp_powerflow.pipeline.feasibility import Feasibility
-from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, frame_chunks, require_declared_taps
+from dp_powerflow.pipeline.inputs import Almanac, NetworkInputs, Solar, frame_chunks, require_declared_taps
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger

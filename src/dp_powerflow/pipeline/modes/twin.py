@@ -18,7 +18,7 @@ from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
-from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.tables import MOST_PLACE, Connections, opaque_buses

@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 from dp_powerflow._bits.compiled import inner
 from dp_powerflow._bits.elementary import exp1, log1
 from dp_powerflow.powerflow._kernels.simd import LANES, Emitter, instruction
+from dp_powerflow.powerflow._kernels.solve import curve_at
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 POWER, IMPEDANCE, ZIP, GENERAL, TURNED, ADDED = range(6)
@@ -129,31 +130,22 @@ def currents(branches: Branches, w_re: FloatArray, w_im: FloatArray, rows: int, 
 
 
 @inner
-def curve_at(branches: Branches, curve: int, u: float) -> float:
-    """q(u) of a curve, without branches so that it runs in lanes."""
-    q: float = branches.base[curve]
-    for segment in range(branches.slopes.shape[1]):
-        left, right = branches.knots[curve, segment], branches.knots[curve, segment + 1]
-        q += branches.slopes[curve, segment] * (min(max(u, left), right) - left)
-    return q
-
-
-@inner
 def power_at(
     branches: Branches, k: int, p: float, q: float, square: float, u_control: float
 ) -> tuple[float, float]:
     """P and Q of branch k over |V|²: `square` is u² across it; a curve of the file sees u_control instead."""
-    c, kind = branches.constant, branches.table[k, KIND]
+    c, kind, curve = branches.constant, branches.table[k, KIND], branches.table[k, CURVE]
     share = c[k, SHARE]
     if kind == IMPEDANCE:
         return p * share, q * share
     inside = min(max(square, c[k, LOW2]), c[k, HIGH2])
     if kind == TURNED:
-        r = curve_at(branches, branches.table[k, CURVE], np.sqrt(square))
+        r = curve_at(branches.knots, branches.base, branches.slopes, curve, np.sqrt(square))
         t, g = np.sqrt(1.0 - r * r), share / inside
         return (t * p - r * q) * g, (t * q + r * p) * g
     if kind == ADDED:
-        r, g = curve_at(branches, branches.table[k, CURVE], u_control), share / inside
+        r = curve_at(branches.knots, branches.base, branches.slopes, curve, u_control)
+        g = share / inside
         if c[k, POWERS] == 1.0:
             p = min(p, q * np.sqrt(max(1.0 - r * r, 0.0)))
         return p * g, q * r * g

@@ -51,7 +51,7 @@ from dp_powerflow.powerflow._kernels.simd import (
     upper_row,
 )
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, OK, Check
-from dp_powerflow.powerflow.factor import BlockPlan, factor_interior
+from dp_powerflow.powerflow.factor import BlockPlan, factor_blocks
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 # ----------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def settle(
         slow.slope[k, 0], slow.slope[k, 1] = y.real, y.imag
         slow.slope[k, 2], slow.slope[k, 3] = -y.imag, y.real
     _place_slopes(slow)
-    factor_interior(slow.blocks, slow.slots, slow.extra, plan.interior, slow.values, slow.place)
+    factor_blocks(slow.blocks, slow.slots, slow.extra, plan.interior, slow.values, slow.place)
     rests = False
     for step in range(_MOST_PLAIN):
         _aim(plan, branches, slow, work, lane, fresh and step == 0)
@@ -286,8 +286,8 @@ def _iterate(
     last, rises = np.inf, 0
     for _ in range(MOST_STEPS):
         _linearise(plan, branches, slow, work, lane)
-        sign = factor_interior(slow.blocks, slow.slots, slow.extra, plan.interior, slow.values, slow.place)
-        if sign <= 0 or _solve(plan, outflow, slow, work, lane) <= 0:
+        negative = factor_blocks(slow.blocks, slow.slots, slow.extra, plan.interior, slow.values, slow.place)
+        if negative != 0 or _solve(plan, outflow, slow, work, lane) <= 0:
             return False
         worst = _left_over(plan, branches, slow, work, lane)
         for p in range(slow.x.size):

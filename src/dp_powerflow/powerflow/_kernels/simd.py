@@ -273,37 +273,42 @@ def current_row(typing: Any, plan: Any, work: Any, row: Any) -> Any:
     return instruction(LANES, (plan, work, row), emit)
 
 
+def _products(e: Emitter, check: Any, work: Any, row: Any) -> list[Any]:
+    """Σ y·x[col] over the entries of a row of `check`."""
+    b = e.builder
+    sums = [e.variable(e.constant(0.0)) for _ in range(2)]
+    last = e.item(check.ptr, b.add(row, ir.Constant(row.type, 1)))
+    with e.loop(e.item(check.ptr, row), last) as (k, _):
+        j, re, im = e.item(check.col, k), e.item(check.re, k), e.item(check.im, k)
+        at = [e.row(work.x_re, j), e.row(work.x_im, j)]
+        real, imag, turned = e.spread(re), e.spread(im), e.spread(b.fneg(im))
+        # Im: y_re·x_im first, then y_im·x_re.
+        b.store(e.add(e.add(b.load(sums[0]), real, at[0]), turned, at[1]), sums[0])
+        b.store(e.add(e.add(b.load(sums[1]), real, at[1]), imag, at[0]), sums[1])
+    return [b.load(total) for total in sums]
+
+
+def _into_worst(e: Emitter, check: Any, work: Any, row: Any, square: Any) -> None:
+    """worst[0]: the largest square; worst[1]: that times limit[row]; worst[2]: the sum, which shows a NaN."""
+    e.raise_to(square, work.worst, 0)
+    e.raise_to(e.multiply(square, e.spread(e.item(check.limit, row))), work.worst, 1)
+    e.put(e.builder.fadd(e.row(work.worst, 2), square), work.worst, 2)
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def mismatch_row(typing: Any, plan: Any, check: Any, work: Any, row: Any) -> Any:
-    """Power mismatch of one row, |s − v·conj(Σ y·x[col])| at v = w + x, s = 0 where there is no load.
-
-    worst[0] collects the largest square, worst[1] the largest square times limit[row], worst[2] the sum,
-    which alone shows a NaN.
-    """
+    """Power mismatch of one row, |s − v·conj(Σ y·x[col])| at v = w + x, s = 0 where there is no load."""
 
     def emit(e: Emitter) -> None:
         plan, check, work, row = e.values
         b = e.builder
-        sums = [e.variable(e.constant(0.0)) for _ in range(2)]
-        last = e.item(check.ptr, b.add(row, ir.Constant(row.type, 1)))
-        with e.loop(e.item(check.ptr, row), last) as (k, _):
-            j, re, im = e.item(check.col, k), e.item(check.re, k), e.item(check.im, k)
-            block = [e.spread(part) for part in (re, b.fneg(im), im, re)]
-            # Im: y_re·x_im first, then y_im·x_re.
-            at = [e.row(work.x_re, j), e.row(work.x_im, j)]
-            real = e.add(e.add(b.load(sums[0]), block[0], at[0]), block[1], at[1])
-            imag = e.add(e.add(b.load(sums[1]), block[3], at[1]), block[2], at[0])
-            b.store(real, sums[0])
-            b.store(imag, sums[1])
-        d, f = (b.load(total) for total in sums)
+        d, f = _products(e, check, work, row)
         u, v = _voltage(e, plan, work, row)
         p, q = _row_or_zero(e, (work.s_re, work.s_im), e.item(plan.load_at, row))
         p = b.fsub(p, e.add(e.multiply(v, f), u, d))
         q = b.fsub(q, b.fsub(e.multiply(v, d), e.multiply(u, f)))
         square = e.add(e.multiply(q, q), p, p)
-        e.raise_to(square, work.worst, 0)
-        e.raise_to(e.multiply(square, e.spread(e.item(check.limit, row))), work.worst, 1)
-        e.put(b.fadd(e.row(work.worst, 2), square), work.worst, 2)
+        _into_worst(e, check, work, row, square)
 
     return instruction(LANES, (plan, check, work, row), emit)
 
@@ -314,17 +319,8 @@ def product_row(typing: Any, check: Any, work: Any, row: Any) -> Any:
 
     def emit(e: Emitter) -> None:
         check, work, row = e.values
-        b = e.builder
-        sums = [e.variable(e.constant(0.0)) for _ in range(2)]
-        last = e.item(check.ptr, b.add(row, ir.Constant(row.type, 1)))
-        with e.loop(e.item(check.ptr, row), last) as (k, _):
-            j, re, im = e.item(check.col, k), e.item(check.re, k), e.item(check.im, k)
-            at = [e.row(work.x_re, j), e.row(work.x_im, j)]
-            real, imag, turned = e.spread(re), e.spread(im), e.spread(b.fneg(im))
-            b.store(e.add(e.add(b.load(sums[0]), real, at[0]), turned, at[1]), sums[0])
-            b.store(e.add(e.add(b.load(sums[1]), real, at[1]), imag, at[0]), sums[1])
-        e.put(b.load(sums[0]), work.f_re, row)
-        e.put(b.load(sums[1]), work.f_im, row)
+        for value, into in zip(_products(e, check, work, row), (work.f_re, work.f_im), strict=True):
+            e.put(value, into, row)
 
     return instruction(LANES, (check, work, row), emit)
 
@@ -422,9 +418,7 @@ def balance_row(typing: Any, plan: Any, check: Any, work: Any, row: Any, source:
         size = e.multiply(
             e.add(e.multiply(left[1], left[1]), left[0], left[0]), e.add(e.multiply(v, v), u, u)
         )
-        e.raise_to(size, work.worst, 0)
-        e.raise_to(e.multiply(size, e.spread(e.item(check.limit, row))), work.worst, 1)
-        e.put(b.fadd(e.row(work.worst, 2), size), work.worst, 2)
+        _into_worst(e, check, work, row, size)
 
     return instruction(LANES, (plan, check, work, row, source), emit)
 

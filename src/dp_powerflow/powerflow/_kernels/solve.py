@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dp_powerflow._bits.compiled import kernel
+from dp_powerflow._bits.compiled import inner, kernel
 from dp_powerflow.powerflow._kernels.simd import (
     LANES,
     current_row,
@@ -275,19 +275,19 @@ def _turn(plan: Plan, work: Work, m: int) -> None:
     for lane in range(LANES):
         u = work.x_re[at, lane] + plan.w_re[at]
         v = work.x_im[at, lane] + plan.w_im[at]
-        q = voltvar_share(plan, curve, np.sqrt(u * u + v * v))
+        q = curve_at(plan.knots, plan.base, plan.slopes, curve, np.sqrt(u * u + v * v))
         c = np.sqrt(1.0 - q * q)
         work.s_re[m, lane] = work.f_re[m, lane] + c * work.g_re[m, lane] - q * work.g_im[m, lane]
         work.s_im[m, lane] = work.f_im[m, lane] + c * work.g_im[m, lane] + q * work.g_re[m, lane]
 
 
-@kernel
-def voltvar_share(plan: Plan, curve: int, u: float) -> float:
+@inner
+def curve_at(knots: FloatArray, base: FloatArray, slopes: FloatArray, curve: int, u: float) -> float:
     """q(u) of a curve, without branches so that it runs in lanes."""
-    q: float = plan.base[curve]
-    for segment in range(plan.slopes.shape[1]):
-        left, right = plan.knots[curve, segment], plan.knots[curve, segment + 1]
-        q += plan.slopes[curve, segment] * (min(max(u, left), right) - left)
+    q: float = base[curve]
+    for segment in range(slopes.shape[1]):
+        left, right = knots[curve, segment], knots[curve, segment + 1]
+        q += slopes[curve, segment] * (min(max(u, left), right) - left)
     return q
 
 
@@ -413,11 +413,12 @@ def _continue(system: System, injection: Injection, x: ComplexArray) -> tuple[in
     n_core = system.plan.n_core
     good = np.zeros(n_core, dtype=np.complex128)
     factors = np.empty((system.blocks.col.size, 4))
+    place = np.empty(n_core, dtype=np.int64)
     while lam < 1.0 and step >= SMALLEST_STEP and spent < MAX_ITERATIONS:
         target = min(1.0, lam + step)
         for row in range(n_core):
             x[row] = good[row]
-        used, solved = _newton(system, injection, target, factors, x)
+        used, solved = _newton(system, injection, target, factors, place, x)
         spent += used
         if solved:
             lam = target
@@ -431,7 +432,12 @@ def _continue(system: System, injection: Injection, x: ComplexArray) -> tuple[in
 
 @kernel
 def _newton(
-    system: System, injection: Injection, lam: float, factors: FloatArray, x: ComplexArray
+    system: System,
+    injection: Injection,
+    lam: float,
+    factors: FloatArray,
+    place: IntArray,
+    x: ComplexArray,
 ) -> tuple[int, bool]:
     """Newton's method at one level of the injections; x is the start and becomes the solution."""
     plan, blocks, core = system
@@ -444,12 +450,12 @@ def _newton(
         worst, excess = _mismatch(plan, core, x, current)
         for m in range(plan.at.size):
             load_block(plan, m, injection, lam, x, extra)
-        sign = factor_blocks(blocks, extra, factors)
+        negative = factor_blocks(blocks, blocks.slot, extra, plan.n_core, factors, place)
         # The last level is carried on until another iterate would not lower the mismatch.
         stuck = not worst < 0.5 * before
         if (lam < 1.0 and worst <= _ROUGH) or excess <= 0.01 or (excess <= 1.0 and stuck):
-            return used, sign > 0
-        if sign == 0 or not worst < before:
+            return used, negative % 2 == 0
+        if negative < 0 or not worst < before:
             return used, False
         before = worst
         _residual(plan, core, x, current, rhs)
@@ -467,7 +473,7 @@ def _inject(plan: Plan, injection: Injection, lam: float, x: ComplexArray, curre
         v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
         s = injection.fixed[m]
         if plan.curve_of[m] >= 0:
-            q = voltvar_share(plan, plan.curve_of[m], _modulus(v))
+            q = curve_at(plan.knots, plan.base, plan.slopes, plan.curve_of[m], _modulus(v))
             s += injection.turned[m] * complex(np.sqrt(1.0 - q * q), q)
         current[m] = lam * np.conj(s / v)
 
@@ -516,7 +522,7 @@ def load_block(
     u = _modulus(v)
     s, turned = injection.fixed[m], injection.turned[m]
     if plan.curve_of[m] >= 0:
-        q, slope = voltvar_share(plan, plan.curve_of[m], u), 0.0
+        q, slope = curve_at(plan.knots, plan.base, plan.slopes, plan.curve_of[m], u), 0.0
         for segment in range(plan.slopes.shape[1]):
             if plan.knots[plan.curve_of[m], segment] <= u < plan.knots[plan.curve_of[m], segment + 1]:
                 slope = plan.slopes[plan.curve_of[m], segment]

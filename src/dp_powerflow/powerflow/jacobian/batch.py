@@ -1,25 +1,24 @@
-"""‖M̃⁻¹‖ = 1/σ_min and log|det M̃| of many snapshots of one network.
+"""σ_min, bounds on it and log|det M̃| of many snapshots of one network.
 
-The matrix of a snapshot is factorised on the sparse network, not on the dense reduced one; the Lanczos
-vectors are masked to the retained nodes, where the inverse of the two is the same.
-docs/explanation/power-flow.md states the method; `matrices.py` has the proved lower bound. For evidence,
-which is INTERNAL: last bits may depend on the processor, since start vectors and references come from BLAS.
+The matrix of a snapshot is factorised on the sparse network, not on the dense reduced one: the determinants
+differ by that of the nodes without injection, the same for all snapshots. docs/explanation/power-flow.md
+states the method; `matrices.py` has the proved lower bound. For evidence, which is INTERNAL: last bits may
+depend on the processor, since references come from BLAS.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import LinearOperator, eigsh, splu
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import DENSE_UP_TO, NORM_FAILURE
 from dp_powerflow.powerflow.batch import checked_threads, in_threads
-from dp_powerflow.powerflow.jacobian.kernels import LANES, BlockPlan, analyse, make_plan
+from dp_powerflow.powerflow.factor import Factors, factorise_matrix
+from dp_powerflow.powerflow.jacobian.kernels import LANES, log_determinants
 from dp_powerflow.powerflow.jacobian.matrices import (
     Elimination,
     Reference,
@@ -27,34 +26,19 @@ from dp_powerflow.powerflow.jacobian.matrices import (
     SparseJacobian,
     SparseSigmaBound,
     diagonal_terms,
+    energised_network,
+    factorised,
     real_form,
     refine,
 )
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
-LANCZOS_STEPS = 8
-TOLERANCE = 1e-7
-_MORE_STEPS = (40, 160)
 _TASK = 64 * LANES
 """Snapshots per task of a thread."""
-_LARGEST_DEFECT = 1e-7
-_ADMIXTURE = 0.05
+_LARGEST_RESIDUAL = 1e-7
+"""Of a solve for ones, up to which factors without pivoting count."""
 _LARGE_REFERENCES = 4
 """References at most that one call makes on a large network, where each costs seconds."""
-
-
-@dataclass(frozen=True, eq=False)
-class JacobianSummary:
-    """What the kernels give for every snapshot, NaN where its voltage is zero or any figure NaN.
-
-    Attributes
-    ----------
-    sigma_min : (snapshot,) smallest singular value of M̃_eff [p.u.].
-    log_abs_det : (snapshot,) log|det M̃_eff|.
-    """
-
-    sigma_min: FloatArray
-    log_abs_det: FloatArray
 
 
 class JacobianBatch:
@@ -66,9 +50,10 @@ class JacobianBatch:
     retained : (retained,) indices of the retained nodes in it, the order of every array below.
     threads : None for one per core.
     dense_up_to : most retained nodes for which anything dense is made.
+    factors : of y, where a solver has them.
 
     Methods take `v` and `s`, complex (snapshot, retained): voltage and total injection, generation
-    included [p.u.], and `generation_slope` = ds^g/d|v| of the same shape where volt-var is active.
+    included [p.u.].
     """
 
     def __init__(
@@ -78,6 +63,7 @@ class JacobianBatch:
         *,
         threads: int | None = None,
         dense_up_to: int = DENSE_UP_TO,
+        factors: Factors | None = None,
     ) -> None:
         self.retained = np.asarray(retained, dtype=np.int64)
         if len(self.retained) == 0:
@@ -85,65 +71,48 @@ class JacobianBatch:
         self.threads = checked_threads(threads)
         self.large = len(self.retained) > dense_up_to
         self._y = sp.csc_array(y, dtype=np.complex128)
-        self.plan: BlockPlan = make_plan(self._y, self.retained)
+        self._given = factors
 
     @classmethod
     def from_feeder(
-        cls, feeder: Feeder, *, threads: int | None = None, dense_up_to: int = DENSE_UP_TO
+        cls,
+        feeder: Feeder,
+        *,
+        threads: int | None = None,
+        dense_up_to: int = DENSE_UP_TO,
+        factors: Factors | None = None,
     ) -> JacobianBatch:
         """Of a feeder, its retained nodes in the order of `feeder.retained`."""
-        energised = feeder.energised
-        rows = sp.csr_array(feeder.y)
-        return cls(
-            sp.csc_array(rows[energised, :][:, energised]),
-            np.searchsorted(energised, feeder.retained),
-            threads=threads,
-            dense_up_to=dense_up_to,
-        )
+        return cls(*energised_network(feeder), threads=threads, dense_up_to=dense_up_to, factors=factors)
 
     @property
     def n(self) -> int:
         """Number of retained nodes."""
         return len(self.retained)
 
-    def sigma_min(
-        self, v: ComplexArray, s: ComplexArray, generation_slope: ComplexArray | None = None
-    ) -> FloatArray:
-        """Smallest singular value of M̃_eff: (snapshot,) [p.u.]."""
-        return self.summary(v, s, generation_slope).sigma_min
+    def log_abs_det(self, v: ComplexArray, s: ComplexArray) -> FloatArray:
+        """log|det M̃|: (snapshot,), NaN where a voltage is zero or any figure NaN."""
+        v, s, _ = self._checked(v, s, None)
+        blocks, out = self._factors.blocks, np.empty((2, len(v)))
+        load_of = np.argsort(self._factors.position[self.retained])
 
-    def log_abs_det(
-        self, v: ComplexArray, s: ComplexArray, generation_slope: ComplexArray | None = None
-    ) -> FloatArray:
-        """log|det M̃_eff|: (snapshot,)."""
-        arrays = self._checked(v, s, generation_slope)
-        # One step, for its check of the factors.
-        return self._finish(arrays, self._run(arrays, 1), np.inf).log_abs_det
+        def run(first: int) -> None:
+            rows = slice(first, first + _TASK)
+            found = np.empty((2, len(v[rows])))
+            log_determinants(blocks, load_of, v[rows], s[rows], found)
+            out[:, rows] = found
 
-    def summary(
-        self,
-        v: ComplexArray,
-        s: ComplexArray,
-        generation_slope: ComplexArray | None = None,
-        *,
-        tolerance: float = TOLERANCE,
-    ) -> JacobianSummary:
-        """σ_min and log|det M̃_eff| from one factorisation per snapshot.
-
-        Parameters
-        ----------
-        tolerance : bound on the relative error that a Lanczos residual must certify; snapshots that miss
-            it get more steps, and a factorisation with pivoting if that or the factorisation is not enough.
-        """
-        arrays = self._checked(v, s, generation_slope)
-        out = self._run(arrays, LANCZOS_STEPS)
-        for steps in _MORE_STEPS:
-            again = np.flatnonzero(out[1] > tolerance)
-            if len(again) == 0:
-                break
-            some = tuple(array[again] if len(array) else array for array in arrays)
-            out[:3, again] = self._run(some, steps)[:3]
-        return self._finish(arrays, out, tolerance)
+        in_threads(run, range(0, len(v), _TASK), self.threads)
+        usable = _usable((v, s))
+        result = np.where(usable, out[0] - self._log_abs_det_outside, np.nan)
+        # Without pivoting a factorisation may fail.
+        for k in np.flatnonzero(~(out[1] <= _LARGEST_RESIDUAL) & usable):
+            a, c = diagonal_terms(v[k], s[k])
+            if self.large:
+                result[k] = SparseJacobian(self.elimination, a, c).log_abs_det
+            else:
+                result[k] = np.linalg.slogdet(real_form(self.y_reduced, a, c))[1]
+        return result
 
     def sigma_min_lower_bound(
         self,
@@ -159,6 +128,7 @@ class JacobianBatch:
 
         Parameters
         ----------
+        generation_slope : ds^g/d|v| of the same shape where volt-var is active.
         gap : raise the lowest bounds until they are within this share of the smallest σ_min of the batch,
             for whoever needs its infimum; None leaves the bounds of one reference, the mean.
         y_error : bound on the rounding error ‖Y − Y_exact‖₂ of the reduction [p.u.].
@@ -184,14 +154,8 @@ class JacobianBatch:
             bound = np.fmax(bound, reference(a, c))
         if gap is None:
             return bound
-
-        share = 1.0 - gap
-
-        def enough(k: int) -> float:
-            one = None if generation_slope is None else arrays[2][k : k + 1]
-            return share * float(self.sigma_min(arrays[0][k : k + 1], arrays[1][k : k + 1], one)[0])
-
-        return refine(make, a, c, bound, enough, references=_LARGE_REFERENCES if self.large else 100)
+        share, most = 1.0 - gap, _LARGE_REFERENCES if self.large else 100
+        return refine(make, a, c, bound, lambda k: share * self._sigma_min(a[k], c[k]), references=most)
 
     def failure(self, references: int) -> float:
         """Probability that bounds from so many references rest on a norm that is too small; 0 if dense."""
@@ -202,6 +166,12 @@ class JacobianBatch:
             return SparseSigmaBound(self.elimination, a, c, y_error=y_error, threads=self.threads)
         return SigmaBound(self.y_reduced, a, c, y_error=y_error, threads=self.threads)
 
+    def _sigma_min(self, a: ComplexArray, c: ComplexArray) -> float:
+        """Smallest singular value at one snapshot."""
+        if self.large:
+            return SparseJacobian(self.elimination, a, c).sigma_min
+        return float(np.linalg.svd(real_form(self.y_reduced, a, c), compute_uv=False)[-1])
+
     @cached_property
     def elimination(self) -> Elimination:
         """The network with its zero-injection part factorised."""
@@ -210,13 +180,24 @@ class JacobianBatch:
     @cached_property
     def y_reduced(self) -> ComplexArray:
         """Y of the reduced network: complex (retained, retained), dense."""
-        others = np.setdiff1d(np.arange(self._y.shape[0]), self.retained)
-        rows = sp.csr_array(self._y)
-        y = rows[self.retained, :][:, self.retained].toarray()
-        if len(others):
-            inner = splu(sp.csc_matrix(rows[others, :][:, others]), permc_spec="MMD_AT_PLUS_A")
-            y -= rows[self.retained, :][:, others] @ inner.solve(rows[others, :][:, self.retained].toarray())
-        return np.asarray(y)
+        return self.elimination.reduced
+
+    @cached_property
+    def _factors(self) -> Factors:
+        if self._given is not None:
+            return self._given
+        loaded = np.isin(np.arange(self._y.shape[0]), self.retained)
+        return factorise_matrix(self._y, np.ones(len(loaded), dtype=np.complex128), loaded)
+
+    @cached_property
+    def _log_abs_det_outside(self) -> float:
+        """log|det| of what M̃ has on the nodes of the core that are not retained."""
+        core = self._factors.core.matrix
+        others = np.setdiff1d(np.arange(core.shape[0]), self._factors.position[self.retained])
+        if not len(others):
+            return 0.0
+        pivots = factorised(core[others, :][:, others]).U.diagonal()
+        return 2.0 * float(np.sum(np.log(np.abs(pivots))))
 
     def _checked(
         self, v: ComplexArray, s: ComplexArray, slope: ComplexArray | None
@@ -235,81 +216,6 @@ class JacobianBatch:
         if len(arrays[0]) != len(arrays[1]) or (slope is not None and len(arrays[2]) != len(arrays[0])):
             raise PowerFlowError("v, s and generation_slope must have the same number of snapshots")
         return tuple(arrays)
-
-    def _run(self, arrays: tuple[ComplexArray, ...], steps: int) -> FloatArray:
-        plan, starts = self.plan, self._starts
-        out = np.empty((4, len(arrays[0])))
-
-        def run(first: int) -> None:
-            rows = slice(first, first + _TASK)
-            piece = tuple(array[rows] for array in arrays)
-            result = np.empty((4, len(piece[0])))
-            analyse(piece, plan, starts, steps, result)
-            out[:, rows] = result
-
-        in_threads(run, range(0, len(arrays[0]), _TASK), self.threads)
-        return out
-
-    def _finish(self, arrays: tuple[ComplexArray, ...], out: FloatArray, tolerance: float) -> JacobianSummary:
-        """Replace what the kernels could not do: without pivoting a factorisation may fail."""
-        failed = (out[1] > tolerance) | ~(out[2] <= _LARGEST_DEFECT)
-        usable = _usable(arrays)
-        sigma, log_det = out[0], out[3] - self.plan.log_abs_det_constant
-        for k in np.flatnonzero(failed & usable):
-            one = tuple(array[k : k + 1] for array in arrays)
-            sigma[k], log_det[k] = self._sparse(*one) if self.large else self._dense(*one)
-        sigma[~usable] = log_det[~usable] = np.nan
-        return JacobianSummary(sigma, log_det)
-
-    def _sparse(self, v: ComplexArray, s: ComplexArray, slope: ComplexArray) -> tuple[float, float]:
-        a, c = diagonal_terms(v, s, slope if len(slope) else None)
-        pivoted = SparseJacobian(self.elimination, a[0], c[0])
-        return pivoted.sigma_min, pivoted.log_abs_det
-
-    def _dense(self, v: ComplexArray, s: ComplexArray, slope: ComplexArray) -> tuple[float, float]:
-        matrix = real_form(self.y_reduced, *diagonal_terms(v, s, slope if len(slope) else None))[0]
-        singular = np.linalg.svd(matrix, compute_uv=False)
-        return float(singular[-1]), float(np.sum(np.log(singular))) if singular[-1] > 0.0 else -np.inf
-
-    @cached_property
-    def _starts(self) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
-        """Smallest left singular vector of Y, an admixture rich in small ones, and their pairing.
-
-        Near D = 0 singular values come in pairs, x and jx; first-order perturbation theory says which
-        phase of the pair is the smaller one: that of −conj(z)/|z| with z = Σ conj(c)·x·u.
-        """
-        left, right = self._smallest_singular_vectors
-        noise = np.random.default_rng(0).standard_normal((self.n, 2)) @ np.array([1.0, 1.0j])
-        small = self._inverse(self._inverse(noise), adjoint=True)
-        return left, _ADMIXTURE * small / np.linalg.norm(small), left * right
-
-    @cached_property
-    def _factor(self):  # type: ignore[no-untyped-def]
-        return splu(sp.csc_matrix(self._y), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
-
-    def _inverse(self, x: ComplexArray, *, adjoint: bool = False) -> ComplexArray:
-        """Y⁻¹x or Y⁻ᴴx on the reduced network."""
-        full = np.zeros(self._y.shape[0], dtype=np.complex128)
-        full[self.retained] = x
-        return np.asarray(self._factor.solve(full, trans="H" if adjoint else "N")[self.retained])
-
-    @cached_property
-    def _smallest_singular_vectors(self) -> tuple[ComplexArray, ComplexArray]:
-        """u and x of the smallest singular value of Y."""
-        if not self.large:
-            left, _, right = np.linalg.svd(self.y_reduced)
-            return left[:, -1], np.conj(right[-1])
-        # Largest eigenvector of Z·Zᴴ is the right one of Y: x.
-        operator = LinearOperator(
-            (self.n, self.n),
-            matvec=lambda x: self._inverse(self._inverse(x.ravel(), adjoint=True)),
-            dtype=np.complex128,
-        )
-        start = np.ones(self.n, dtype=np.complex128)
-        _, vectors = eigsh(operator, k=1, which="LM", v0=start, tol=1e-4)
-        right = vectors[:, 0]
-        left = self._inverse(right, adjoint=True)
-        return left / np.linalg.norm(left), right
 
 
 def _usable(arrays: tuple[ComplexArray, ...]) -> BoolArray:

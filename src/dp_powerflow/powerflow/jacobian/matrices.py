@@ -129,6 +129,13 @@ _MEASURED = 16.0
 """Residuals of solves are measured on some vectors; the worst is raised by this for all others."""
 
 
+def energised_network(feeder: Feeder) -> tuple[sp.csc_array, IntArray]:
+    """Y of all nodes but the slack, and where the retained ones are among them."""
+    energised = feeder.energised
+    y = sp.csr_array(feeder.y)[energised, :][:, energised]
+    return sp.csc_array(y), np.searchsorted(energised, feeder.retained)
+
+
 class Elimination:
     """What L has in common at all snapshots: Y on all nodes, and its zero-injection part factorised.
 
@@ -151,9 +158,7 @@ class Elimination:
     @classmethod
     def from_feeder(cls, feeder: Feeder) -> Elimination:
         """Of a feeder, its retained nodes in the order of `feeder.retained`."""
-        energised = feeder.energised
-        y = sp.csr_array(feeder.y)[energised, :][:, energised]
-        return cls(sp.csc_array(y), np.searchsorted(energised, feeder.retained))
+        return cls(*energised_network(feeder))
 
     @property
     def n(self) -> int:
@@ -170,6 +175,14 @@ class Elimination:
                 np.ascontiguousarray(coupling @ x), trans="H" if adjoint else "N"
             )
         return full
+
+    @cached_property
+    def reduced(self) -> ComplexArray:
+        """Y of the reduced network: complex (retained, retained), dense."""
+        y = self.y[self.retained, :][:, self.retained].toarray()
+        if self._factor is not None:
+            y -= self._y_rz @ self._factor.solve(self._y_zr.toarray())
+        return np.asarray(y)
 
     @cached_property
     def psi(self) -> float:
@@ -387,16 +400,34 @@ _ENTRIES = 1 << 20
 
 
 class Reference(ABC):
-    """A lower bound on σ_min near the point (a, c) it was made at.
+    """A lower bound on σ_min of L x = Yx + a∘x + c∘conj(x) near the point (a, c) it was made at.
 
     Attributes
     ----------
     chunk : snapshots at a time.
+    sigma : (k,) smallest singular values there, ascending.
+    features : of their vectors.
+    beyond : the others are at least as large.
+    error : of the vectors, ‖L X₁ − U₁Σ₁‖ and ‖LᵀU₁ − X₁Σ₁‖ at most.
+    stretch : bound on ‖U‖·‖X‖, 1 but for rounding.
+    rounding : of the products, relative to the change.
+    defects : what orthogonality of the right and of the left vectors leaves open, relative to change².
+    subtracted : from every bound at the end.
     """
 
     chunk = 1024
+    sigma: FloatArray
+    features: _Features
+    beyond: float
+    error = 0.0
+    stretch = 1.0
+    rounding: float
+    defects: tuple[float, float]
+    subtracted = 0.0
 
-    def __init__(self, a: ComplexArray, c: ComplexArray, threads: int) -> None:
+    def __init__(self, a: ComplexArray, c: ComplexArray, vectors: int, threads: int) -> None:
+        if vectors < 1:
+            raise PowerFlowError("the bound on the singular value needs at least one vector; 8 is usual")
         self._a, self._c, self._threads = a, c, threads
 
     def __call__(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
@@ -411,13 +442,32 @@ class Reference(ABC):
         in_threads(run, range(0, len(finite), self.chunk), self._threads)
         return bound
 
-    @abstractmethod
     def _bound(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
         """Of finite rows."""
+        da, dc = a - self._a, c - self._c
+        sizes = (np.abs(da) + np.abs(dc)) * (1.0 + 8.0 * _UNIT)
+        change = np.max(sizes, axis=1)
+        block, left_gram, right_gram = self.features(da, dc)
+        smallest = np.linalg.svd(block + np.diag(self.sigma), compute_uv=False)[:, -1]
+        alpha = np.asarray(smallest - self.error - self.rounding * (change + self.sigma[-1]))
+        beta = _off_diagonal_norm(left_gram, block, change, self.defects[0]) + self.error
+        gamma = _off_diagonal_norm(right_gram, block.swapaxes(1, 2), change, self.defects[1]) + self.error
+        inner = _smallest_of_two(alpha, beta, gamma, self.beyond - self.stretch * change)
+        inner = np.maximum(inner, self._far(alpha, beta, gamma, sizes))
+        # The entries of a and c themselves are rounded results; a few units each.
+        own = 32.0 * _UNIT * np.max(np.abs(a) + np.abs(c), axis=1)
+        lower = inner / self.stretch * (1.0 - 16.0 * _UNIT) - self.subtracted - own
+        return np.asarray(np.maximum(lower, 0.0))
+
+    @abstractmethod
+    def _far(
+        self, alpha: FloatArray, beta: FloatArray, gamma: FloatArray, sizes: FloatArray
+    ) -> FloatArray | float:
+        """A second choice for the rest of the space; 0 without one."""
 
 
 class SigmaBound(Reference):
-    """Lower bound on σ_min of L x = Yx + a∘x + c∘conj(x), hence of M̃_eff, near a reference (a, c).
+    """From all singular vectors of a dense network.
 
     Parameters
     ----------
@@ -439,55 +489,37 @@ class SigmaBound(Reference):
         y_error: float = 0.0,
         threads: int = 1,
     ) -> None:
+        super().__init__(a, c, vectors, threads)
         n = y.shape[0]
-        if vectors < 1:
-            raise PowerFlowError("the bound on the singular value needs at least one vector; 8 is usual")
-        super().__init__(a, c, threads)
-        self._k = min(vectors, 2 * n)
+        k = min(vectors, 2 * n)
         matrix = real_form(y, a, c)
         left, sigma, right = np.linalg.svd(matrix)
         left, sigma, right = left[:, ::-1], sigma[::-1].copy(), right[::-1].T
-        self._sigma = sigma[: self._k]
-        self._beyond = float(sigma[self._k]) if self._k < 2 * n else np.inf
-        self._left_defect, self._right_defect = _orthogonality(left), _orthogonality(right)
-        self._defect = _diagonality(left, matrix, right, sigma) + y_error * self._stretch
-        self._rounding = 100.0 * 2 * n * self._k * _UNIT
-        self._features = _Features(left[:, : self._k], right[:, : self._k])
-        self._far, self._coupling = _far_field(left, right, sigma, self._k)
-
-    @property
-    def _stretch(self) -> float:
-        """Bound on ‖U‖·‖X‖, 1 but for rounding."""
-        return float(np.sqrt((1.0 + self._left_defect) * (1.0 + self._right_defect)) * (1.0 + 8.0 * _UNIT))
-
-    def _bound(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
-        da, dc = a - self._a, c - self._c
-        sizes = (np.abs(da) + np.abs(dc)) * (1.0 + 8.0 * _UNIT)
-        change = np.max(sizes, axis=1)
-        block, left_gram, right_gram = self._features(da, dc)
-        stretch = self._stretch
-        rounding = self._rounding * stretch**2
-        smallest = np.linalg.svd(block + np.diag(self._sigma), compute_uv=False)[:, -1]
-        alpha = np.asarray(smallest - rounding * (change + self._sigma[-1]), dtype=np.float64)
-        beta = _off_diagonal_norm(left_gram, block, change, self._right_defect * stretch**2 + rounding)
-        gamma = _off_diagonal_norm(
-            right_gram, block.swapaxes(1, 2), change, self._left_defect * stretch**2 + rounding
+        of_left, of_right = _orthogonality(left), _orthogonality(right)
+        self.sigma, self.beyond = sigma[:k], float(sigma[k]) if k < 2 * n else np.inf
+        self.features = _Features(left[:, :k], right[:, :k])
+        self.stretch = float(np.sqrt((1.0 + of_left) * (1.0 + of_right)) * (1.0 + 8.0 * _UNIT))
+        self.rounding = 100.0 * 2 * n * k * _UNIT * self.stretch**2
+        self.defects = (
+            of_right * self.stretch**2 + self.rounding,
+            of_left * self.stretch**2 + self.rounding,
         )
-        inner = _smallest_of_two(alpha, beta, gamma, self._beyond - stretch * change)
-        if np.isfinite(self._beyond):
-            # The same with the rest of the space measured in its own singular values.
-            share = stretch * np.sqrt(np.max(sizes * (sizes @ self._far), axis=1))
-            reach = self._beyond * np.sqrt(np.sum(sizes * (sizes @ self._coupling), axis=1))
-            scaled = _smallest_of_two(alpha, np.minimum(beta, reach), gamma, self._beyond * (1.0 - share))
-            inner = np.maximum(inner, scaled)
-        # The entries of a and c themselves are rounded results; a few units each.
-        own = 32.0 * _UNIT * np.max(np.abs(a) + np.abs(c), axis=1)
-        lower = inner / stretch * (1.0 - 16.0 * _UNIT) - self._defect - own
-        return np.asarray(np.maximum(lower, 0.0))
+        self.subtracted = _diagonality(left, matrix, right, sigma) + y_error * self.stretch
+        self._share, self._coupling = _far_field(left, right, sigma, k)
+
+    def _far(
+        self, alpha: FloatArray, beta: FloatArray, gamma: FloatArray, sizes: FloatArray
+    ) -> FloatArray | float:
+        """The rest of the space measured in its own singular values."""
+        if not np.isfinite(self.beyond):
+            return 0.0
+        share = self.stretch * np.sqrt(np.max(sizes * (sizes @ self._share), axis=1))
+        reach = self.beyond * np.sqrt(np.sum(sizes * (sizes @ self._coupling), axis=1))
+        return _smallest_of_two(alpha, np.minimum(beta, reach), gamma, self.beyond * (1.0 - share))
 
 
 class SparseSigmaBound(Reference):
-    """The same bound from the k smallest singular vectors and the norm of the rest of the inverse.
+    """From the k smallest singular vectors and the norm of the rest of the inverse.
 
     Blocks A, B, C of docs/explanation/power-flow.md are as in `SigmaBound`, each short by what the vectors'
     residuals leave open; d = 1/‖X₂ᵀL₀⁻¹U₂‖ − max δ_j by Weyl's inequality. Three norms of the construction
@@ -511,27 +543,20 @@ class SparseSigmaBound(Reference):
         y_error: float = 0.0,
         threads: int = 1,
     ) -> None:
-        super().__init__(a, c, threads)
+        super().__init__(a, c, vectors, threads)
         self.chunk = max(1, _ENTRIES // max(1, len(a)))
         found = SparseJacobian(elimination, a, c).smallest(vectors)
-        self._sigma = found.sigma
-        self._error = found.error + y_error
-        left_over = self._error**2 / max(float(found.sigma[0]) - self._error, np.finfo(np.float64).tiny)
-        self._beyond = 1.0 / found.rest - left_over - y_error
-        self._rounding = found.orthogonality + 100.0 * len(found.left) * vectors * _UNIT
-        self._features = _Features(found.left, found.right)
+        self.sigma, self.features = found.sigma, _Features(found.left, found.right)
+        self.error = found.error + y_error
+        left_over = self.error**2 / max(float(found.sigma[0]) - self.error, np.finfo(np.float64).tiny)
+        self.beyond = 1.0 / found.rest - left_over - y_error
+        self.rounding = found.orthogonality + 100.0 * len(found.left) * vectors * _UNIT
+        self.defects = (self.rounding, self.rounding)
 
-    def _bound(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
-        da, dc = a - self._a, c - self._c
-        change = np.max(np.abs(da) + np.abs(dc), axis=1) * (1.0 + 8.0 * _UNIT)
-        block, left_gram, right_gram = self._features(da, dc)
-        smallest = np.linalg.svd(block + np.diag(self._sigma), compute_uv=False)[:, -1]
-        alpha = np.asarray(smallest - self._error - self._rounding * (change + self._sigma[-1]))
-        beta = _off_diagonal_norm(left_gram, block, change, self._rounding) + self._error
-        gamma = _off_diagonal_norm(right_gram, block.swapaxes(1, 2), change, self._rounding) + self._error
-        inner = _smallest_of_two(alpha, beta, gamma, self._beyond - change)
-        own = 32.0 * _UNIT * np.max(np.abs(a) + np.abs(c), axis=1)
-        return np.asarray(np.maximum(inner * (1.0 - 16.0 * _UNIT) - own, 0.0))
+    def _far(
+        self, alpha: FloatArray, beta: FloatArray, gamma: FloatArray, sizes: FloatArray
+    ) -> FloatArray | float:
+        return 0.0
 
 
 def refine(

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any, ClassVar
 
 from dp_powerflow.errors import PrivacyError
@@ -114,17 +114,9 @@ class Totals:
         return Totals({name: amount + more[name] for name, amount in self.amounts.items()})
 
 
-def fits(amounts: Amounts, limits: Amounts) -> bool:
-    """Whether every sum stays within its limit, to one part in 10¹²."""
-    return all(amounts[name] <= limit * (1 + TOLERANCE) for name, limit in limits.items())
-
-
-def left_of(amounts: Amounts, limits: Amounts) -> dict[str, Fraction]:
+def left_of(spent: Fraction, limit: Fraction) -> Fraction:
     """What may still be spent; the last 10⁻¹² of a cap counts as nothing."""
-    return {
-        name: limit - amounts[name] if limit - amounts[name] > limit * TOLERANCE else Fraction(0)
-        for name, limit in limits.items()
-    }
+    return limit - spent if limit - spent > limit * TOLERANCE else Fraction(0)
 
 
 def check_amount(value: float, name: str) -> None:
@@ -161,16 +153,13 @@ class Scope:
         return not (self.replaced or self.added)
 
 
-ALL_ELEMENTS = Scope()
-
-
 @dataclass(frozen=True)
 class PureCost:
     """What noise of pure ε-DP costs an element, such as Laplace or K-norm noise of a twin."""
 
     epsilon: float
     unit: Neighbours
-    scope: Scope = ALL_ELEMENTS
+    scope: Scope = Scope()
 
     def __post_init__(self) -> None:
         check_amount(self.epsilon, "epsilon")
@@ -185,7 +174,7 @@ class GdpCost:
 
     mu: float
     unit: Neighbours
-    scope: Scope = ALL_ELEMENTS
+    scope: Scope = Scope()
 
     def __post_init__(self) -> None:
         check_amount(self.mu, "mu")
@@ -232,7 +221,7 @@ class ComposedCosts:
 
     def epsilon(self, delta: float) -> float:
         """ε of all of it at δ; Gaussian costs need a δ above 0."""
-        return _epsilon(self, delta)
+        return composed_epsilon(self.pure, math.sqrt(self.mu_squared), delta)
 
     @property
     def words(self) -> str:
@@ -241,12 +230,6 @@ class ComposedCosts:
         if not self.pure:
             return "differential privacy, composed in Gaussian DP"
         return "differential privacy, pure and Gaussian costs composed by privacy-loss distributions"
-
-
-@lru_cache(maxsize=1024)
-def _epsilon(composed: ComposedCosts, delta: float) -> float:
-    """Remembered, since an account is asked several times and distributions are slow to compose."""
-    return composed_epsilon(composed.pure, math.sqrt(composed.mu_squared), delta)
 
 
 @dataclass(frozen=True)
@@ -401,8 +384,9 @@ class Cap(ABC):
         return self.balance(self.tally(costs)).promise
 
     def holds(self, tally: Any) -> bool:
-        """Whether costs that come to a tally stay within the cap."""
-        return fits(self.spent_by(tally), self.limits())
+        """Whether costs that come to a tally stay within the cap, to one part in 10¹²."""
+        spent = self.spent_by(tally)
+        return all(spent[name] <= limit * (1 + TOLERANCE) for name, limit in self.limits().items())
 
     def accepts(self, cost: Cost) -> bool:
         """Whether a cost can be charged to an account with this cap at all."""
@@ -436,15 +420,13 @@ class TwinCap(Cap):
         """What may still be spent is pure, or Gaussian where all so far is."""
         composed = tally.worst(self.delta)
         promise = self.statement(composed)
-        spent = {"epsilon": Fraction(promise.epsilon)}
-        left = left_of(spent, self.limits())
-        epsilon = float(left["epsilon"])
+        left = float(left_of(Fraction(promise.epsilon), Fraction(self.epsilon)))
+        available = left
         if composed.mu_squared and not composed.pure:
-            limit = {"mu_squared": Fraction(gdp_mu(self.epsilon, self.delta)) ** 2}
-            mu_squared = left_of({"mu_squared": composed.mu_squared}, limit)["mu_squared"]
-            epsilon = gdp_epsilon(math.sqrt(mu_squared), self.delta)
-        available = replace(promise, epsilon=epsilon)
-        return Balance(self, _floats(spent), _floats(left), promise, available, composed)
+            mu_squared = left_of(composed.mu_squared, Fraction(gdp_mu(self.epsilon, self.delta)) ** 2)
+            available = gdp_epsilon(math.sqrt(mu_squared), self.delta)
+        spent, rest = {"epsilon": promise.epsilon}, {"epsilon": left}
+        return Balance(self, spent, rest, promise, replace(promise, epsilon=available), composed)
 
 
 @dataclass(frozen=True)
@@ -461,8 +443,9 @@ class AdditiveCap(Cap):
 
     def balance(self, tally: Totals) -> Balance:
         spent = tally.amounts
-        left = left_of(spent, self.limits())
-        return Balance(self, _floats(spent), _floats(left), self.statement(spent), self.statement(left))
+        left = {name: left_of(spent[name], limit) for name, limit in self.limits().items()}
+        was, rest = ({name: float(amount) for name, amount in each.items()} for each in (spent, left))
+        return Balance(self, was, rest, self.statement(spent), self.statement(left))
 
 
 @dataclass(frozen=True)
@@ -505,10 +488,6 @@ class InstanceCap(AdditiveCap):
 
 Cost = LoadsCost | InstanceCost | GdpCost | PureCost
 _CAPS: dict[AccountKind, Callable[..., Cap]] = {cap.kind: cap for cap in (LoadsCap, InstanceCap, TwinCap)}
-
-
-def _floats(amounts: Amounts) -> dict[str, float]:
-    return {name: float(amount) for name, amount in amounts.items()}
 
 
 def to_plain(record: Cap | Cost) -> dict[str, Any]:

@@ -1,8 +1,4 @@
-"""What is asked before anything is recorded: of new data, of caps and of costs.
-
-What is entered for a charge: the account of the data, found or opened, and the spend.
-
-The ledger: what every protected data set may spend in its lifetime, and what it has spent.
+"""The ledger: what every protected data set may spend in its lifetime, and what it has spent.
 
 An account belongs to data (a keyed hash of the meter data, or of the network) and to a kind of arithmetic
 (see `accounts`). A spend is checked against the cap and recorded in one transaction *before* the data are
@@ -66,8 +62,8 @@ def check_new(books: Books, frame: str | None, kind: AccountKind, unrelated: Unr
     frame : of a network, what it has in common with its near copies.
     """
     named = frozenset() if unrelated is None else unrelated.accounts
-    accounts = ((name, books.account(name)) for name in named)
-    unknown = [name for name, account in accounts if account is None or account.kind is not kind]
+    known = {name for name in named if name in books.accounts and books.accounts[name].kind is kind}
+    unknown = named - known
     if unknown:  # no account that is yet to come can have been thought of
         raise PrivacyError(
             f"the reason why these data are unrelated names {spelled(unknown)}, but the ledger has "
@@ -111,18 +107,18 @@ def same_cost(one: Cost, other: Cost) -> bool:
 
 def _same(one: Amounts, other: Amounts) -> bool:
     """Equal but for the last digits of a computed figure, which depend on the libraries."""
-    return one.keys() == other.keys() and all(
-        math.isclose(value, other[name], rel_tol=1e-12) for name, value in one.items()
-    )
+    close = (math.isclose(value, other.get(name, math.nan), rel_tol=1e-12) for name, value in one.items())
+    return one.keys() == other.keys() and all(close)
 
 
 def check_cap(account: Account, cap: Cap) -> None:
+    """Refuse an account whose cap is not the one expected."""
     own = account.cap
-    if (own.kind, own.unit, own.delta) != (cap.kind, cap.unit, cap.delta) or not _same(
-        own.limits(), cap.limits()
-    ):
+    alike = (own.kind, own.unit, own.delta) == (cap.kind, cap.unit, cap.delta)
+    if not (alike and _same(own.limits(), cap.limits())):
+        recorded, asked = (f"epsilon {c.epsilon!r} at delta {c.delta!r} per {c.unit}" for c in (own, cap))
         raise PrivacyError(
-            f"account {account.name} has a cap of {_cap_words(account.cap)}, not of {_cap_words(cap)}; use "
+            f"account {account.name} has a cap of {recorded}, not of {asked}; use "
             "the recorded cap, or change it with a reason"
         )
 
@@ -135,14 +131,6 @@ def check_cost(cap: Cap, cost: Cost) -> None:
         )
     if isinstance(cap, TwinCap):
         price(cap, cost)  # Gaussian noise has none at delta 0
-
-
-def _cap_words(cap: Cap) -> str:
-    return f"epsilon {cap.epsilon!r} at delta {cap.delta!r} per {cap.unit}"
-
-
-def words(promised: Promised) -> str:
-    return f"epsilon {promised.epsilon:.4g} at delta {promised.delta:.4g}"
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -204,7 +192,8 @@ class ChargedData:
         books = transaction.books
         account = self.found(books)  # another process may have been first
         if account is None and self.continues is None:
-            name = self._open(transaction)
+            name = f"{self.cap.kind.stem}-{1 + books.count(self.cap.kind)}"
+            transaction.append("open", name, self._opening(books))
         elif account is None:
             name = self.continued(books).name
             transaction.append("data", name, self._fields)
@@ -212,21 +201,18 @@ class ChargedData:
             name = account.name
             if not self.has_frame(account):
                 transaction.append("frame", name, self._fields)  # opened without one
-        entered = books.account(name)
-        assert entered is not None
-        return entered
+        return books.accounts[name]
 
-    def _open(self, transaction: Transaction) -> str:
+    def _opening(self, books: Books) -> dict[str, Any]:
+        """What the ledger records of an account that is opened."""
         cap, unrelated = self.cap, self.unrelated
-        check_new(transaction.books, self.frame, cap.kind, unrelated)
-        name = f"{cap.kind.stem}-{1 + transaction.books.count(cap.kind)}"
+        check_new(books, self.frame, cap.kind, unrelated)
         fields: dict[str, Any] = {"kind": str(cap.kind), **self._fields, "cap": to_plain(cap), "reason": ""}
         if unrelated is not None:
             fields |= {"reason": unrelated.reason, "unrelated": rows_of(unrelated.accounts)}
             fields |= {} if unrelated.fleet is None else {"fleet": unrelated.fleet}
             fields |= {"same_frame": True} if unrelated.same_frame else {}
-        transaction.append("open", name, fields)
-        return name
+        return fields
 
 
 @dataclass(frozen=True)
@@ -268,26 +254,22 @@ class Charge:
                 )
             return before
         if not account.cap.holds(account.tally.plus(self.cost)):
-            needed, left = price(account.cap, self.cost), account.balance.available
+            promises = price(account.cap, self.cost), account.balance.available
+            needed, left = (f"epsilon {each.epsilon:.4g} at delta {each.delta:.4g}" for each in promises)
             raise PrivacyError(
-                f"release '{self.release_id}' needs {words(needed)} of account {account.name}, which has "
-                f"{words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was "
+                f"release '{self.release_id}' needs {needed} of account {account.name}, which has "
+                f"{left} left; ask for less, or raise the cap with a recorded reason; nothing was "
                 "spent",
                 code="cap-exceeded",
             )
-        entry = transaction.append(
-            "spend",
-            account.name,
-            {"dataset": dataset, "cost": to_plain(self.cost)},
-            release_id=self.release_id,
-            request_sha256=self.request_sha256,
-        )
+        fields = {"dataset": dataset, "cost": to_plain(self.cost)}
+        entry = transaction.append("spend", account.name, fields, self.release_id, self.request_sha256)
         return Spend.of(entry, account.kind, dataset, self.cost)
 
 
 def named(books: Books, name: str, kind: AccountKind) -> Account:
     """The account of a kind that a person has named."""
-    account = books.account(name)
+    account = books.accounts.get(name)
     if account is None or account.kind is not kind:
         raise PrivacyError(
             f"the ledger has no account '{name}' of the kind '{kind}'; it has "
@@ -447,13 +429,8 @@ class Ledger:
             name, tally = ("", cap.nothing()) if found is None else (found.name, found.tally)
             charged = release_id is not None and books.paid(name, release_id) is not None
         after = tally if charged else tally.plus(cost)
-        return Preview(
-            account=name or None,
-            before=cap.balance(tally),
-            after=cap.balance(after),
-            already_charged=charged,
-            affordable=charged or cap.holds(after),
-        )
+        affordable = charged or cap.holds(after)
+        return Preview(name or None, cap.balance(tally), cap.balance(after), charged, affordable)
 
     def change_cap(self, name: str, cap: Cap, reason: str, *, restated: bool = False) -> None:
         """Replace the cap of an account; the reason is kept for ever. What was spent stays spent.
@@ -498,7 +475,7 @@ class Ledger:
         said at once.
         """
         with self._store.reading() as books:
-            account = books.account(spend.account)
+            account = books.accounts.get(spend.account)
         if account is None:
             raise PrivacyError(f"account {spend.account} is not of this ledger")
         return account.as_of(spend.entry).balance
@@ -516,7 +493,7 @@ class Ledger:
     def named(self, name: str) -> Account | None:
         """The account of a name; None if there is none."""
         with self._store.reading() as books:
-            return books.account(name)
+            return books.accounts.get(name)
 
     def summary(self) -> LedgerSummary:
         """Everything, for showing."""

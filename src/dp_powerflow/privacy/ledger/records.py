@@ -74,7 +74,6 @@ class HashChain:
         event: str,
         account: str,
         fields: dict[str, Any],
-        *,
         release_id: str = "",
         request_sha256: str = "",
     ) -> Entry:
@@ -308,11 +307,17 @@ class LedgerSummary:
 
 
 class Books:
-    """Accounts and charges by the entries taken so far, to look things up in."""
+    """Accounts and charges by the entries taken so far, to look things up in.
+
+    Attributes
+    ----------
+    entries : all of them.
+    accounts : by name, in the order they were opened.
+    """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self._accounts: dict[str, Account] = {}
+        self.accounts: dict[str, Account] = {}
         self._of_data: dict[tuple[AccountKind, str], str] = {}
         self._of_frame: dict[tuple[AccountKind, str], dict[str, None]] = {}
         self._opened: dict[AccountKind, dict[str | None, list[str]]] = {}
@@ -329,7 +334,7 @@ class Books:
         if entry.event == UNANCHORED:
             self._lost.append(LostAnchor(fields["reason"], entry.at, entry.seq))
             return
-        account = self.account(entry.account)
+        account = self.accounts.get(entry.account)
         if account is None or entry.event == "open":
             account = _opened(entry, fields)
             self._opened.setdefault(account.kind, {}).setdefault(account.fleet, []).append(account.name)
@@ -343,28 +348,28 @@ class Books:
             account = replace(account, tally=tally, spends=spends)
         elif entry.event in ("data", "frame"):
             self._index(account, fields)
-            account = _with_data(account, entry, fields)
+            account = replace(account, frames={**account.frames, **_frame(fields)})
+            if entry.event == "data":
+                change = Change("data added", "", entry.at, entry.seq, account.cap)
+                datasets = (*account.datasets, fields["dataset"])
+                account = replace(account, datasets=datasets, changes=(*account.changes, change))
         else:
             cap = cap_from_plain(account.kind, fields["cap"])
             change = Change("cap changed", fields["reason"], entry.at, entry.seq, cap)
             account = replace(account, cap=cap, changes=(*account.changes, change))
-        self._accounts[account.name] = account
+        self.accounts[account.name] = account
 
     def has(self, number: int, mac: str) -> bool:
         """Whether an entry with this number and keyed hash was taken."""
         return number < len(self.entries) and self.entries[number].mac == mac
 
-    def account(self, name: str) -> Account | None:
-        """An account by its name."""
-        return self._accounts.get(name)
-
     def find(self, kind: AccountKind, dataset: str) -> Account | None:
         """The account of a kind that data belong to."""
-        return self._accounts.get(self._of_data.get((kind, dataset), ""))
+        return self.accounts.get(self._of_data.get((kind, dataset), ""))
 
     def alike(self, kind: AccountKind, frame: str) -> list[Account]:
         """Accounts of a kind that have data with this frame, in the order they were opened."""
-        accounts = (self._accounts[name] for name in self._of_frame.get((kind, frame), {}))
+        accounts = (self.accounts[name] for name in self._of_frame.get((kind, frame), {}))
         found = [account for account in accounts if frame in account.frames.values()]
         return sorted(found, key=lambda account: account.changes[0].entry)
 
@@ -391,7 +396,7 @@ class Books:
         return tuple(self._of_release.get(release_id, ()))
 
     def summary(self) -> LedgerSummary:
-        first, accounts = self.entries[0], tuple(self._accounts.values())
+        first, accounts = self.entries[0], tuple(self.accounts.values())
         seeded = bool(first.fields["insecure_seed"])
         return LedgerSummary(seeded, first.at, len(self.entries), accounts, tuple(self._lost))
 
@@ -414,15 +419,6 @@ def _opened(entry: Entry, fields: Mapping[str, Any]) -> Account:
         frames=_frame(fields),
         same_frame=fields.get("same_frame", False),
     )
-
-
-def _with_data(account: Account, entry: Entry, fields: Mapping[str, Any]) -> Account:
-    frames = {**account.frames, **_frame(fields)}
-    if entry.event == "frame":
-        return replace(account, frames=frames)
-    change = Change("data added", "", entry.at, entry.seq, account.cap)
-    datasets, changes = (*account.datasets, fields["dataset"]), (*account.changes, change)
-    return replace(account, datasets=datasets, changes=changes, frames=frames)
 
 
 def _frame(fields: Mapping[str, Any]) -> dict[str, str]:

@@ -5,7 +5,7 @@ or reordered entry is noticed, and cannot be made to look right without the secr
 notice by itself, the loss of its last entries (an old backup put back, a deleted file), the anchor does: a
 small file beside the database that says where the chain stood last, written after every commit, with a keyed
 hash of its own. A ledger without its anchor is refused. Who puts back an old ledger *with* its old anchor is
-found out by what later releases left: see `pipeline.receipts`.
+found out by what later releases left: see `pipeline.ready`.
 
 `Ledger.open` checks the whole chain. What is opened then reads from its last entry on: that entry must be
 there unchanged, and what other processes appended must continue the chain. An edit of older entries in the
@@ -31,9 +31,8 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from dp_powerflow._files import (
@@ -46,14 +45,7 @@ from dp_powerflow._files import (
 )
 from dp_powerflow._names import LAST_READER
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.records import (
-    COLUMNS,
-    FIRST,
-    UNANCHORED,
-    Books,
-    Entry,
-    HashChain,
-)
+from dp_powerflow.privacy.ledger.records import COLUMNS, FIRST, UNANCHORED, Books, Entry, HashChain
 from dp_powerflow.privacy.state import PrivateState
 
 _VERSION = 1
@@ -74,7 +66,8 @@ _SCHEMA = (
     "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
 )
 
-# What SQLite's primary result codes mean for whoever runs the command.
+_SPENT = "nothing was spent"
+_BACKUP = f"restore it from a backup; {_SPENT}"
 _FAILURES = {
     sqlite3.SQLITE_PERM: (
         "may not be opened by this user",
@@ -86,20 +79,21 @@ _FAILURES = {
     ),
     sqlite3.SQLITE_READONLY: (
         "cannot be written",
-        "make the private state directory writable; nothing was spent",
+        f"make the private state directory writable; {_SPENT}",
     ),
     sqlite3.SQLITE_IOERR: (
         "cannot be read or written",
         "check the disk and run again, which never charges twice",
     ),
-    sqlite3.SQLITE_CORRUPT: ("is corrupt", "restore it from a backup; nothing was spent"),
+    sqlite3.SQLITE_CORRUPT: ("is corrupt", _BACKUP),
     sqlite3.SQLITE_FULL: (
         "cannot be written because the disk is full",
-        "free some space and run again; nothing was spent",
+        f"free some space and run again; {_SPENT}",
     ),
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check the private state directory; nothing was spent"),
-    sqlite3.SQLITE_NOTADB: ("is corrupt", "restore it from a backup; nothing was spent"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", f"check the private state directory; {_SPENT}"),
+    sqlite3.SQLITE_NOTADB: ("is corrupt", _BACKUP),
 }
+"""What SQLite's primary result codes mean for the person who runs the command: problem and remedy."""
 
 
 class Database:
@@ -109,21 +103,12 @@ class Database:
         self._path = path
 
     def make(self, first: Entry) -> None:
-        """Make the file with its first entry; of several processes that race, one does."""
-        try:
-            with undisturbed(), whole_file(self._path, private=True, once=True) as file:
-                file.write(self._new(first))
-        except OSError as error:
-            raise self.error(
-                f"cannot be created ({error.strerror})", "free disk space or check the mode of the directory"
-            ) from error
+        """Make the file with its first entry; of several processes that race, one does.
 
-    def _new(self, first: Entry) -> bytes:
-        """The bytes of a ledger with one entry; made in memory, so that SQLite leaves no file of its own."""
-        with (
-            self._translated(),
-            contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made,
-        ):
+        Its bytes are made in memory, so that SQLite leaves no other file.
+        """
+        memory = sqlite3.connect(":memory:", isolation_level=None)
+        with self._translated(), contextlib.closing(memory) as made:
             made.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA:
                 made.execute(statement)
@@ -131,13 +116,20 @@ class Database:
             made.execute(f"PRAGMA user_version = {_VERSION}")
             insert(made, [first])
             made.execute("COMMIT")
-            return made.serialize()
+            content = made.serialize()
+        try:
+            with undisturbed(), whole_file(self._path, private=True, once=True) as file:
+                file.write(content)
+        except OSError as error:
+            raise self.error(
+                f"cannot be created ({error.strerror})", "free disk space or check the mode of the directory"
+            ) from error
 
     def check_tables(self, connection: sqlite3.Connection) -> None:
         """Refuse a file that has not exactly the tables of a ledger."""
         tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         if {sql for (sql,) in tables} != set(_SCHEMA):
-            raise self.error("had its tables changed", "restore it from a backup; nothing was spent")
+            raise self.error("had its tables changed", _BACKUP)
 
     def entries(self, connection: sqlite3.Connection, since: int | None) -> list[Entry]:
         """Entries from a number on, or all of a file that SQLite finds to be whole; not checked here."""
@@ -155,19 +147,14 @@ class Database:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application == _EARLIER_ID:
-                raise self.error(
-                    "is of an earlier version of dp-powerflow",
-                    f"use dp-powerflow {LAST_READER}, the last version that reads it; nothing was spent",
-                    code="format-not-read",
-                )
+                remedy = f"use dp-powerflow {LAST_READER}, the last version that reads it; {_SPENT}"
+                raise self.error("is of an earlier version of dp-powerflow", remedy, "format-not-read")
             if application != _APPLICATION_ID:
                 raise self.corrupt()
             if version != _VERSION:
-                raise self.error(
-                    f"has format {version}, and this version of dp-powerflow reads format {_VERSION}",
-                    "use the version that wrote it; nothing was spent",
-                    code="format-not-read",
-                )
+                problem = f"has format {version}, and this version of dp-powerflow reads format {_VERSION}"
+                remedy = f"use the version that wrote it; {_SPENT}"
+                raise self.error(problem, remedy, "format-not-read")
             yield connection
 
     @contextlib.contextmanager
@@ -210,26 +197,18 @@ def insert(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
     connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES ({places})", entries)  # nosec B608
 
 
-def roll_back(connection: sqlite3.Connection) -> None:
-    """End what has not been committed; a disk that fails here leaves a journal that undoes it later."""
-    if connection.in_transaction:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-
-
 _ANCHOR = "dp-powerflow-anchor-1"
 
 
-@dataclass(frozen=True)
-class Anchor:
-    """Where the chain stood: number and keyed hash of an entry; `tag` is its own.
+class Anchor(NamedTuple):
+    """Where the chain stood: number and keyed hash of an entry, and whether that was written with the key.
 
-    The number only grows, so that a tag of its own, over number and hash, needs no further counter.
+    The number only grows, so that the tag of number and hash needs no further counter.
     """
 
     number: int
     mac: str
-    tag: str
+    genuine: bool
 
 
 class AnchorFile:
@@ -240,22 +219,18 @@ class AnchorFile:
         self._key = state.stream_key().bind("ledger", "anchor")
 
     def read(self) -> Anchor | None:
-        """The anchor as it lies there, genuine or not; None if there is none."""
+        """The anchor, genuine or not; None if there is none."""
         content = read_private(self._path)
         if content is None:
             return None
         words = content.decode(errors="replace").split()
         if len(words) != 4 or words[0] != _ANCHOR or not (words[1].isascii() and words[1].isdigit()):
             raise PrivacyError(
-                f"the ledger has a damaged anchor; restore {self._path} from the newest backup; nothing was "
-                "spent",
+                f"the ledger has a damaged anchor; restore {self._path} from the newest backup; {_SPENT}",
                 code="ledger-damaged",
             )
-        return Anchor(int(words[1]), words[2], words[3])
-
-    def is_genuine(self, anchor: Anchor) -> bool:
-        """Whether it was written with the key."""
-        return hmac.compare_digest(anchor.tag.encode(), self._tag(anchor.number, anchor.mac).encode())
+        number, mac, tag = int(words[1]), words[2], words[3]
+        return Anchor(number, mac, hmac.compare_digest(tag.encode(), self._tag(number, mac).encode()))
 
     def write(self, number: int, mac: str) -> None:
         """Replace the anchor; whoever calls holds the lock of the ledger."""
@@ -352,8 +327,10 @@ class LedgerStore:
             connection.execute(how)
             try:
                 yield connection
-            finally:
-                roll_back(connection)
+            finally:  # a disk that fails here leaves a journal that undoes it later
+                if connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
 
     def accept_unanchored(self, reason: str) -> None:
         """Go on with a ledger whose anchor is lost; the reason stays in the ledger for ever.
@@ -387,18 +364,16 @@ class LedgerStore:
         if self._seen is not None and not has(self._seen.seq, self._seen.mac):
             raise self._lacks_entries(self._seen.seq)
         if anchor is not None:
-            if not self._anchors.is_genuine(anchor):
-                raise self._database.error(
-                    "has an anchor that was not written with its key",
-                    f"restore {self._state.anchor_path.name} from the newest backup; nothing was spent",
-                )
+            if not anchor.genuine:
+                remedy = f"restore {self._state.anchor_path.name} from the newest backup; {_SPENT}"
+                raise self._database.error("has an anchor that was not written with its key", remedy)
             if not has(anchor.number, anchor.mac):
                 raise self._lacks_entries(anchor.number)
         elif found[-1].seq > 0 and not may_lack_anchor:  # one entry: it was just made, nothing is spent yet
             raise self._database.error(
                 "has lost its anchor, so nobody can tell whether an older copy was put back",
                 f"restore {self._state.anchor_path.name} from the newest backup, or record why it is "
-                "gone with 'dp-powerflow ledger STATE --accept-unanchored REASON'; nothing was spent",
+                f"gone with 'dp-powerflow ledger STATE --accept-unanchored REASON'; {_SPENT}",
             )
         self._books = Books()  # if anything interrupts what follows
         for entry in found[last is not None :]:
@@ -414,20 +389,17 @@ class LedgerStore:
         if last is None and not (found and found[0].event == FIRST and self._chain.follows(None, found[0])):
             raise self._database.error(
                 "was written with another key, or its first entry was changed",
-                "restore secret.key and the ledger from the same backup; nothing was spent",
+                f"restore secret.key and the ledger from the same backup; {_SPENT}",
             )
         for before, entry in itertools.pairwise(found):
             if not self._chain.follows(before, entry):
-                raise self._database.error(
-                    f"was changed by hand at or before entry {before.seq + 1}",
-                    "restore it from a backup; nothing was spent",
-                )
+                problem = f"was changed by hand at or before entry {before.seq + 1}"
+                raise self._database.error(problem, _BACKUP)
         return found
 
     def _lacks_entries(self, number: int) -> PrivacyError:
-        return self._database.error(
-            f"lacks entries it had before (up to {number})", "restore the newest backup; nothing was spent"
-        )
+        problem = f"lacks entries it had before (up to {number})"
+        return self._database.error(problem, f"restore the newest backup; {_SPENT}")
 
     def _move_on(self, connection: sqlite3.Connection, books: Books) -> None:
         """Move the anchor to what was committed, one process at a time: it never goes back."""
@@ -460,18 +432,11 @@ class Transaction:
         event: str,
         account: str,
         fields: dict[str, Any],
-        *,
         release_id: str = "",
         request_sha256: str = "",
     ) -> Entry:
         """Add one entry, which counts once the transaction has ended without an error."""
-        entry = self._chain.next(
-            self.books.entries[-1],
-            event,
-            account,
-            fields,
-            release_id=release_id,
-            request_sha256=request_sha256,
-        )
+        before = self.books.entries[-1]
+        entry = self._chain.next(before, event, account, fields, release_id, request_sha256)
         self.books.take(entry)
         return entry

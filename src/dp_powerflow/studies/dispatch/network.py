@@ -223,11 +223,7 @@ class _Builder:
     def _walk(self) -> tuple[list[str], dict[str, str]]:
         """Buses breadth first from the sources, and the parent of each."""
         beside: dict[str, dict[str, None]] = {bus: {} for bus in self.slots}
-        pairs = list(self.line_blocks)
-        for i, j in zip(*(axis.tolist() for axis in self.rest.coords), strict=True):
-            if i in self.place and j in self.place and self.place[i][0] != self.place[j][0]:
-                pairs.append((self.place[i][0], self.place[j][0]))
-        for a, b in pairs:
+        for a, b in (*self.line_blocks, *(pair for pair in self._entries if pair[0] != pair[1])):
             beside[a][b] = None
             beside[b][a] = None
         order = list(dict.fromkeys(self.place[k][0] for k in self.feeder.slack.tolist()))
@@ -275,12 +271,12 @@ class _Builder:
 
     @cached_property
     def _entries(self) -> dict[tuple[str, str], list[tuple[int, int, complex]]]:
-        """Pair of buses → entries of the rest between them, first bus first."""
+        """Pair of buses → entries of the rest between them, first bus first; also of a bus with itself."""
         found: dict[tuple[str, str], list[tuple[int, int, complex]]] = {}
         for i, j, value in zip(
             *(axis.tolist() for axis in self.rest.coords), self.rest.data.tolist(), strict=True
         ):
-            if i in self.place and j in self.place and self.place[i][0] != self.place[j][0]:
+            if i in self.place and j in self.place:
                 found.setdefault((self.place[i][0], self.place[j][0]), []).append((i, j, value))
         return found
 
@@ -288,16 +284,13 @@ class _Builder:
         """What is left on the diagonal of a bus: at its own nodes, and at inner nodes of regulators."""
         own = np.zeros((len(number), self.m, self.m), dtype=np.complex128)
         inner: dict[str, ComplexArray] = {}
-        for i, j, value in zip(
-            *(axis.tolist() for axis in self.rest.coords), self.rest.data.tolist(), strict=True
-        ):
-            if i not in self.place or j not in self.place or self.place[i][0] != self.place[j][0]:
-                continue
-            (bus, a), (_, b) = self.place[i], self.place[j]
-            if i in self.outer and j in self.outer:
-                inner.setdefault(bus, np.zeros((self.m, self.m), dtype=np.complex128))[a, b] += value
-            else:
-                own[number[bus], a, b] += value
+        for bus in self.slots:
+            for i, j, value in self._entries.get((bus, bus), ()):
+                a, b = self.place[i][1], self.place[j][1]
+                if i in self.outer and j in self.outer:
+                    inner.setdefault(bus, np.zeros((self.m, self.m), dtype=np.complex128))[a, b] += value
+                else:
+                    own[number[bus], a, b] += value
         return own, inner
 
     def _between(self, inner: dict[str, ComplexArray], bus: str, at: BoolArray) -> ComplexArray:

@@ -1,0 +1,706 @@
+"""Scenarios of a published twin in the gridfm-datakit layout, written and read (`docs/reference/corpus.md`).
+
+For twin mode only. The tables hold the whole network and, in float64 so that the published power balances,
+the loads beside the voltages that they cause. On a published twin all of it is post-processing, low-order
+bits included. On a true network it would be the secret itself: never use it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+
+from dp_powerflow._bits.elementary import degrees, modulus, multiply, unit
+from dp_powerflow.corpus.grid import phasor
+from dp_powerflow.corpus.gridfm.network import (
+    SN_MVA,
+    GridfmBranches,
+    NodeFacts,
+    PublishedNetwork,
+    network_of,
+    nominal_angles,
+    turned_back,
+)
+from dp_powerflow.corpus.gridfm.schema import (
+    COUNT_FILE,
+    ROWS_FILE,
+    SCENARIOS_PER_PARTITION,
+    SETTINGS,
+    SETTINGS_FILE,
+    TABLES,
+    Column,
+    GridfmStyle,
+    ScenarioKeys,
+    encode_rows,
+    encode_table,
+    file_name,
+    partition_name,
+    pieces,
+    schema_of,
+    table_directory,
+    table_of,
+)
+from dp_powerflow.corpus.reader import Corpus, open_corpus
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet, put, storing
+from dp_powerflow.errors import CorpusError, DpPowerflowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+
+MIN_VM_PU, MAX_VM_PU = 0.9, 1.1
+"""Voltage limits written for every bus: constants, since a feeder states none."""
+GENERATOR_LIMIT_MW = 1e4
+"""Limit written for the sources, which have none."""
+ANGLE_LIMIT_DEG = 360.0
+"""Angle limit written for the branches: none."""
+
+
+@dataclass(frozen=True, eq=False)
+class BusStates:
+    """Powers and voltages, all complex (scenario, bus).
+
+    Attributes
+    ----------
+    demand : load less generation of inverters [MW + j·Mvar].
+    static : that generation [MW + j·Mvar].
+    v : voltages [p.u.], in the frame of the network.
+    """
+
+    demand: ComplexArray
+    static: ComplexArray
+    v: ComplexArray
+
+    def __getitem__(self, part: slice) -> BusStates:
+        return BusStates(self.demand[part], self.static[part], self.v[part])
+
+
+def scenario_tables(
+    network: PublishedNetwork,
+    keys: ScenarioKeys,
+    states: BusStates,
+    opened: GridfmBranches | None = None,
+) -> dict[str, pa.Table]:
+    """The four tables of some scenarios on one network.
+
+    Parameters
+    ----------
+    opened : branches that are out of service; they are listed with `br_status` 0 and no admittance.
+    """
+    vm, va = modulus(states.v), degrees(states.v)
+    at_from, at_to, source = _flows(network, states.demand, vm, va)
+    generated = np.zeros_like(states.demand)
+    generated[:, network.reference] = source
+    is_reference = np.zeros(network.n, dtype=np.int8)
+    is_reference[network.reference] = 1
+    bus: dict[str, Column] = {
+        "bus": np.arange(network.n),
+        **_parts("Pd", "Qd", states.demand),
+        **_parts("Pg", "Qg", generated),
+        "Vm": vm,
+        "Va": va,
+        "PQ": 1 - is_reference,
+        "PV": 0,
+        "REF": is_reference,
+        "vn_kv": network.vn_kv,
+        "min_vm_pu": MIN_VM_PU,
+        "max_vm_pu": MAX_VM_PU,
+        **_parts("GS", "BS", network.shunt),
+        **_parts("Psgen", "Qsgen", states.static),
+        "phase": network.phase,
+        "row": network.row,
+        "turn": network.turn_deg,
+    }
+    gen: dict[str, Column] = {
+        "idx": np.arange(len(network.reference)),
+        "bus": network.reference,
+        **_parts("p_mw", "q_mvar", source),
+        **dict.fromkeys(("min_p_mw", "min_q_mvar"), -GENERATOR_LIMIT_MW),
+        **dict.fromkeys(("max_p_mw", "max_q_mvar"), GENERATOR_LIMIT_MW),
+        **dict.fromkeys(("cp0_eur", "cp1_eur_per_mw", "cp2_eur_per_mw2"), 0.0),
+        **dict.fromkeys(("in_service", "is_slack_gen"), 1),
+    }
+    rows = np.repeat(np.arange(network.n), np.diff(network.y.indptr))
+    y_bus: dict[str, Column] = {
+        "index1": rows,
+        "index2": network.y.indices,
+        **_parts("G", "B", network.y.data),
+    }
+    branches = network.branches if opened is None else network.branches.with_open(opened)
+    there, out = network.branches.count, branches.count - network.branches.count
+    branch: dict[str, Column] = {
+        "idx": np.arange(branches.count),
+        "from_bus": branches.from_bus,
+        "to_bus": branches.to_bus,
+        **_parts("pf", "qf", np.pad(at_from, ((0, 0), (0, out)))),
+        **_parts("pt", "qt", np.pad(at_to, ((0, 0), (0, out)))),
+        "r": branches.r,
+        "x": branches.x,
+        "b": 0.0,
+        **_parts("Yff_r", "Yff_i", branches.yff),
+        **_parts("Yft_r", "Yft_i", branches.yft),
+        **_parts("Ytf_r", "Ytf_i", branches.ytf),
+        **_parts("Ytt_r", "Ytt_i", branches.ytt),
+        "tap": branches.tap,
+        "shift": branches.shift_deg,
+        "ang_min": -ANGLE_LIMIT_DEG,
+        "ang_max": ANGLE_LIMIT_DEG,
+        "rate_a": 0.0,
+        "br_status": np.where(np.arange(branches.count) < there, 1, 0),
+    }
+    return {
+        "bus_data": table_of("bus_data", keys, network.n, bus),
+        "gen_data": table_of("gen_data", keys, len(network.reference), gen),
+        "branch_data": table_of("branch_data", keys, branches.count, branch),
+        "y_bus_data": table_of("y_bus_data", keys, len(rows), y_bus),
+    }
+
+
+def _flows(
+    network: PublishedNetwork, demand: ComplexArray, vm: FloatArray, va_deg: FloatArray
+) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
+    """Powers into both ends of the branches, and of the sources: complex (scenario, …) [MW + j·Mvar]."""
+    # From magnitudes and angles, not from v: a consumer who computes them again gets the same.
+    v = vm * unit(va_deg)
+    branches = network.branches
+    v_from, v_to = v[:, branches.from_bus], v[:, branches.to_bus]
+    i_from = multiply(branches.yff, v_from) + multiply(branches.yft, v_to)
+    i_to = multiply(branches.ytf, v_from) + multiply(branches.ytt, v_to)
+    i_source = np.asarray((network.y[network.reference, :] @ v.T).T)
+    pairs = ((v_from, i_from), (v_to, i_to), (v[:, network.reference], i_source))
+    at_from, at_to, injected = (SN_MVA * multiply(u, np.conj(i)) for u, i in pairs)
+    return at_from, at_to, injected + demand[:, network.reference]
+
+
+def _parts(real: str, imaginary: str, values: ComplexArray) -> dict[str, Column]:
+    return {real: values.real, imaginary: values.imag}
+
+
+class GridfmWriter:
+    """Writes blocks of scenarios, one file per table, block and partition; for twin mode only.
+
+    It holds no open file and can be sent to worker processes. Blocks may be written in any order by any
+    process: the bytes of a file depend on the scenarios in it and on the network alone.
+
+    Parameters
+    ----------
+    directory : where the tables go; made when needed.
+    feeder : the published twin, never a true network.
+    facts : order of the nodes and what else is said of them.
+    style : the frame of the voltages, and whether switches are merged.
+    """
+
+    def __init__(
+        self,
+        directory: Location,
+        feeder: Feeder,
+        *,
+        facts: NodeFacts | None = None,
+        style: GridfmStyle | None = None,
+    ) -> None:
+        style = GridfmStyle() if style is None else style
+        facts = NodeFacts() if facts is None else facts
+        self.directory = location(directory)
+        self._base_mva = float(feeder.base_mva)
+        self._order = np.arange(len(feeder.nodes)) if facts.order is None else np.asarray(facts.order)
+        nodes = network_of(feeder, facts)
+        bus_of = nodes.groups() if style.merged else np.arange(nodes.n)
+        self._solves = bool(bus_of.max() + 1 < nodes.n)
+        network = nodes.merged(bus_of) if self._solves else nodes
+        self.network: PublishedNetwork = network.turned() if style.turned else network
+        self.bus_of_row: IntArray = bus_of[: facts.released]
+        bus_of_node = np.empty(nodes.n, dtype=np.int64)
+        bus_of_node[self._order] = bus_of
+        self._retained = bus_of_node[feeder.retained]
+
+    def write_block(
+        self,
+        first_scenario: int,
+        load: ComplexArray,
+        generation: ComplexArray | None,
+        v: ComplexArray,
+        steps: int = 1,
+    ) -> dict[str, str]:
+        """Write scenarios `first_scenario` and following; relative names of their files and their SHA-256.
+
+        Where nodes are merged, the voltages are solved again on the network as it is written.
+
+        Parameters
+        ----------
+        load : complex (scenario, retained) power drawn [p.u. of the feeder].
+        generation : complex (scenario, retained) power injected by inverters [p.u.], after volt-var.
+        v : complex (scenario, node) voltages of all nodes, slack included [p.u.], in the order of the feeder.
+        steps : scenarios of a day.
+        """
+        states = self._states(first_scenario, load, generation, v)
+        written = {}
+        for piece in pieces(first_scenario, len(states.v)):
+            numbers = np.arange(piece.start, piece.stop, dtype=np.int64)
+            keys = ScenarioKeys(numbers, numbers // steps)
+            part = states[piece.start - first_scenario : piece.stop - first_scenario]
+            for table, content in scenario_tables(self.network, keys, part).items():
+                name = file_name(table, piece)
+                with storing(self.directory):
+                    written[name] = put(self.directory / name, encode_table(content), make_folder=True)
+        return written
+
+    def write_index(self, n_scenarios: int) -> dict[str, str]:
+        """Write what goes with all scenarios, once all blocks are there: their number, the mode, the rows."""
+        return write_index(self.directory, n_scenarios, self.bus_of_row)
+
+    def _states(
+        self, first_scenario: int, load: ComplexArray, generation: ComplexArray | None, v: ComplexArray
+    ) -> BusStates:
+        """Powers and voltages of the buses."""
+        retained = len(self._retained)
+        if first_scenario < 0:
+            raise CorpusError("scenarios of a gridfm directory are numbered from 0")
+        given = {"load": (load, retained), "v": (v, len(self._order))}
+        if generation is not None:
+            given["generation"] = (generation, retained)
+        for name, (array, width) in given.items():
+            if array.shape != (len(load), width) or len(load) == 0:
+                raise CorpusError(
+                    f"{name} has shape {array.shape}; a block of scenarios needs "
+                    f"({len(load) or 'at least 1'}, {width})"
+                )
+            if not np.isfinite(array).all():
+                raise CorpusError(
+                    f"{name} holds NaN or infinite values; a scenario without solution is no data"
+                )
+        static = np.zeros((len(load), self.network.n), dtype=np.complex128)
+        if generation is not None:
+            self._add(static, generation)
+        demand = 0.0 - static  # not -static: there is one zero
+        self._add(demand, load)
+        if self._solves:
+            return BusStates(demand, static, self.network.solve(-demand[:, self.network.loaded]))
+        phasors = np.asarray(v, dtype=np.complex128)[:, self._order]
+        return BusStates(demand, static, turned_back(phasors, self.network.turn_deg))
+
+    def _add(self, at_buses: ComplexArray, power: ComplexArray) -> None:
+        """Add powers of the retained nodes [p.u. of the feeder] to those of their buses [MW], one by one."""
+        for column, bus in enumerate(self._retained):
+            at_buses[:, bus] += power[:, column] * self._base_mva
+
+
+def write_index(directory: Location, n_scenarios: int, bus_of_row: IntArray) -> dict[str, str]:
+    """Write number of scenarios, mode (power flow) and buses of the rows; names and their SHA-256."""
+    if n_scenarios < 1:
+        raise CorpusError("a gridfm directory needs at least one scenario")
+    contents = (
+        (COUNT_FILE, str(n_scenarios).encode()),
+        (ROWS_FILE, encode_rows(bus_of_row)),
+        (SETTINGS_FILE, SETTINGS),
+    )
+    with storing(directory):
+        return {name: put(directory / name, content, make_folder=True) for name, content in contents}
+
+
+# --- and back ---------------------------------------------------------------------------------------------
+_Y_BUS = ("index1", "index2", "G", "B")
+_TWO_PORT = ("Yff", "Yft", "Ytf", "Ytt")
+_NUMBERED = {"gen_data": "idx", "branch_data": "idx"}
+_BUS_IDS = {"gen": ("bus",), "branch": ("from_bus", "to_bus"), "y_bus": ("index1", "index2")}
+
+
+@dataclass(frozen=True, eq=False)
+class GridfmData:
+    """The four tables, rows sorted by scenario; columns as in `gridfm.schema.TABLES`.
+
+    Attributes
+    ----------
+    scenarios : scenarios in the tables.
+    bus_of_row : (row,) bus of every row of `data/`.
+    """
+
+    scenarios: range
+    bus: pa.Table
+    gen: pa.Table
+    branch: pa.Table
+    y_bus: pa.Table
+    bus_of_row: IntArray = field(repr=False)
+
+    @property
+    def n_buses(self) -> int:
+        """Buses of every scenario."""
+        return int(self.bus.num_rows // len(self.scenarios))
+
+    def column(self, table: str, name: str) -> FloatArray:
+        """A column of `bus`, `gen`, `branch` or `y_bus` as an array (scenario, row)."""
+        values, count = self._flat(table, name), self._counts(table)
+        if not (count == count[0]).all():
+            raise CorpusError(
+                f"the networks of these scenarios have different numbers of rows in {table}; read the column "
+                f"with .{table}['{name}'] and tell the scenarios apart by 'scenario'"
+            )
+        return np.asarray(values.reshape(len(self.scenarios), -1))
+
+    def voltage(self) -> ComplexArray:
+        """Complex (scenario, bus) Vm and Va as they are written, turned back or not [p.u.]."""
+        return phasor(self.column("bus", "Vm"), self.column("bus", "Va"))
+
+    def turn_deg(self) -> FloatArray:
+        """(scenario, bus) angle that a voltage is turned back by [degrees]; 0 in tables of phasors."""
+        return self.column("bus", "turn")
+
+    def phasor(self) -> ComplexArray:
+        """Complex (scenario, bus) voltage phasors [p.u.], whatever frame the tables are in."""
+        turn, v = self.turn_deg(), self.voltage()
+        return np.asarray(np.where(turn == 0.0, v, phasor(v, turn)))
+
+    def admittance(self, scenario: int = 0) -> sp.csr_array:
+        """Complex (bus, bus) [p.u. of sn_mva] of y_bus_data, in the frame of the tables.
+
+        `scenario` counts from the first read.
+        """
+        part = self._rows("y_bus", scenario)
+        rows, columns, g, b = (self._flat("y_bus", name)[part] for name in _Y_BUS)
+        shape = (self.n_buses, self.n_buses)
+        return sp.csr_array((g + 1j * b, (rows.astype(np.int64), columns.astype(np.int64))), shape=shape)
+
+    def admittance_error(self) -> float:
+        """Largest |Y of y_bus_data − Y of branches and shunts| over all scenarios [p.u. of sn_mva]."""
+        n, worst, described = self.n_buses, 0.0, b""
+        shunt, ports = self._complex("bus", "GS", "BS"), self._two_ports()
+        ends = [self._flat("branch", name).astype(np.int64) for name in ("from_bus", "to_bus")]
+        listed = [self._flat("y_bus", name) for name in _Y_BUS]
+        for k in range(len(self.scenarios)):
+            part, entries = self._rows("branch", k), self._rows("y_bus", k)
+            own = [*(values[part] for values in (*ends, *ports)), shunt[k * n : (k + 1) * n]]
+            content = b"".join(values.tobytes() for values in (*own, *(values[entries] for values in listed)))
+            if content == described:  # as a rule scenarios have the same network
+                continue
+            described = content
+            i, j = own[:2]
+            buses = np.arange(n)
+            rows, columns = np.concatenate([i, i, j, j, buses]), np.concatenate([i, j, i, j, buses])
+            summed = sp.csr_array((np.concatenate(own[2:]), (rows, columns)), shape=(n, n))
+            worst = np.maximum(worst, abs(summed - self.admittance(k)).max())  # keeps a NaN, unlike max()
+        return float(worst)
+
+    def mismatch_mw(self, sn_mva: float = SN_MVA) -> FloatArray:
+        """(scenario, bus) |injected − shunt − flows into the branches| [MVA], everything as written.
+
+        Flows are computed again from the voltages and two-port admittances and the stored ones are
+        checked on the way: the larger of both differences is returned.
+        """
+        v = self.voltage().ravel()
+        injected = self._complex("bus", "Pg", "Qg") - self._complex("bus", "Pd", "Qd")
+        balance = injected - np.abs(v) ** 2 * np.conj(self._complex("bus", "GS", "BS")) * sn_mva
+        first = np.repeat(np.arange(len(self.scenarios)), self._counts("branch")) * self.n_buses
+        i, j = (first + self._flat("branch", name).astype(np.int64) for name in ("from_bus", "to_bus"))
+        yff, yft, ytf, ytt = self._two_ports()
+        at_from = v[i] * np.conj(yff * v[i] + yft * v[j]) * sn_mva
+        at_to = v[j] * np.conj(ytf * v[i] + ytt * v[j]) * sn_mva
+        wrong = np.zeros(len(v))
+        for ends, flow, stored in (
+            (i, at_from, self._complex("branch", "pf", "qf")),
+            (j, at_to, self._complex("branch", "pt", "qt")),
+        ):
+            np.subtract.at(balance, ends, flow)
+            np.maximum.at(wrong, ends, np.abs(flow - stored))
+        return np.asarray(np.maximum(np.abs(balance), wrong).reshape(len(self.scenarios), -1))
+
+    def _counts(self, table: str) -> IntArray:
+        """(scenario,) rows of each scenario."""
+        numbers = getattr(self, table)["scenario"].to_numpy() - self.scenarios.start
+        return np.bincount(numbers, minlength=len(self.scenarios)).astype(np.int64)
+
+    def _rows(self, table: str, scenario: int) -> slice:
+        """Rows of a scenario, which counts from the first read."""
+        stop = self._stops[table]
+        return slice(int(stop[scenario - 1]) if scenario else 0, int(stop[scenario]))
+
+    @cached_property
+    def _stops(self) -> dict[str, IntArray]:
+        return {table: np.cumsum(self._counts(table)) for table in ("branch", "y_bus")}
+
+    def _flat(self, table: str, name: str) -> FloatArray:
+        return np.asarray(getattr(self, table)[name].to_numpy())
+
+    def _two_ports(self) -> tuple[ComplexArray, ...]:
+        return tuple(self._complex("branch", f"{name}_r", f"{name}_i") for name in _TWO_PORT)
+
+    def _complex(self, table: str, real: str, imaginary: str) -> ComplexArray:
+        return np.asarray(self._flat(table, real) + 1j * self._flat(table, imaginary))
+
+
+def count_scenarios(directory: Location | str) -> int:
+    """Number of scenarios that a gridfm-datakit directory says it has."""
+    path = location(directory) / COUNT_FILE
+    with loading(path):
+        return int(path.read_bytes())
+
+
+def read_gridfm(directory: Location | str, partition: int | None = None) -> GridfmData:
+    """Read the tables of a published twin, or of one that was exported, and check that they are complete.
+
+    Parameters
+    ----------
+    directory : str or path
+        The folder `twin` of a release.
+    partition : int, optional
+        One partition of its scenarios; by default all.
+
+    Returns
+    -------
+    GridfmData
+        Buses, branches, generators and admittances of every scenario.
+
+    Raises
+    ------
+    CorpusError
+        A file cannot be read, has other columns, scenarios are missing or there twice, or buses are not
+        numbered from 0.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> bool(dpf.read_gridfm("tables/twin").mismatch_mw().max() < 1e-6)
+    True
+    """
+    total = count_scenarios(directory)
+    n_partitions = -(-total // SCENARIOS_PER_PARTITION)
+    if not 0 < n_partitions <= _partitions_at(location(directory)):
+        raise CorpusError(f"{directory} does not hold the scenarios that {COUNT_FILE} counts; write it again")
+    if partition is None:
+        partitions, scenarios = range(n_partitions), range(total)
+    else:
+        if not 0 <= partition < n_partitions:
+            raise CorpusError(f"{directory} has partitions 0 to {n_partitions - 1}, there is no {partition}")
+        first = partition * SCENARIOS_PER_PARTITION
+        partitions = range(partition, partition + 1)
+        scenarios = range(first, min(first + SCENARIOS_PER_PARTITION, total))
+    place = location(directory)
+    bus, gen, branch, y_bus = (_read_table(place, name, partitions, scenarios) for name in TABLES)
+    data = GridfmData(scenarios, bus, gen, branch, y_bus, _bus_of_row(place))
+    _check_buses(data, place)
+    return data
+
+
+def _partitions_at(directory: Location) -> int:
+    """Number of partitions of the first table, by its folders."""
+    place = directory / table_directory(next(iter(TABLES)))
+    with loading(place):
+        return len(place.children() if isinstance(place, RemotePath) else list(place.iterdir()))
+
+
+def _check_buses(data: GridfmData, directory: Location) -> None:
+    buses, n = data.bus["bus"].to_numpy(), data.n_buses
+    ids = [getattr(data, table)[name].to_numpy() for table, names in _BUS_IDS.items() for name in names]
+    in_range = all(((values >= 0) & (values < n)).all() for values in (*ids, data.bus_of_row))
+    if not in_range or not np.array_equal(buses, np.tile(np.arange(n), len(data.scenarios))):
+        raise CorpusError(
+            f"the buses of every scenario in {directory} must be numbered from 0 in the order of their rows, "
+            "and the other tables name no other bus; write its blocks again"
+        )
+
+
+def _bus_of_row(directory: Location) -> IntArray:
+    path = directory / ROWS_FILE
+    with loading(path), open_parquet(path) as file:
+        rows = file.read(columns=["row", "bus"])
+    if not np.array_equal(rows["row"].to_numpy(), np.arange(rows.num_rows)):
+        raise CorpusError(f"{path} does not list the rows of data/ in their order; write it again")
+    return np.asarray(rows["bus"].to_numpy())
+
+
+def _read_table(directory: Location, table: str, partitions: range, scenarios: range) -> pa.Table:
+    tables: list[pa.Table] = []
+    for partition in partitions:
+        path = directory / table_directory(table) / partition_name(partition)
+        with loading(path):
+            tables += [_read_file(file, table) for file in _parquet_files(path)]
+    whole = pa.concat_tables(tables) if tables else schema_of(table).empty_table()
+    found = whole["scenario"].to_numpy()
+    inside = bool(((found >= scenarios.start) & (found < scenarios.stop)).all())
+    count = np.bincount(found - scenarios.start if inside else [], minlength=len(scenarios)).astype(np.int64)
+    complete = inside and bool(count.all()) and bool((np.diff(found) >= 0).all())
+    if complete and table in _NUMBERED:
+        # Entries of a scenario are numbered from 0; a scenario that is there twice begins again.
+        start = np.repeat(np.cumsum(count) - count, count)
+        complete = np.array_equal(whole[_NUMBERED[table]].to_numpy(), np.arange(len(found)) - start)
+    if not complete:
+        raise CorpusError(
+            f"{directory / table_directory(table)} does not hold the scenarios {scenarios.start} to "
+            f"{scenarios.stop - 1} once each, its rows numbered from 0; write its blocks again"
+        )
+    return whole
+
+
+def _parquet_files(folder: Location) -> Sequence[Location]:
+    if isinstance(folder, RemotePath):
+        return [folder / name for name in folder.below() if name.endswith(".parquet") and "/" not in name]
+    return sorted(folder.glob("*.parquet"))
+
+
+def _read_file(place: Location, table: str) -> pa.Table:
+    with open_parquet(place) as file:
+        schema = schema_of(table)
+        return file.read(columns=schema.names).cast(schema)
+
+
+TWIN = "twin"
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedTables:
+    """The published twin of a release.
+
+    Attributes
+    ----------
+    corpus : the release.
+    directory : its tables.
+    """
+
+    corpus: Corpus
+    directory: Path
+
+    @classmethod
+    def of(cls, release: Path) -> ReleasedTables:
+        """The tables of a release; refused where it has none."""
+        corpus = open_corpus(release)
+        if not (release / TWIN).is_dir():
+            raise CorpusError(
+                f"{release} holds no tables of its network; they are released on a twin with "
+                'network.publish = "network and loads" and network.controls = "frozen"'
+            )
+        corpus.files.check_folder(TWIN)
+        return cls(corpus, release / TWIN)
+
+    @cached_property
+    def n_scenarios(self) -> int:
+        """How many there are."""
+        return count_scenarios(self.directory)
+
+    @property
+    def partitions(self) -> range:
+        """Partitions of the scenarios."""
+        return range(-(-self.n_scenarios // SCENARIOS_PER_PARTITION))
+
+    def read(self, partition: int) -> GridfmData:
+        """One partition, checked."""
+        return read_gridfm(self.directory, partition)
+
+    def days(self, scenarios: IntArray) -> IntArray:
+        """Day of each scenario."""
+        return np.asarray(scenarios // self.corpus.layout.steps)
+
+    @property
+    def bus_of_row(self) -> IntArray:
+        """(row,) bus of every row of `data/`."""
+        return self._first.bus_of_row
+
+    @cached_property
+    def network(self) -> PublishedNetwork:
+        """The network, in the frame of the tables."""
+        data = self._first
+        turn, v = data.turn_deg()[0], data.voltage()[0]
+        angle = turn if turn.any() else nominal_angles(v)
+        row = np.full(data.n_buses, -1, dtype=np.int64)
+        for number in reversed(range(len(self.bus_of_row))):
+            row[self.bus_of_row[number]] = number
+        reference = np.flatnonzero(data.column("bus", "REF")[0])
+        y = data.admittance()
+        y.sum_duplicates()
+        return PublishedNetwork(
+            y=y,
+            reference=reference,
+            v_reference=v[reference],
+            loaded=np.setdiff1d(self._loaded, reference),
+            angle_deg=angle,
+            phase=data.column("bus", "phase")[0],
+            row=row,
+            vn_kv=data.column("bus", "vn_kv")[0],
+            turn_deg=turn,
+        )
+
+    @cached_property
+    def _first(self) -> GridfmData:
+        return self.read(0)
+
+    @cached_property
+    def _loaded(self) -> IntArray:
+        """Buses that draw or inject power in any scenario."""
+        found = np.zeros(self._first.n_buses, dtype=np.bool_)
+        for partition in self.partitions:
+            states = states_of(self.read(partition))
+            found |= (states.demand != 0).any(axis=0) | (states.static != 0).any(axis=0)
+        return np.flatnonzero(found)
+
+
+def states_of(data: GridfmData) -> BusStates:
+    """Powers and voltages as they are written."""
+    demand, static = (
+        data.column("bus", real) + 1j * data.column("bus", imaginary)
+        for real, imaginary in (("Pd", "Qd"), ("Psgen", "Qsgen"))
+    )
+    return BusStates(demand, static, data.voltage())
+
+
+BALANCE_MW = 1e-5
+"""Largest power that may be missing at a bus of the tables: far above rounding (1e-8), below any load."""
+ADMITTANCE_SHARE = 1e-9
+"""Largest difference between y_bus_data and the branches, as a share of the largest entry."""
+FARTHEST_DEG = 90.0
+"""Largest angle of a voltage that is turned back by its nominal angle; another phase is 120 away."""
+
+
+def check_tables(
+    corpus: Location, folder: str, scenarios: int, style: GridfmStyle, *, close_pu: float | None
+) -> list[str]:
+    """What is wrong with the tables in a folder of a corpus, one sentence each; never raises.
+
+    Parameters
+    ----------
+    scenarios : how many there should be.
+    style : how they should be written.
+    close_pu : how near their voltages are to those of the corpus [p.u.], scenario day·steps + step; None if
+        they have nothing to do with them.
+    """
+    try:
+        beside = None if close_pu is None else (open_corpus(corpus), close_pu)
+        return list(_problems(corpus / folder, scenarios, style, beside))
+    except (DpPowerflowError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
+        return [f"The tables in {folder}/ are missing, damaged or not complete."]
+
+
+def _problems(
+    tables: Location, scenarios: int, style: GridfmStyle, beside: tuple[Corpus, float] | None
+) -> Iterator[str]:
+    folder = tables.name
+    if count_scenarios(tables) != scenarios:
+        yield f"The tables in {folder}/ hold another number of scenarios than the manifest says."
+        return
+    for partition in range(-(-scenarios // SCENARIOS_PER_PARTITION)):
+        data = read_gridfm(tables, partition)
+        where = f"scenarios {data.scenarios.start} to {data.scenarios.stop - 1} of {folder}/"
+        # The negated form also catches what is not a number.
+        if not data.mismatch_mw().max() <= BALANCE_MW:
+            yield f"The powers of {where} do not balance."
+        largest = abs(data.admittance()).max()
+        if not data.admittance_error() <= ADMITTANCE_SHARE * largest:
+            yield f"Branches and admittances of {where} are of two networks."
+        if not style.turned and data.turn_deg().any():
+            yield f"The voltages of {where} are turned back, and the manifest says that they are phasors."
+        if style.turned and not np.abs(data.column("bus", "Va")).max() < FARTHEST_DEG:
+            yield f"The voltages of {where} are not turned back as the manifest says."
+        if not style.merged and len(np.unique(data.bus_of_row)) < len(data.bus_of_row):
+            yield f"Nodes of the corpus share a bus in {where}, and the manifest says that none are merged."
+        if beside is not None and not _voltage_difference(data, beside[0]) <= beside[1]:
+            yield f"The voltages of {where} are not those of the corpus."
+
+
+def _voltage_difference(data: GridfmData, corpus: Corpus) -> float:
+    """Largest difference [p.u.] between tables and corpus."""
+    steps = corpus.layout.steps
+    first, last = data.scenarios.start // steps, (data.scenarios.stop - 1) // steps
+    released = corpus.voltages(np.arange(first, last + 1)).reshape(-1, corpus.layout.nodes)
+    offset = data.scenarios.start - first * steps
+    stated = data.phasor()[:, data.bus_of_row[: corpus.layout.nodes]]
+    return float(np.max(np.abs(stated - released[offset : offset + len(data.scenarios)])))

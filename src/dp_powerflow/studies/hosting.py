@@ -1,0 +1,1128 @@
+"""A hosting-capacity study: its settings, what it publishes, and the search for capacities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+from pydantic import Field, model_validator
+
+from dp_powerflow._threads import in_order
+from dp_powerflow.corpus.tables import Connections
+from dp_powerflow.errors import ConfigError, PowerFlowError
+from dp_powerflow.grid.buses import bus_name
+from dp_powerflow.grid.feeder import GROUND, Feeder, Line, PVSystem
+from dp_powerflow.model.sample import SolvedDays, solve_days
+from dp_powerflow.page.charts import Axis, Band, Quantiles
+from dp_powerflow.page.document import Figure
+from dp_powerflow.powerflow.batch import BatchSolver, Solver
+from dp_powerflow.powerflow.devices import VoltVar
+from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
+from dp_powerflow.studies.study import Findings, Kind, Progress, Study, network_map
+from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
+
+_WHOLE = 1e-6
+Ampere = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+class HostingCapacity(Kind):
+    """Per node and day, the largest PV system that keeps every voltage and declared current within limits.
+
+    Attributes
+    ----------
+    nodes : released nodes with a load, or all released nodes.
+    v_min_pu, v_max_pu : limits of every voltage of the feeder [p.u.].
+    most_kw : where a capacity is cut [kW at peak irradiance].
+    grid_kw : capacities are whole multiples of it [kW], rounded down.
+    power_factor : of the new PV; the release's volt-var curve counts instead where it has one.
+    reactive : whether PV with a power factor below 1 absorbs or injects reactive power.
+    regulators : taps and capacitors held where they are on the drawn day, or acting.
+    ampacity_a : largest current of every conductor of every line [A]; None for no limit.
+    ampacities_a : of single lines, by their two public buses, "b003-b017" [A]; in experiments also by names
+        of the feeder's file.
+    worsening_pu : by how much anything may get worse at a step at which a limit is broken without new PV: of
+        1 p.u. of voltage, and of the ampacity.
+    per_day : whether the capacity of every day is published beside the quantiles.
+
+    Examples
+    --------
+    >>> HostingCapacity(v_max_pu=1.04).name
+    'hosting-capacity'
+    """
+
+    name: ClassVar[str] = "hosting-capacity"
+    template: ClassVar[str] = "hosting-capacity.txt"
+
+    nodes: Literal["load", "released"] = "load"
+    v_min_pu: float = Field(default=0.95, gt=0.0, lt=2.0)
+    v_max_pu: float = Field(default=1.05, gt=0.0, lt=2.0)
+    most_kw: float = Field(default=5000.0, gt=0.0, le=60000.0)
+    grid_kw: float = Field(default=0.1, ge=0.01)
+    power_factor: float = Field(default=1.0, gt=0.0, le=1.0)
+    reactive: Literal["absorbed", "injected"] = "absorbed"
+    regulators: Literal["as-drawn", "acting"] = "as-drawn"
+    ampacity_a: Ampere | None = None
+    ampacities_a: dict[str, Ampere] = Field(default_factory=dict)
+    worsening_pu: float = Field(default=0.001, ge=0.0, le=0.1)
+    per_day: bool = False
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> HostingCapacity:
+        if self.v_min_pu >= self.v_max_pu:
+            raise ValueError("v_min_pu must be below v_max_pu")
+        if self.grid_kw > self.most_kw:
+            raise ValueError("grid_kw must not be larger than most_kw")
+        if abs(self.most_kw / self.grid_kw - round(self.most_kw / self.grid_kw)) > _WHOLE:
+            raise ValueError("most_kw must be a whole multiple of grid_kw")
+        return self
+
+    @property
+    def top(self) -> int:
+        """Largest capacity, in steps of the grid."""
+        return round(self.most_kw / self.grid_kw)
+
+    def check(self, study: Study) -> None:
+        """Refuse a study without sun, without a node that may get PV, or with an unknown line."""
+        sun = study.irradiance
+        if sun is None:
+            raise ConfigError(
+                "hosting capacity needs the irradiance of new PV; declare it with solar.irradiance, or a "
+                "latitude for days of clear sky"
+            )
+        if sun.ndim != 2 or sun.shape[1] != study.steps or not len(sun):
+            raise ConfigError(f"the irradiance of new PV must be (day, step), with {study.steps} steps a day")
+        if not np.all(np.isfinite(sun)) or np.any(sun < 0.0):
+            raise PowerFlowError("irradiance must be finite and not negative; 0 at night, 1 at peak")
+        if not len(self.places(study)):
+            raise ConfigError(
+                "no released node carries a load; set nodes = 'released' for all released nodes"
+            )
+        if self.power_factor < 1.0 and turned(study.make_solver(1)):
+            raise ConfigError(
+                "new PV follows the volt-var curve of the release; leave out power_factor, or derive from a "
+                "release without solar.volt_var"
+            )
+        self._ampacities(study)
+
+    def find(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Findings:
+        """Capacities of all nodes and days, as tables, figures and page items."""
+        self.check(study)
+        return findings_of(self.capacities(study, workers=workers, progress=progress))
+
+    def capacities(
+        self, study: Study, *, workers: int | None = None, progress: Progress | None = None
+    ) -> Hosted:
+        """Capacity, binding limit and binding step of every node and day, as arrays."""
+        feeder, places = study.feeder, self.places(study)
+        candidates = study.released[places]
+        solvers = prepared(study.make_solver(1), candidates, self.most_kw / self.power_factor)
+        if self.regulators == "as-drawn":
+            solvers = replace(solvers, acting=None)
+        absorbs = self.reactive == "absorbed"
+        question = Question(
+            solvers,
+            len(candidates),
+            self.grid_kw * per_kw(feeder, self.power_factor, absorbs=absorbs),
+            self.top,
+            (self.v_min_pu, self.v_max_pu, self.worsening_pu),
+            conductors_of(feeder, self._ampacities(study)),
+        )
+        found: list[Capacities] = []
+        blocks = study.source.n_blocks
+        for each in in_order(partial(capacities, study, question), range(blocks), workers):
+            found.append(each)
+            if progress is not None:
+                progress(len(found), blocks)
+        unreleased = np.setdiff1d(_load_nodes(study), study.released)
+        return Hosted(self, study, places, found, acting=solvers.acting is not None, left_out=len(unreleased))
+
+    def places(self, study: Study) -> IntArray:
+        """Positions among the released nodes of those that get PV."""
+        released = study.released
+        fit = ~np.isin(released, study.feeder.neutral) & ~np.isin(released, study.feeder.slack)
+        if self.nodes == "load":
+            fit &= np.isin(released, _load_nodes(study))
+        return np.flatnonzero(fit)
+
+    def _ampacities(self, study: Study) -> dict[int, float]:
+        return ampacities_of(study, self.ampacity_a, self.ampacities_a)
+
+
+def _load_nodes(study: Study) -> IntArray:
+    """Nodes with a load, neutrals left out."""
+    loaded = np.unique(study.feeder.load_shares.indices).astype(np.int64)
+    return np.setdiff1d(loaded, study.feeder.neutral)
+
+
+# --- what is published ------------------------------------------------------------------------------------
+_CAPACITY = Axis("hosting capacity", "kW", decimals=1)
+_MOST_COUNT = 65_535
+
+
+def map_of(connections: Connections, places: IntArray, median_kw: FloatArray) -> Figure:
+    """The network, coloured by the median over days of the capacity of a node.
+
+    Parameters
+    ----------
+    places : (candidate,) positions among the released nodes.
+    median_kw : (candidate,) [kW].
+    """
+    most = max(round(float(median_kw.max()), 1), 1.0)
+    least = round(float(median_kw.min()), 1)
+    least = least if least < most else 0.0
+    middle = round(float(np.median(median_kw)), 1)
+    middle = middle if least < middle < most else (least + most) / 2.0
+    per_kw = max(1, int(_MOST_COUNT // most))
+    counts = np.clip(np.floor(median_kw * per_kw).astype(np.int64), 1, _MOST_COUNT)
+    views = {}
+    for phase in np.unique(connections.phase[places]).tolist():
+        of = connections.phase[places] == phase
+        view = np.zeros((1, connections.n_buses), dtype=np.int64)
+        view[0, connections.bus_of[places[of]]] = counts[of]
+        views[f"phase {phase}"] = view
+    chart = network_map(connections, _CAPACITY, views, per_kw, (least, most), middle)
+    laid = (
+        "Buses stand at their released coordinates."
+        if connections.coordinates is not None
+        else "The layout is computed from the connections alone: lengths and directions mean nothing."
+    )
+    caption = (
+        f"Median over days of the largest PV system at a node alone. {laid} Pale buses have no node with a "
+        "capacity."
+    )
+    return Figure("hosting-map", "Hosting capacity over the network", caption, chart)
+
+
+def band_of(quantiles_kw: FloatArray, levels: tuple[int, ...]) -> Figure:
+    """Quantiles over days of every node, nodes in rising order of their median."""
+    order = np.argsort(quantiles_kw[levels.index(50)], kind="stable")
+    bands = Quantiles("capacity", tuple(float(level) for level in levels), quantiles_kw[:, order])
+    at = np.arange(1, len(order) + 1)
+    chart = Band(Axis("node, by rising median", decimals=0), _CAPACITY, at, (bands,))
+    caption = (
+        "Quantiles over days of the capacity of every node. The bands hold all days, the middle 90 % and the "
+        "middle 50 %; the line is the median."
+    )
+    return Figure("hosting-nodes", "Hosting capacity by node", caption, chart)
+
+
+LEVELS = (0, 5, 25, 50, 75, 95, 100)
+"""Quantiles over days [%]."""
+TABLE, BINDING, DAYS = "hosting.parquet", "binding.parquet", "days/part-{:05d}.parquet"
+ROWS_PER_PART = 1 << 20
+"""Rows of one part of the table of days, at most; a part holds whole days."""
+_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True, eq=False)
+class Hosted:
+    """Capacities of all nodes and days.
+
+    Attributes
+    ----------
+    places : (candidate,) positions among the released nodes.
+    blocks : of days, in order.
+    acting : whether controls acted.
+    left_out : nodes with a load that are not released.
+    """
+
+    kind: HostingCapacity
+    study: Study
+    places: IntArray
+    blocks: Sequence[Capacities]
+    acting: bool
+    left_out: int
+
+    @cached_property
+    def steps(self) -> IntArray:
+        """(day, candidate) capacity, in steps of the grid."""
+        return np.concatenate([block.steps for block in self.blocks])
+
+    @cached_property
+    def binds(self) -> IntArray:
+        """(day, candidate) `Binds` of the limit that the next step of the grid breaks."""
+        return np.concatenate([block.code for block in self.blocks]) // 2
+
+    @cached_property
+    def broken_before(self) -> BoolArray:
+        """(day, candidate) whether some limit is broken without new PV at the step that binds."""
+        return np.asarray(np.concatenate([block.code for block in self.blocks]) % 2 == 1)
+
+    @cached_property
+    def minute(self) -> IntArray:
+        """(day, candidate) minutes after midnight at which the step that binds begins; −1 for none."""
+        at = np.concatenate([block.at for block in self.blocks])
+        return np.where(at < 0, -1, at * _MINUTES // self.study.steps)
+
+    @cached_property
+    def broken_days(self) -> int:
+        """Days on which a limit is broken somewhere without new PV."""
+        return int(sum(np.count_nonzero(block.broken) for block in self.blocks))
+
+    @property
+    def looks(self) -> int:
+        """Snapshots that were solved with new PV."""
+        return sum(block.looks for block in self.blocks)
+
+    @property
+    def node_ids(self) -> list[str]:
+        """Of the candidates."""
+        return [self.study.node_ids[k] for k in self.places.tolist()]
+
+    @property
+    def phases(self) -> IntArray | None:
+        """Of the candidates, where they are public."""
+        found = self.study.connections
+        return None if found is None else found.phase[self.places]
+
+    def kw(self, steps: IntArray) -> FloatArray:
+        """Capacity in kW."""
+        return np.round(steps * self.kind.grid_kw, 6)
+
+    @cached_property
+    def quantiles_kw(self) -> FloatArray:
+        """(level, candidate) quantiles over days [kW]: of a day that was drawn, the lower of two."""
+        return self.kw(_quantiles(self.steps))
+
+
+def _quantiles(steps: IntArray) -> IntArray:
+    """(level, …) along the first axis; nothing is interpolated."""
+    return np.quantile(steps, np.array(LEVELS) / 100.0, axis=0, method="lower").astype(np.int64)
+
+
+def findings_of(hosted: Hosted) -> Findings:
+    """All that is published."""
+    tables = {TABLE: _nodes_table(hosted), BINDING: _binding_table(hosted)}
+    if hosted.kind.per_day:
+        tables |= dict(_day_tables(hosted))
+    items = [band_of(hosted.quantiles_kw, LEVELS)]
+    if hosted.study.connections is not None:
+        items.insert(0, map_of(hosted.study.connections, hosted.places, _median(hosted)))
+    return Findings(tables, _figures(hosted), tuple(items))
+
+
+def _median(hosted: Hosted) -> FloatArray:
+    return np.asarray(hosted.quantiles_kw[LEVELS.index(50)])
+
+
+def _percent(part: FloatArray | IntArray | BoolArray) -> FloatArray:
+    """Share of the days [%], one decimal."""
+    return np.asarray(np.round(100.0 * part.mean(axis=0), 1))
+
+
+def _nodes_table(hosted: Hosted) -> pa.Table:
+    columns: dict[str, Any] = {"node_id": pa.array(hosted.node_ids, pa.string())}
+    if hosted.phases is not None:
+        columns["phase"] = pa.array(hosted.phases, pa.int32())
+    for level, values in zip(LEVELS, hosted.quantiles_kw, strict=True):
+        columns[f"q{level:03d}_kw"] = pa.array(values, pa.float64())
+    for binds, name in BINDS.items():
+        columns[f"binds_{name}_percent"] = pa.array(_percent(hosted.binds == binds), pa.float64())
+    columns["broken_before_percent"] = pa.array(_percent(hosted.broken_before), pa.float64())
+    return pa.table(columns)
+
+
+def _binding_table(hosted: Hosted) -> pa.Table:
+    """How often each limit binds in which hour of the day, by node; what never happens has no row."""
+    node = np.broadcast_to(np.arange(len(hosted.places)), hosted.binds.shape)
+    there = hosted.binds != Binds.NOTHING
+    keys = np.stack([node[there], hosted.binds[there], hosted.minute[there] // 60], axis=1)
+    found, count = np.unique(keys.reshape(-1, 3), axis=0, return_counts=True)
+    names = hosted.node_ids
+    return pa.table(
+        {
+            "node_id": pa.array([names[k] for k in found[:, 0]], pa.string()),
+            "limit": pa.array([BINDS[Binds(k)] for k in found[:, 1].tolist()], pa.string()),
+            "hour": pa.array(found[:, 2], pa.int32()),
+            "days": pa.array(count, pa.int32()),
+        }
+    )
+
+
+def _day_tables(hosted: Hosted) -> Iterator[tuple[str, pa.Table]]:
+    """Capacity of every node and day, in parts of whole days."""
+    nodes, days = len(hosted.places), len(hosted.steps)
+    per_part = max(1, ROWS_PER_PART // nodes)
+    for part, first in enumerate(range(0, days, per_part)):
+        some = slice(first, min(first + per_part, days))
+        shape = hosted.steps[some].shape
+        minute = hosted.minute[some].ravel()
+        yield (
+            DAYS.format(part),
+            pa.table(
+                {
+                    "day": pa.array(np.repeat(np.arange(some.start, some.stop), nodes), pa.int32()),
+                    "node_id": pa.array(hosted.node_ids * shape[0], pa.string()),
+                    "capacity_kw": pa.array(hosted.kw(hosted.steps[some]).ravel(), pa.float64()),
+                    "limit": pa.array(
+                        [BINDS[Binds(k)] for k in hosted.binds[some].ravel().tolist()], pa.string()
+                    ),
+                    "minute": pa.array(minute, pa.int32(), mask=minute < 0),
+                    "broken_before": pa.array(hosted.broken_before[some].ravel(), pa.bool_()),
+                }
+            ),
+        )
+
+
+def _figures(hosted: Hosted) -> Mapping[str, Any]:
+    kind, median = hosted.kind, _median(hosted)
+    limited = kind.ampacity_a is not None or bool(kind.ampacities_a)
+    overall = hosted.kw(_quantiles(hosted.steps.ravel()))
+    return {
+        "nodes": len(hosted.places),
+        "days": len(hosted.steps),
+        "regulators": "acting" if hosted.acting else "held",
+        "limits": {"v_min_pu": kind.v_min_pu, "v_max_pu": kind.v_max_pu, "ampacities": limited},
+        "quantiles_kw": {f"q{level:03d}": float(kw) for level, kw in zip(LEVELS, overall, strict=True)},
+        "median_by_node_kw": {
+            "least": float(median.min()),
+            "middle": float(median[_middle(median)]),
+            "most": float(median.max()),
+        },
+        "binds_percent": {
+            name: float(_percent((hosted.binds == binds).ravel())) for binds, name in BINDS.items()
+        },
+        "days_broken_before": hosted.broken_days,
+        "broken_before_percent": float(_percent(hosted.broken_before.ravel())),
+        "mended_snapshots": sum(block.mended for block in hosted.blocks),
+        "capacities_cut": int(np.count_nonzero(hosted.binds == Binds.NOTHING)),
+        "capacities_unsolved": int(np.count_nonzero(hosted.binds == Binds.UNSOLVED)),
+        "load_nodes_left_out": hosted.left_out,
+    }
+
+
+def _middle(values: FloatArray) -> int:
+    """Place of the median, the lower of two."""
+    return int(np.argsort(values, kind="stable")[(len(values) - 1) // 2])
+
+
+# --- the search on the days of one block ------------------------------------------------------------------
+# Snapshot by snapshot (fixed frame, or taps as drawn) a search solves the few steps of a day that a linear
+# forecast calls tightest. What it finds is then solved at every step with sun; a step that breaks a limit
+# joins the search, which goes on below. So every capacity is feasible at every step by power flow, and the
+# next one of the grid is infeasible at one of them. Where controls act, every solution is a whole day.
+class Binds(IntEnum):
+    """What is broken by the next step of the grid of capacities."""
+
+    NOTHING = 0
+    HIGH = 1
+    LOW = 2
+    CURRENT = 3
+    UNSOLVED = 4
+
+
+BINDS = {
+    Binds.NOTHING: "most_kw",
+    Binds.HIGH: "v_max",
+    Binds.LOW: "v_min",
+    Binds.CURRENT: "ampacity",
+    Binds.UNSOLVED: "no_solution",
+}
+"""Names in the tables: cut at `most_kw`, voltage too high or too low, a current, no power flow solution."""
+
+
+@dataclass(frozen=True, eq=False)
+class Conductors:
+    """Conductors of lines with an ampacity.
+
+    Attributes
+    ----------
+    rows : sparse complex (conductor, energised node) current per voltage [A per p.u.].
+    fixed : complex (conductor,) current that the sources drive [A].
+    ampacity_a : (conductor,) largest current [A].
+    """
+
+    rows: sp.csr_array
+    fixed: ComplexArray
+    ampacity_a: FloatArray
+
+    def shares(self, v: ComplexArray) -> FloatArray:
+        """(snapshot, conductor) square of the current over the ampacity."""
+        current = np.asarray((self.rows @ v.T).T) + self.fixed
+        current /= self.ampacity_a
+        return np.asarray(current.real * current.real + current.imag * current.imag)
+
+
+def conductors_of(feeder: Feeder, of_line: Mapping[int, float]) -> Conductors | None:
+    """Both ends of every conductor of the lines with an ampacity [A]; None without any."""
+    blocks: list[sp.csr_array] = []
+    ampacities: list[float] = []
+    for k, ampacity in sorted(of_line.items()):
+        line = feeder.lines[k]
+        nodes = np.array(line.nodes, dtype=np.int64)
+        amperes = feeder.base_mva * KW_PER_MW / feeder.base_kv[nodes] / _phases(feeder)
+        entries = np.asarray(line.primitive) * amperes[:, None]
+        across = np.repeat(nodes[None, :], len(nodes), axis=0).ravel()
+        down = np.repeat(np.arange(len(nodes)), len(nodes))
+        shape = (len(nodes), len(feeder.nodes))
+        blocks.append(sp.csr_array((entries.ravel(), (down, across)), shape=shape))
+        ampacities += [ampacity] * len(nodes)
+    if not blocks:
+        return None
+    stacked = sp.csr_array(sp.vstack(blocks, format="csr"))
+    fixed = np.asarray(stacked[:, feeder.slack] @ feeder.v_slack)
+    return Conductors(sp.csr_array(stacked[:, feeder.energised]), fixed, np.array(ampacities))
+
+
+def _phases(feeder: Feeder) -> int:
+    """Phases that a node stands for: three in a balanced net of pandapower."""
+    return 1 if getattr(feeder.origin, "by_phase", True) else 3
+
+
+def ampacities_of(study: Study, default_a: float | None, own_a: Mapping[str, float]) -> dict[int, float]:
+    """Line → ampacity [A].
+
+    Parameters
+    ----------
+    default_a : of every line without one of its own; None for no limit.
+    own_a : by the two public buses of a line, "a-b"; where the study knows it, also by the line's name or the
+        buses' names in the file.
+
+    Raises
+    ------
+    ConfigError
+        If a key is no line of the network.
+    """
+    public = {bus_name(study.feeder.nodes[node]): name for node, name in study.public_bus.items()}
+    lines_of: dict[str, list[int]] = {}
+    for k, line in enumerate(study.feeder.lines):
+        for name in dict.fromkeys(_names(study.feeder, line, public, file_names=study.file_names)):
+            lines_of.setdefault(name, []).append(k)
+    found = {} if default_a is None else dict.fromkeys(range(len(study.feeder.lines)), default_a)
+    for key, ampacity in own_a.items():
+        if key.lower() not in lines_of:
+            raise ConfigError(
+                f"ampacities_a names '{key}', which is no line of the network; name two buses of "
+                "buses.parquet that a line joins, as in 'b003-b017'"
+            )
+        found |= dict.fromkeys(lines_of[key.lower()], ampacity)
+    return found
+
+
+def _names(feeder: Feeder, line: Line, public_bus: Mapping[str, str], *, file_names: bool) -> Iterator[str]:
+    if file_names:
+        yield line.name.lower()
+    slack = set(feeder.slack.tolist())
+    buses = list(dict.fromkeys(bus_name(feeder.nodes[k], is_source=k in slack) for k in line.nodes))
+    if len(buses) == 2:
+        known = [public_bus.get(bus, bus) for bus in buses if file_names or bus in public_bus]
+        for one, other in ([buses] if file_names else []) + ([known] if len(known) == 2 else []):
+            yield f"{one}-{other}".lower()
+            yield f"{other}-{one}".lower()
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What every snapshot is held to, in squares.
+
+    Attributes
+    ----------
+    high, low : (snapshot, energised) largest and smallest |v|².
+    current : (snapshot, conductor) largest share of the ampacity, squared; None without any.
+    broken : (snapshot,) whether any limit is broken without new PV.
+    conductors : whose currents are limited.
+    """
+
+    high: FloatArray
+    low: FloatArray
+    current: FloatArray | None
+    broken: BoolArray
+    conductors: Conductors | None
+
+    def of(self, some: IntArray) -> Bounds:
+        """Of some snapshots."""
+        current = None if self.current is None else self.current[some]
+        return Bounds(self.high[some], self.low[some], current, self.broken[some], self.conductors)
+
+    def margins(self, v: ComplexArray, rows: IntArray) -> tuple[FloatArray, IntArray]:
+        """How far every solution is from breaking a limit, and which.
+
+        Parameters
+        ----------
+        v : complex (solution, energised) [p.u.], NaN where there is none.
+        rows : (solution,) snapshot whose bounds count.
+
+        Returns
+        -------
+        (solution,) least margin, in squares, negative if a limit is broken; and 2 × `Binds` of the limit that
+        it is of, plus 1 where a limit of the snapshot is broken without new PV.
+        """
+        size = _square(v)
+        margin = np.full(len(rows), np.inf)
+        code = np.zeros(len(rows), dtype=np.int64)
+        sides = [(Binds.HIGH, self.high[rows] - size), (Binds.LOW, size - self.low[rows])]
+        if self.conductors is not None and self.current is not None:
+            sides.append((Binds.CURRENT, self.current[rows] - self.conductors.shares(v)))
+        for binds, room in sides:
+            least = room.min(axis=1)
+            closer = least < margin
+            margin[closer], code[closer] = least[closer], 2 * binds
+        unsolved = np.isnan(size).any(axis=1)
+        margin[unsolved], code[unsolved] = -np.inf, 2 * Binds.UNSOLVED
+        return margin, code + self.broken[rows]
+
+
+def bounds_of(
+    feeder: Feeder, v: ComplexArray, limits: tuple[float, float, float], conductors: Conductors | None
+) -> Bounds:
+    """Bounds of snapshots, from their voltages without new PV.
+
+    Parameters
+    ----------
+    v : complex (snapshot, energised) [p.u.].
+    limits : smallest and largest voltage [p.u.], and by how much anything may get worse where a limit is
+        broken: of 1 p.u. of voltage, and of the ampacity.
+    """
+    v_min, v_max, worsening = limits
+    neutral = np.isin(feeder.energised, feeder.neutral)
+    size = np.sqrt(_square(v))
+    broken = ((size > v_max) | (size < v_min))[:, ~neutral].any(axis=1)
+    share = None if conductors is None else np.sqrt(conductors.shares(v))
+    if share is not None:
+        broken = broken | (share > 1.0).any(axis=1)
+    room = np.where(broken, worsening, -np.inf)[:, None]
+    high = np.maximum(v_max, size + room) ** 2
+    low = np.maximum(np.minimum(v_min, size - room), 0.0) ** 2
+    high[:, neutral], low[:, neutral] = np.inf, -np.inf
+    current = None if share is None else np.maximum(1.0, share + room) ** 2
+    return Bounds(high, low, current, np.asarray(broken), conductors)
+
+
+def _square(v: ComplexArray) -> FloatArray:
+    return np.asarray(v.real * v.real + v.imag * v.imag)
+
+
+MOST_PHASORS = 1 << 21
+"""Voltages, loads and injections that are held at once: 32 MiB each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Snapshots without new PV, and what they are held to.
+
+    Attributes
+    ----------
+    load : complex (snapshot, column) drawn [p.u.].
+    generation : complex (snapshot, column) that is there already [p.u.]; None without any.
+    sun : (snapshot,) share of peak irradiance.
+    states : integer (snapshot, control) taps and capacitors; no column where nothing moves.
+    bounds : of every snapshot.
+    """
+
+    load: ComplexArray
+    generation: ComplexArray | None
+    sun: FloatArray
+    states: IntArray
+    bounds: Bounds
+
+    def __len__(self) -> int:
+        return len(self.load)
+
+
+@dataclass(frozen=True, eq=False)
+class Hosts:
+    """The network with a place for a PV system at every candidate.
+
+    Attributes
+    ----------
+    load_at, columns : where the solver takes load and generation of the study: nodes of the fixed frame,
+        or loads and PV systems of the feeder as operated.
+    places : (candidate,) where it takes the power of new PV.
+    held : whether taps and capacitors stay where they are on the drawn day; controls that remember need
+        whole days.
+    """
+
+    solver: BatchSolver | OperatedSolver
+    load_at: IntArray
+    columns: IntArray
+    places: IntArray
+    held: bool = False
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Columns of load and of injections."""
+        feeder = self.solver.feeder
+        if isinstance(self.solver, OperatedSolver):
+            return len(feeder.loads), len(feeder.pv)
+        return len(feeder.retained), len(feeder.retained)
+
+    @property
+    def width(self) -> int:
+        """Voltages, loads and injections of one snapshot, for what is solved at once."""
+        return len(self.solver.feeder.energised) + sum(self._sizes)
+
+    def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
+        """Complex (solution, energised) [p.u.] of snapshots `at` with power at a candidate; NaN if none."""
+        load, injected = (np.zeros((len(at), size), dtype=np.complex128) for size in self._sizes)
+        load[:, self.load_at] = rows.load[at]
+        if rows.generation is not None:
+            injected[:, self.columns] = rows.generation[at]
+        injected[np.arange(len(at)), self.places[candidate]] += power
+        if self.held and isinstance(self.solver, OperatedSolver):
+            return self.solver.solve_held(rows.states[at], load, injected, nodes="all")
+        return self.solver.solve(load, injected, nodes="all").v
+
+
+def margins(
+    hosts: Hosts, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray
+) -> tuple[FloatArray, IntArray]:
+    """Margin and code (`Bounds.margins`) of snapshots with new PV, whatever their number.
+
+    Parameters
+    ----------
+    at, candidate : (solution,) snapshot, and place of the PV system.
+    power : complex (solution,) that it injects [p.u.].
+    """
+    order = np.argsort(at, kind="stable")
+    margin = np.empty(len(at))
+    code = np.empty(len(at), dtype=np.int64)
+    size = max(1, MOST_PHASORS // hosts.width)
+    for first in range(0, len(at), size):
+        some = order[first : first + size]
+        v = hosts.voltages(rows, at[some], candidate[some], power[some])
+        margin[some], code[some] = rows.bounds.margins(v, at[some])
+    return margin, code
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Solvers of a study.
+
+    Attributes
+    ----------
+    base : without new PV, as the release solves it.
+    held : with new PV, snapshot by snapshot: of the fixed frame, or taps as drawn.
+    acting : with new PV and acting controls; None where none act.
+    """
+
+    base: Solver
+    held: Hosts
+    acting: Hosts | None
+
+
+def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
+    """Solvers with one more PV system at every candidate.
+
+    Parameters
+    ----------
+    candidates : (candidate,) nodes of the feeder.
+    most_kva : largest apparent power of a new system [kVA].
+
+    Raises
+    ------
+    PowerFlowError
+        If another engine than the package's own solves the study.
+    """
+    feeder = base.feeder
+    wider = with_places(feeder, candidates, most_kva)
+    if isinstance(base, OperatedSolver):
+        existing = len(feeder.pv)
+        columns = np.arange(len(feeder.loads)), np.arange(existing), existing + np.arange(len(candidates))
+        held = Hosts(base.on(wider, controls="frozen"), *columns, held=True)
+        moves = base.controls != "frozen" and bool(
+            feeder.as_operated.regulators or feeder.as_operated.capacitors
+        )
+        return Prepared(base, held, Hosts(base.on(wider), *columns) if moves else None)
+    if isinstance(base, BatchSolver):
+        own = np.searchsorted(wider.retained, feeder.retained)
+        places = np.searchsorted(wider.retained, candidates)
+        curves = _curves(base.voltvar, own, places, len(wider.retained))
+        return Prepared(base, Hosts(base.on(wider, curves), own, own, places), None)
+    raise PowerFlowError(
+        "hosting capacity is computed by the package's own solvers; this is a bug, report it"
+    )
+
+
+def with_places(feeder: Feeder, candidates: IntArray, most_kva: float) -> Feeder:
+    """The feeder with one more PV system, between node and ground, at every candidate."""
+    new = [
+        PVSystem(f"new at {feeder.nodes[k]}", ((int(k), GROUND),), most_kva, most_kva)
+        for k in candidates.tolist()
+    ]
+    return replace(feeder, pv=(*feeder.pv, *new))
+
+
+def _curves(known: VoltVar | None, columns: IntArray, places: IntArray, size: int) -> VoltVar | None:
+    """The curves of a study: a new system follows the first where its node has none."""
+    if known is None or not known.curves:
+        return None
+    curve_of = np.full(size, -1, dtype=np.int64)
+    curve_of[columns] = known.curve_of
+    new = places[curve_of[places] < 0]
+    curve_of[new] = 0
+    return VoltVar(known.curves, curve_of)
+
+
+def turned(base: Solver) -> bool:
+    """Whether PV systems of a study follow a volt-var curve, so that no power factor can be chosen."""
+    if isinstance(base, OperatedSolver):
+        return base.volt_var is not None
+    return isinstance(base, BatchSolver) and base.voltvar is not None
+
+
+def per_kw(feeder: Feeder, power_factor: float, *, absorbs: bool) -> complex:
+    """Complex power injected by 1 kW of PV [p.u.]."""
+    tangent = float(np.sqrt(1.0 - power_factor**2)) / power_factor
+    return complex(1.0, -tangent if absorbs else tangent) / (feeder.base_mva * KW_PER_MW)
+
+
+_HALVE_EVERY = 4
+"""Every so many looks the interval is halved, whatever the secant says."""
+
+Look = Callable[[IntArray, IntArray], tuple[FloatArray, IntArray, IntArray]]
+"""Searches and an integer for each → margin (negative if infeasible), what is broken, and where."""
+
+
+@dataclass(eq=False)
+class Brackets:
+    """Where the searches stand.
+
+    Attributes
+    ----------
+    low, high : (search,) a feasible integer and an infeasible one above it; `top` + 1 where nothing
+        infeasible is known.
+    low_margin, high_margin : their margins; infinite where unknown.
+    code, row : (search,) what is broken at `high`, and where.
+    """
+
+    top: int
+    low: IntArray
+    high: IntArray
+    low_margin: FloatArray
+    high_margin: FloatArray
+    code: IntArray
+    row: IntArray
+
+    @classmethod
+    def new(cls, margin: FloatArray, top: int) -> Brackets:
+        """Nothing is known but that 0 is feasible, with this margin."""
+        n = len(margin)
+        return cls(
+            top,
+            np.zeros(n, dtype=np.int64),
+            np.full(n, top + 1, dtype=np.int64),
+            margin.copy(),
+            np.full(n, -np.inf),
+            np.zeros(n, dtype=np.int64),
+            np.full(n, -1, dtype=np.int64),
+        )
+
+    def run(self, chosen: IntArray, guess: IntArray, look: Look) -> None:
+        """Narrow the chosen searches until `high` is `low` + 1.
+
+        Every look moves `low` or `high` of every search, so it ends; an answer below `top` is an integer that
+        was looked at and found feasible, next to one that was found infeasible.
+
+        Parameters
+        ----------
+        guess : (search chosen,) where to look first.
+        look : computes margins.
+        """
+        at, looks = np.clip(guess, self.low[chosen] + 1, self.high[chosen] - 1), 0
+        while True:
+            open_ = self.high[chosen] - self.low[chosen] > 1
+            chosen, at = chosen[open_], at[open_]
+            if not len(chosen):
+                return
+            self._move(chosen, at, *look(chosen, at))
+            looks += 1
+            at = self._next(chosen, halve=looks % _HALVE_EVERY == 0)
+
+    def _move(
+        self, chosen: IntArray, at: IntArray, margin: FloatArray, code: IntArray, row: IntArray
+    ) -> None:
+        good: BoolArray = margin >= 0.0
+        up, down = chosen[good], chosen[~good]
+        self.low[up], self.low_margin[up] = at[good], margin[good]
+        self.high[down], self.high_margin[down] = at[~good], margin[~good]
+        self.code[down], self.row[down] = code[~good], row[~good]
+
+    def _next(self, chosen: IntArray, *, halve: bool) -> IntArray:
+        """By the secant where both margins are known, else twice as far or half way."""
+        low, high = self.low[chosen], self.high[chosen]
+        unknown = high > self.top
+        middle = (low + high) // 2
+        above, below = self.low_margin[chosen], self.high_margin[chosen]
+        known = np.isfinite(below) & np.isfinite(above) & ~unknown
+        share = np.where(known, above, 0.5) / np.where(known, above - below, 1.0)
+        secant = (low + np.floor(share * (high - low))).astype(np.int64)
+        at = np.where(known & (not halve), secant, middle)
+        at = np.where(unknown, np.minimum(2 * low, self.top), at)
+        return np.asarray(np.clip(at, low + 1, high - 1), dtype=np.int64)
+
+
+_FIRST_STEPS = 3
+"""Steps of a day that a search looks at before the others have their say."""
+_PROBE = 32
+"""The forecast is made with this part of the largest capacity."""
+_MOST_FORECASTS = 1 << 22
+_SMALL = 1e-30
+_MOST_PAIRS = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked of every day.
+
+    Attributes
+    ----------
+    solvers : of the study.
+    candidates : number of places for a PV system.
+    per_step : complex power injected by one step of the grid of capacities at peak irradiance [p.u.].
+    top : largest capacity, in steps of the grid.
+    limits : smallest and largest voltage, and how much worse what is broken may get.
+    conductors : with an ampacity; None without any.
+    """
+
+    solvers: Prepared
+    candidates: int
+    per_step: complex
+    top: int
+    limits: tuple[float, float, float]
+    conductors: Conductors | None
+
+
+@dataclass(frozen=True, eq=False)
+class Capacities:
+    """Capacities of some days.
+
+    Attributes
+    ----------
+    steps : integer (day, candidate) capacity, in steps of the grid.
+    code : integer (day, candidate) 2 × `Binds`, plus 1 where a limit is broken without new PV at that step.
+    at : integer (day, candidate) step of the day that binds; −1 where nothing does.
+    broken : (day,) whether a limit is broken without new PV at any step.
+    mended : snapshots whose powers were lowered, as in the release.
+    looks : integer, snapshots that were solved.
+    """
+
+    steps: IntArray
+    code: IntArray
+    at: IntArray
+    broken: BoolArray
+    mended: int
+    looks: int
+
+
+def capacities(study: Study, question: Question, block: int) -> Capacities:
+    """Capacities on the days of one block; a function of nothing else."""
+    solved = solve_days(
+        question.solvers.base, study.source, block, generation=study.generation, nodes="all", mend=study.mends
+    )
+    solved.solution.raise_if_failed()
+    return _Block(study, question, solved).found()
+
+
+class _Block:
+    """One block of days."""
+
+    def __init__(self, study: Study, question: Question, solved: SolvedDays) -> None:
+        assert study.irradiance is not None
+        self._q, self._steps = question, solved.steps
+        self._days, self._mended = solved.days, int(np.count_nonzero(solved.mended))
+        days = np.arange(solved.first_day, solved.first_day + solved.days)
+        sun = study.irradiance[days % len(study.irradiance)].reshape(-1)
+        bounds = bounds_of(study.feeder, solved.solution.v, question.limits, question.conductors)
+        self._whole = Rows(solved.load, solved.generation, sun, _states(solved), bounds)
+        self._v = solved.solution.v
+        self._looks = 0
+
+    def found(self) -> Capacities:
+        """Search, then verify."""
+        brackets = self._snapshots()
+        acting = self._q.solvers.acting
+        if acting is not None:
+            brackets = self._acting(acting, brackets)
+        shape = (self._days, self._q.candidates)
+        return Capacities(
+            steps=brackets.low.reshape(shape),
+            code=brackets.code.reshape(shape),
+            at=np.where(brackets.row < 0, -1, brackets.row % self._steps).reshape(shape),
+            broken=np.asarray(self._whole.bounds.broken.reshape(self._days, -1).any(axis=1)),
+            mended=self._mended,
+            looks=self._looks,
+        )
+
+    # ------------------------------------------------------------------ snapshot by snapshot
+
+    def _snapshots(self) -> Brackets:
+        """Every (day, candidate), with its own steps to look at."""
+        q, hosts = self._q, self._q.solvers.held
+        sunny = _sorted_by_state(self._whole)
+        rows = _chosen(self._whole, sunny)
+        margin = rows.bounds.margins(self._v[sunny], np.arange(len(sunny)))[0]
+        n = self._days * q.candidates
+        brackets = Brackets.new(np.full(n, np.inf), q.top)
+        if not len(sunny):
+            brackets.low[:] = q.top
+            return brackets
+        active, guess = self._forecast(hosts, rows, sunny // self._steps)
+        pairs = np.arange(n)
+        while len(pairs):
+            brackets.low_margin[pairs] = np.where(active[pairs] < 0, np.inf, margin[active[pairs]]).min(
+                axis=1, initial=np.inf
+            )
+            self._narrow(hosts, rows, brackets, (pairs, guess), active)
+            pairs, worst = self._refuted(hosts, rows, brackets, pairs, sunny // self._steps)
+            active = np.concatenate([active, np.full((n, 1), -1)], axis=1)
+            active[pairs, -1] = worst
+            brackets.high[pairs], guess = brackets.low[pairs], brackets.low[pairs] - 1
+            brackets.low[pairs] = 0
+            brackets.row[pairs] = worst
+        brackets.row = np.where(brackets.row < 0, -1, sunny[brackets.row])
+        return brackets
+
+    def _narrow(
+        self,
+        hosts: Hosts,
+        rows: Rows,
+        brackets: Brackets,
+        begin: tuple[IntArray, IntArray],
+        active: IntArray,
+    ) -> None:
+        """Search on the active steps of every pair."""
+
+        def look(pairs: IntArray, capacity: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
+            at = active[pairs]
+            used = at >= 0
+            of, column = np.nonzero(used)
+            chosen = at[of, column]
+            margin = np.full(at.shape, np.inf)
+            code = np.zeros(at.shape, dtype=np.int64)
+            margin[of, column], code[of, column] = self._margins(
+                hosts, rows, chosen, pairs[of] % self._q.candidates, capacity[of]
+            )
+            worst = margin.argmin(axis=1)
+            each = np.arange(len(pairs))
+            return margin[each, worst], code[each, worst], at[each, worst]
+
+        brackets.run(*begin, look)
+
+    def _refuted(
+        self, hosts: Hosts, rows: Rows, brackets: Brackets, pairs: IntArray, day_of: IntArray
+    ) -> tuple[IntArray, IntArray]:
+        """Pairs whose capacity breaks a limit at some step with sun, and the worst step of each."""
+        pairs = pairs[brackets.low[pairs] > 0]
+        worst_margin = np.zeros(len(pairs))
+        worst = np.full(len(pairs), -1, dtype=np.int64)
+        of_day = [np.flatnonzero(day_of == day) for day in range(self._days)]
+        for first in range(0, len(pairs), _MOST_PAIRS):
+            some = pairs[first : first + _MOST_PAIRS]
+            counts = np.array([len(of_day[pair // self._q.candidates]) for pair in some])
+            at = np.concatenate([of_day[pair // self._q.candidates] for pair in some])
+            of = np.repeat(np.arange(len(some)), counts)
+            capacity, candidate = brackets.low[some][of], some[of] % self._q.candidates
+            margin, code = self._margins(hosts, rows, at, candidate, capacity)
+            bad = np.flatnonzero(margin < 0.0)
+            for k in bad[np.lexsort((at[bad], -margin[bad]))].tolist():  # the worst of a pair comes last
+                worst_margin[first + of[k]], worst[first + of[k]] = margin[k], at[k]
+                brackets.code[some[of[k]]] = code[k]
+        refuted = worst >= 0
+        brackets.high_margin[pairs[refuted]] = worst_margin[refuted]
+        return pairs[refuted], worst[refuted]
+
+    def _margins(
+        self, hosts: Hosts, rows: Rows, at: IntArray, candidate: IntArray, capacity: IntArray
+    ) -> tuple[FloatArray, IntArray]:
+        self._looks += len(at)
+        power = np.asarray((capacity * rows.sun[at]) * self._q.per_step, dtype=np.complex128)
+        return margins(hosts, rows, at, candidate, power)
+
+    def _forecast(self, hosts: Hosts, rows: Rows, day_of: IntArray) -> tuple[IntArray, IntArray]:
+        """Tightest steps of every pair, and where to look first, by what a probe does to |v|² at peak sun."""
+        q, probe = self._q, max(1, self._q.top // _PROBE)
+        size = self._v.real**2 + self._v.imag**2
+        active = np.full((self._days * q.candidates, _FIRST_STEPS), -1, dtype=np.int64)
+        guess = np.ones(len(active), dtype=np.int64)
+        sunny = _sorted_by_state(self._whole)
+        together = max(1, MOST_PHASORS // hosts.width)
+        for day in range(self._days):
+            own = np.flatnonzero(day_of == day)
+            for first in range(0, q.candidates if len(own) else 0, together):
+                some = np.arange(first, min(first + together, q.candidates))
+                peak = own[np.argmax(rows.sun[own])]
+                amount = probe * float(rows.sun[peak])
+                self._looks += len(some)
+                v = hosts.voltages(
+                    rows, np.full(len(some), peak), some, np.full(len(some), amount * q.per_step)
+                )
+                slope = (v.real**2 + v.imag**2 - size[sunny[peak]]) / amount
+                slope = np.where(np.isfinite(slope), slope, 0.0)
+                reach = _reach(slope, rows, own, size[sunny[own]])
+                order = np.argsort(reach, axis=1, kind="stable")[:, :_FIRST_STEPS]
+                mine = day * q.candidates + some
+                active[mine, : order.shape[1]] = own[order]
+                least = np.minimum(reach.min(axis=1), q.top)
+                guess[mine] = np.maximum(least, 1.0).astype(np.int64)
+        return active, guess
+
+    # -------------------------------------------------------------------------- acting controls
+
+    def _acting(self, hosts: Hosts, held: Brackets) -> Brackets:
+        """Search with whole days, from what taps as drawn allow."""
+        q, rows = self._q, self._whole
+        margin = rows.bounds.margins(self._v, np.arange(len(rows)))[0].reshape(self._days, -1).min(axis=1)
+        brackets = Brackets.new(np.repeat(margin, q.candidates), q.top)
+
+        def look(pairs: IntArray, capacity: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
+            margin = np.empty(len(pairs))
+            code, row = (np.empty(len(pairs), dtype=np.int64) for _ in range(2))
+            size = max(1, MOST_PHASORS // (hosts.width * self._steps))
+            for first in range(0, len(pairs), size):
+                part = slice(first, first + size)
+                margin[part], code[part], row[part] = self._whole_days(hosts, pairs[part], capacity[part])
+            return margin, code, row
+
+        brackets.run(np.arange(len(held.low)), np.maximum(held.low, 1), look)
+        return brackets
+
+    def _whole_days(
+        self, hosts: Hosts, pairs: IntArray, capacity: IntArray
+    ) -> tuple[FloatArray, IntArray, IntArray]:
+        q, rows, steps = self._q, self._whole, self._steps
+        first = (pairs // q.candidates) * steps
+        at = (first[:, None] + np.arange(steps)).reshape(-1)
+        power = (np.repeat(capacity, steps) * rows.sun[at]) * q.per_step
+        self._looks += len(at)
+        v = hosts.voltages(rows, at, np.repeat(pairs % q.candidates, steps), power)
+        margin, code = (each.reshape(-1, steps) for each in rows.bounds.margins(v, at))
+        worst, each = margin.argmin(axis=1), np.arange(len(pairs))
+        return margin[each, worst], code[each, worst], first + worst
+
+
+def _states(solved: SolvedDays) -> IntArray:
+    found = solved.solution
+    if isinstance(found, OperatedSolution):
+        return np.concatenate([found.taps, found.capacitors], axis=1)
+    return np.zeros((len(solved.load), 0), dtype=np.int64)
+
+
+def _sorted_by_state(rows: Rows) -> IntArray:
+    """Snapshots with sun, those with equal taps beside each other."""
+    sunny = np.flatnonzero(rows.sun > 0.0)
+    keys = rows.states[sunny].T[::-1]
+    return sunny[np.lexsort((sunny, *keys))] if len(keys) else sunny
+
+
+def _chosen(rows: Rows, some: IntArray) -> Rows:
+    generation = None if rows.generation is None else rows.generation[some]
+    return Rows(rows.load[some], generation, rows.sun[some], rows.states[some], rows.bounds.of(some))
+
+
+def _reach(slope: FloatArray, rows: Rows, own: IntArray, size: FloatArray) -> FloatArray:
+    """(candidate, step) capacity at which a limit of voltage is met, were |v|² linear in it."""
+    room_up, room_down = rows.bounds.high[own] - size, size - rows.bounds.low[own]
+    reach = np.full((len(slope), len(own)), np.inf)
+    some = max(1, _MOST_FORECASTS // max(room_up.size, 1))
+    for first in range(0, len(slope), some):
+        part = slope[first : first + some, None, :]
+        pace = np.maximum(part / np.maximum(room_up, _SMALL), -part / np.maximum(room_down, _SMALL))
+        fastest = pace.max(axis=2, initial=0.0) * rows.sun[own]
+        reach[first : first + some] = 1.0 / np.maximum(fastest, _SMALL)
+    return reach

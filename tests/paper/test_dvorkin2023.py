@@ -1,0 +1,385 @@
+"""Capacities of lines and power records: sensitivities are bounds, the repair sees only what is released."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.lowlevel import clear_sky
+from dp_powerflow.units import FloatArray
+from dp_powerflow_paper.dvorkin2023.capacities import (
+    AtRandom,
+    CapacityMechanism,
+    LargestNoisyScore,
+    infeasible_share,
+)
+from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
+from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
+from dp_powerflow_paper.dvorkin2023.restored import (
+    ConvexRepair,
+    DispatchCase,
+    ExactRepair,
+    NoisyCapacities,
+    repair_objective,
+    repaired_unasked,
+    restore_records,
+)
+from dp_powerflow_paper.radial import RadialNetwork
+from support.auditing import epsilon_lower_bound
+
+Capacities = tuple[DispatchCase, FloatArray]
+
+
+@pytest.fixture(scope="session")
+def turbine(reference: Path) -> PowerRecords:
+    """1,000 records of the published turbine."""
+    return wind_records(reference)
+
+
+@pytest.fixture(scope="session")
+def rts(reference: Path) -> Capacities:
+    """The grid of the published experiment, and its capacities."""
+    return matpower_case(reference / "rts73" / "pglib_opf_case73_ieee_rts.m")
+
+
+@pytest.fixture(scope="session")
+def feeder_case() -> Capacities:
+    """A radial feeder of fifteen nodes with three generators, and its capacities."""
+    generator = np.random.default_rng(0)
+    start = np.array([generator.integers(max(0, k - 3), k + 1) for k in range(14)])
+    ends = np.arange(1, 15)
+    network = RadialNetwork(start, ends, np.full(14, 0.01), np.full(14, 0.01))
+    demand = np.concatenate([[0.0], generator.uniform(0.02, 0.1, 14)])
+    return radial_case(network, demand, np.array([4, 8, 12]), count=30)
+
+
+ROUNDS = 10
+
+
+def last(mechanism: CapacityMechanism, case: DispatchCase, capacity: FloatArray, run: int) -> FloatArray:
+    """What is released in the end."""
+    return list(mechanism.release(case, capacity, np.random.default_rng(run)))[-1]
+
+
+def test_an_overload_price_bounds_what_a_capacity_can_change(feeder_case: Capacities) -> None:
+    case, capacity = feeder_case
+    price, change = case.dearest, 0.02
+    before = case.costs(capacity, price)
+    moved = [
+        np.abs(case.costs(capacity + change * np.eye(case.lines)[line], price) - before).max()
+        for line in range(case.lines)
+    ]
+    assert max(moved) <= price * change * (1.0 + 1e-9)
+    assert max(moved) > 0.0
+
+
+def test_without_an_overload_price_no_bound_exists(rts: Capacities) -> None:
+    """α times the largest price, which the published code takes: a capacity makes records infeasible."""
+    case, capacity = rts
+    change = 5.0
+    few = case.only(np.arange(20))
+    loaded = np.argsort(capacity)[:40]
+    before = few.costs(capacity)
+    moved = 0.0
+    for line in loaded:
+        less = capacity.copy()
+        less[line] = max(less[line] - change, 0.0)
+        moved = max(moved, float(np.abs(few.costs(less) - before).max()))
+    tight = capacity.copy()
+    tight[loaded] *= 0.55  # a legitimate network of the data universe, on the brink
+    assert not np.all(np.isfinite(few.costs(tight)))
+    assert np.all(np.isfinite(few.costs(tight, few.dearest)))
+    assert np.isfinite(moved)
+
+
+def test_the_epsilon_of_all_queries_adds_up() -> None:
+    for rounds in (0, 1, 10):
+        mechanism = CapacityMechanism(1.5, 5.0, rounds, 100.0)
+        assert sum(query.epsilon for query in mechanism.queries) == pytest.approx(1.5)
+        size = {"capacities": 5.0, "selection": 2.0 * 500.0, "cost": 500.0}
+        for query in mechanism.queries:
+            assert query.scale == pytest.approx(size[query.asked] / query.epsilon)
+
+
+def test_dividing_by_four_rounds_instead_of_multiplying_is_far_too_little_noise() -> None:
+    """The published code: scale α·c/(4T) for α·c·4T, (4T)² = 1,600 times too small at T = 10."""
+    mechanism = CapacityMechanism(1.0, 5.0, ROUNDS, 100.0)
+    cost = next(query for query in mechanism.queries if query.asked == "cost")
+    published = 5.0 * 100.0 / (4 * ROUNDS)
+    assert cost.scale / published == pytest.approx((4 * ROUNDS) ** 2)
+
+
+def test_rounds_leave_fewer_infeasible_records_than_noise_with_all_of_epsilon(rts: Capacities) -> None:
+    case, capacity = rts
+    assert np.all(np.isfinite(case.costs(capacity)))
+    runs = range(4)
+    whole = CapacityMechanism(1.0, 5.0, ROUNDS, case.dearest)
+    shares = np.mean([infeasible_share(case, last(whole, case, capacity, run)) for run in runs])
+    plain = CapacityMechanism(1.0, 5.0, 0, case.dearest)
+    alone = np.mean([infeasible_share(case, last(plain, case, capacity, run)) for run in runs])
+    assert shares <= alone
+    assert alone > 0.02
+
+
+def test_the_exact_repair_is_at_least_as_good_as_the_convex_one(feeder_case: Capacities) -> None:
+    case, capacity = feeder_case
+    costs = case.costs(capacity)
+    for run in range(3):
+        drawn = capacity + np.random.default_rng(run).laplace(0.0, 0.06, len(capacity))
+        noisy = NoisyCapacities(drawn, (0, 3), (0.97 * costs[0], 1.02 * costs[3]))
+        exact, convex = (
+            repair_objective(noisy, case, r(noisy, case)) for r in (ExactRepair(), ConvexRepair())
+        )
+        assert exact <= convex * (1.0 + 1e-4) + 1e-6
+
+
+class GivenNoise(np.random.Generator):
+    """Gives the noise that leads from true figures to wanted ones, whatever the true ones are."""
+
+    def __init__(self, answers: list[FloatArray]) -> None:
+        super().__init__(np.random.PCG64(0))
+        self._answers = iter(answers)
+
+    def laplace(self, *_: object, **__: object) -> Any:
+        """The next answer."""
+        return next(self._answers)
+
+
+@pytest.mark.parametrize("repair", [ConvexRepair(), ExactRepair()], ids=["convex", "exact"])
+def test_the_repair_sees_only_what_was_released(
+    feeder_case: Capacities, repair: ConvexRepair | ExactRepair
+) -> None:
+    """Other true capacities whose noise leads to the same noisy figures: the same bytes."""
+    case, capacity = feeder_case
+    mechanism = CapacityMechanism(1.0, 0.1, 1, case.dearest, repair)
+    wanted, cost, record = np.round(0.8 * capacity, 3), 0.9, 2
+    released = []
+    for true in (capacity, 1.5 * capacity[::-1]):
+        costs = case.costs(true, case.dearest)
+        chosen = np.where(np.arange(len(costs)) == record, 1e9, 0.0)
+        noise = [wanted - true, chosen, np.array(cost - costs[record])]
+        released.append(list(mechanism.release(case, true, GivenNoise(noise))))
+    # Adding the noise rounds; what the repair is given agrees to the last bit but one.
+    assert np.allclose(released[0][0], released[1][0], rtol=1e-15, atol=1e-15)
+    assert np.allclose(released[0][1], released[1][1], rtol=0.0, atol=1e-9)
+    noisy = NoisyCapacities(wanted, (record,), (cost,))
+    assert repair(noisy, case).tobytes() == repair(noisy, replace(case, name="another")).tobytes()
+
+
+def test_honest_noise_selects_hardly_better_than_chance(rts: Capacities) -> None:
+    """At T = 10 the noise of a selection is many times every score; the public code's is random outright."""
+    case, capacity = rts
+    mechanism = CapacityMechanism(1.0, 5.0, ROUNDS, case.dearest)
+    scale = next(query.scale for query in mechanism.queries if query.asked == "selection")
+    generator = np.random.default_rng(6)
+    noisy = next(mechanism.release(case, capacity, generator))
+    scores = np.abs(case.costs(capacity, case.dearest) - case.costs(noisy, case.dearest))
+    assert scale > 5.0 * scores.max()
+    share = {
+        selection: np.mean([selection(scores, scale, generator) == np.argmax(scores) for _ in range(20_000)])
+        for selection in (LargestNoisyScore(), AtRandom())
+    }
+    by_chance = 1.0 / len(scores)
+    assert share[AtRandom()] == pytest.approx(by_chance, abs=0.003)
+    assert by_chance - 0.003 < share[LargestNoisyScore()] < 2.0 * by_chance
+
+
+def test_without_noise_the_worst_record_is_selected() -> None:
+    scores = np.array([1.0, 5.0, 2.0])
+    assert {LargestNoisyScore()(scores, 1e-9, np.random.default_rng(run)) for run in range(20)} == {1}
+
+
+@pytest.mark.parametrize(("noise", "holds"), [(1.0, True), (0.5, False)])
+def test_an_audit_of_a_selection_finds_no_more_than_is_claimed_and_catches_half_of_the_noise(
+    noise: float, holds: bool
+) -> None:
+    """Scores of neighbours that all move by the sensitivity: one down, the others up."""
+    moved, epsilon, generator = 1.0, 1.0, np.random.default_rng(7)
+    first = np.zeros(40)
+    second = np.full(40, moved)
+    second[0] = -moved
+    scale = noise * 2.0 * moved / epsilon
+
+    def picked(scores: FloatArray) -> FloatArray:
+        return np.array([float(LargestNoisyScore()(scores, scale, generator) == 0) for _ in range(40_000)])
+
+    found = epsilon_lower_bound(picked(first), picked(second), 0.0)
+    assert found > 0.5 * epsilon
+    assert (found <= epsilon) is holds
+
+
+def test_a_repair_for_public_records_needs_no_question(rts: Capacities) -> None:
+    """All of ε for noise, then repaired for some records: no more infeasible records than before."""
+    case, capacity = rts
+    plain = CapacityMechanism(1.0, 5.0, 0, case.dearest)
+    shares = []
+    for run in range(3):
+        noisy = last(plain, case, capacity, run)
+        repaired = repaired_unasked(noisy, case, 20, np.random.default_rng(run))
+        shares.append([infeasible_share(case, each) for each in (noisy, repaired)])
+    before, after = np.mean(shares, axis=0)
+    assert after <= before
+
+
+def test_a_repaired_feeder_serves_every_record_that_was_chosen(feeder_case: Capacities) -> None:
+    case, capacity = feeder_case
+    noisy = NoisyCapacities(0.3 * capacity, (0, 5, 9), tuple(case.costs(capacity)[[0, 5, 9]]))
+    chosen = case.only(np.array([0, 5, 9]))
+    assert not np.all(np.isfinite(chosen.costs(noisy.capacity)))
+    repaired = ConvexRepair()(noisy, case) + 1e-9  # rounding of the program
+    assert np.all(np.isfinite(chosen.costs(repaired)))
+
+
+@pytest.mark.parametrize(("noise", "holds"), [(1.0, True), (0.5, False)])
+def test_an_audit_finds_no_more_than_is_claimed_and_catches_half_of_the_noise(
+    feeder_case: Capacities, noise: float, holds: bool
+) -> None:
+    """Noise on the capacities alone: two grids that differ in one line, the attacker reads that line."""
+    case, capacity = feeder_case
+    mechanism = CapacityMechanism(1.0, 0.1, 0, case.dearest)
+    honest = replace(mechanism, change=mechanism.change * noise)
+    generator = np.random.default_rng(8)
+    other = capacity.copy()
+    other[2] += mechanism.change
+
+    def scores(true: FloatArray) -> FloatArray:
+        # Far from zero, where the released capacity is not cut off.
+        drawn = [next(honest.release(case, true + 50.0, generator))[2] - 50.0 for _ in range(20_000)]
+        return np.array(drawn)
+
+    found = epsilon_lower_bound(scores(other), scores(capacity), 0.0)
+    assert (found <= mechanism.guarantee.epsilon) is holds
+
+
+RECORD_RUNS = 5
+RECORD_DRAWS = 200
+
+
+@pytest.fixture(scope="module")
+def sunny() -> PowerRecords:
+    """A PV system over two weeks of clear sky, by quarter hours."""
+    return solar_records(clear_sky(40.0, 14, 96))
+
+
+def losses(records: PowerRecords, change: float, runs: int = RECORD_RUNS) -> FloatArray:
+    """Loss of restored records over that of the true ones, run by run."""
+    mechanism, regression = RecordMechanism(1.0, change), records.regression
+    made = [mechanism.release(records, np.random.default_rng(run)) for run in range(runs)]
+    return np.array([regression.loss(power) for power in made]) / regression.loss(records.power)
+
+
+@pytest.mark.parametrize("change", [0.05, 0.15, 0.25])
+def test_restored_records_have_about_the_loss_of_the_true_ones(turbine: PowerRecords, change: float) -> None:
+    assert abs(losses(turbine, change).mean() - 1.0) < 0.15
+
+
+def test_laplace_noise_alone_ruins_the_regression(turbine: PowerRecords) -> None:
+    mechanism, regression = RecordMechanism(1.0, 0.15), turbine.regression
+    made = [mechanism.laplace(turbine, np.random.default_rng(run)) for run in range(RECORD_DRAWS)]
+    ratio = np.mean([regression.loss(power) for power in made]) / regression.loss(turbine.power)
+    assert ratio > 4.0  # 4.03 with a standard error of 0.02
+
+
+def test_records_of_a_pv_system_keep_their_regression_too(sunny: PowerRecords) -> None:
+    mechanism, regression = RecordMechanism(1.0, 0.15), sunny.regression
+    plain = [
+        regression.loss(mechanism.laplace(sunny, np.random.default_rng(run))) for run in range(RECORD_RUNS)
+    ]
+    # A clear sky leaves hardly any loss: it is the noise on the loss that is left, far below that on records.
+    restored = losses(sunny, 0.15, runs=20) - 1.0
+    ratio = np.mean(plain) / regression.loss(sunny.power)
+    assert np.abs(restored).mean() < 0.1 * (ratio - 1.0)
+
+
+def test_the_loss_changes_by_at_most_its_sensitivity(turbine: PowerRecords) -> None:
+    """Over random data sets, the true one, and the worst that the bound allows; every record in turn."""
+    regression, change = turbine.regression, 0.15
+    generator = np.random.default_rng(3)
+    worst_record = int(np.argmax(np.maximum(regression.curvature, 0.0).sum(axis=0)))
+    worst = (regression.curvature[worst_record] > 0.0).astype(float)
+    found = []
+    for power in (turbine.power, generator.uniform(0.0, 1.0, len(turbine.power)), worst):
+        slope, own = regression.curvature @ power, np.diag(regression.curvature)
+        for moved in (np.minimum(power + change, 1.0), np.maximum(power - change, 0.0)):
+            step = moved - power
+            found.append(np.abs(2.0 * step * slope + step**2 * own).max())
+    bound = regression.loss_sensitivity(change)
+    assert max(found) <= bound
+    assert max(found) > 0.5 * bound  # the bound is not vacuous
+
+
+def test_the_published_code_takes_a_sensitivity_that_is_no_bound(turbine: PowerRecords) -> None:
+    """Some neighbour of the true records changes the loss by more than the code's figure."""
+    regression, change = turbine.regression, 0.15
+    slope, own = regression.curvature @ turbine.power, np.diag(regression.curvature)
+    step = np.where(turbine.power > 0.5, -change, change)
+    moved = np.abs(2.0 * step * slope + step**2 * own).max()
+    assert regression.published_loss_sensitivity(change) == pytest.approx(0.0224, abs=1e-4)
+    assert regression.loss_sensitivity(change) == pytest.approx(0.473, abs=1e-3)
+    assert moved > 2.0 * regression.published_loss_sensitivity(change)
+
+
+def test_one_laplace_number_for_all_weights_protects_none(turbine: PowerRecords) -> None:
+    """As in the published code: differences of noisy weights are those of the true ones, exactly."""
+    regression = turbine.regression
+    true = regression.weights(turbine.power)
+    shared = true + np.random.default_rng(0).laplace(0.0, 1.0)
+    assert np.allclose(np.diff(shared), np.diff(true), atol=1e-12)
+    own = RecordMechanism(1.0, 0.15).noisy(turbine, np.random.default_rng(0)).weights
+    assert np.abs(np.diff(own) - np.diff(true)).min() > 1e-6
+
+
+def test_weights_move_by_at_most_their_sensitivity(turbine: PowerRecords) -> None:
+    regression = turbine.regression
+    moved = np.abs(regression.weights(np.eye(len(turbine.power))[:50].T * 0.15)).sum(axis=0)
+    assert moved.max() <= regression.weight_sensitivity(0.15) * (1.0 + 1e-12)
+
+
+def test_the_shares_of_epsilon_are_what_the_noise_pays_for(turbine: PowerRecords) -> None:
+    mechanism, regression = RecordMechanism(0.6, 0.1), turbine.regression
+    sizes = (0.1, regression.weight_sensitivity(0.1), regression.loss_sensitivity(0.1))
+    spent = [size / scale for size, scale in zip(sizes, mechanism.scales(regression), strict=True)]
+    assert sum(spent) == pytest.approx(mechanism.guarantee.epsilon)
+
+
+@pytest.mark.parametrize(("noise", "holds"), [(1.0, True), (0.5, False)])
+def test_an_audit_of_records_finds_no_more_than_is_claimed_and_catches_half_of_the_noise(
+    noise: float, holds: bool
+) -> None:
+    """Two data sets of ten records; the attacker sums the exact loss of every noisy query."""
+    generator = np.random.default_rng(5)
+    mechanism = RecordMechanism(1.0, 0.2)
+    regression = PowerRecords(np.linspace(3.0, 12.0, 10), np.zeros(10)).regression
+    record = int(np.argmax(np.maximum(regression.curvature, 0.0).sum(axis=0)))
+    power = (regression.curvature[record] > 0.0).astype(float)  # whose loss moves most
+    power[record] -= mechanism.change
+    other = power.copy()
+    other[record] += mechanism.change
+    scales = mechanism.scales(regression)
+
+    def answers(values: FloatArray) -> FloatArray:
+        return np.concatenate([values, regression.weights(values), [regression.loss(values)]])
+
+    scale = np.repeat(np.array(scales), [10, len(regression.gram), 1])
+    first, second = answers(power), answers(other)
+
+    def scores(centre: FloatArray) -> FloatArray:
+        drawn = centre + generator.laplace(0.0, noise * scale, (20_000, len(centre)))
+        return np.asarray(((np.abs(drawn - second) - np.abs(drawn - first)) / scale).sum(axis=1))
+
+    found = epsilon_lower_bound(scores(first), scores(second), 0.0)
+    assert (found <= mechanism.guarantee.epsilon) is holds
+
+
+def test_the_repair_of_records_sees_only_what_was_released(turbine: PowerRecords) -> None:
+    """Other true records with the same noisy figures: the same bytes."""
+    mechanism, regression = RecordMechanism(1.0, 0.15), turbine.regression
+    noisy = mechanism.noisy(turbine, np.random.default_rng(1))
+    first = restore_records(noisy, regression.features, regression.ridge)
+    again = restore_records(noisy, regression.features.copy(), regression.ridge)
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() == mechanism.release(turbine, np.random.default_rng(1)).tobytes()
