@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -43,7 +43,7 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history  # n
 from dp_powerflow.model.fit import fit  # noqa: E402
 from dp_powerflow.model.gaussian import LoadModel  # noqa: E402
 from dp_powerflow.model.history.estimate import History  # noqa: E402
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of  # noqa: E402
+from dp_powerflow.model.history.sample import HistorySampler, path_of, population_of  # noqa: E402
 from dp_powerflow.model.law import LoadNodes  # noqa: E402
 from dp_powerflow.model.options import FitOptions  # noqa: E402
 from dp_powerflow.model.sample import (  # noqa: E402
@@ -131,8 +131,7 @@ def history(feeder: Feeder, customers: int, days: int) -> HistorySampler:
     assert model.origin.facts.days is not None
     calendar, bound = Calendar.starting(dt.date(2030, 1, 1), days), KEY.bind("model", model.sha256)
     off, factor = path_of(model.histories, model.origin.facts.days, calendar.days, calendar.off, {}, bound)
-    placed = PlacedPopulation(people, feeder.base_mva, np.arange(len(feeder.loads)))
-    return HistorySampler(placed, KEY, days, off, factor)
+    return HistorySampler(replace(people, base_mva=feeder.base_mva), KEY, days, off, factor)
 
 
 @cache

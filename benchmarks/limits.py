@@ -43,6 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from machine import Machine, measured, zstd_speed  # noqa: E402
 
+from dp_powerflow._bits.normal_pairs import PAIR_FLOPS  # noqa: E402
 from dp_powerflow.corpus.grid import round_to_grid  # noqa: E402
 from dp_powerflow.corpus.parquet import PARQUET  # noqa: E402
 from dp_powerflow.corpus.parts import (  # noqa: E402
@@ -53,8 +54,7 @@ from dp_powerflow.corpus.parts import (  # noqa: E402
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
-from dp_powerflow.model import days as gaussian_days  # noqa: E402
-from dp_powerflow.model.history import sample as history_draws  # noqa: E402
+from dp_powerflow.model.history.numbers import Ladder  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, SolvedDays, solve_days  # noqa: E402
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes  # noqa: E402
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch  # noqa: E402
@@ -165,6 +165,25 @@ def print_table(workload: Workload, rows: list[Stage], machine: Machine) -> None
 # ------------------------------------------------------------------------------------------ workloads
 
 
+def flops_of_a_day(steps: int) -> float:
+    """Floating-point operations of a step of a day; each sum, product, quotient and root is one.
+
+    A normal, T + 1 of the triangle, 26 of exp, and four to the sums of a load.
+    """
+    return PAIR_FLOPS["pair1"] / 2 + (steps + 1) + 26 + 4
+
+
+def flops_of_a_history(ladder: Ladder) -> float:
+    """The same of a step of a customer, from words to sums; levels of a day or more are left out.
+
+    A normal for every step and every cell of a smoothed level, three operations to refine a cell (two of even
+    cells, four of odd) and two to add its noise, nine for the sum at a step. Then six to the place in the own
+    map, three in each look-up, two between them, and four to the sums.
+    """
+    cells = sum(1 / spacing for spacing in ladder.spacings if 1 < spacing < ladder.n_steps)
+    return (1 + cells) * PAIR_FLOPS["short_pair1"] / 2 + 5 * cells + 9 + 18
+
+
 def old_workload(days: int, customers: int) -> Workload:
     """The day model, one draw per node of IEEE 123, frozen."""
     del customers
@@ -182,7 +201,7 @@ def old_workload(days: int, customers: int) -> Workload:
     source = LoadSampler(law, StreamKey.from_insecure_seed(7), days)
     # A day of p and, where q has a random part, one of q.
     draws = 2.0 if law.q_size is not None else 1.0
-    flops = draws * gaussian_days.flops_per_value(law.steps)
+    flops = draws * flops_of_a_day(law.steps)
     solver = BatchSolver(feeder, tolerance=TOLERANCE, threads=1)
     return Workload("old", source, solver, "retained", NOTHING, 1.0, RANDOM_BYTES * draws, flops)
 
@@ -201,7 +220,7 @@ def new_workload(days: int, customers: int) -> Workload:
         capacitors=len(operation.capacitors),
         mended=True,
     )
-    flops = history_draws.flops_per_value(source.law.population.classes[0].ladder) / SINGLE
+    flops = flops_of_a_history(source.law.classes[0].ladder) / SINGLE
     values = customers / len(feeder.energised)
     return Workload("new", source, solver, "all", extras, values, RANDOM_BYTES, flops)
 

@@ -30,7 +30,7 @@ from dp_powerflow.lowlevel import (
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
 from dp_powerflow.model.history.estimate import History
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
+from dp_powerflow.model.history.sample import HistorySampler, path_of, population_of
 from dp_powerflow.model.options import DayFacts
 from dp_powerflow.privacy.budget import QueryCost
 from dp_powerflow.privacy.queries import Query, QuerySession, Session, add_noise, exact_sum
@@ -106,8 +106,7 @@ def lived(n: int) -> Draw:
             classes, "benchmark", (classes[0].name,) * count, each, None, np.zeros(count), own
         )
         off, factor = path_of(classes, facts, history.days, population.weekend, {}, own)
-        law = PlacedPopulation(people, 1.0, each)
-        sampler = HistorySampler(law, own, half.shape[1], off, factor)
+        sampler = HistorySampler(people, own, half.shape[1], off, factor)
         return np.concatenate([sampler.block(k).load_kw for k in range(sampler.n_blocks)], axis=1)
 
     return draw

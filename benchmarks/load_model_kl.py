@@ -71,9 +71,9 @@ def simulated() -> Population:
 
 
 def simbench() -> Population:
-    from dp_powerflow.loads.profiles import read_simbench
+    from dp_powerflow_paper.datasets import read_simbench
 
-    year = np.clip(read_simbench(families=FAMILIES).history.load_kw, SIMBENCH_FLOOR, 1.0)
+    year = np.clip(read_simbench(FAMILIES).load_kw, SIMBENCH_FLOOR, 1.0)
     days = np.log(year).reshape(-1, STEPS)
     print(f"simbench: {year.shape[0]} profiles × {year.shape[1]} days")
 

@@ -27,11 +27,10 @@ from dp_powerflow import LoadHistory, open_feeder
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fidelity.metrics import Setting
 from dp_powerflow.loads.history import SATURDAY
-from dp_powerflow.loads.profiles import read_simbench
 from dp_powerflow.loads.simulate import DEMO_CLASSES
 from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import BoolArray, FloatArray
-from dp_powerflow_paper.datasets import oedi_history
+from dp_powerflow_paper.datasets import oedi_history, read_simbench
 
 DAYS = 49
 STEPS = 96
@@ -119,7 +118,7 @@ def _quantum(load_kw: FloatArray) -> float | None:
 
 
 def simbench() -> Customers:
-    history = read_simbench().history
+    history = read_simbench()
     own = [p for p, c in zip(history.load_points, history.class_label, strict=True) if c not in _GRIDS]
     return _seven_weeks("simbench", history.select(load_points=own), (1e-2, 1.0))
 

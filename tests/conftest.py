@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline import plan as planning
 from support import made
+from support.browser import chromium
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -79,6 +81,13 @@ def history_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
 def fleet_release(tmp_path_factory: pytest.TempPathFactory) -> made.ReleasedFleet:
     """Six feeders of two lines on twins."""
     return made.made_fleet(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -28,8 +28,6 @@ from dp_powerflow.setup.facts import (
     DeclaredFormat,
     MeterFacts,
     Named,
-    class_of_nodes,
-    declared_unit,
     kind_of,
     meter_facts,
     unit_in,
@@ -147,6 +145,15 @@ def test_a_wide_file_has_a_column_per_customer(tmp_path: Path) -> None:
     assert (facts.columns.kind, facts.columns.time, facts.customers) == ("wide", "time", tuple(sorted(NAMES)))
 
 
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    path = meters(tmp_path)
+    path.write_text(path.read_text().replace("customer,time,kwh", "who,when,what", 1))
+    declared = DeclaredFormat("kWh", BERLIN, None, Named("who", "when", "what"), (FIRST, LAST))
+    facts = meter_facts(path, declared)
+    assert (facts.columns.customer, facts.columns.active) == ("who", "what")
+    assert facts.unit == "kWh per interval"
+
+
 def test_stamps_from_the_first_interval_to_midnight_are_pointed_out(tmp_path: Path) -> None:
     facts = facts_of(meters(tmp_path, label="end"))
     assert facts.interval_label == "start"
@@ -186,15 +193,6 @@ def test_what_no_file_says_is_asked_for_in_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_columns_can_be_named(tmp_path: Path) -> None:
-    path = meters(tmp_path)
-    path.write_text(path.read_text().replace("customer,time,kwh", "who,when,what", 1))
-    declared = DeclaredFormat("kWh", BERLIN, None, Named("who", "when", "what"), (FIRST, LAST))
-    facts = meter_facts(path, declared)
-    assert (facts.columns.customer, facts.columns.active) == ("who", "what")
-    assert facts.unit == "kWh per interval"
-
-
 @pytest.mark.parametrize(
     ("name", "unit"),
     [
@@ -211,31 +209,6 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 )
 def test_a_unit_is_taken_from_the_name_of_a_column(name: str, unit: str | None) -> None:
     assert unit_in(name) == unit
-
-
-def test_a_declared_unit_may_leave_out_the_interval() -> None:
-    assert [declared_unit(word) for word in ("kw", "W", "kWh", "Wh per interval")] == [
-        *("kW", "W", "kWh per interval", "Wh per interval")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("label", "kind"),
-    [
-        ("residential", "household"),
-        ("Res-1", "household"),
-        ("small commercial", "business"),
-        ("tariff A", None),
-    ],
-)
-def test_a_class_label_has_public_figures(label: str, kind: str | None) -> None:
-    assert kind_of(label).name == (kind or UNNAMED.name)
-    assert kind_of(None) is UNNAMED
-
-
-def test_nodes_are_households_where_there_are_some() -> None:
-    assert class_of_nodes(["industrial"] * 9 + ["residential"]) == "residential"
-    assert class_of_nodes(["b", "a", "b", "a", "c"]) == "a"
 
 
 # ----------------------------------------------------------------------------------- what is not told
@@ -348,20 +321,14 @@ def test_every_choice_has_a_comment(tmp_path: Path) -> None:
     assert set(bare) <= {"last_day", "time_column", "customer_column", "active_column"}
 
 
-def test_islands_are_left_out_and_said(tmp_path: Path) -> None:
-    circuit(tmp_path, more=ISLAND)
+def test_islands_are_left_out_pv_without_a_latitude_is_idle_and_both_are_said(tmp_path: Path) -> None:
+    circuit(tmp_path, more=ROOF + ISLAND)
     meters(tmp_path)
     result = written(tmp_path)
-    assert read_config(result.config).feeder.drop_islanded
-    assert any("no source feeds" in note for note in result.notes)
-
-
-def test_pv_without_a_latitude_is_idle_and_said(tmp_path: Path) -> None:
-    circuit(tmp_path, more=ROOF)
-    meters(tmp_path)
-    result = written(tmp_path)
-    assert read_config(result.config).pv is None
-    assert any("idle unless --latitude" in note for note in result.notes)
+    config = read_config(result.config)
+    assert (config.feeder.drop_islanded, config.pv) == (True, None)
+    for words in ("no source feeds", "idle unless --latitude"):
+        assert any(words in note for note in result.notes)
 
 
 def services(folder: Path, columns: str, rows: Callable[[int, str], str]) -> Path:

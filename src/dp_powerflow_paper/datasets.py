@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import get_args
@@ -15,11 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow import BatchSolver, Config, Feeder, LoadHistory, MeterFormat, Protected, open_feeder
-from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, PrivacyError
+from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, MissingExtraError, PrivacyError
 from dp_powerflow.grid.sources import BUILT_IN, network_parameters
-from dp_powerflow.loads.declared import IngestRules
-from dp_powerflow.loads.ingest import read_wide
-from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_opendss_shapes, read_simbench
+from dp_powerflow.loads.declared import IngestRules, ServiceMap, WideColumns
+from dp_powerflow.loads.ingest import open_table, read_wide
+from dp_powerflow.loads.profiles import read_opendss_shapes
 from dp_powerflow.lowlevel import (
     ClassLaw,
     Estimator,
@@ -61,6 +62,65 @@ def swiss_history(folder: Path) -> LoadHistory:
         load_kw=np.clip(history.load_kw, LOWEST_KW, HIGHEST_KW),
         scale_kw=np.full(history.n_load_points, HOME_KW),
     )
+
+
+# prefix of a SimBench profile's name → family; the first match counts
+_FAMILIES = {
+    "H0": "household",
+    "HS": "high voltage",
+    "HLS": "home charging",
+    "APLS": "public charging",
+    "Air": "heat pump",
+    "Soil": "heat pump",
+    "lv_": "low voltage grid",
+    "mv_": "medium voltage grid",
+    "hv_": "high voltage grid",
+    "BL": "commercial",
+    "WB": "commercial",
+    "G": "commercial",
+    "L": "agricultural",
+}
+CUSTOMER_FAMILIES = ("household", "commercial", "agricultural")
+_SIMBENCH = MeterFormat(
+    unit="kW",
+    interval_label="start",
+    time_zone="Europe/Berlin",
+    stamp_format="%d.%m.%Y %H:%M",
+    delimiter=";",
+)
+
+
+def read_simbench(families: Collection[str] | None = None) -> LoadHistory:
+    """SimBench load profiles of today, relative to their nominal power; needs the extra `[pandapower]`.
+
+    A year (2016) of 15-minute profiles, published under the Open Database License. Every one is a load point
+    of 1 kW, its family the public class. The file is read where the package lies, which is not imported.
+
+    Parameters
+    ----------
+    families
+        Families to keep, such as `CUSTOMER_FAMILIES`; None keeps all 96 profiles.
+    """
+    spec = find_spec("simbench")
+    if spec is None or spec.origin is None:
+        raise MissingExtraError("simbench", "pandapower")
+    path = Path(spec.origin).parent / "networks" / "1-complete_data-mixed-all-0-sw" / "LoadProfile.csv"
+    columns = open_table(path, _SIMBENCH).columns
+    names = [name.removesuffix("_pload") for name in columns if name.endswith("_pload")]
+    family = {
+        name: next((own for prefix, own in _FAMILIES.items() if name.startswith(prefix)), "other")
+        for name in names
+    }
+    kept = [name for name in names if families is None or family[name] in families]
+    services = ServiceMap(
+        load_point_of={name: name for name in kept},
+        class_of={name: family[name] for name in kept},
+        scale_kw_of=dict.fromkeys(kept, 1.0),
+    )
+    # What the profiles of whole grids feed in is dropped.
+    rules = IngestRules(on_export="floor")
+    declared = WideColumns(active_suffix="_pload", ignore=tuple(n for n in columns if n.endswith("_qload")))
+    return read_wide(path, _SIMBENCH, declared, services=services, rules=rules).history
 
 
 FIRST_DAY = dt.date(2019, 1, 1)
@@ -429,7 +489,7 @@ DATASETS: Mapping[str, Profiles] = MappingProxyType(
             calibration_floor=1.0,
         ),
         "simbench": Profiles(
-            lambda options, feeder: read_simbench(families=CUSTOMER_FAMILIES).history,
+            lambda options, feeder: read_simbench(CUSTOMER_FAMILIES),
             "{n} SimBench customer profiles, in turn, on IEEE 123",
         ),
         "swiss": Profiles(

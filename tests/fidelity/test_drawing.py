@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +10,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.fidelity import classifier
-from dp_powerflow.fidelity.customers import compare_customers, quantum_of, some_customers
+from dp_powerflow.fidelity.customers import quantum_of, some_customers
 from dp_powerflow.fidelity.metrics import traits
-from dp_powerflow.fidelity.verdicts import QUICK, Verdict
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel
@@ -26,7 +22,7 @@ from dp_powerflow.pipeline.customers import days_off, draw_customers
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from support.histories import history_of
-from support.lived import lived, strangers
+from support.lived import lived
 
 BOUNDS = (0.05, 20.0)
 KEY = StreamKey.from_insecure_seed(4)
@@ -108,26 +104,3 @@ def test_the_resolution_of_the_meters_is_found(quantum: float, step: int) -> Non
     assert quantum_of(history_of(loads)) == pytest.approx(quantum)
     assert quantum_of(history_of(np.random.default_rng(6).lognormal(size=(5, 20, 1440 // step)))) is None
     assert quantum_of(history_of(np.ones((5, 20, 24)))) is None
-
-
-@pytest.mark.slow
-def test_swiss_homes_are_as_close_to_each_other_as_the_floor_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    if "DP_POWERFLOW_SWISS" not in os.environ:
-        pytest.skip("the Swiss meters are not here: set DP_POWERFLOW_SWISS to their folder")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.setattr(classifier, "TREES", 40)
-    homes = importlib.import_module("load_populations").swiss()
-    assert quantum_of(history_of(homes.load_kw)) == pytest.approx(homes.quantum_kw)
-    load = homes.load_kw[:300, :28].reshape(300, 28, 24, 4).mean(axis=3)
-    setting = replace(homes.setting(0), weekend=homes.weekend[:28])
-    effort = replace(QUICK, splits=3, customers=100)
-    same = compare_customers(load[:100], load[100:], setting, effort)
-    told = [one.verdict for one in same.findings if one.verdict is not Verdict.UNSURE]
-    assert len(told) >= 15  # of 18; few customers leave little room above some floors
-    assert np.mean([verdict in (Verdict.SAME, Verdict.CLOSE) for verdict in told]) > 0.85
-    dealt = {
-        one.name: one
-        for one in compare_customers(strangers(load[:100], 0), load[100:], setting, effort).findings
-    }
-    assert dealt["day_to_day"].verdict is Verdict.WRONG
-    assert dealt["autocorrelation_error"].verdict is Verdict.WRONG

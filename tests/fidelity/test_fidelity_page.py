@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ from dp_powerflow.fidelity.report import (
     shown,
 )
 from dp_powerflow.fidelity.verdicts import QUICK, Finding, Verdict
+from support.browser import Opened
 
-CHROMIUM = Path("/usr/bin/chromium")
 VERDICTS = list(Verdict)
 
 
@@ -134,42 +133,16 @@ def test_the_region_that_epsilon_allows_is_that_of_its_two_inequalities() -> Non
 
 
 # ------------------------------------------------------------------------------------------ in a browser
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip("Chromium is not here: install it as /usr/bin/chromium")
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        yield opened
-        opened.close()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 400])
 def test_every_chart_is_drawn_and_nothing_is_asked_for(browser: Any, tmp_path: Path, width: int) -> None:
     path = tmp_path / "fidelity.html"
     path.write_bytes(report(40).to_html())
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(path.as_uri())
-    charts = page.locator("figure .chart")
-    for k in range(charts.count()):
-        charts.nth(k).scroll_into_view_if_needed()
-        charts.nth(k).locator("svg").first.wait_for()
-    assert charts.count() >= 11
-    assert not said
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator(".marking").is_visible()
-    assert "does not hold" in page.locator(".callout.warning").inner_text()
-    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    page.locator("#theme").click()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
-    page.close()
+    opened = Opened(browser, path, width)
+    assert opened.charts >= 11
+    assert opened.said == []
+    assert opened.asked == [path.as_uri()]
+    assert opened.see("document.documentElement.scrollWidth") <= width
+    assert opened.page.locator(".marking").is_visible()
+    assert "does not hold" in opened.page.locator(".callout.warning").inner_text()
+    opened.page.close()

@@ -7,13 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
-from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from dp_powerflow.fidelity import classifier, metrics
-from dp_powerflow.fidelity.classifier import area_under_curve, told_apart
 from dp_powerflow.fidelity.customers import CustomerComparison, compare_customers
 from dp_powerflow.fidelity.metrics import (
     HIDDEN,
@@ -123,23 +120,6 @@ def test_a_gap_is_seen_from_both_sides_and_never_from_within() -> None:
     assert set(hidden[:, 0] % 24) == set(STARTS.astype(float))
 
 
-@pytest.mark.slow
-def test_the_area_under_the_curve_and_the_trees_are_those_of_scikit_learn() -> None:
-    rng = np.random.default_rng(5)
-    score, positive = np.round(rng.standard_normal(300), 1), rng.random(300) < 0.4
-    assert area_under_curve(score, positive) == pytest.approx(roc_auc_score(positive, score))
-    first, second = rng.standard_normal((2, 600, 3))
-    # each feature is normal, only their signs agree
-    second[:, 1] = np.sign(second[:, 0]) * np.abs(second[:, 1])
-    own = told_apart((first, np.arange(600)), (second, np.arange(600)))
-    features, label = np.concatenate([first, second]), np.repeat([0, 1], 600)
-    order = rng.permutation(1200)
-    trees = HistGradientBoostingClassifier(max_iter=60, random_state=0)
-    trees.fit(features[order[:720]], label[order[:720]])
-    theirs = roc_auc_score(label[order[720:]], trees.predict_proba(features[order[720:]])[:, 1])
-    assert own == pytest.approx(theirs, abs=0.05)
-
-
 def test_the_nearest_customer_is_the_nearest_by_brute_force() -> None:
     side, real = lived(7, 6), lived(9, 7)
     points, others = traits_of(side), traits_of(real)
@@ -191,15 +171,6 @@ def test_the_real_customers_themselves_are_told_as_copies() -> None:
     found = compare_customers(real, real, SETTING, replace(EFFORT, customers=20, splits=3))
     suspicious = {one.name for one in found.findings if one.verdict is Verdict.COPIES}
     assert "nearest" in suspicious
-
-
-def test_copies_are_nearer_than_real_customers_are_to_each_other() -> None:
-    real = lived(40, 25)
-    titled = Titled("customers", "nearest", "distance to the nearest real customer", matters=0.1)
-    copied = titled.of_distances(
-        [nearest_distance(real[:20], real[:20])] * 2, [nearest_distance(real[20:], real[:20])] * 2
-    )
-    assert copied.verdict is Verdict.COPIES
 
 
 @pytest.mark.usefixtures("few_trees")

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import GapRule
 from dp_powerflow.loads.report import GapCounts, fill_gaps
 from dp_powerflow.units import FloatArray
@@ -110,14 +109,17 @@ def test_filling_keeps_every_reading_and_stays_within_the_customers_own_range(
 
 
 @pytest.mark.parametrize(
-    "limits",
+    ("gap", "across"),
     [
-        {"short_gap_minutes": -1},
-        {"similar_day_limit": -1},
-        {"max_missing_share": 1.0},
-        {"max_missing_share": -0.1},
+        (slice(123, 124), 0),
+        (slice(120, 121), 1),
+        (slice(143, 144), 1),
+        (slice(123, 129), 6),
+        (slice(0, 0), 0),
     ],
+    ids=["within a day", "first step", "last step", "long gap", "no gap"],
 )
-def test_impossible_limits_are_refused(limits: dict[str, float]) -> None:
-    with pytest.raises(LoadDataError):
-        GapRule(**limits)  # type: ignore[arg-type]
+def test_entries_filled_from_other_days_are_counted(gap: slice, across: int) -> None:
+    values = week_grid()
+    values.reshape(-1)[gap] = np.nan
+    assert fill_gaps(values, days(14), NONE, RULE).across_days == across

@@ -68,6 +68,14 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
     assert (clipped.mostly, clipped.mostly_above) == (1, 1)
     for text in (repr(found), json.dumps(found.to_json()), *found.summary()):
         assert "secret" not in text
+    for line in (
+        "39 ids of the file have blanks around them, which are ignored",
+        "active: left out 1 outside the days, 1 off the step grid, 1 without value",
+        "active: averaged 1 duplicates",
+        "active: filled 1 linearly",
+        "active: 3 negative and 2 zero readings",
+    ):
+        assert line in found.summary()
 
 
 def test_meters_in_a_zone_with_a_clock_change_are_counted(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_near_matches_are_counted_by_kind(
 ) -> None:
     found = compare_ids(in_file, listed)
     assert found.near == (() if difference is None else (NearMatches(difference, count),))
-    for text in (found.hint, repr(found), *found.sentences()):
+    for text in (found.hint, repr(found)):
         assert not any(name in text for name in {*in_file, *listed} if len(name) > len("12.0"))
 
 
@@ -54,12 +54,9 @@ def test_ids_that_look_alike_are_refused_with_their_count_and_what_to_do(other: 
     assert "differ only" in str(caught.value)
 
 
-def test_counts_of_both_sides_are_said() -> None:
+def test_counts_of_both_sides_are_found() -> None:
     found = compare_ids(["a1", "b1", "x"], ["a1", "b1", "y1", "y2"], with_blanks=2)
     assert found == IdFindings(3, 4, 1, 2, 2)
-    said = " ".join(found.sentences())
-    assert "1 are unlisted and left out, 2 are listed but not in the file" in said
-    assert "2 ids of the file have blanks around them" in said
 
 
 def test_many_ids_take_no_time_to_speak_of() -> None:

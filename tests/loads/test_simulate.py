@@ -18,7 +18,6 @@ from dp_powerflow.loads.simulate import (
 )
 from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
-from support.meter_files import median_pairwise_correlation
 
 RESIDENTIAL = DEMO_CLASSES[0]
 ASIDE = (
@@ -77,11 +76,6 @@ def test_more_days_do_not_change_the_first_ones_of_a_home() -> None:
     np.testing.assert_array_equal(long.load_kw[:, :4], short.load_kw)
 
 
-def test_loads_of_two_customers_hardly_move_together_within_the_day(year: LoadHistory) -> None:
-    """Median 0.07 for the Swiss homes of `benchmarks/load_model.py`, 0.14 for the profiles of SimBench."""
-    assert 0.05 < median_pairwise_correlation(year) < 0.20
-
-
 NEAR_REAL = {
     "day_to_day": (0.55, 0.75),  # Swiss homes: 0.65
     "between_customers": (0.75, 0.90),  # 0.80
@@ -98,14 +92,6 @@ def test_homes_have_the_traits_of_real_ones(winter: FloatArray) -> None:
     found = asdict(traits(winter))
     assert found.keys() == NEAR_REAL.keys()
     assert {name for name, (low, high) in NEAR_REAL.items() if not low < found[name] < high} == set()
-
-
-@pytest.mark.slow
-def test_the_traits_of_other_weather_lie_about_those_of_real_homes() -> None:
-    """Of ten seeds: seven weeks are few spells of cold, so a single one may be off."""
-    found = [asdict(traits(seven_weeks(seed))) for seed in range(10)]
-    mean = {name: float(np.mean([each[name] for each in found])) for name in NEAR_REAL}
-    assert {name for name, (low, high) in NEAR_REAL.items() if not low < mean[name] < high} == set()
 
 
 def test_homes_are_often_near_their_base_load_and_seldom_at_their_peak(winter: FloatArray) -> None:

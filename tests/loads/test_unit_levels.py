@@ -102,10 +102,3 @@ def test_real_meters_raise_no_alarm(swiss: Levels) -> None:
     for seed in range(50):
         chosen = np.random.default_rng(seed).random(swiss.level.size) < 0.1
         assert not second_group(swiss.where(chosen), THOUSAND).any()
-
-
-@pytest.mark.parametrize("factor", FACTORS)
-def test_a_part_of_real_meters_in_watts_is_found(swiss: Levels, factor: float) -> None:
-    chosen = some(swiss.level.size, 0.3)
-    group = second_group(in_another_unit(swiss, chosen, factor), THOUSAND)
-    assert np.mean(group == chosen) > 0.9

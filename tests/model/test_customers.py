@@ -82,23 +82,9 @@ def test_reactive_load_has_its_power_factor_and_a_bounded_random_part() -> None:
     assert plain == pytest.approx(0.3 * active)
 
 
-def test_a_block_does_not_depend_on_the_others() -> None:
-    sampler = CustomerSampler(law(), KEY, 2 * CustomerSampler(law(), KEY, 1).days_per_block + 1)
-    assert sampler.n_blocks == 3
-    last = sampler.block(2)
-    assert last.load_kw.shape == (3, 1, STEPS)
-    assert np.array_equal(CustomerSampler(law(), KEY, sampler.n_days).block(2).load_kw, last.load_kw)
-    assert not np.array_equal(sampler.block(1).load_kw[:, :1], last.load_kw)
-
-
 @pytest.mark.parametrize(
     "load_of", [np.repeat([0, 2, 1], PER_LOAD), np.repeat([0, 1, 1], PER_LOAD), np.repeat([0, 1], [2, 2])]
 )
 def test_customers_out_of_order_are_refused(load_of: IntArray) -> None:
     with pytest.raises(PrivacyError, match="ascending order"):
         CustomerLaw(law().each, load_of, np.array([0, 1, 2]))
-
-
-def test_customers_without_bounds_are_refused() -> None:
-    with pytest.raises(PrivacyError, match="state them"):
-        law(margins=None)

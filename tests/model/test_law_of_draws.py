@@ -14,7 +14,7 @@ from scipy import stats
 from dp_powerflow import StreamKey
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, LoadSampler
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.sample import HistorySampler
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource
 from support.populations import population
 
@@ -99,8 +99,7 @@ def history_normals(level: int) -> np.ndarray:
         own=np.ones(NODES),
         log_map=np.tile(np.linspace(LOWEST_SCORE, HIGHEST_SCORE, SCORES), (NODES, 1)),
     )
-    placed = PlacedPopulation(straight, 1.0, np.arange(NODES))
-    source = HistorySampler(placed, KEY, DAYS, np.zeros(DAYS), np.zeros((1, DAYS + 2)))
+    source = HistorySampler(straight, KEY, DAYS, np.zeros(DAYS), np.zeros((1, DAYS + 2)))
     return np.asarray(np.interp(blocks_of(source)[0], np.exp(logs), logs))
 
 

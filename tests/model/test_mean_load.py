@@ -18,19 +18,7 @@ from dp_powerflow.lowlevel import (
     WeakBudgetWarning,
     simulate_load_history,
 )
-from dp_powerflow.model.estimators import Seen
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.structured import (
-    PRIOR_WHITENED_STD,
-    Bands,
-    Block,
-    Offset,
-    StructuredPlan,
-    block_covariance,
-    energy_around_mean,
-    posterior_variance,
-)
-from dp_powerflow.units import FloatArray
 from support.lognormal import LOGNORMAL_HOMES
 
 BOUNDS = (0.05, 20.0)
@@ -135,46 +123,3 @@ def test_plain_models_keep_the_mean_load_at_any_level(daily_customers: LoadHisto
 
 
 # --- the rules ------------------------------------------------------------------------------------------
-
-
-def plan() -> StructuredPlan:
-    return StructuredPlan(1000, 24, 0.03, -4.0, 4.0)
-
-
-def energies(per_band: float, offset: float, noise: float = 1e-6) -> FloatArray:
-    """Variances of all coefficients if every band is seen at the same energy."""
-    of = plan()
-    bands = Bands(Seen(of.band_weight * per_band, noise**0.5), 0.05)
-    mean = Offset(np.full(24, offset), np.zeros(24), np.zeros(24))
-    return energy_around_mean(bands, mean, of)
-
-
-def test_the_error_of_the_first_mean_is_no_variance() -> None:
-    assert np.allclose(energies(2.0, 1.0), 1.0, atol=0.05)
-
-
-def test_a_small_energy_is_not_raised_to_a_floor() -> None:
-    assert np.allclose(energies(0.01, 0.0), 0.01, rtol=0.1)
-
-
-def test_noise_widens_the_prior_and_does_not_move_its_mean() -> None:
-    useless = np.full(3, 1e8)
-    for prior_variance in (0.25, 1.25):
-        found = posterior_variance(np.ones(3), useless, prior_variance)
-        assert np.allclose(found, np.exp(PRIOR_WHITENED_STD**2 / 2), rtol=0.01)
-
-
-def test_a_variance_is_positive_whatever_was_seen() -> None:
-    found = posterior_variance(np.array([-50.0, 1e9, 0.0]), np.full(3, 0.5), 0.25)
-    assert np.all(found > 0)
-    assert np.all(np.isfinite(found))
-
-
-def test_a_block_has_the_variances_of_the_bands_and_is_positive_definite() -> None:
-    energy = np.array([1.0, 0.1, 0.001])
-    wild = np.array([[0.0, 2.0, -1.0], [2.0, 0.0, 0.5], [-1.0, 0.5, 0.0]])
-    zero = Offset(np.zeros(24), np.zeros(24), np.zeros(24))
-    found = block_covariance(Block(wild, 1e-9, zero), energy)
-    assert np.allclose(np.diag(found), energy)
-    assert np.linalg.eigvalsh(found).min() > 0
-    assert np.allclose(block_covariance(Block(np.eye(3), 1e-9, zero), energy), np.diag(energy))

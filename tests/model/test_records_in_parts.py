@@ -13,7 +13,7 @@ from dp_powerflow._bits.elementary import log
 from dp_powerflow.loads.simulate import DEMO_CLASSES
 from dp_powerflow.lowlevel import PrivacyUnit, Structured, simulate_load_history
 from dp_powerflow.model.derive import planned_queries
-from dp_powerflow.model.estimators import CustomerChunk, LogLoads, Records
+from dp_powerflow.model.estimators import LogLoads, Records
 from dp_powerflow.model.fit import MeterSource, fit, history_facts
 from dp_powerflow.model.history import estimate as calibrate
 from dp_powerflow.model.history.estimate import History
@@ -53,17 +53,6 @@ def test_contributions_come_in_the_order_of_records_whatever_the_parts(
         monkeypatch.setattr("dp_powerflow.model.estimators._CHUNK_VALUES", size)
         parts = list(Records(loads, 40.0).contributions(lambda days: days.sum(axis=(1, 2))[:, None]))
         np.testing.assert_array_equal(np.concatenate(parts), whole)
-
-
-def test_what_is_found_of_customers_is_found_once() -> None:
-    customers, calls = CustomerChunk(np.zeros((2, 3, 4))), []
-
-    def find() -> int:
-        calls.append(1)
-        return 7
-
-    assert [customers.once("x", find), customers.once("x", find), len(calls)] == [7, 7, 1]
-    assert repr(customers) == "CustomerChunk(PRIVATE)"
 
 
 def test_a_plan_calibrates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

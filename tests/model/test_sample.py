@@ -81,18 +81,6 @@ def test_blocks_do_not_depend_on_workers_or_order() -> None:
     assert not np.array_equal(forward[0], forward[1])
 
 
-def test_blocks_cover_every_day_once() -> None:
-    sampler = LoadSampler(TWO.at(LoadNodes(("home",) * 50)), KEY, 333)
-    blocks = list(sampler.blocks())
-    assert [block.first_day for block in blocks] == [i * sampler.days_per_block for i in range(len(blocks))]
-    assert sum(block.load_kw.shape[1] for block in blocks) == 333
-
-
-def test_memory_is_bounded_by_the_block() -> None:
-    sampler = LoadSampler(TWO.at(LoadNodes(("home",) * 100)), KEY, 1_000_000)
-    assert sampler.block(0).load_kw.nbytes < 1_000_000
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -128,11 +116,6 @@ def test_narrow_margins_switch_to_tilting_and_stay_exact() -> None:
     assert loads.max() <= 1.05 * (1 + 1e-12)
 
 
-def test_fixed_power_factor_gives_reactive_in_proportion() -> None:
-    block = LoadSampler(TWO.at(LoadNodes(("home", "shop"))), KEY, 5).block(0)
-    assert np.allclose(block.load_kvar, 0.3 * block.load_kw)
-
-
 def test_reactive_spread_is_independent_of_active_load_and_keeps_its_mean() -> None:
     spread = model(part("home", 0.0, 1.0, spread=0.2))
     loads = all_days(LoadSampler(spread.at(LoadNodes(("home",))), KEY, 20_000))
@@ -153,15 +136,6 @@ def test_mixture_weights_are_respected() -> None:
     mixed = model(dataclasses.replace(TWO.days[0], components=both))
     loads = all_days(LoadSampler(mixed.at(LoadNodes(("home",))), KEY, 5000)).load_kw
     assert float((loads[0, :, 0] > 1).mean()) == pytest.approx(0.2, abs=0.03)
-
-
-def test_public_scale_multiplies_both_powers() -> None:
-    relative = model(part("home", 0.0, 1.0, spread=0.1), scaled=True)
-    one = LoadSampler(relative.at(LoadNodes(("home", "home"), np.array([1.0, 1.0]))), KEY, 3).block(0)
-    two = LoadSampler(relative.at(LoadNodes(("home", "home"), np.array([1.0, 10.0]))), KEY, 3).block(0)
-    assert np.allclose(two.load_kw[1], 10 * one.load_kw[1])
-    assert np.allclose(two.load_kvar[1], 10 * one.load_kvar[1])
-    assert np.array_equal(two.load_kw[0], one.load_kw[0])
 
 
 def test_node_classes_follow_the_released_weights() -> None:

@@ -10,7 +10,6 @@ import pytest
 from dp_powerflow import BatchSolver, OperatedSolver, open_feeder
 from dp_powerflow.lowlevel import placed_load, solve_days
 from dp_powerflow.model.sample import BlockSolver, LoadBlock, SolvedDays, blocks_at_once
-from dp_powerflow.pipeline.parts import runs_of
 from dp_powerflow.units import IntArray
 
 STEPS, DAYS, PER_BLOCK = 6, 11, 2
@@ -101,8 +100,3 @@ def test_as_many_blocks_as_have_the_days_of_the_lanes_and_fit_the_memory() -> No
     assert blocks_at_once(source, 40, 8) == 4
     assert blocks_at_once(source, 40, 1) == 1
     assert blocks_at_once(source, 10**9, 8) == 1
-
-
-def test_runs_follow_one_another_and_are_not_too_long() -> None:
-    assert runs_of([0, 1, 2, 3, 4, 6, 7, 9], 3) == [range(3), range(3, 5), range(6, 8), range(9, 10)]
-    assert runs_of([], 3) == []

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from dp_powerflow import BatchSolver
-from dp_powerflow.errors import LoadDataError
+from dp_powerflow.errors import LoadDataError, MissingExtraError
+from dp_powerflow_paper import datasets
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms import solve_loads
+from support.meter_files import median_pairwise_correlation
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +71,20 @@ def test_labels_say_what_was_left_out(tmp_path: Path) -> None:
     choices = (full, replace(full, pv=False), replace(full, volt_var=False))
     assert [options.label for options in choices] == ["oedi", "oedi-no-pv", "oedi-no-volt-var"]
     assert ExperimentOptions(out=tmp_path, data="simulated", pv=False).label == "simulated"
+
+
+def test_without_simbench_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"dp-powerflow\[pandapower\]"):
+        datasets.read_simbench()
+
+
+@pytest.mark.slow
+def test_simbench_has_96_profiles_with_a_median_correlation_of_014() -> None:
+    pytest.importorskip("simbench")
+    history = datasets.read_simbench()
+    assert history.load_kw.shape == (96, 366, 96)
+    assert median_pairwise_correlation(history) == pytest.approx(0.14, abs=0.01)
+    customers = datasets.read_simbench(datasets.CUSTOMER_FAMILIES)
+    assert customers.n_load_points == 27
+    assert set(customers.class_label) == set(datasets.CUSTOMER_FAMILIES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,47 +9,12 @@ from typing import Any
 import pytest
 
 from dp_powerflow.quality import Guarantee, Promise, measure
+from support.browser import Opened
 from support.quality_corpora import Feeder3
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
-sync_api: Any = pytest.importorskip(
-    "playwright.sync_api", reason="the browser is driven by playwright, which is not installed"
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
-]
+pytestmark = pytest.mark.slow
 FILLS = "[...document.querySelectorAll('#network-map .buses circle')].map((dot) => dot.getAttribute('fill'))"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
-
-
-class Opened:
-    """A page that is open, and what the browser said about it."""
-
-    def __init__(self, browser: Any, path: Path, width: int) -> None:
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="light")
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("#network-map .buses circle")
-
-    def see(self, script: str) -> Any:
-        return self.page.evaluate(script)
-
-    def wait_until(self, script: str) -> None:
-        """By asking: the page's policy lets nobody install a script that waits."""
-        for _ in range(100):
-            if self.see(script):
-                return
-            self.page.wait_for_timeout(50)
-        pytest.fail(f"never came true: {script}")
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +26,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "quality.html"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
 def opened(browser: Any, path: Path) -> Iterator[Opened]:
-    found = Opened(browser, path, 1400)
+    found = Opened(browser, path)
     yield found
     # Whatever a test does, the page stays silent and asks nobody.
     found.page.close()
@@ -81,11 +37,7 @@ def opened(browser: Any, path: Path) -> Iterator[Opened]:
 
 
 def test_every_figure_is_drawn(opened: Opened) -> None:
-    empty = opened.see(
-        "[...document.querySelectorAll('.chart')].filter((c) => !c.querySelector('svg')).length"
-    )
-    assert empty == 0
-    assert opened.see("document.querySelectorAll('.chart').length") >= 10
+    assert opened.charts >= 10
 
 
 def test_the_slider_moves_the_colours_of_the_map(opened: Opened) -> None:

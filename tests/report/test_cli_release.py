@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from dp_powerflow.cli import app, main
+from dp_powerflow.cli import app
 from support.small import RAW
 
 
@@ -110,16 +109,6 @@ def test_quality_of_a_release_without_a_page_is_written_here(
     assert (tmp_path / "quality.html").read_bytes() == (folder / "out" / "quality.html").read_bytes()
 
 
-def test_quality_of_what_is_no_release_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["dp-powerflow", "quality", str(tmp_path / "nothing")])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert "is not a directory; give the directory of a release" in capsys.readouterr().err.replace("\n", " ")
-
-
 def test_verify_with_the_private_state_opens_and_recomputes_the_evidence(folder: Path) -> None:
     config = folder / "release.toml"
     shown = json.loads(
@@ -181,10 +170,3 @@ def test_ledger_shows_both_accounts_and_changes_a_cap_with_a_reason(folder: Path
     )
     cap = next(a for a in json.loads(changed.stdout)["accounts"] if a["name"] == "loads-1")["cap"]
     assert cap["epsilon"] == 9.0
-
-
-def test_init_writes_a_config_that_plans_and_never_overwrites(tmp_path: Path) -> None:
-    file = tmp_path / "release.toml"
-    assert run("init", file).exit_code == 0
-    with pytest.raises(Exception, match="exists already"):
-        run("init", file)

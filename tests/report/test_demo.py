@@ -7,14 +7,12 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-import dp_powerflow as dpf
 from dp_powerflow.cli import app
-from dp_powerflow.cli.demo import Demo, Fidelity
-from dp_powerflow.config import TwinNetwork, read_config
+from dp_powerflow.cli.demo import Demo
+from dp_powerflow.config import TwinNetwork
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.sample import SolvedDays, solve_days
@@ -165,29 +163,7 @@ def test_every_command_that_the_demo_suggests_works_as_printed(shown: tuple[Path
         assert "verdict: demonstration: intact" in said[f"verify {shown[0] / name}"]
 
 
-@pytest.mark.slow
-def test_a_damaged_demo_is_not_intact(shown: tuple[Path, Result]) -> None:
-    file = shown[0] / "release" / "nodes.parquet"
-    original = file.read_bytes()
-    try:
-        file.write_bytes(original[:-1] + b"?")
-        assert run("verify", shown[0] / "release").exit_code == 1
-    finally:
-        file.write_bytes(original)
-
-
-@pytest.mark.slow
-def test_the_configs_of_the_demo_are_files_of_their_own(shown: tuple[Path, Result]) -> None:
-    assert dpf.plan(read_config(shown[0] / "paper.toml")).loads.already_charged
-
-
 def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already; name another folder with --out"):
         Demo.begin(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_fidelity_is_the_distance_of_order_statistics_and_the_share_in_range() -> None:
-    found = Fidelity.of(np.array([[1.0, 0.9], [1.2, 1.0]]), np.array([[1.0, 1.0], [1.0, 1.1]]))
-    assert found.w1 == pytest.approx(0.05)
-    assert (found.within, found.true_within) == (0.5, 0.75)

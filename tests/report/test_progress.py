@@ -51,25 +51,6 @@ def test_a_stage_has_a_line_when_it_begins_and_one_every_ten_seconds() -> None:
     ]
 
 
-def test_lines_of_a_long_stage_become_rarer() -> None:
-    clock, written = Clock(), list[str]()
-    lines = StageLines("fleet", written.append, clock)
-    for done in range(3600):
-        clock.now += 2.0
-        lines.advance(done, 3600)
-        lines.describe("fleet")  # the same stage begins once
-    assert 120 < len(written) < 200  # of two hours
-
-
-def test_a_command_that_names_no_stage_says_after_ten_seconds_what_it_is_doing() -> None:
-    clock, written = Clock(), list[str]()
-    lines = StageLines("verifying", written.append, clock)
-    for _ in range(19):
-        lines.look()
-        clock.now += 1.0
-    assert written == ["verifying: 10 s"]
-
-
 def test_a_stage_without_a_callback_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line comes from a thread of its own, whatever the command is busy with."""
     for name in ("LINE_EVERY", "LOOK_EVERY"):
@@ -139,11 +120,3 @@ def test_twenty_failures_are_told_and_the_rest_counted() -> None:
     assert len(written) == 22
     assert written[-2] == "INTERNAL: more feeders fail; they are counted, and all are listed at the end"
     assert written[-1] == "INTERNAL: 5 more failed; all are listed in fleet-internal.html"
-
-
-def test_few_failures_need_no_more_words() -> None:
-    written: list[str] = []
-    told = ToldFailures(written.append)
-    told.tell("a", "b", "c")
-    told.rest("fleet-internal.html")
-    assert len(written) == 1

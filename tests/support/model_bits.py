@@ -21,7 +21,7 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.estimate import History
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.history.sample import HistorySampler
 from dp_powerflow.model.law import ClassLaw, LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
@@ -77,8 +77,7 @@ def persistent() -> str:
         for each in people.classes
     )
     people = replace(people, classes=paths, **rounded, shared=np.round(people.shared, 6))
-    law = PlacedPopulation(people, 1.0, np.arange(3))
-    sampler = HistorySampler(law, KEY, 40, days_off(40), np.round(shared_factor(2, 40), 6), 10)
+    sampler = HistorySampler(people, KEY, 40, days_off(40), np.round(shared_factor(2, 40), 6), 10)
     blocks = [sampler.block(number) for number in (0, 3)]
     return digest(*(load for block in blocks for load in (block.load_kw, block.load_kvar)))
 
@@ -110,8 +109,7 @@ def histories() -> dict[str, str]:
         known = {"temperature": np.resize(warm, calendar.n_days)}
         off, factor = course(model, people, calendar, known if options.days else {}, KEY)
         found[f"{name}: factor"] = digest(off, factor)
-        placed = PlacedPopulation(people, 1.0, np.arange(people.n_loads))
-        sampler = HistorySampler(placed, KEY, calendar.n_days, off, factor)
+        sampler = HistorySampler(people, KEY, calendar.n_days, off, factor)
         block = sampler.block(0)
         found[f"{name}: days"] = digest(block.load_kw, block.load_kvar)
     return found

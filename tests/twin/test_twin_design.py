@@ -10,8 +10,8 @@ from scipy.stats import norm
 
 from dp_powerflow import Protected, TwinDesign
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.lowlevel import LOG_GRID, gdp_delta, gdp_epsilon, twin_guarantee, twin_neighbours
-from dp_powerflow.twin.design import code_mu, shift_of
+from dp_powerflow.lowlevel import LOG_GRID, gdp_delta, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.design import code_mu
 
 LENGTHS = Protected(lines="length")
 
@@ -59,21 +59,6 @@ def test_what_is_added_to_a_line_leaves_less_for_the_rest() -> None:
     assert added.parts["length"].scale == pytest.approx(2 * plain.parts["length"].scale, rel=1e-9)
     assert twin_guarantee(added).epsilon == pytest.approx(2.0)
     assert twin_guarantee(added, 0.5).epsilon == pytest.approx(0.5 + 1.5 * math.log(1.5) / math.log(1.05))
-
-
-def test_k_elements_cost_k_epsilon_or_the_root_of_k() -> None:
-    assert twin_guarantee(TwinDesign(1.0), elements=9).epsilon == pytest.approx(9.0)
-    one, nine = (twin_guarantee(gaussian(1.0), elements=k) for k in (1, 9))
-    assert one.mu is not None
-    assert nine.mu == pytest.approx(3 * one.mu)
-    assert nine.epsilon == pytest.approx(gdp_epsilon(3 * one.mu, 1e-6))
-
-
-def test_the_scale_is_on_the_safe_side_of_the_continuous_formula() -> None:
-    for epsilon in (0.1, 1.0, 30.0):
-        scale = TwinDesign(epsilon).parts["impedance"].scale
-        assert math.log1p(0.05) / epsilon < scale * LOG_GRID < math.log1p(0.05) / epsilon * (1 + 1e-6)
-        assert shift_of(0.05) <= epsilon * scale
 
 
 def total_variation(noise: np.ndarray, shift: tuple[int, ...]) -> float:

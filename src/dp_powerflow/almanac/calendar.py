@@ -165,15 +165,22 @@ def _table(path: Path, fmt: WeatherFormat) -> Any:
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".txt", ".gz", ".parquet", ".pq"):
         raise WeatherError(f"the weather {path} is neither .csv nor .parquet; convert it to one of them")
+    as_text = pa_csv.ConvertOptions(
+        column_types={fmt.time: pa.string()}, null_values=list(_MISSING), strings_can_be_null=True
+    )
+    is_parquet = suffix in (".parquet", ".pq")
     try:
-        whole = pq.read_table(path) if suffix in (".parquet", ".pq") else _csv(path, fmt.time)
+        whole = pq.read_table(path) if is_parquet else pa_csv.read_csv(path, convert_options=as_text)
         _ = whole.column_names  # which may be no text
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise WeatherError(f"the weather {path} cannot be read; export it again ({_line(error)})") from None
+        reason = str(error).partition("\n")[0][:120] or "no reason given"
+        raise WeatherError(f"the weather {path} cannot be read; export it again ({reason})") from None
+    names = ", ".join(f"'{name}'" for name in whole.column_names[:8]) or "none"
+    names += f" and {whole.num_columns - 8} more" * (whole.num_columns > 8)
     for name in wanted:
         if whole.column_names.count(name) != 1:
             raise WeatherError(
-                f"the weather {path} needs one column '{name}' and has {_listed(whole.column_names)}; name "
+                f"the weather {path} needs one column '{name}' and has {names}; name "
                 "its columns in weather.time, weather.temperature and weather.irradiance"
             )
     for name in wanted[1:]:
@@ -181,22 +188,6 @@ def _table(path: Path, fmt: WeatherFormat) -> Any:
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
             raise WeatherError(f"the column '{name}' of the weather {path} holds {kind}, not numbers alone")
     return whole.select(wanted).combine_chunks()
-
-
-def _csv(path: Path, time: str) -> Any:
-    options = pa_csv.ConvertOptions(
-        column_types={time: pa.string()}, null_values=list(_MISSING), strings_can_be_null=True
-    )
-    return pa_csv.read_csv(path, convert_options=options)
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0][:120] if str(error) else "no reason given"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:8])
-    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown or "none"
 
 
 def _numbers(column: Any) -> FloatArray:
@@ -220,22 +211,20 @@ def _stamps(column: Any, path: Path, fmt: WeatherFormat) -> list[dt.datetime]:
             f"the column '{fmt.time}' of the weather {path} holds {kind}, not stamps; write ISO 8601 text, "
             "such as 2024-01-31T13:00+01:00"
         )
-    stamps = [_parsed(text.strip(), path) for text in column.to_pylist()]
+    stamps = []
+    for text in column.to_pylist():
+        try:
+            stamps.append(dt.datetime.fromisoformat(text.strip()))
+        except ValueError:
+            raise WeatherError(
+                f"the stamp '{text.strip()[:40]}' of the weather {path} is not ISO 8601; write "
+                "2024-01-31T13:00+01:00, or 2024-01-31 where there is a row a day"
+            ) from None
     if len({stamp.tzinfo is None for stamp in stamps}) > 1:
         raise WeatherError(
             f"only some stamps of the weather {path} have an offset from UTC; write all of them alike"
         )
     return stamps
-
-
-def _parsed(text: str, path: Path) -> dt.datetime:
-    try:
-        return dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise WeatherError(
-            f"the stamp '{text[:40]}' of the weather {path} is not ISO 8601; write 2024-01-31T13:00+01:00, "
-            "or 2024-01-31 where there is a row a day"
-        ) from None
 
 
 SATURDAY = 5
@@ -315,18 +304,14 @@ def read_holidays(path: Path) -> frozenset[dt.date]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError):
         raise ConfigError(f"the file of holidays {path} is not a text file that can be read") from None
-    return frozenset(_date_of(line, path, number) for number, line in enumerate(lines, 1) if _words(line))
-
-
-def _words(line: str) -> str:
-    return line.partition("#")[0].strip()
-
-
-def _date_of(line: str, path: Path, number: int) -> dt.date:
-    try:
-        return dt.date.fromisoformat(_words(line))
-    except ValueError:
-        raise ConfigError(
-            f"line {number} of the holidays {path} is '{_words(line)[:40]}', which is not a date; write one "
-            "date a line, such as 2024-12-25"
-        ) from None
+    found = set()
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].strip()
+        try:
+            found |= {dt.date.fromisoformat(words)} if words else set()
+        except ValueError:
+            raise ConfigError(
+                f"line {number} of the holidays {path} is '{words[:40]}', which is not a date; write one "
+                "date a line, such as 2024-12-25"
+            ) from None
+    return frozenset(found)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dp_powerflow.manifest.model import Check
     from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.privacy.ledger.accounts import Cost
-    from dp_powerflow.privacy.ledger.records import Account, Change, LedgerSummary
+    from dp_powerflow.privacy.ledger.records import LedgerSummary
 
 
 MOST_FEEDERS = 20
@@ -210,19 +211,6 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
     """All accounts with their spends."""
     from dp_powerflow.privacy.ledger.accounts import to_plain
 
-    lines = [
-        "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
-        *(
-            f"**Its anchor was lost** before entry {lost.entry} ({lost.at}): {lost.reason}. Only earlier "
-            "releases can tell whether entries are missing: `ledger --witness`."
-            for lost in summary.lost_anchors
-        ),
-        "",
-    ]
-    for account in summary.accounts:
-        lines += _account_lines(account)
-    if not summary.accounts:
-        lines.append("Nothing has been spent.")
     content = {
         "insecure_seed": summary.insecure_seed,
         "entries": summary.entries,
@@ -243,39 +231,14 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
             for account in summary.accounts
         ],
     }
-    return Rendered(lines, json.dumps(content))
+    filters: dict[str, Callable[..., object]] = {"figures": _figures, "touched": _touched, "plain": to_plain}
+    return Rendered.of("ledger.md", content, filters, summary=summary)
 
 
-def _account_lines(account: Account) -> list[str]:
-    promise, left = account.balance.promise, account.balance.available
-    return [
-        f"**{account.name}** ({account.kind}; {promise.definition}), unit: {promise.unit}",
-        "",
-        f"spent ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; left ε = {left.epsilon:.4g} "
-        f"at δ = {left.delta:.3g}",
-        "",
-        "| release | when (UTC) | amount |",
-        "|---|---|---|",
-        *(
-            f"| {spend.release_id} | {spend.at} | "
-            + ", ".join(f"{name} {float(value):.4g}" for name, value in spend.cost.amounts().items())
-            + f"{_touched(spend.cost)} |"
-            for spend in account.spends
-        ),
-        "",
-        *(_change_line(change) for change in account.changes if change.reason),
-        "",
-    ]
-
-
-def _change_line(change: Change) -> str:
-    """What somebody decided about an account, and why."""
-    from dp_powerflow.privacy.ledger.accounts import to_plain
-
-    figures = ", ".join(
-        f"{name} {value:.4g}" for name, value in to_plain(change.cap).items() if isinstance(value, float)
+def _figures(amounts: Mapping[str, object]) -> str:
+    return ", ".join(
+        f"{name} {float(value):.4g}" for name, value in amounts.items() if isinstance(value, float | Fraction)
     )
-    return f"- {change.what} {change.at}, cap from then on: {figures}. Reason: {change.reason}"
 
 
 def _touched(cost: Cost) -> str:

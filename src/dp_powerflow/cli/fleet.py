@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dp_powerflow._ending import ENDING
-from dp_powerflow.cli.release import estimator_lines
+from dp_powerflow.cli.release import predicted_words
 from dp_powerflow.cli.terminal import (
     AsJson,
     Rendered,
@@ -105,30 +105,15 @@ def fleet(
 def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     from dp_powerflow.fleet.manifest import fleet_words
+    from dp_powerflow.pipeline.plan import SPREADS
 
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
-    fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
+    fleet, usable = config.fleet, [plan for plan in plans if plan.problem is None]
     refused: dict[str, list[str]] = {}
     for plan in plans:
         if plan.code is not None and not plan.released:
             refused.setdefault(plan.code, []).append(plan.key)
     refused = dict(sorted(refused.items(), key=lambda item: -len(item[1])))
-    lines = [
-        f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
-        f"network mode {config.network.mode}.",
-        "",
-        f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
-        f"unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
-        "",
-        *fleet_words(fleet.models)["customers"],
-        "",
-        *estimator_lines(cost),
-        *(f"- warning: {warning}" for warning in cost.warnings),
-        *(f"- note: {note}" for note in cost.notes),
-        "",
-        *_feeder_rows(plans),
-        *_refusal_lines(refused),
-    ]
     content = {
         "marking": FLEET_MARKING,
         "fleet": fleet.id,
@@ -156,33 +141,24 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         ],
         "refusals": [{"code": code, "feeders": keys} for code, keys in refused.items()],
     }
-    return Rendered(lines, json.dumps(content))
-
-
-def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
-    """A table of feeders: all that cannot be released, and of a large fleet the first of the others."""
-    others = [plan for plan in plans if plan.problem is None]
-    left_out = {plan.name for plan in others[MOST_FEEDERS:]}
-    rows = [f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans if plan.name not in left_out]
-    more = [] if not left_out else ["", f"And {len(left_out):,} more that can be released; --json lists all."]
-    return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
-
-
-def _refusal_lines(refused: dict[str, list[str]]) -> list[str]:
-    """How many feeders are refused for which kind of reason; nothing if none is.
-
-    Parameters
-    ----------
-    refused : kind of refusal → keys of its feeders.
-    """
-    if not refused:
-        return []
-    count = sum(map(len, refused.values()))
-    lines = ["", f"**{count} feeder{'s' * (count > 1)} cannot be released**, all else could:", ""]
-    for code, keys in refused.items():
-        more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
-        lines.append(f"- `{code}`: {len(keys)} ({escaped(', '.join(keys[:MOST_KEYS]) + more)})")
-    return lines
+    return Rendered.of(
+        "fleet-plan.md",
+        content,
+        {"escaped": escaped, "state": _state, "after": _after, "predicted": predicted_words},
+        fleet=fleet,
+        mode=config.network.mode,
+        epsilon=config.model.epsilon,
+        cost=cost,
+        loads=loads,
+        plans=plans,
+        usable=usable,
+        customers=fleet_words(fleet.models)["customers"],
+        spreads=SPREADS,
+        left_out={plan.name for plan in usable[MOST_FEEDERS:]},
+        refused=refused,
+        count=sum(map(len, refused.values())),
+        most_keys=MOST_KEYS,
+    )
 
 
 def _state(plan: FeederPlan) -> str:

@@ -153,28 +153,17 @@ def render_plan(found: PlannedRelease) -> Rendered:
 
     The lines are public. The JSON also holds the INTERNAL look, marked so; as lines it is `internal_lines`.
     """
-    from dp_powerflow._texts import filled
     from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards, promise_warnings
+    from dp_powerflow.pipeline.plan import SPREADS
 
-    plan, release = found.plan, found.mode.config.release
-    loads, network = found.loads, found.network
-    warnings = (*promise_warnings(found.mode.config), *plan.warnings, *found.feasibility.warnings)
-    text = filled(
-        "plan.md",
-        {"escaped": escaped, "promise": _promise, "voltages": _voltages, "corner": _corner},
-        found=found,
-        plan=plan,
-        release=release,
-        warnings=warnings,
-        megabytes=f"{found.corpus_bytes / 1e6:,.1f}",
-        left=left_afterwards(loads),
-        verdict=_verdict(found),
-        changes=_changes(found),
-        estimator=estimator_lines(plan),
-        network=found.mode.plan_lines(network),
-        kept=any(cost.kept_network is not None for cost in found.yearly),
-        look=found.feasibility.public,
-    )
+    plan, config, loads, network = found.plan, found.mode.config, found.loads, found.network
+    warnings = (*promise_warnings(config), *plan.warnings, *found.feasibility.warnings)
+    accounts = {"customers": (loads, plan.epsilon), "network": (network, config.network.epsilon)}
+    short = {
+        who: preview
+        for who, (preview, _) in accounts.items()
+        if not preview.affordable and not preview.already_charged
+    }
     content = {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
@@ -196,65 +185,36 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "notes": list(plan.notes),
         "ingest": None if found.ingest is None else found.ingest.to_json(),
     }
-    return Rendered(text.rstrip("\n").split("\n"), json.dumps(content))
-
-
-def _verdict(found: PlannedRelease) -> str:
-    """READY or NOT READY, with the costs, in one line."""
-    accounts = {"customers": found.loads, "network": found.network}
-    short = [
-        f"the cap of the {who} leaves only ε = {preview.before.available.epsilon:.4g}"
-        for who, preview in accounts.items()
-        if not preview.affordable and not preview.already_charged
-    ]
-    asked = {"customers": found.plan.epsilon, "network": found.mode.config.network.epsilon}
-    costs = " and ".join(
-        f"the {who} {'nothing more' if preview.already_charged else f'ε = {asked[who]:.4g}'}"
-        for who, preview in accounts.items()
+    return Rendered.of(
+        "plan.md",
+        content,
+        {
+            "escaped": escaped,
+            "promise": _promise,
+            "voltages": _voltages,
+            "corner": _corner,
+            "predicted": predicted_words,
+        },
+        found=found,
+        plan=plan,
+        release=config.release,
+        accounts=accounts,
+        short=short,
+        warnings=warnings,
+        megabytes=f"{found.corpus_bytes / 1e6:,.1f}",
+        left=left_afterwards(loads),
+        spreads=SPREADS,
+        network=found.mode.plan_lines(network),
+        kept=any(cost.kept_network is not None for cost in found.yearly),
+        look=found.feasibility.public,
     )
-    name = found.mode.config.release.id
-    if short:
-        return f"**NOT READY**: release {name} costs {costs}, but {' and '.join(short)}."
-    return f"**READY**: release {name} costs {costs}; about {found.corpus_bytes / 1e6:,.1f} MB."
 
 
-def _changes(found: PlannedRelease) -> list[str]:
-    """What to change where a budget is too small."""
-    changes = []
-    if not (found.loads.affordable or found.loads.already_charged):
-        changes.append(
-            "Lower model.epsilon; or set model.reuse to the id of an earlier release: another draw from a "
-            "load model that was paid for is free; or raise the cap with `dp-powerflow ledger`."
-        )
-    if not (found.network.affordable or found.network.already_charged):
-        changes.append(
-            "Lower network.epsilon, name a twin that is paid for, or raise the cap of the network."
-        )
-    return changes
+def predicted_words(plan: Plan, by_noise: bool) -> str:
+    """How wrong noise will make the load model: by the noise of its queries, or by fits to stand-ins."""
+    from dp_powerflow.pipeline.plan import in_words
 
-
-def estimator_lines(plan: Plan) -> list[str]:
-    """Which load model it is, why, and how wrong noise will make it."""
-    from dp_powerflow.pipeline.plan import SPREADS, in_words
-
-    if plan.estimator is None:
-        return []
-    lines = [f"Load model: **{plan.estimator.name}**, because {plan.estimator.why}."]
-    fitted, noise = (
-        "; ".join(in_words(error) for error in plan.predicted if (error.between is None) is by_noise)
-        for by_noise in (False, True)
-    )
-    if fitted:
-        lines.append(
-            "How far its loads will be off, by fits to public stand-ins for customers (eight fits in ten, "
-            f"and RMS for log levels that spread by {SPREADS[0][0]:g} to {SPREADS[-1][0]:g}): {fitted}."
-        )
-    if noise:
-        lines.append(
-            f"By noise in its smallest class, one standard deviation: {noise}. It publishes the dates of the "
-            "meters' days; set model.estimator = 'structured' if they are not public."
-        )
-    return [" ".join(lines), ""]
+    return "; ".join(in_words(error) for error in plan.predicted if (error.between is None) is by_noise)
 
 
 def internal_lines(found: PlannedRelease) -> list[str]:
@@ -280,13 +240,15 @@ def _promise(stated: Promised) -> str:
 
 
 def _yearly(cost: YearlyCost) -> dict[str, Any]:
-    kept = cost.kept_network
-    return {
-        "releases": cost.releases,
-        "customers": {"epsilon": cost.customers.epsilon, "delta": cost.customers.delta},
-        "network": {"epsilon": cost.network.epsilon, "delta": cost.network.delta},
-        "network_kept": None if kept is None else {"epsilon": kept.epsilon, "delta": kept.delta},
+    stated = {
+        name: None if of is None else {"epsilon": of.epsilon, "delta": of.delta}
+        for name, of in (
+            ("customers", cost.customers),
+            ("network", cost.network),
+            ("network_kept", cost.kept_network),
+        )
     }
+    return {"releases": cost.releases, **stated}
 
 
 def _voltages(look: Look) -> str:

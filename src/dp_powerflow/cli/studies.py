@@ -15,7 +15,7 @@ from dp_powerflow.cli.terminal import AsJson, ConfigFile, Rendered, err, progres
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dp_powerflow.corpus.gridfm.export import ExportedNetwork, GridfmExport
+    from dp_powerflow.corpus.gridfm.export import GridfmExport
     from dp_powerflow.fidelity.report import FidelityReport
     from dp_powerflow.pipeline.deriving.make import Derived
 
@@ -66,19 +66,6 @@ def render_derivation(found: Derived) -> Rendered:
     """What was found, where its tables are, and what it costs."""
     from dp_powerflow.pipeline.deriving.manifest import flat, named_tables
 
-    figures = list(flat(found.figures))
-    more = len(figures) - MOST_FIGURES
-    lines = [
-        f"**{found.kind}** of release **{found.release_id}**; it spends nothing.",
-        "",
-        *(["| figure | value |", "|---|---|"] if figures else []),
-        *(f"| {name} | {value} |" for name, value in figures[:MOST_FIGURES]),
-        *([f"| {more} more | see derived.html |"] if more > 0 else []),
-        "",
-        *(f"- {words}" for words in found.sentences),
-        "",
-        *(f"- `{table.files}`: {table.rows:,} rows" for table in named_tables(found.manifest.tables)),
-    ]
     content = {
         "derived": str(found.path),
         "kind": found.kind,
@@ -88,7 +75,8 @@ def render_derivation(found: Derived) -> Rendered:
         "tables": list(found.tables),
         "warnings": list(found.warnings),
     }
-    return Rendered(lines, json.dumps(content))
+    figures, tables = list(flat(found.figures)), named_tables(found.manifest.tables)
+    return Rendered.of("derived.md", content, found=found, most=MOST_FIGURES, figures=figures, tables=tables)
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -163,37 +151,18 @@ def fidelity(
 
 def render_fidelity(report: FidelityReport) -> Rendered:
     """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
-    from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, shown
+    from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, in_words, shown
 
-    lines = [
-        f"**{MARKING}**",
-        "",
-        "| figure | release | real | floor | ratio | verdict |",
-        "|---|--:|--:|--:|--:|---|",
-    ]
-    for group, title in GROUPS.items():
-        own = [one for one in report.findings if one.group == group]
-        lines += [f"| **{title}** | | | | | |"] if own else []
-        lines += [
-            f"| {one.title}{f' [{one.unit}]' if one.unit else ''} | {shown(one.drawn)} | {shown(one.real)} | "
-            f"{shown(one.floor)} | {shown(one.ratio)} | {SIGNS[one.verdict]} {one.verdict} |"
-            for one in own
-        ]
-    if isinstance(report.network, str):
-        lines += ["", f"Voltages: {report.network}."]
-    lines += ["", *_attack_lines(report), "", f"**{report.summary}**"]
-    return Rendered(lines, report.to_json())
-
-
-def _attack_lines(report: FidelityReport) -> list[str]:
-    from dp_powerflow.fidelity.report import in_words as in_figures
-
-    rows = [
-        f"| {one.name} | {one.guesses.right} of {one.guesses.tried} | {one.guesses.interval()[0]:.2f} to "
-        f"{one.guesses.interval()[1]:.2f} | {one.allowed:.3f} | {in_figures(one.epsilon)} |"
-        for one in report.attacks.games
-    ]
-    return ["| attack | right | 95 % interval | allowed | ε at least |", "|---|--:|--:|--:|--:|", *rows]
+    return Rendered.of(
+        "fidelity.md",
+        json.loads(report.to_json()),
+        {"shown": shown, "words": in_words},
+        report=report,
+        attacks=report.attacks,
+        marking=MARKING,
+        groups=GROUPS,
+        signs=SIGNS,
+    )
 
 
 def export_gridfm(
@@ -229,29 +198,9 @@ def export_gridfm(
 
 def render_export(made: GridfmExport) -> Rendered:
     """The networks of a folder for gridfm-graphkit, and how to train on it."""
-    lines = [
-        "| network | buses | nodes merged | released scenarios | perturbed | networks | drawn again |",
-        "|---|---|---|---|---|---|---|",
-        *(_row(network) for network in made.networks),
-        "",
-        f"Train on it: `gridfm_graphkit train --config {made.config} --data_path {made.path}`",
-    ]
     content = {
         "path": str(made.path),
         "config": str(made.config),
         "networks": [asdict(network) for network in made.networks],
     }
-    return Rendered(lines, json.dumps(content))
-
-
-def _row(network: ExportedNetwork) -> str:
-    cells = (
-        network.name,
-        network.buses,
-        network.merged,
-        network.released,
-        network.perturbed,
-        network.networks,
-        network.refused,
-    )
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
+    return Rendered.of("gridfm.md", content, made=made)

@@ -8,13 +8,15 @@ Only public names and counts are shown as progress.
 from __future__ import annotations
 
 import io
+import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -73,6 +75,19 @@ class Rendered:
 
     lines: list[str]
     json_text: str
+
+    @classmethod
+    def of(
+        cls,
+        template: str,
+        content: object,
+        filters: Mapping[str, Callable[..., object]] = MappingProxyType({}),
+        **facts: object,
+    ) -> Rendered:
+        """The lines of a template, and the content as JSON."""
+        from dp_powerflow._texts import filled  # Jinja is not for short commands
+
+        return cls(filled(template, filters, **facts).rstrip("\n").split("\n"), json.dumps(content))
 
 
 def show(rendered: Rendered, as_json: bool) -> None:

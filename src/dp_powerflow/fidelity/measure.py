@@ -51,16 +51,12 @@ class Sides:
     corpus, model : what was released.
     history : the meters.
     true : the true feeder; words why it is not compared, where it is not.
-    promise : what the release promises of the network, in words.
-    design : PUBLIC. Of its twin; None on the true network.
     """
 
     corpus: Corpus
     model: LoadModel
     history: LoadHistory
     true: TrueSide | str
-    promise: str
-    design: TwinDesign | None
 
 
 @dataclass(frozen=True)
@@ -83,15 +79,25 @@ def measure(sides: Sides, effort: Effort, key: StreamKey, watch: Watch | None = 
     LoadDataError : the meters are too few, too short, or not those of the release.
     """
     watch = watch or Watch()
-    check_meters(sides.model, sides.history)
-    customers, facts = _customers(sides, effort, key, watch)
+    model, history = sides.model, sides.history
+    check_meters(model, history)
+    facts, customers = _customers(sides, effort, key, watch)
     network: NetworkComparison | str = "not compared"
     if isinstance(sides.true, str):
         network = sides.true
     else:
         watch.say("solving the meters on the true feeder")
         network = compare_network(sides.corpus, sides.true, effort, on_split=watch.progress)
-    attacks = _attacks(sides, effort, key, watch)
+    rng = key.stream("attacked").generator
+    many = design_of(model, history, (2 * effort.customers, effort.attacked_days), rng, one_class=False)
+    watch.say("attack: who was among the customers")
+    membership = attack_membership(many, effort, key, watch.progress)
+    few = design_of(model, history, (effort.attacked, effort.attacked_days), rng, one_class=True)
+    watch.say("attack: planted customers")
+    planted = attack_planted(few, effort, key, watch.progress)
+    twin = design_stated(sides.corpus)
+    line = None if twin is None else attack_line(twin, key)
+    attacks = Attacks(many.allowed, membership, planted, line, promise_of(sides.corpus))
     return FidelityReport(facts, customers, network, attacks, effort)
 
 
@@ -117,7 +123,7 @@ def check_meters(model: LoadModel, history: LoadHistory) -> None:
 
 def _customers(
     sides: Sides, effort: Effort, key: StreamKey, watch: Watch
-) -> tuple[CustomerComparison, Facts]:
+) -> tuple[Facts, CustomerComparison]:
     model, history = sides.model, sides.history
     watch.say("drawing customers from the released model")
     chosen = some_customers(
@@ -141,19 +147,7 @@ def _customers(
         quantum,
         history.simulated,
     )
-    return found, facts
-
-
-def _attacks(sides: Sides, effort: Effort, key: StreamKey, watch: Watch) -> Attacks:
-    model, history, rng = sides.model, sides.history, key.stream("attacked").generator
-    many = design_of(model, history, (2 * effort.customers, effort.attacked_days), rng, one_class=False)
-    watch.say("attack: who was among the customers")
-    membership = attack_membership(many, effort, key, watch.progress)
-    few = design_of(model, history, (effort.attacked, effort.attacked_days), rng, one_class=True)
-    watch.say("attack: planted customers")
-    planted = attack_planted(few, effort, key, watch.progress)
-    line = None if sides.design is None else attack_line(sides.design, key)
-    return Attacks(many.allowed, membership, planted, line, sides.promise)
+    return facts, found
 
 
 # --- fidelity RELEASE CONFIG ------------------------------------------------------------------------------
@@ -196,17 +190,16 @@ def fidelity_of_release(
     inputs, mode = read_inputs(config, state), mode_of(config)
     check_meters(model, inputs.readings)
     true = true_side(corpus, inputs, mode, model)
-    stated = promise_of(release), design_stated(release)
-    sides = Sides(corpus, model, inputs.readings, true, *stated)
+    sides = Sides(corpus, model, inputs.readings, true)
     report = measure(sides, effort, inputs.key.bind("purpose", PURPOSE), watch)
     page = state.write_internal(config.release.id, PAGE_FILE, report.to_html())
     content = state.write_internal(config.release.id, JSON_FILE, report.to_json().encode())
     return Kept(report, page, content)
 
 
-def promise_of(release: Location) -> str:
+def promise_of(corpus: Corpus) -> str:
     """PUBLIC. What a release promises of the network, in words."""
-    network = read_manifest(release)[0].guarantee.network
+    network = read_manifest(corpus.path)[0].guarantee.network
     advantage = getattr(network, "advantage", None)
     if advantage is None:
         return (
@@ -220,9 +213,9 @@ def promise_of(release: Location) -> str:
     )
 
 
-def design_stated(release: Location) -> TwinDesign | None:
+def design_stated(corpus: Corpus) -> TwinDesign | None:
     """PUBLIC. The design of the twin that a release states; None on the true network."""
-    facts = open_release(release, manifest_content(release)).facts
+    facts = open_release(corpus.path, manifest_content(corpus.path)).facts
     design = None if facts is None else getattr(facts.policy, "design", None)
     return design if isinstance(design, TwinDesign) else None
 
@@ -287,8 +280,7 @@ def fidelity_by_hand(
     stated = model, manifest.declared_public, manifest.guarantee.network
     true = _true_side(corpus, history, feeder, stated, key)
     own = key.bind("purpose", "fidelity")
-    said = promise_of(corpus.path), design_stated(corpus.path)
-    return measure(Sides(corpus, model, history, true, *said), effort, own, watch)
+    return measure(Sides(corpus, model, history, true), effort, own, watch)
 
 
 def _true_side(

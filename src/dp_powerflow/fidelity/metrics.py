@@ -270,15 +270,14 @@ def midnight_step(load: FloatArray) -> float:
 def classifier_auc(drawn: FloatArray, real: FloatArray, setting: Setting) -> tuple[float, float, float]:
     """INTERNAL. Area under the curve: day of a customer, week of a customer, day of a feeder."""
     shown = [_dithered(load, setting, side) for side, load in enumerate((drawn, real))]
-    days, weeks, feeders = (
-        [of(load, np.random.default_rng([setting.seed, side])) for side, load in enumerate(shown)]
+    day, week, feeder = (
+        told_apart(
+            *(of(load, np.random.default_rng([setting.seed, side])) for side, load in enumerate(shown)),
+            seed=setting.seed,
+        )
         for of in (_some_days, _some_weeks, _some_feeder_days)
     )
-    return (
-        told_apart(*days, seed=setting.seed),
-        told_apart(*weeks, seed=setting.seed),
-        told_apart(*feeders, seed=setting.seed),
-    )
+    return day, week, feeder
 
 
 def next_day_error(drawn: FloatArray, real: FloatArray, setting: Setting) -> tuple[float, float]:
@@ -286,13 +285,9 @@ def next_day_error(drawn: FloatArray, real: FloatArray, setting: Setting) -> tup
     sides = [np.random.default_rng([setting.seed, 2 + side]) for side in range(2)]
     hours = [hourly(load) for load in (drawn, real)]
     feeders = [_feeders(load, 60, rng) for load, rng in zip(hours, sides, strict=True)]
-    customers = [
-        customer_days(np.log(load), setting.weekend, rng) for load, rng in zip(hours, sides, strict=True)
-    ]
-    return (
-        forecast_error(*customers),
-        forecast_error(*(feeder_days(np.log(load), setting.weekend) for load in feeders)),
-    )
+    customers = [day_rows(np.log(load), setting.weekend, rng) for load, rng in zip(hours, sides, strict=True)]
+    of_feeders = [day_rows(np.log(load), setting.weekend) for load in feeders]
+    return forecast_error(*customers), forecast_error(*of_feeders)
 
 
 def hourly(load: FloatArray) -> FloatArray:
@@ -396,19 +391,12 @@ Rows = tuple[FloatArray, FloatArray]
 """(row, feature) and (row, hour)."""
 
 
-def customer_days(log_load: FloatArray, weekend: BoolArray, rng: np.random.Generator) -> Rows:
-    """At most 6,000 days of customers, drawn at random; `log_load` is (customer, day, hour)."""
+def day_rows(log_load: FloatArray, weekend: BoolArray, rng: np.random.Generator | None = None) -> Rows:
+    """All days of customers or feeders, or 6,000 drawn at random; `log_load` is (customer, day, hour)."""
     n, days, _ = log_load.shape
     who, when = (axis.ravel() for axis in np.meshgrid(np.arange(n), np.arange(WEEK, days), indexing="ij"))
-    chosen = rng.permutation(who.size)[:_MOST_ROWS]
+    chosen = np.arange(who.size) if rng is None else rng.permutation(who.size)[:_MOST_ROWS]
     return _before(log_load, weekend, who[chosen], when[chosen])
-
-
-def feeder_days(log_load: FloatArray, weekend: BoolArray) -> Rows:
-    """All days of feeders; `log_load` is (feeder, day, hour)."""
-    n, days, _ = log_load.shape
-    who, when = np.meshgrid(np.arange(n), np.arange(WEEK, days), indexing="ij")
-    return _before(log_load, weekend, who.ravel(), when.ravel())
 
 
 def forecast_error(trained: Rows, tested: Rows) -> float:

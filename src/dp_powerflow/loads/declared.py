@@ -300,16 +300,10 @@ class GapRule:
     similar_day_limit: int = 28
     max_missing_share: float = 0.1
 
-    def __post_init__(self) -> None:
-        if self.short_gap_minutes < 0 or self.similar_day_limit < 0:
-            raise LoadDataError("the limits of the gap rule must not be negative; correct them")
-        if not 0.0 <= self.max_missing_share < 1.0:
-            raise LoadDataError("max_missing_share must be at least 0 and below 1; correct it")
-
 
 @dataclass(frozen=True)
 class IngestRules:
-    """Declared, PUBLIC limits.
+    """Declared, PUBLIC limits; a config checks those that it sets.
 
     Parameters
     ----------
@@ -333,7 +327,7 @@ class IngestRules:
     on_rejected
         "drop" leaves rejected load points out: which meters are complete is then treated as public.
         "placeholder" keeps them as a constant load, so that not even the number of records depends on a
-        reading. "error" stops.
+        reading.
     placeholder_kw
         That constant [kW].
     most_placeholders
@@ -355,20 +349,3 @@ class IngestRules:
     placeholder_kw: float = 0.5
     most_placeholders: float = 1.0
     on_suspect_unit: str = "error"
-
-    def __post_init__(self) -> None:
-        for name in ("floor_kw", "placeholder_kw"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise LoadDataError(f"{name} must be positive, because the model takes logs; correct it")
-        for name in ("plausible_share", "plausible_kw"):
-            low, high = getattr(self, name)
-            if not 0 <= low < high:
-                raise LoadDataError(f"{name} must be a lower and a higher limit, not below 0; correct it")
-        if self.typical_kw is not None and not (np.isfinite(self.typical_kw) and self.typical_kw > 0):
-            raise LoadDataError("typical_kw must be a positive number of kW; correct it or leave it out")
-        for name in ("most_placeholders", "most_export"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise LoadDataError(f"{name} is a share between 0 and 1; correct it")
-        one_of("on_export", self.on_export, ("floor", "error"))
-        one_of("on_rejected", self.on_rejected, ("drop", "placeholder", "error"))
-        one_of("on_suspect_unit", self.on_suspect_unit, ("keep", "error"))

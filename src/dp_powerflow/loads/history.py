@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import kernel
-from dp_powerflow._bits.linear import row_squares, row_sum
 from dp_powerflow._names import LONGEST_ID, alike, is_absent, odd
 from dp_powerflow._threads import in_order, slices
 from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 # ----------------------------------------------------------------------------------------------------------
-# PRIVATE. Kernels that go over readings once, on all cores: counts, levels, energy fed in.
+# PRIVATE. What goes over readings once, on all cores: counts and levels.
 
 
 _PARTS = 64
@@ -44,112 +42,54 @@ class CustomerCounts(NamedTuple):
 
 def count_readings(values: FloatArray, exists: BoolArray) -> CustomerCounts:
     """Of readings (customer, day, step), NaN where there is none; `exists` (day · step,) by the clock."""
-    found = np.empty((len(values), 4), dtype=np.int64)
-    on_all_cores(lambda part: _count_readings(values[part], exists, found[part]), len(found))
-    return CustomerCounts(*found.T)
+    found = np.empty((4, len(values)), dtype=np.int64)
+
+    def count(part: slice) -> None:
+        own = values[part].reshape(-1, exists.size)
+        absent = np.isnan(own)
+        for k, which in enumerate((absent & exists, own < 0, own == 0, ~absent)):
+            found[k, part] = np.count_nonzero(which, axis=1)
+
+    on_all_cores(count, len(values))
+    return CustomerCounts(*found)
 
 
-@kernel
-def _count_readings(values: FloatArray, exists: BoolArray, out: IntArray) -> None:
-    for i in range(values.shape[0]):
-        own = values[i].reshape(-1)
-        missing, negative, zero, read = 0, 0, 0, 0
-        for k in range(own.size):
-            absent = np.isnan(own[k])
-            missing += absent and exists[k]
-            negative += own[k] < 0
-            zero += own[k] == 0
-            read += not absent
-        out[i, 0], out[i, 1], out[i, 2], out[i, 3] = missing, negative, zero, read
-
-
-@kernel
-def levels_and_shapes(values: FloatArray, out: FloatArray) -> None:
+def levels_and_shapes(values: FloatArray) -> FloatArray:
     """(customer, 2): medians over days of mean load, and of standard deviation over mean.
 
     Only days without a gap count; of a customer without any, all readings are one day. NaN without a load.
     """
-    n, days, steps = values.shape
-    row = np.empty(days * steps)
-    means, shapes = np.empty(days), np.empty(days)
-    for i in range(n):
-        found, busy, read = 0, 0, 0
-        for d in range(days):
-            gap = False
-            for t in range(steps):
-                gap = gap or np.isnan(values[i, d, t])
-                row[t] = values[i, d, t]
-            if not gap:
-                mean, shape = _mean_and_shape(row, steps)
-                means[found] = mean
-                found += 1
-                if mean > 0:
-                    shapes[busy] = shape
-                    busy += 1
-        if not found:
-            for value in values[i].reshape(-1):
-                if not np.isnan(value):
-                    row[read] = value
-                    read += 1
-            if read:
-                means[0], shapes[0] = _mean_and_shape(row, read)
-                found, busy = 1, int(means[0] > 0)
-        level = np.median(means[:found]) if found else np.nan
-        out[i, 0] = level if level > 0 else np.nan
-        out[i, 1] = np.median(shapes[:busy]) if busy else np.nan
+    found = np.full((len(values), 2), np.nan)
+
+    def judge(part: slice) -> None:
+        for customer in range(part.start, part.stop):
+            own = values[customer]
+            there = ~np.isnan(own)
+            whole = there.all(axis=1)
+            days = own[whole] if whole.any() else own[there][None]
+            if not days.size:
+                continue
+            mean, spread = days.mean(axis=1), days.std(axis=1)
+            level, busy = np.median(mean), mean > 0
+            if level > 0:
+                found[customer, 0] = level
+            if busy.any():
+                found[customer, 1] = np.median(spread[busy] / mean[busy])
+
+    on_all_cores(judge, len(values))
+    return found
 
 
-@kernel
-def _mean_and_shape(row: FloatArray, size: int) -> tuple[float, float]:
-    """Mean of the first entries of a row, and standard deviation over mean; overwrites the row."""
-    mean = row_sum(row, 0, size) / size
-    for k in range(size):
-        row[k] -= mean
-    return mean, np.sqrt(row_squares(row, 0, size) / size) / mean
-
-
-@kernel
-def drawn_and_fed_in(load: FloatArray, floor_kw: float, out: FloatArray) -> None:
-    """(load point, 2): sum of loads above zero, and of those below minus a floor [kW]."""
-    row = np.empty(load.shape[1] * load.shape[2])
-    for i in range(load.shape[0]):
-        own = load[i].reshape(-1)
-        count = 0
-        for k in range(own.size):
-            if own[k] > 0.0:
-                row[count] = own[k]
-                count += 1
-        out[i, 0] = row_sum(row, 0, count)
-        count = 0
-        for k in range(own.size):
-            if own[k] < -floor_kw:
-                row[count] = own[k]
-                count += 1
-        out[i, 1] = row_sum(row, 0, count)
-
-
-@kernel
-def raise_to_floor(load: FloatArray, floor_kw: float, raised: IntArray) -> None:
+def raise_to_floor(load: FloatArray, floor_kw: float) -> IntArray:
     """Raise loads to a floor [kW], in place; (load point,) how many."""
-    for i in range(load.shape[0]):
-        own = load[i].reshape(-1)
-        count = 0
-        for k in range(own.size):
-            count += own[k] < floor_kw
-            own[k] = max(own[k], floor_kw)
-        raised[i] = count
+    raised = np.empty(len(load), dtype=np.int64)
 
+    def raise_some(part: slice) -> None:
+        raised[part] = np.count_nonzero(load[part] < floor_kw, axis=(1, 2))
+        np.maximum(load[part], floor_kw, out=load[part])
 
-@kernel
-def count_outside(load: FloatArray, low: FloatArray, high: FloatArray, out: IntArray) -> None:
-    """(load point, 2): loads below and above bounds (load point,)."""
-    for i in range(load.shape[0]):
-        own = load[i].reshape(-1)
-        below, above = 0, 0
-        for k in range(own.size):
-            below += own[k] < low[i]
-            above += own[k] > high[i]
-        out[i, 0], out[i, 1] = below, above
+    on_all_cores(raise_some, len(load))
+    return raised
 
 
 MINUTES_PER_DAY = 24 * 60
@@ -424,12 +364,18 @@ def find_export(
     judged
         (load point,) false for what no meter read; None for all true.
     """
-    found = np.empty((len(load_kw), 2))
-    on_all_cores(lambda part: drawn_and_fed_in(load_kw[part], floor_kw, found[part]), len(load_kw))
-    chosen = np.arange(len(load_kw)) if judged is None else np.flatnonzero(judged)
-    drawn, fed_in = found[chosen, 0], -found[chosen, 1]
+    sums = np.empty((2, len(load_kw)))
+
+    def add(part: slice) -> None:
+        load = load_kw[part]
+        with np.errstate(over="ignore"):  # of wild readings
+            sums[0, part] = np.where(load > 0.0, load, 0.0).sum(axis=(1, 2))
+            sums[1, part] = np.where(load < -floor_kw, -load, 0.0).sum(axis=(1, 2))
+
+    on_all_cores(add, len(load_kw))
+    drawn, fed_in = sums if judged is None else sums[:, judged]
     share = float(fed_in.sum() / max(float(drawn.sum()), 1e-300))
-    return Export(share, int(np.count_nonzero(fed_in > most * drawn)), len(chosen))
+    return Export(share, int(np.count_nonzero(fed_in > most * drawn)), drawn.size)
 
 
 def refuse_export(found: Export, most: float, otherwise: str) -> None:

@@ -277,8 +277,7 @@ class MeterTable:
             )
         wall = cells.type.tz is None
         micros = _to_numpy(cells.cast(pa.timestamp("us", cells.type.tz), safe=False).cast(pa.int64()))
-        seconds = np.empty(micros.size, dtype=np.int64)
-        whole_seconds(micros, seconds)
+        seconds = whole_seconds(micros)
         return Stamps(seconds if place is None else seconds[place], wall)
 
     def _parsed(self, text: Any, times: IntArray, column: str) -> Any:
@@ -297,10 +296,15 @@ class MeterTable:
                 code="time-zone",
             )
         kind = pa.timestamp("us", "UTC" if with_offset.any() else None)
+        bad = 0
         try:
             return text.cast(kind)
         except pa.ArrowInvalid:
-            bad = int(sum(count for cell, count in zip(text, times, strict=True) if not _parses(cell, kind)))
+            for cell, count in zip(text, times.tolist(), strict=True):
+                try:
+                    cell.cast(kind)
+                except pa.ArrowInvalid:
+                    bad += count
         raise self._bad_stamps(bad, column, "ISO 8601 (2024-01-31T00:15)")
 
     def _bad_stamps(self, count: int, column: str, what: str) -> LoadDataError:
@@ -367,14 +371,6 @@ def _parquet_header(path: Path) -> tuple[str, ...]:
     return names
 
 
-def _parses(cell: Any, kind: Any) -> bool:
-    try:
-        cell.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def _to_numpy(array: Any) -> Any:
     return array.to_numpy(zero_copy_only=False)
 
@@ -418,8 +414,8 @@ def read_long(
     values = (columns.active,) if columns.reactive is None else (columns.active, columns.reactive)
     table.require(columns.customer, columns.time, *values)
     if services is None or days is None:
-        found = _scan_long(table, columns)
-        services = services or one_service_each(sorted(found.customers))
+        customers, found = _scan_long(table, columns)
+        services = services or one_service_each(sorted(customers))
         days = days or found.days(fmt)
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(values))
@@ -527,59 +523,61 @@ class _Target:
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Rows:
-    """Rows of a long file: customer (index, −1 if not listed), stamp, and a reading per quantity."""
-
-    own: Codes
-    seconds: IntArray
-    readings: list[FloatArray]
-
-    def where(self, flags: BoolArray) -> _Rows:
-        return _Rows(self.own[flags], self.seconds[flags], [reading[flags] for reading in self.readings])
-
-
 @dataclass(repr=False)
 class _Seen:
     """PRIVATE. What a long file holds: rows, customers, and ids with blanks around them."""
 
+    index: dict[str, int] = field(default_factory=dict)  # of the customers that are listed
     rows: int = 0
     names: set[str] = field(default_factory=set)
     blank: set[str] = field(default_factory=set)
     last: Any = None  # dictionary of the batch before, and the customers of its entries
-    index: Codes = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    codes: Codes = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+
+    def see(self, cells: Any, table: MeterTable, column: str) -> Codes:
+        """(row,) index of the customer, without blanks around it; −1 if the service map does not list it."""
+        if cells.null_count:
+            raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
+        encoded = cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
+        self.rows += len(encoded)
+        if self.last is None or not encoded.dictionary.equals(self.last):
+            self.last = encoded.dictionary
+            written = self.last.cast(pa.string()).to_pylist()
+            names = [name.strip() for name in written]
+            self.names.update(names)
+            self.blank.update(name for name in written if name != name.strip())
+            self.codes = np.array([self.index.get(name, _NOBODY) for name in names], dtype=np.int32)
+        found: Codes = self.codes[_to_numpy(encoded.indices)]
+        return found
 
 
 def _fill_from_long(
     target: _Target, table: MeterTable, columns: LongColumns, values: tuple[str, ...]
 ) -> _Seen:
     """Add all rows of a long file; returns who is in it."""
-    seen = _Seen()
-    late: list[_Rows] = []
+    seen = _Seen(target.index)
+    late: list[list[Any]] = []  # customers, stamps, readings of each quantity
     for batch in table.batches(values, (columns.customer, columns.time), columns.time):
-        own = _customer_index(batch.column(len(values)), table, columns.customer, target.index, seen)
+        own = seen.see(batch.column(len(values)), table, columns.customer)
         stamps = table.stamps(batch.column(len(values) + 1), columns.time)
         readings = [doubles(batch, i) for i in range(len(values))]
         if stamps.wall:
             # the earlier of two equal stamps can be many batches away: wait for the end of the file
             unclear = target.grid.is_ambiguous(stamps.seconds) & (own >= 0)
             if unclear.any():
-                late.append(_Rows(own, stamps.seconds, readings).where(unclear))
+                late.append([own[unclear], stamps.seconds[unclear], *(cells[unclear] for cells in readings)])
                 own = np.where(unclear, _NOBODY, own)
         target.add(own, stamps, np.zeros(own.size, dtype=np.bool_), readings)
     if late:
-        own = np.concatenate([rows.own for rows in late])
-        seconds = np.concatenate([rows.seconds for rows in late])
-        readings = [np.concatenate([rows.readings[q] for rows in late]) for q in range(len(values))]
+        own, seconds, *readings = [np.concatenate(parts) for parts in zip(*late, strict=True)]
         target.add(own, Stamps(seconds, wall=True), _is_repeat(own, seconds), readings)
     return seen
 
 
 @dataclass(repr=False)
 class _Scan:
-    """What a first pass over a file finds: who, and from when to when."""
+    """What a first pass over a file finds: from when to when."""
 
-    customers: set[str]
     first_s: int | None = None
     last_s: int | None = None
     wall: bool = False
@@ -609,45 +607,21 @@ class _Scan:
         )
 
 
-def _scan_long(table: MeterTable, columns: LongColumns) -> _Scan:
-    found, last = _Scan(set()), None
+def _scan_long(table: MeterTable, columns: LongColumns) -> tuple[set[str], _Scan]:
+    """Who is in a long file, and from when to when."""
+    seen, found = _Seen(), _Scan()
     for batch in table.batches((), (columns.customer, columns.time), columns.time):
-        encoded = _encoded(batch.column(0), table, columns.customer)
-        if last is None or not encoded.dictionary.equals(last):
-            last = encoded.dictionary
-            found.customers.update(name.strip() for name in last.cast(pa.string()).to_pylist())
+        seen.see(batch.column(0), table, columns.customer)
         found.see(table.stamps(batch.column(1), columns.time), table)
-    if not found.customers:
+    if not seen.names:
         raise LoadDataError(f"{table.path} has a header but no rows; export the meter data again")
-    return found
+    return seen.names, found
 
 
 def _scan_stamps(table: MeterTable, column: str) -> _Scan:
-    found = _Scan(set())
+    found = _Scan()
     for batch in table.batches((), (column,), column):
         found.see(table.stamps(batch.column(0), column), table)
-    return found
-
-
-def _encoded(cells: Any, table: MeterTable, column: str) -> Any:
-    """Customers of a batch as a dictionary array."""
-    if cells.null_count:
-        raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
-    return cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
-
-
-def _customer_index(cells: Any, table: MeterTable, column: str, index: dict[str, int], seen: _Seen) -> Codes:
-    """(row,) index of the customer, without blanks around it; −1 if the service map does not list it."""
-    encoded = _encoded(cells, table, column)
-    seen.rows += len(encoded)
-    if seen.last is None or not encoded.dictionary.equals(seen.last):
-        written = encoded.dictionary.cast(pa.string()).to_pylist()
-        names = [name.strip() for name in written]
-        seen.names.update(names)
-        seen.blank.update(name for name in written if name != name.strip())
-        seen.last = encoded.dictionary
-        seen.index = np.array([index.get(name, _NOBODY) for name in names], dtype=np.int32)
-    found: Codes = seen.index[encoded.indices.to_numpy(zero_copy_only=False)]
     return found
 
 

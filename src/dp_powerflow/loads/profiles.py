@@ -1,22 +1,16 @@
-"""Public load profiles: OpenDSS load shapes in the OEDI layout, and the profiles of SimBench.
+"""Public load profiles: OpenDSS load shapes in the OEDI layout.
 
-OpenDSS: a folder with `loadshape_<load>.csv`, one value per line. The values are multipliers of the load's
+A folder with `loadshape_<load>.csv`, one value per line. The values are multipliers of the load's
 nominal power (the OEDI files peak at 1.0), so nominal kW must be declared; OpenDSS also knows shapes of
 actual kW (`useactual=yes`). A shape has no stamps: its days are taken as 24 hours each from a declared first
 day, without clock changes.
-
-SimBench (extra `[pandapower]`), public data with real diversity: a year (2016, Europe/Berlin, clock changes
-included) of 15-minute profiles relative to their nominal power. The file is read where the package lies;
-neither simbench nor pandapower is imported. The profiles are published under the Open Database License.
 """
 
 from __future__ import annotations
 
 import csv
 import datetime as dt
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-from importlib.util import find_spec
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +18,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from dp_powerflow._names import is_absent
-from dp_powerflow.errors import LoadDataError, MissingExtraError
-from dp_powerflow.loads.declared import IngestRules, MeterFormat, ServiceMap, WideColumns
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.declared import IngestRules, ServiceMap
 from dp_powerflow.loads.history import steps_per_day
-from dp_powerflow.loads.ingest import open_table, read_wide
 from dp_powerflow.loads.report import IdFindings, IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
@@ -169,84 +162,3 @@ def _for_each(loads: dict[str, Path], declared: Mapping[str, float]) -> FloatArr
             f"{missing} of {len(loads)} load shapes have no nominal kW; declare it for every load"
         )
     return np.array([by_name[load.casefold()] for load in loads], dtype=np.float64)
-
-
-# prefix of a profile's name → family; the first match counts
-_FAMILIES = (
-    ("H0", "household"),
-    ("HS", "high voltage"),
-    ("HLS", "home charging"),
-    ("APLS", "public charging"),
-    ("Air", "heat pump"),
-    ("Soil", "heat pump"),
-    ("lv_", "low voltage grid"),
-    ("mv_", "medium voltage grid"),
-    ("hv_", "high voltage grid"),
-    ("BL", "commercial"),
-    ("WB", "commercial"),
-    ("G", "commercial"),
-    ("L", "agricultural"),
-)
-CUSTOMER_FAMILIES = ("household", "commercial", "agricultural")
-
-# reactive profiles are relative to the nominal reactive power: 0.395 of the active one in SimBench's loads
-_NOMINAL_KVAR_PER_KW = 0.395
-_FORMAT = MeterFormat(
-    unit="kW",
-    interval_label="start",
-    time_zone="Europe/Berlin",
-    step_minutes=15,
-    stamp_format="%d.%m.%Y %H:%M",
-    delimiter=";",
-)
-
-
-def read_simbench(*, families: Collection[str] | None = None, file: str | Path | None = None) -> IngestResult:
-    """Read SimBench load profiles of today; every one is a load point of 1 kW, its family the public class.
-
-    Parameters
-    ----------
-    families
-        Families to keep, such as `CUSTOMER_FAMILIES`; None keeps all 96 profiles.
-    file
-        A `LoadProfile.csv` elsewhere; by default that of the installed package.
-    """
-    path = _profile_file() if file is None else Path(file)
-    columns = WideColumns(time="time", active_suffix="_pload", reactive_suffix="_qload")
-    names = [
-        name.removesuffix("_pload") for name in open_table(path, _FORMAT).columns if name.endswith("_pload")
-    ]
-    family = {name: _family(name) for name in names}
-    unknown = set(families or ()) - {own for _, own in _FAMILIES}
-    if unknown:
-        raise LoadDataError(
-            f"SimBench has no family '{min(unknown)}'; choose from "
-            + ", ".join(sorted(set(dict(_FAMILIES).values())))
-        )
-    kept = [name for name in names if families is None or family[name] in families]
-    if not kept:
-        raise LoadDataError(f"{path} holds no profile of the families asked for; ask for others")
-    services = ServiceMap(
-        load_point_of={name: name for name in kept},
-        class_of={name: family[name] for name in kept},
-        scale_kw_of=dict.fromkeys(kept, 1.0),
-    )
-    # What the profiles of whole grids feed in is dropped.
-    result = read_wide(path, _FORMAT, columns, services=services, rules=IngestRules(on_export="floor"))
-    kvar = result.history.load_kvar
-    scaled = None if kvar is None else kvar * _NOMINAL_KVAR_PER_KW
-    return replace(result, history=replace(result.history, load_kvar=scaled))
-
-
-def _profile_file() -> Path:
-    spec = find_spec("simbench")
-    if spec is None or spec.origin is None:
-        raise MissingExtraError("simbench", "pandapower")
-    path = Path(spec.origin).parent / "networks" / "1-complete_data-mixed-all-0-sw" / "LoadProfile.csv"
-    if not path.exists():
-        raise LoadDataError(f"SimBench has no profiles at {path}; install simbench again")
-    return path
-
-
-def _family(name: str) -> str:
-    return next((family for prefix, family in _FAMILIES if name.startswith(prefix)), "other")

@@ -19,7 +19,6 @@ from dp_powerflow.loads.history import (
     MINUTES_PER_DAY,
     SATURDAY,
     LoadHistory,
-    count_outside,
     count_readings,
     find_export,
     levels_and_shapes,
@@ -29,6 +28,7 @@ from dp_powerflow.loads.history import (
     refuse_export,
 )
 from dp_powerflow.loads.timegrid import ReadingCounts
+from dp_powerflow.page.document import environment
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 # ----------------------------------------------------------------------------------------------------------
@@ -63,13 +63,6 @@ class ClippedCounts:
         """Load points more than half of whose loads are outside."""
         return self.mostly_below + self.mostly_above
 
-    def sentence(self) -> str:
-        """For the producer, totals only."""
-        return (
-            f"{self.below} loads below and {self.above} above the bounds of the model, which cuts them; more "
-            f"than half of those of {self.mostly} load points"
-        )
-
 
 def count_clipped(
     history: LoadHistory, bounds_kw: tuple[FloatArray, FloatArray], placeholder: BoolArray
@@ -83,20 +76,23 @@ def count_clipped(
     placeholder
         (load point,) true for what no meter read.
     """
-    low, high = bounds_kw
-    outside = np.empty((history.n_load_points, 2), dtype=np.int64)
-    on_all_cores(
-        lambda part: count_outside(history.load_kw[part], low[part], high[part], outside[part]), len(outside)
-    )
-    counts = outside[~placeholder]
+    low, high = (bound[:, None, None] for bound in bounds_kw)
+    outside = np.empty((2, history.n_load_points), dtype=np.int64)
+
+    def count(part: slice) -> None:
+        load = history.load_kw[part]
+        outside[0, part] = np.count_nonzero(load < low[part], axis=(1, 2))
+        outside[1, part] = np.count_nonzero(load > high[part], axis=(1, 2))
+
+    on_all_cores(count, history.n_load_points)
+    below, above = outside[:, ~placeholder]
     size = history.n_days * history.n_steps
-    below, above = counts.T
     mostly = below + above > size / 2
     return ClippedCounts(
-        loads=len(counts) * size,
+        loads=below.size * size,
         below=int(below.sum()),
         above=int(above.sum()),
-        load_points=len(counts),
+        load_points=below.size,
         mostly_below=int(np.count_nonzero(mostly & (below >= above))),
         mostly_above=int(np.count_nonzero(mostly & (below < above))),
     )
@@ -275,9 +271,7 @@ class Levels:
     @classmethod
     def of(cls, values: FloatArray) -> Levels:
         """From readings (customer, day, step) [kW], NaN where there is none."""
-        found = np.empty((len(values), 2))
-        on_all_cores(lambda part: levels_and_shapes(values[part], found[part]), len(values))
-        return cls(found[:, 0], found[:, 1])
+        return cls(*levels_and_shapes(values).T)
 
     def relative_to(self, scale_kw: FloatArray) -> Levels:
         return Levels(self.level / scale_kw, self.shape)
@@ -401,48 +395,36 @@ def second_group(found: Levels, factor: float) -> BoolArray:
     if np.count_nonzero(known) < 2 * _LEAST_MEMBERS:
         return members
     log_level = np.log10(np.where(known, found.level, 1.0))
-    window = _Window(np.sort(log_level[known]), math.log10(factor) / 3)
-    first = window.densest(window.levels)
-    for side in (1.0, -1.0):
-        aim = first + side * 3 * window.width
-        near = window.levels[np.abs(window.levels - aim) <= window.width / 2]
-        if not near.size:
-            continue
-        second = window.densest(near)
-        if not window.is_apart(first, second):
-            continue
-        valley = (first + second) / 2
-        there = known & (side * (log_level - valley) > 0)
-        if _same_shape(found.shape[there], found.shape[known & ~there]):
-            members |= there
-    return members
+    levels, width = np.sort(log_level[known]), math.log10(factor) / 3
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Window:
-    """PRIVATE. A window of a fixed width over sorted log levels."""
-
-    levels: FloatArray
-    width: float
-
-    def count(self, centre: float) -> int:
-        low, high = np.searchsorted(self.levels, [centre - self.width / 2, centre + self.width / 2])
+    def count(centre: float) -> int:
+        low, high = np.searchsorted(levels, [centre - width / 2, centre + width / 2])
         return int(high - low)
 
-    def densest(self, centres: FloatArray) -> float:
+    def densest(centres: FloatArray) -> float:
         """Median of the fullest window around one of some levels."""
-        best = max(centres, key=self.count)
-        inside = np.abs(self.levels - best) <= self.width / 2
-        return float(np.median(self.levels[inside]))
+        best = max(centres, key=count)
+        return float(np.median(levels[np.abs(levels - best) <= width / 2]))
 
-    def is_apart(self, first: float, second: float) -> bool:
-        """Whether there is a group at `second`, with a valley before it."""
-        there, between = self.count(second), self.count((first + second) / 2)
-        if there < max(_LEAST_MEMBERS, _LEAST_SHARE * self.levels.size):
-            return False
+    first = densest(levels)
+    for side in (1.0, -1.0):
+        near = levels[np.abs(levels - (first + side * 3 * width)) <= width / 2]
+        if not near.size:
+            continue
+        second = densest(near)
+        valley = (first + second) / 2
+        there, between = count(second), count(valley)
         # Three decades apart, three levels and an empty valley are evidence; nearer, chance must be excluded.
-        far = self.width > _FAR
-        return 2 * between <= there if far else there - between > _SURE * math.sqrt(there + between)
+        far = width > _FAR
+        apart = 2 * between <= there if far else there - between > _SURE * math.sqrt(there + between)
+        beyond = known & (side * (log_level - valley) > 0)
+        if (
+            apart
+            and there >= max(_LEAST_MEMBERS, _LEAST_SHARE * levels.size)
+            and _same_shape(found.shape[beyond], found.shape[known & ~beyond])
+        ):
+            members |= beyond
+    return members
 
 
 def _same_shape(one: FloatArray, other: FloatArray) -> bool:
@@ -511,16 +493,6 @@ class IdFindings:
         kinds = " and ".join(f"{found.count} ids by {found.difference}" for found in self.near)
         return f"meter file and service map differ in {kinds}: write each id alike in both"
 
-    def sentences(self) -> tuple[str, ...]:
-        """What there is to say, one sentence per finding."""
-        found = [
-            f"{self.in_file} customers in the file, {self.listed} in the service map; {self.unlisted} are "
-            f"unlisted and left out, {self.absent} are listed but not in the file"
-        ]
-        if self.with_blanks:
-            found.append(f"{self.with_blanks} ids of the file have blanks around them, which are ignored")
-        return (*found, self.hint) if self.near else tuple(found)
-
 
 def compare_ids(in_file: Collection[str], listed: Collection[str], with_blanks: int = 0) -> IdFindings:
     """Compare the customers of a file with those of the service map.
@@ -579,18 +551,6 @@ def _by_key(names: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
     return {word: name for name, word in keys.items() if word and count[word] == 1}
 
 
-def _without_zeros(name: str) -> str:
-    return _LEADING_ZEROS.sub("", name)
-
-
-def _without_decimals(name: str) -> str:
-    return re.sub(r"[.,]0+$", "", name)
-
-
-def _number(name: str) -> str:
-    return "".join(re.findall(r"\d", name)).lstrip("0")
-
-
 def _with_affix(strangers: list[str], absent: list[str]) -> Pairs:
     """Ids that one side writes with the same prefix or suffix before or after all of them."""
     found: Counter[tuple[str, str, bool]] = Counter()
@@ -638,10 +598,13 @@ def _without_one_sign(name: str) -> Iterator[tuple[int, str]]:
 _DIFFERENCES: tuple[tuple[str, Callable[[list[str], list[str]], Pairs]], ...] = (
     (BLANKS, _with_same(lambda name: spelling(name, fold=False))),
     (CASE, _with_same(spelling)),
-    ("leading zeros", _with_same(_without_zeros)),
-    ("decimals of a number (12 and 12.0)", _with_same(_without_decimals)),
+    ("leading zeros", _with_same(lambda name: _LEADING_ZEROS.sub("", name))),
+    ("decimals of a number (12 and 12.0)", _with_same(lambda name: re.sub(r"[.,]0+$", "", name))),
     ("a prefix or suffix that they share", _with_affix),
-    ("what stands around the same number", _with_same(_number)),
+    (
+        "what stands around the same number",
+        _with_same(lambda name: "".join(re.findall(r"\d", name)).lstrip("0")),
+    ),
     ("one character", _one_sign_apart),
 )
 """In the order in which they are tried: what is surely meant first."""
@@ -680,30 +643,6 @@ class ColumnReport:
     negative: int
     zero: int
     floored: int
-
-    def sentences(self) -> Iterator[str]:
-        """Totals; what did not happen is not said."""
-        name, r, f = self.quantity, self.readings, self.filled
-        yield f"{name}: {r.accepted} readings for {self.expected} steps, {self.missing} missing"
-        left_out = {
-            "outside the days": r.outside_days,
-            "off the step grid": r.off_grid,
-            "in skipped hours": r.skipped_hour,
-            "without value": r.no_value,
-            "not finite": r.not_finite,
-        }
-        averaged = {"duplicates": r.duplicated, "steps of doubled hours": r.doubled_hour}
-        filled = {
-            "linearly": f.linear_short,
-            "from similar days": f.similar_day,
-            "linearly over a long gap": f.linear_long,
-            "for clock changes": f.clock_change,
-        }
-        for verb, counts in {"left out": left_out, "averaged": averaged, "filled": filled}.items():
-            if any(counts.values()):
-                said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-                yield f"{name}: {verb} {said}"
-        yield f"{name}: {self.negative} negative and {self.zero} zero readings"
 
 
 @dataclass(frozen=True)
@@ -753,34 +692,8 @@ class IngestReport:
 
     def summary(self) -> tuple[str, ...]:
         """Sentences for the producer, totals only."""
-        fate = "replaced by placeholders" if self.placeholders else "left out"
-        units = self.units
-        lines = [
-            f"{self.rows} rows read; {self.n_customers} customers behind {self.n_load_points} load points, "
-            f"{self.n_days} days",
-            *self.ids.sentences(),
-            f"{self.n_rejected} load points rejected for too many missing readings and {fate}",
-            f"{units.below + units.above} load points with a load outside the plausible range "
-            f"({units.below} below, {units.above} above)",
-        ]
-        if units.wild:
-            lines.append(
-                f"{units.wild} readings beyond what any customer draws; the bounds of the model cut them"
-            )
-        for count, factor in ((units.off_by_1000, "1,000"), (units.off_by_4, "4")):
-            if count:
-                lines.append(f"{count} customers look as if their unit were off by a factor of {factor}")
-        for column in self.columns:
-            lines += column.sentences()
-        lines.append(
-            f"{self.columns[0].floored} loads raised to the floor of {self.floor_kw:g} kW; more than half of "
-            f"those of {self.mostly_floored} load points"
-        )
-        if self.exporting:
-            lines.append(f"{self.exporting} load points feed in; that is raised to the floor too")
-        if self.clipped is not None:
-            lines.append(self.clipped.sentence())
-        return tuple(lines)
+        words = environment(__package__, "templates", html=False, filters={}).get_template("ingest.txt")
+        return tuple(line for line in words.render(report=self).splitlines() if line)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values: every count by its name."""
@@ -887,8 +800,7 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
     export = find_export(loads[0], rules.floor_kw, rules.most_export, judged)
     if rules.on_export == "error":
         refuse_export(export, rules.most_export, "; or set on_export to 'floor', which drops what is fed in")
-    floored = np.empty(len(kept), dtype=np.int64)
-    on_all_cores(lambda part: raise_to_floor(loads[0][part], rules.floor_kw, floored[part]), len(kept))
+    floored = raise_to_floor(loads[0], rules.floor_kw)
     columns = tuple(
         ColumnReport(
             quantity=quantity.name,
@@ -939,12 +851,6 @@ def _rejected_points(raw: RawHistory, rejected: BoolArray, rules: IngestRules) -
         raise LoadDataError(
             f"every load point has a customer with more than {share:.0%} of its readings missing; "
             f"check the declared step, days and time zone{hint}",
-            code="meters-gaps",
-        )
-    if out and rules.on_rejected == "error":
-        raise LoadDataError(
-            f"{len(out)} of {len(points)} load points have a customer with more than {share:.0%} of its "
-            f"readings missing; repair or unlist them, or set on_rejected{hint}",
             code="meters-gaps",
         )
     if rules.on_rejected == "placeholder" and len(out) > rules.most_placeholders * len(points):

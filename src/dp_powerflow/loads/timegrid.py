@@ -38,14 +38,10 @@ Codes = NDArray[np.int32]
 Counts = NDArray[np.uint8] | NDArray[np.uint32]
 
 
-@kernel
-def whole_seconds(micros: IntArray, out: IntArray) -> None:
+def whole_seconds(micros: IntArray) -> IntArray:
     """Stamps [µs] → [s], rounded down; a fraction of a second stays off any grid of minutes."""
-    for i in range(micros.size):
-        second = micros[i] // 1_000_000
-        if second * 1_000_000 != micros[i] and second % 60 == 0:
-            second += 1
-        out[i] = second
+    seconds = micros // 1_000_000
+    return np.asarray(seconds + ((seconds * 1_000_000 != micros) & (seconds % 60 == 0)))
 
 
 @kernel
@@ -74,12 +70,14 @@ def _slot(instant: int, off_grid: bool, slot_of_instant: IntArray) -> int:
 
 @kernel
 def slots_of_instants(
-    seconds: IntArray, origin_s: int, step_s: int, shift: int, slot_of_instant: IntArray, out: IntArray
-) -> None:
+    seconds: IntArray, origin_s: int, step_s: int, shift: int, slot_of_instant: IntArray
+) -> IntArray:
     """Slots of instants [s since 1970 UTC]; labels lie `shift` steps after the start of their interval."""
+    out = np.empty(seconds.size, dtype=np.int64)
     for i in range(seconds.size):
         instant, rest = _steps_and_rest(seconds[i] - origin_s, step_s, 1.0 / step_s)
         out[i] = _slot(instant - shift, rest != 0, slot_of_instant)
+    return out
 
 
 @kernel
@@ -89,9 +87,9 @@ def slots_of_wall_times(
     origin_and_step_s: tuple[int, int],
     shift: int,
     tables: tuple[IntArray, BoolArray, IntArray],
-    out: IntArray,
-) -> None:
+) -> IntArray:
     """Slots of wall-clock stamps [s, as if UTC]; the tables are those of a `TimeGrid`."""
+    out = np.empty(seconds.size, dtype=np.int64)
     origin_s, step_s = origin_and_step_s
     instant_of_wall, first_skipped, slot_of_instant = tables
     for i in range(seconds.size):
@@ -110,16 +108,7 @@ def slots_of_wall_times(
             out[i] = SKIPPED
         else:
             out[i] = _slot(instant - shift, off_grid, slot_of_instant)
-
-
-@kernel
-def are_shown_twice(
-    seconds: IntArray, origin_s: int, step_s: int, instant_of_wall: IntArray, out: BoolArray
-) -> None:
-    """Whether the clock shows stamps [s, as if UTC] twice."""
-    for i in range(seconds.size):
-        wall, _ = _steps_and_rest(seconds[i] - origin_s, step_s, 1.0 / step_s)
-        out[i] = 0 <= wall < instant_of_wall.shape[0] and instant_of_wall[wall, 1] >= 0
+    return out
 
 
 @kernel
@@ -158,16 +147,6 @@ def add_rows(
             sums[0][own[i], slot] += value
             tally[ACCEPTED] += 1
     return values.size
-
-
-@kernel
-def to_means(sums: FloatArray, counts: Counts, found: IntArray) -> None:
-    """Sums (customer, slot) → means, in place, NaN where there is none; counts readings and slots read."""
-    for i in range(sums.shape[0]):
-        for k in range(sums.shape[1]):
-            found[0] += counts[i, k]
-            found[1] += counts[i, k] > 0
-            sums[i, k] = sums[i, k] / counts[i, k] if counts[i, k] else np.nan
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -246,10 +225,8 @@ class TimeGrid:
         label_is_end
             True if stamps name the end of their interval.
         """
-        out = np.empty(seconds.size, dtype=np.int64)
         step_s, shift = 60 * self.step_minutes, int(label_is_end)
-        slots_of_instants(seconds, self.origin_s, step_s, shift, self.slot_of_instant, out)
-        return out
+        return slots_of_instants(seconds, self.origin_s, step_s, shift, self.slot_of_instant)
 
     def slots_of_wall_times(self, seconds: IntArray, second_time: BoolArray, label_is_end: bool) -> IntArray:
         """Slots of wall-clock stamps [s, as if UTC], or why there is none.
@@ -263,18 +240,16 @@ class TimeGrid:
         label_is_end
             True if stamps name the end of their interval.
         """
-        out = np.empty(seconds.size, dtype=np.int64)
         origin_and_step_s = self.wall_origin_s, 60 * self.step_minutes
         tables = self.instant_of_wall, self.first_skipped, self.slot_of_instant
-        slots_of_wall_times(seconds, second_time, origin_and_step_s, int(label_is_end), tables, out)
-        return out
+        return slots_of_wall_times(seconds, second_time, origin_and_step_s, int(label_is_end), tables)
 
     def is_ambiguous(self, seconds: IntArray) -> BoolArray:
         """True for wall-clock stamps [s, as if UTC] that the clock shows twice."""
-        out = np.empty(seconds.size, dtype=np.bool_)
-        step_s = 60 * self.step_minutes
-        are_shown_twice(seconds, self.wall_origin_s, step_s, self.instant_of_wall, out)
-        return out
+        wall = (seconds - self.wall_origin_s) // (60 * self.step_minutes)
+        twice = self.instant_of_wall[:, 1] >= 0
+        inside = (wall >= 0) & (wall < twice.size)
+        return np.asarray(inside & twice[np.where(inside, wall, 0)])
 
 
 def build_time_grid(time_zone: str, first_day: dt.date, last_day: dt.date, step_minutes: int) -> TimeGrid:
@@ -445,18 +420,21 @@ class ReadingGrid:
 
     def finish(self) -> tuple[FloatArray, ReadingCounts]:
         """(customer, day, step) mean reading, NaN where there is none, and the counts."""
-        found = np.zeros(2, dtype=np.int64)
         (means, second), doubled = self._sums, self.grid.doubled
         both = self._counts[0][:, doubled].astype(bool) & self._counts[1].astype(bool)
+        duplicated = 0
         for sums, counts in zip(self._sums, self._counts, strict=True):
-            to_means(sums, counts, found)
+            for own, times in zip(sums, counts, strict=True):
+                duplicated += int(times.sum()) - int(np.count_nonzero(times))
+                with np.errstate(invalid="ignore"):  # without a reading it is 0/0, which is NaN
+                    np.divide(own, times, out=own)
         means[:, doubled] = _mean_of_present(means[:, doubled], second)
         accepted, no_value, not_finite, outside, off_grid, skipped = self._tally.tolist()
         tally = ReadingCounts(
             accepted=accepted,
             no_value=no_value,
             not_finite=not_finite,
-            duplicated=int(found[0] - found[1]),
+            duplicated=duplicated,
             outside_days=outside,
             off_grid=off_grid,
             skipped_hour=skipped,

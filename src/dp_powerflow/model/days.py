@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from dp_powerflow._bits.aes import WordArray, counter_words
 from dp_powerflow._bits.elementary import exp1, kernel
-from dp_powerflow._bits.normal_pairs import PAIR_FLOPS, pair1
+from dp_powerflow._bits.normal_pairs import pair1
 from dp_powerflow.powerflow._kernels.simd import Emitter, instruction
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -87,14 +87,6 @@ def day_law(mean: FloatArray | None, factor: FloatArray) -> DayLaw:
     if mean is not None:
         centre[:steps] = mean
     return DayLaw(centre, np.concatenate(parts), np.asarray(first, dtype=np.int64), steps)
-
-
-def flops_per_value(steps: int) -> float:
-    """Floating-point operations of a step of a day, each sum, product, quotient and root counted as one.
-
-    A normal, T + 1 of the triangle, 26 of exp, and four to the sums of a load.
-    """
-    return PAIR_FLOPS["pair1"] / 2 + (steps + 1) + 26 + 4
 
 
 @intrinsic  # type: ignore[untyped-decorator]

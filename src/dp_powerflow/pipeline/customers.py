@@ -25,7 +25,7 @@ from dp_powerflow.loads.history import SATURDAY, LoadHistory, MeterFacts
 from dp_powerflow.loads.profiles import read_load_classes
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
+from dp_powerflow.model.history.sample import HistorySampler, Population, path_of, population_of
 from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource, draw_node_classes
@@ -388,7 +388,9 @@ class CustomerPlan:
             self.tan_theta,
             key,
         )
-        placed = PlacedPopulation(people, feeder.base_mva, self.positions, self.shares(feeder))
+        placed = replace(
+            people, base_mva=feeder.base_mva, positions=self.positions, shares=self.shares(feeder)
+        )
         calendar = drawn.almanac.first(drawn.n_days)
         covariates = drawn.almanac.figures_of(calendar.days)
         known = calendar.days, calendar.off, covariates
@@ -397,7 +399,7 @@ class CustomerPlan:
 
 def _on_days(
     model: LoadModel,
-    placed: PlacedPopulation,
+    people: Population,
     names: Iterable[str],
     known: tuple[tuple[dt.date, ...], BoolArray, Mapping[str, FloatArray]],
     key: StreamKey,
@@ -409,7 +411,7 @@ def _on_days(
     used = set(names)
     classes = [part for part in model.histories if part.name in used]
     off, factor = path_of(classes, facts, *known, key.bind("model", model.sha256))
-    return HistorySampler(placed, key, len(known[0]), off, factor, block_days)
+    return HistorySampler(people, key, len(known[0]), off, factor, block_days)
 
 
 def customer_plan(
@@ -497,9 +499,8 @@ def draw_customers(model: LoadModel, history: LoadHistory, key: StreamKey) -> Fl
         people = population_of(
             model.histories, model.sha256, classes, np.arange(count), scale_kw, np.zeros(count), key
         )
-        placed = PlacedPopulation(people, 1.0, np.arange(count))
         known = history.days, days_off(model, history), _covariates(model, history.days)
-        source = _on_days(model, placed, classes, known, key)
+        source = _on_days(model, people, classes, known, key)
     else:
         each = model.at(LoadNodes(classes, scale_kw, 1.0))
         law = CustomerLaw(replace(each, q_size=None), np.arange(count), np.arange(count))

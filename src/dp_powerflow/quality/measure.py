@@ -222,7 +222,7 @@ def voltages_of(of: Pass, tally: Tally) -> Voltages:
             ids=corpus.nodes.ids,
             group=groups.of,
             lowest_pu=tally.nodes[:, LOWEST] / VM_PER_PU,
-            mean_pu=_means(tally.nodes[:, SUM], snapshots),
+            mean_pu=(tally.nodes[:, SUM] + snapshots // 2) // snapshots / VM_PER_PU,
             highest_pu=tally.nodes[:, HIGHEST] / VM_PER_PU,
             inside_a=tally.nodes[:, INSIDE_A] / snapshots,
         ),
@@ -233,11 +233,6 @@ def voltages_of(of: Pass, tally: Tally) -> Voltages:
 
 def _extreme(corpus: Corpus, found: Found) -> Extreme:
     return Extreme(found.grid_count / VM_PER_PU, found.day, found.step, corpus.nodes.ids[found.node])
-
-
-def _means(sums: IntArray, snapshots: int) -> FloatArray:
-    """Means [p.u.] to 1e-6."""
-    return np.asarray((sums + snapshots // 2) // snapshots / VM_PER_PU)
 
 
 def _histogram(tally: Tally) -> tuple[FloatArray, IntArray]:

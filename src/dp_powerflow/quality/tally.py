@@ -7,7 +7,7 @@ counters per node and time of day for each thread, whatever the number of days; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ BINS = BINS_PER_PU + 1
 DEVIATION_MOST = VM_PER_PU // 2
 """Deviations from 1 p.u. are cut here, so that sums of 32,768 products stay below 2⁵³."""
 EXACT_ROWS = 32_768
+_RANGES = np.array([round(end * VM_PER_PU) for end in (*RANGE_A, *RANGE_B)], dtype=np.int64)
 _MOST = 2_000_000_000.0
 _TOGETHER = 16
 """Steps of a row of magnitudes in one line of the processor's cache."""
@@ -162,16 +163,6 @@ def order_statistics(values: IntArray, levels: tuple[int, ...]) -> IntArray:
     return np.asarray(ranked[[max(0, -(-level * n // 100) - 1) for level in levels]])
 
 
-def magnitudes(corpus: Corpus, part: int) -> Iterator[tuple[range, list[NDArray[Any]]]]:
-    """Row groups of a part: their days, and magnitudes (day, node, step) [p.u.]."""
-    return corpus.groups(DATA, part, ["vm_pu"])
-
-
-def active_powers(corpus: Corpus, part: int) -> Iterator[tuple[range, list[NDArray[Any]]]]:
-    """Row groups of a part: their days, and powers (day, node, step) drawn and, if there, injected [kW]."""
-    return corpus.groups(LOADS, part, ["p_kw", *("g_kw",) * corpus.extras.generation])
-
-
 def of_feeder(corpus: Corpus, part: int) -> dict[str, list[NDArray[Any]]]:
     """What a part says of the feeder as a whole: name of `Corpus.holds` → arrays (day, step).
 
@@ -240,7 +231,12 @@ class Counting:
     def __init__(self, of: Pass) -> None:
         self.of = of
         self.tallies: list[Tally] = []
-        self._power = no_power(of.corpus)
+        layout, holds = of.corpus.layout, of.corpus.extras.holds
+        self._power: dict[str, IntArray] = {
+            name: np.zeros((layout.days, layout.steps), dtype=np.int64)
+            for name in ("head", "loads", "generation")
+            if name in holds
+        }
 
     def start(self, threads: int | None) -> Callable[[int], int]:
         """What counts one part and gives the number of its days."""
@@ -249,7 +245,7 @@ class Counting:
         return partial(self._count, tally)
 
     def _count(self, tally: Tally, part: int) -> int:
-        for days, (vm_pu,) in magnitudes(self.of.corpus, part):
+        for days, (vm_pu,) in self.of.corpus.groups(DATA, part, ["vm_pu"]):
             tally.add_voltages(self.of, days, vm_pu)
         tally.add_beside(self.of, part)
         return len(self.of.corpus.layout.days_of(part))
@@ -314,7 +310,7 @@ class Tally:
         """Count a row group: magnitudes (day, node, step)."""
         fresh = np.zeros_like(self.nodes)
         fresh[:, LOWEST] = _NEVER
-        count_voltages(vm_pu, of.groups.of, of.slot, _ranges(), self.counts, fresh)
+        count_voltages(vm_pu, of.groups.of, of.slot, _RANGES, self.counts, fresh)
         low, high = int(np.argmin(fresh[:, LOWEST])), int(np.argmax(fresh[:, HIGHEST]))
         if fresh[low, LOWEST] <= self.lowest.grid_count:
             self.lowest = min(self.lowest, _found(vm_pu, days, low, int(fresh[low, LOWEST])))
@@ -334,7 +330,8 @@ class Tally:
         """Count what a part holds beside its voltages."""
         own = of.corpus.layout.days_of(part)
         if "loads" in self.power:
-            for days, powers in active_powers(of.corpus, part):
+            drawn_and_injected = ["p_kw", *("g_kw",) * of.corpus.extras.generation]
+            for days, powers in of.corpus.groups(LOADS, part, drawn_and_injected):
                 for name, kw in zip(("loads", "generation"), powers, strict=False):
                     add_powers(kw, self.power[name][days.start : days.stop])
         found = of_feeder(of.corpus, part)
@@ -357,14 +354,11 @@ class Tally:
         bins = used_bins(other.nodes)
         self.counts[:, :, bins] += other.counts[:, :, bins]
         self._add_nodes(other.nodes)
-        self.sums += other.sums
-        self.products += other.products
+        for name in ("sums", "products", "taps", "moves", "closed", "switchings"):
+            total = getattr(self, name)
+            total += getattr(other, name)
         self.lowest = min(self.lowest, other.lowest)
         self.highest = _higher(self.highest, other.highest)
-        self.taps += other.taps
-        self.moves += other.moves
-        self.closed += other.closed
-        self.switchings += other.switchings
         self.locked += other.locked
         self.mended += other.mended
         self.mended_most = max(self.mended_most, other.mended_most)
@@ -381,13 +375,6 @@ class Tally:
         width = self.taps.shape[2]
         counts = np.bincount((of.slot * width + rows).ravel(), minlength=of.slots * width)
         self.taps[regulator] += counts.reshape(of.slots, width)
-
-
-def no_power(corpus: Corpus) -> dict[str, IntArray]:
-    """A total for every snapshot, still 0, of every power that a corpus holds."""
-    shape = (corpus.layout.days, corpus.layout.steps)
-    names = [name for name in ("head", "loads", "generation") if name in corpus.extras.holds]
-    return {name: np.zeros(shape, dtype=np.int64) for name in names}
 
 
 def used_bins(nodes: IntArray) -> slice:
@@ -432,10 +419,6 @@ def _higher(one: Found, other: Found) -> Found:
     return min(one, other, key=lambda found: (-found.grid_count, *found[1:]))
 
 
-def _ranges() -> IntArray:
-    return np.array([round(end * VM_PER_PU) for end in (*RANGE_A, *RANGE_B)], dtype=np.int64)
-
-
 # --- nodes ----------------------------------------------------------------------------------------------
 # Which belong together, in what order they stand, and which are shown where there are many.
 
@@ -468,22 +451,17 @@ class NodeGroups:
 def groups_of(corpus: Corpus) -> NodeGroups:
     """By phase; where no phases are published, or too many, by the first angle to the nearest 30°."""
     if corpus.nodes.phase is not None and len(set(corpus.nodes.phase)) <= MOST_PHASES:
-        keys, of = np.unique(np.array(corpus.nodes.phase, dtype=np.int64), return_inverse=True)
-        return NodeGroups(tuple(f"phase {key}" for key in keys), _as_int(of), "phase", tuple(keys.tolist()))
-    width = SECTOR_DEG * VA_PER_DEG
-    angles = va_counts(corpus.phasors([0]).va_deg[0, 0])
-    keys, of = np.unique((angles + width // 2) // width % SECTORS, return_inverse=True)
-    names = tuple(f"near {_signed(int(key))}°" for key in keys)
-    return NodeGroups(names, _as_int(of), "angle", tuple(keys.tolist()))
-
-
-def _signed(sector: int) -> str:
-    angle = SECTOR_DEG * sector - 360 * (sector > SECTORS // 2)
-    return str(angle).replace("-", "−")
-
-
-def _as_int(values: IntArray) -> IntArray:
-    return np.asarray(values, dtype=np.int64).ravel()
+        by, values = "phase", np.array(corpus.nodes.phase, dtype=np.int64)
+    else:
+        by, width = "angle", SECTOR_DEG * VA_PER_DEG
+        values = (va_counts(corpus.phasors([0]).va_deg[0, 0]) + width // 2) // width % SECTORS
+    keys, of = np.unique(values, return_inverse=True)
+    if by == "phase":
+        names = tuple(f"phase {key}" for key in keys)
+    else:
+        angles = SECTOR_DEG * keys - 360 * (keys > SECTORS // 2)
+        names = tuple(f"near {angle}°".replace("-", "−") for angle in angles.tolist())
+    return NodeGroups(names, np.asarray(of, dtype=np.int64).ravel(), by, tuple(keys.tolist()))
 
 
 def feeder_order(connections: Connections) -> IntArray:

@@ -135,10 +135,11 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     _refuse_overwriting(request.config)  # a folder too, which may have no name
     stem = _name(request.config.stem)
     own_map = request.config.with_name(f"{stem}-services.csv")
-    say("reading the feeder")
-    feeder = feeder_facts(_known_feeder(request.feeder), request.taps, request.loads)
+    source = _known_feeder(request.feeder)
     say("reading the stamps of the meters")
     meters = meter_facts(request.meters, request.declared)
+    say("reading the feeder")
+    feeder = feeder_facts(source, request.taps, request.loads)
     services = (
         one_service_each(meters.customers) if request.services is None else read_service_map(request.services)
     )
@@ -333,32 +334,16 @@ def _map_text(services: ServiceMap, scale_kw: float | None) -> str:
 def _notes(
     request: SetupRequest, meters: MeterFacts, feeder: FeederFacts, services: ServiceMap, map_path: str
 ) -> tuple[str, ...]:
-    absent = len(set(services.customers) - set(meters.customers))
-    unlisted = len(set(meters.customers) - set(services.customers))
-    days = (meters.last_day - meters.first_day).days + 1
-    notes = [
-        f"{len(meters.customers)} customers, {days} days from {meters.first_day} to {meters.last_day}, every "
-        f"{meters.step_minutes} min, read as {meters.unit}",
-        *meters.notes,
-    ]
-    if request.services is None:
-        notes.append(
-            f"the customers in {map_path}, one service each, are declared public with their number; "
-            "check that the list follows from contracts, not from who has readings"
-        )
-    if absent or unlisted:
-        notes.append(
-            f"{absent} customers of the service map are not in the meter file, and {unlisted} of the meter "
-            "file are not in the map; correct the ids before a release"
-        )
-    if feeder.islanded:
-        notes.append("nodes of the feeder that no source feeds are left out (feeder.drop_islanded)")
-    if feeder.pv and request.latitude is None:
-        notes.append("the feeder has PV systems; they are idle unless --latitude gives them a sun")
-    if not feeder.pv and request.latitude is not None:
-        notes.append("the feeder has no PV system; --latitude is not used")
-    if request.mode == TRUE:
-        notes.append(
-            "mode true-network is per-instance evidence, not differential privacy, and covers next to nothing"
-        )
-    return tuple(notes)
+    listed, metered = set(services.customers), set(meters.customers)
+    text = _filled(
+        "init-notes.txt",
+        request=request,
+        meters=meters,
+        feeder=feeder,
+        services=map_path,
+        days=(meters.last_day - meters.first_day).days + 1,
+        absent=len(listed - metered),
+        unlisted=len(metered - listed),
+        true_network=request.mode == TRUE,
+    )
+    return tuple(text.rstrip("\n").split("\n"))

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from importlib.resources import files
 from operator import or_
 from pathlib import Path
 from typing import Any, Literal
@@ -36,33 +38,8 @@ from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import parameters_of
 from dp_powerflow.units import IntArray
 
-# fmt: off
-_TIMES = (
-    "time", "timestamp", "datetime", "date_time", "time_stamp", "stamp", "ts", "tstp", "utc", "local_time",
-    "interval_start", "interval_end", "period_start", "period_end", "start_time", "end_time", "start", "end",
-    "date",
-)
-_CUSTOMERS = (
-    "customer", "customer_id", "customerid", "meter", "meter_id", "meterid", "lclid", "household",
-    "household_id", "house", "house_id", "home_id", "service", "service_id", "service_point",
-    "service_point_id", "account", "account_id", "user", "user_id", "client", "client_id", "dataid",
-    "data_id", "mpan", "nmi", "icp", "mrid", "premise", "premise_id", "site", "site_id", "load_point", "id",
-)
-_READINGS = ("active", "load", "power", "energy", "consumption", "usage", "demand", "reading", "value", "p")
-# fmt: on
-_TIME_WORDS = {"time", "timestamp", "datetime", "stamp"}
-_REACTIVE = {"reactive", "kvar", "kvarh", "var", "varh", "q"}
-_NOT_CONSUMPTION = {"export", "exported", "generation", "generated", "pv", "solar", "feedin", "injection"}
-_UNITS = {
-    "kwh": "kWh per interval",
-    "wh": "Wh per interval",
-    "kw": "kW",
-    "w": "W",
-    "watt": "W",
-    "watts": "W",
-    "kilowatt": "kW",
-    "kilowatts": "kW",
-}
+_KNOWN = tomllib.loads(files("dp_powerflow.setup").joinpath("known.toml").read_text(encoding="utf-8"))
+"""Names of columns, words of units, and what is publicly known of kinds of customers."""
 UNITS = (*POWER_UNITS, *ENERGY_UNITS)
 
 
@@ -118,7 +95,7 @@ def find_columns(table: MeterTable, named: Named) -> Columns:
         )
     time = named.time or _time(table)
     others = tuple(name for name in table.columns if name != time)
-    customer = named.customer or _first(others, _CUSTOMERS)
+    customer = named.customer or _first(others, _KNOWN["customers"])
     readings = tuple(name for name in others if name != customer)
     stated = [name for name in readings if _is_reading(name) and unit_in(name) is not None]
     if customer is None and named.active is None and len(stated) in (0, len(others)):
@@ -131,7 +108,7 @@ def find_columns(table: MeterTable, named: Named) -> Columns:
             "--customer-column"
         )
     active = named.active or _active(table, readings, stated)
-    reactive = [name for name in readings if _REACTIVE & set(_words(name)) and name != active]
+    reactive = [name for name in readings if set(_words(name)) & {*_KNOWN["reactive"]} and name != active]
     return Columns(
         "long", time, customer, active, reactive[0] if len(reactive) == 1 else None, unit=unit_in(active)
     )
@@ -139,12 +116,13 @@ def find_columns(table: MeterTable, named: Named) -> Columns:
 
 def unit_in(name: str) -> str | None:
     """The unit that the name of a column states, such as 'consumption_kwh'."""
+    units: dict[str, str] = _KNOWN["units"]
     for word in _words(name):
-        if word in _UNITS:
-            return _UNITS[word]
+        if word in units:
+            return units[word]
         for ending in ("kwh", "kw"):  # consumptionKWh, KWHhh
             if word.endswith(ending) or word.startswith("kwh"):
-                return _UNITS["kwh" if word.startswith("kwh") else ending]
+                return units["kwh" if word.startswith("kwh") else ending]
     return None
 
 
@@ -158,9 +136,9 @@ def declared_unit(word: str) -> str:
 
 
 def _time(table: MeterTable) -> str:
-    found = _first(table.columns, _TIMES)
+    found = _first(table.columns, _KNOWN["times"])
     if found is None:
-        found = next((name for name in table.columns if _TIME_WORDS & set(_words(name))), None)
+        found = next((name for name in table.columns if {*_KNOWN["time_words"]} & {*_words(name)}), None)
     if found is None:
         raise LoadDataError(
             f"no column of {table.path} has a name such as 'time'; name the column of stamps with "
@@ -173,7 +151,7 @@ def _active(table: MeterTable, readings: tuple[str, ...], stated: list[str]) -> 
     """The column of the readings: the one that states a unit, or else the one that is called like one."""
     if len(stated) == 1:
         return stated[0]
-    called = [name for name in readings if _is_reading(name) and _plain(name) in _READINGS]
+    called = [name for name in readings if _is_reading(name) and _plain(name) in _KNOWN["readings"]]
     if not stated and len(called) == 1:
         return called[0]
     if not stated and not called and len(readings) == 1:
@@ -185,12 +163,12 @@ def _active(table: MeterTable, readings: tuple[str, ...], stated: list[str]) -> 
 
 
 def _is_reading(name: str) -> bool:
-    return not (_REACTIVE | _NOT_CONSUMPTION) & set(_words(name))
+    return not {*_KNOWN["reactive"], *_KNOWN["not_consumption"]} & {*_words(name)}
 
 
-def _first(names: tuple[str, ...], known: tuple[str, ...]) -> str | None:
+def _first(names: Iterable[str], known: Iterable[str]) -> str | None:
     """The column with the name that comes first among those known."""
-    plain = {_plain(name): name for name in reversed(names)}
+    plain = {_plain(name): name for name in reversed([*names])}
     return next((plain[name] for name in known if name in plain), None)
 
 
@@ -388,27 +366,18 @@ class CustomerKind:
         return low, high
 
 
-HOUSEHOLD = CustomerKind(
-    "household",
-    ("resid", "household", "house", "home", "domestic", "dwelling", "apartment", "flat", "res"),
-    (0.05, 10.0),
-    2.0,
-    0.97,
-)
-KINDS = (
-    HOUSEHOLD,
+KINDS = tuple(
     CustomerKind(
-        "business",
-        ("commerc", "business", "office", "shop", "retail", "service", "school", "com"),
-        (0.1, 300.0),
-        10.0,
-        0.93,
-    ),
-    CustomerKind("factory", ("industr", "factory", "manufact", "ind"), (0.5, 3000.0), 100.0, 0.9),
-    CustomerKind("farm", ("farm", "agri"), (0.05, 150.0), 5.0, 0.93),
+        kind["name"],
+        tuple(kind["words"]),
+        (kind["bounds_kw"][0], kind["bounds_kw"][1]),
+        kind["kw_per_customer"],
+        kind["power_factor"],
+    )
+    for kind in _KNOWN["kinds"]
 )
-UNNAMED = CustomerKind("household or small business", (), (0.05, 10.0), 2.0, 0.95)
-"""Of load points without a class, and of labels that no kind is called by."""
+HOUSEHOLD, UNNAMED = KINDS[0], KINDS[-1]
+"""The last is of load points without a class, and of labels that no kind is called by."""
 
 BOUNDS_OF_SCALE = (0.005, 2.0)
 """Bounds of a load over a connected or contracted power: a house of 10 kW asleep, and a fuse that holds."""

@@ -2,17 +2,21 @@
 
 The constants are distances on public feeders under public loads, made by `dp-powerflow experiment twin` and
 checked by a test. They go by the scale of the noise in the logarithm of a figure, so they serve every ε, x
-and δ; between two scales they are interpolated in logarithms. Nothing of the network is looked at.
+and δ; between two scales they are interpolated in logarithms. Nothing of the network is checked.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Literal
 
 import numpy as np
 
+from dp_powerflow._texts import filled
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.quantities import Protected
@@ -56,57 +60,21 @@ class Choice:
     predicted: tuple[Predicted, ...]
 
 
-MEAN_DISTANCES: Mapping[tuple[str, Noise, Figures], tuple[tuple[float, ...], tuple[float, ...]]] = {
-    ("ieee13", "laplace", "length"): (
-        (0.000242, 0.000558, 0.00142, 0.00278, 0.00536, 0.00541),
-        (0.000473, 0.00111, 0.00261, 0.00509, 0.0103, 0.0119),
-    ),
-    ("ieee13", "laplace", "impedance"): (
-        (0.000457, 0.00082, 0.00161, 0.00288, 0.00396, 0.0107),
-        (0.00105, 0.00172, 0.00322, 0.00519, 0.00781, 0.0212),
-    ),
-    ("ieee13", "laplace", "impedance and capacitors"): (
-        (0.000543, 0.001, 0.00164, 0.00366, 0.00478, 0.0114),
-        (0.00122, 0.00201, 0.00346, 0.00713, 0.0114, 0.0228),
-    ),
-    ("ieee13", "gaussian", "length"): (
-        (0.00023, 0.000414, 0.000771, 0.00203, 0.00287, 0.00529),
-        (0.000427, 0.00077, 0.00138, 0.00381, 0.00608, 0.0108),
-    ),
-    ("ieee13", "gaussian", "impedance"): (
-        (0.000382, 0.00039, 0.000899, 0.00126, 0.00255, 0.00513),
-        (0.0009, 0.00094, 0.00175, 0.00273, 0.00537, 0.00975),
-    ),
-    ("ieee13", "gaussian", "impedance and capacitors"): (
-        (0.000413, 0.000451, 0.00104, 0.00155, 0.00283, 0.00479),
-        (0.000978, 0.00101, 0.00202, 0.00347, 0.00612, 0.0104),
-    ),
-    ("ieee123", "laplace", "length"): (
-        (0.000103, 0.000196, 0.000489, 0.00105, 0.00245, 0.00413),
-        (0.000257, 0.000519, 0.00121, 0.00268, 0.00591, 0.012),
-    ),
-    ("ieee123", "laplace", "impedance"): (
-        (0.000134, 0.000307, 0.000524, 0.00102, 0.00226, 0.00673),
-        (0.000488, 0.000848, 0.00139, 0.00275, 0.00622, 0.0162),
-    ),
-    ("ieee123", "laplace", "impedance and capacitors"): (
-        (0.000227, 0.000415, 0.000878, 0.00161, 0.00237, 0.00924),
-        (0.000782, 0.0012, 0.00233, 0.00428, 0.00761, 0.0234),
-    ),
-    ("ieee123", "gaussian", "length"): (
-        (8.13e-05, 0.00016, 0.000334, 0.00056, 0.0012, 0.00289),
-        (0.000228, 0.000428, 0.00081, 0.00147, 0.00307, 0.00683),
-    ),
-    ("ieee123", "gaussian", "impedance"): (
-        (0.000101, 0.000126, 0.000282, 0.000389, 0.00106, 0.0025),
-        (0.000425, 0.000459, 0.000817, 0.00123, 0.00284, 0.00629),
-    ),
-    ("ieee123", "gaussian", "impedance and capacitors"): (
-        (0.000161, 0.000198, 0.000413, 0.000736, 0.00135, 0.00361),
-        (0.000549, 0.000683, 0.00134, 0.00232, 0.00437, 0.0101),
-    ),
-}
-"""Feeder, noise, figures → mean W1 [p.u.], pooled and of the worst node, at every scale of `SCALES`."""
+Table = Mapping[tuple[str, str, str], tuple[tuple[float, ...], tuple[float, ...]]]
+
+
+@cache
+def mean_distances() -> Table:
+    """Feeder, noise, figures → mean W1 [p.u.], pooled and of the worst node, at every scale of `SCALES`."""
+    text = files("dp_powerflow.twin").joinpath("distances.json").read_text()
+    return {
+        (feeder, noise, figures): (tuple(pooled), tuple(worst))
+        for feeder, by_noise in json.loads(text).items()
+        for noise, by_figures in by_noise.items()
+        for figures, (pooled, worst) in by_figures.items()
+    }
+
+
 CHAINS: Mapping[str, Chain] = {
     "ieee13": Chain("line 650632", 1, 1.47746, 0.00108, 0.001661),
     "ieee123": Chain("line l115", 1, 1.47746, 0.0002534, 0.0004299),
@@ -131,7 +99,7 @@ def predicted(design: TwinDesign) -> tuple[Predicted, ...]:
     """What a design costs on the public feeders."""
     figures, scale = figures_of(design.protected), scale_of(design)
     return tuple(
-        Predicted(feeder, *_at(MEAN_DISTANCES[feeder, design.noise, figures], scale)) for feeder in CHAINS
+        Predicted(feeder, *_at(mean_distances()[feeder, design.noise, figures], scale)) for feeder in CHAINS
     )
 
 
@@ -173,68 +141,31 @@ def choices(design: TwinDesign) -> tuple[Choice, ...]:
     return tuple(found)
 
 
-def floors(design: TwinDesign) -> tuple[Floor, ...]:
+def floors(design: TwinDesign) -> dict[str, Floor]:
     """What no mechanism can do better at the design's ε and δ for 5 %, on the public feeders."""
     promised = twin_guarantee(design, CHANGE)
-    return tuple(chain.floor(promised.epsilon, promised.delta) for chain in CHAINS.values())
+    return {feeder: chain.floor(promised.epsilon, promised.delta) for feeder, chain in CHAINS.items()}
 
 
 def choosing_lines(design: TwinDesign) -> list[str]:
     """The table in Markdown, the design first, and the floor."""
-    rows = [(True, choice(design)), *((False, row) for row in choices(design))]
-    feeders = " | ".join(f"{feeder}: pooled / worst node" for feeder in CHAINS)
-    beyond = _beyond(design.protected)
-    return [
-        "What noise costs on public feeders (nothing of the network is looked at): expected distance W1 of",
-        "the voltage magnitudes [p.u.]. Your design is in bold.",
-        "",
-        f"| noise | ε for 5 % | ε for 50 % | advantage for 5 % / 50 % | {feeders} |",
-        "|---|---|---|---|" + "---|" * len(CHAINS),
-        *(_row(row, bold=bold) for bold, row in rows),
-        "",
-        *([f"Noise on {beyond} comes on top.", ""] if beyond else []),
-        "ε and advantage are two yardsticks. At the same ε a Laplace twin is more exact than a Gaussian one,",
-        "and easier to tell from its neighbour.",
-        "",
-        *(_floor_line(feeder, floor) for feeder, floor in zip(CHAINS, floors(design), strict=True)),
-    ]
-
-
-def _beyond(protected: Protected) -> str:
-    named = {
+    protected = design.protected
+    beyond = {
         "transformers": protected.transformers,
         "capacitors": protected.capacitors and protected.lines == "length",
         "charging": protected.charging,
         "conductor codes": protected.codes,
         "PV systems": protected.pv,
     }
-    return ", ".join(name for name, covered in named.items() if covered)
-
-
-def _row(row: Choice, *, bold: bool) -> str:
-    mark = "**" if bold else ""
-    at = f" (δ = {row.delta:g})" if row.delta else ""
-    cells = [
-        f"{mark}{row.noise}{mark}",
-        f"{row.epsilon:.3g}{at}",
-        f"{row.large_epsilon:.3g}",
-        f"{row.advantage:.2g} / {row.large_advantage:.2g}",
-        *(_distances(found) for found in row.predicted),
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def _distances(found: Predicted) -> str:
-    if found.pooled is None or found.worst_node is None:
-        return "beyond the table"
-    return f"{found.pooled:.2g} / {found.worst_node:.2g}"
-
-
-def _floor_line(feeder: str, floor: Floor) -> str:
-    return (
-        f"Floor on {feeder}: no mechanism with ε = {floor.epsilon:.3g} for 5 % does better than "
-        f"{floor.pooled:.2g} / {floor.worst_node:.2g} on all networks with {floor.words}."
+    text = filled(
+        "choosing.md",
+        {},
+        feeders=tuple(CHAINS),
+        rows=(choice(design), *choices(design)),
+        beyond=", ".join(name for name, covered in beyond.items() if covered),
+        floors=floors(design),
     )
+    return text.rstrip("\n").split("\n")
 
 
 _SNAPSHOTS = 96

@@ -32,7 +32,7 @@ from dp_powerflow.model.derive import COUNT_SHARE
 from dp_powerflow.model.estimators import Records, from_coefficients
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
 from dp_powerflow.model.history.estimate import History
-from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation, path_of, population_of
+from dp_powerflow.model.history.sample import HistorySampler, path_of, population_of
 from dp_powerflow.model.partition import (
     RADIUS,
     Centroids,
@@ -272,8 +272,7 @@ class HistoryLoads(Noiseless):
         assert facts is not None  # no model of histories is fitted without the facts of its days
         off = np.array([day.weekday() >= _SATURDAY for day in dates])
         weight, factor = path_of(model.histories, facts, dates, off, {}, key.bind("model", model.sha256))
-        law = PlacedPopulation(people, 1.0, np.arange(count))
-        drawn = HistorySampler(law, key, days, weight, factor, block_days=days).block(0)
+        drawn = HistorySampler(people, key, days, weight, factor, block_days=days).block(0)
         return self.meters.nodal(drawn.load_kw)
 
 

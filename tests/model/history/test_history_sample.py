@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,7 @@ from dp_powerflow._bits.normal_pairs import short_pair1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
 from dp_powerflow.model.history.numbers import CELLS_AFTER, Ladder
-from dp_powerflow.model.history.sample import TILE, HistorySampler, PlacedPopulation, Population, Process
+from dp_powerflow.model.history.sample import TILE, HistorySampler, Population, Process
 from dp_powerflow.model.sample import MOST_DEVIATIONS
 from support.populations import courses, days_off, population, shared_factor
 
@@ -29,8 +28,7 @@ def sampler(
     """The first days of a corpus of `of` days."""
     whole = days if of is None else of
     factor = shared_factor(len(people.classes), whole)[:, : days + 2]
-    placed = PlacedPopulation(people, 1.0, np.arange(people.n_loads))
-    return HistorySampler(placed, KEY, days, days_off(days), factor, block_days)
+    return HistorySampler(people, KEY, days, days_off(days), factor, block_days)
 
 
 def drawn(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
@@ -56,15 +54,6 @@ def test_draws_do_not_depend_on_blocks(people: Population, block_days: int) -> N
         assert np.array_equal(one, other)
 
 
-def test_draws_do_not_depend_on_threads(people: Population) -> None:
-    source = sampler(people, 40, block_days=4)
-    with ThreadPoolExecutor(4) as pool:
-        blocks = list(pool.map(source.block, reversed(range(source.n_blocks))))[::-1]
-    active, reactive = drawn(sampler(people, 40))
-    assert np.array_equal(np.concatenate([block.load_kw for block in blocks], axis=1), active)
-    assert np.array_equal(np.concatenate([block.load_kvar for block in blocks], axis=1), reactive)
-
-
 def test_the_first_days_of_a_long_corpus_are_those_of_a_short_one(people: Population) -> None:
     long, short = drawn(sampler(people, 400)), drawn(sampler(people, 10, of=400))
     for one, other in zip(long, short, strict=True):
@@ -75,7 +64,7 @@ def test_other_keys_and_models_draw_other_days(people: Population) -> None:
     first = sampler(people, 3)
     others = [
         replace(first, key=StreamKey.from_insecure_seed(6)),
-        replace(first, law=replace(first.law, population=replace(people, identity="another"))),
+        replace(first, law=replace(people, identity="another")),
     ]
     for other in others:
         assert np.mean(drawn(other)[0] == drawn(first)[0]) < 0.01
@@ -112,8 +101,8 @@ def course_of(process: Process, copies: int, days: int) -> np.ndarray:
 
 def summed(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
     """(load, day, step) by the formula, one customer at a time."""
-    people, days, steps = source.law.population, source.n_days, source.law.steps
-    active, reactive = (np.zeros((people.n_loads, days, steps)) for _ in range(2))
+    people, days, steps = source.law, source.n_days, source.law.steps
+    active, reactive = (np.zeros((people.n, days, steps)) for _ in range(2))
     scores = np.linspace(LOWEST_SCORE, HIGHEST_SCORE, SCORES)
     middles = np.arange(-1, days + 1) + 0.5
     times = (np.arange(days * steps) + 0.5) / steps
@@ -123,7 +112,7 @@ def summed(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
         logs = np.linspace(np.log(lowest), np.log(highest), LOADS)
         time_of_day = np.arange(steps) * len(part.last_map) // steps
         chosen = np.flatnonzero(people.class_of == c)
-        for i, eta in zip(chosen, course_of(source.process_of(c), chosen.size, days), strict=True):
+        for i, eta in zip(chosen, course_of(source.processes[c][0], chosen.size, days), strict=True):
             z = people.mean_day[i] + source.off[:, None] * part.contrast + people.shared[i] * factor
             z = z + people.own[i] * part.own_profile * eta
             log_load = np.interp(z, scores, people.log_map[i])
@@ -133,9 +122,9 @@ def summed(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
             )
             active[people.load_of[i]] += people.scale_kw[i] * load
             reactive[people.load_of[i]] += people.tan_theta[i] * people.scale_kw[i] * load
-        random = source.reactive_of(c)
+        random = source.processes[c][1]
         if random is not None:
-            zeta = np.clip(course_of(random, people.n_loads, days), -MOST_DEVIATIONS, MOST_DEVIATIONS)
+            zeta = np.clip(course_of(random, people.n, days), -MOST_DEVIATIONS, MOST_DEVIATIONS)
             reactive += people.reactive_kvar[c][:, None, None] * zeta
     return active, reactive
 
@@ -183,27 +172,6 @@ def test_a_level_has_the_autocovariance_of_the_ladder(level: int) -> None:
         assert abs(each.mean() - expected[lag]) < 6.0 * each.std() / np.sqrt(len(each)), lag
 
 
-@pytest.mark.parametrize("level", range(len(Ladder.of(STEPS, 30).spacings)))
-def test_no_day_and_no_copy_comes_twice(level: int) -> None:
-    ladder = Ladder.of(STEPS, 30)
-    process = Process(ladder, np.eye(len(ladder.spacings))[level], KEY, "test")
-    days = courses(process, 3, 0, 400).reshape(-1, STEPS)
-    assert len(np.unique(days, axis=0)) == len(days)
-
-
-def test_levels_are_independent_and_amplitudes_weigh_them() -> None:
-    ladder = Ladder.of(STEPS, 30)
-    amplitudes = np.linspace(0.3, 0.6, len(ladder.spacings))
-    each = [
-        Process(ladder, np.where(np.arange(len(amplitudes)) == level, amplitudes, 0.0), KEY, "test")
-        for level in range(len(amplitudes))
-    ]
-    parts = np.stack([courses(process, 50, 0, 32).reshape(-1) for process in each])
-    whole = courses(Process(ladder, amplitudes, KEY, "test"), 50, 0, 32).reshape(-1)
-    assert np.max(np.abs(parts.sum(axis=0) - whole)) < 4e-6
-    assert np.max(np.abs(np.corrcoef(parts) - np.eye(len(parts)))) < 0.15
-
-
 def test_no_draw_passes_the_bounds(people: Population) -> None:
     wild = replace(people, own=5.0 * people.own, reactive_kvar=0.0 * people.reactive_kvar)
     active, reactive = drawn(sampler(wild, 20))
@@ -217,62 +185,6 @@ def test_no_draw_passes_the_bounds(people: Population) -> None:
     assert np.all(reactive <= 0.4 * active)
 
 
-def test_the_random_part_of_the_reactive_load_is_bounded(people: Population) -> None:
-    steady = replace(people, tan_theta=np.zeros(people.n_customers))
-    _, random = drawn(sampler(steady, 400))
-    size = np.sqrt(np.sum(people.reactive_kvar**2, axis=0))
-    assert np.all(np.abs(random) <= MOST_DEVIATIONS * np.sum(people.reactive_kvar, axis=0)[:, None, None])
-    assert random.std(axis=(1, 2)) == pytest.approx(size, rel=0.15)
-
-
-def test_nothing_jumps_at_midnight_or_between_blocks(people: Population) -> None:
-    """Smooth levels and the shared factor alone: the steps at midnight are like those elsewhere."""
-    smooth = np.ones(len(people.classes[0].amplitudes))
-    smooth[:2] = 0.0
-    flat = replace(
-        people,
-        classes=tuple(
-            replace(
-                part,
-                amplitudes=smooth / np.sqrt(smooth.sum()),
-                contrast=0.0 * part.contrast,
-                own_profile=np.ones(STEPS),
-                last_map=np.repeat(part.last_map[:1], len(part.last_map), axis=0),
-            )
-            for part in people.classes
-        ),
-        mean_day=0.0 * people.mean_day,
-        reactive_kvar=0.0 * people.reactive_kvar,
-    )
-    active, _ = drawn(sampler(flat, 200, block_days=5))
-    change = np.abs(np.diff(active.reshape(len(active), -1), axis=1))
-    midnight = np.arange(STEPS - 1, change.shape[1], STEPS)
-    elsewhere = np.delete(change, midnight, axis=1)
-    at_blocks = change[:, midnight[4::5]]
-    for border in (change[:, midnight], at_blocks):
-        assert np.all(border.mean(axis=1) < 1.3 * elsewhere.mean(axis=1))
-        assert np.all(border.max(axis=1) < 1.5 * elsewhere.max(axis=1))
-
-
-def test_customers_persist() -> None:
-    """Loads of one customer each: energies of days a year apart agree from customer to customer."""
-    homes = population(np.ones(300, dtype=np.int64), steps=STEPS, days=30, classes=1)
-    source = sampler(homes, 380, block_days=4)
-    early, late = (source.block(number).load_kw.mean(axis=(1, 2)) for number in (0, 94))
-    assert np.corrcoef(np.log(early), np.log(late))[0, 1] > 0.7
-    everyone_alike = replace(
-        homes,
-        mean_day=np.repeat(homes.mean_day[:1], 300, axis=0),
-        log_map=np.repeat(homes.log_map[:1], 300, axis=0),
-        shared=np.zeros(300),
-        own=np.ones(300),
-        scale_kw=np.ones(300),
-    )
-    source = sampler(everyone_alike, 380, block_days=4)
-    early, late = (source.block(number).load_kw.mean(axis=(1, 2)) for number in (0, 94))
-    assert abs(np.corrcoef(np.log(early), np.log(late))[0, 1]) < 0.3  # five standard errors
-
-
 def test_a_history_without_days_or_with_too_few_factors_is_refused(people: Population) -> None:
     source = sampler(people, 4)
     with pytest.raises(PrivacyError, match="at least one day"):
@@ -284,4 +196,4 @@ def test_a_history_without_days_or_with_too_few_factors_is_refused(people: Popul
     with pytest.raises(PrivacyError, match="there is no block 1"):
         source.block(1)
     with pytest.raises(PrivacyError, match="one position each"):
-        PlacedPopulation(people, 1.0, np.arange(2))
+        replace(people, positions=np.arange(2))

@@ -12,8 +12,8 @@ A day's loads are a function of the key, the population, the factor and the day:
 number of days. A block is one call of a kernel that lets other threads run: tile by tile of customers, day by
 day, from the words of AES to the sums. Customers are in single precision, sums in double.
 
-Cost of a step of a customer: `flops_per_value` floating-point operations, 8 bytes of AES, two look-ups of 8
-bytes, and 32 bytes read and written in the sums; all of it in the cache but the sums of a block.
+Cost of a step of a customer: 8 bytes of AES, two look-ups of 8 bytes, and 32 bytes read and written in the
+sums; all of it in the cache but the sums of a block. `benchmarks/limits.py` counts the operations.
 
 Nothing here sees meter data: it is all post-processing of a released model.
 
@@ -29,7 +29,6 @@ with coefficients that are averages of its own: one pass from the longest spacin
 noise of each on its way, gives the sum of all levels at a cost of two rows per step. `Ladder` says what the
 sum is, level by level; the two agree to rounding.
 
-**Cost** of a step of a copy: `flops_per_value` floating-point operations and 8 bytes of AES, two normals'.
 Everything is single precision and fixed in order; a tile of `TILE` copies stays in the cache.
 """
 
@@ -48,7 +47,7 @@ from numpy.typing import NDArray
 from dp_powerflow._bits.aes import WordArray, counter_words
 from dp_powerflow._bits.elementary import exp, kernel, log, log1
 from dp_powerflow._bits.linear import product, standard_normal
-from dp_powerflow._bits.normal_pairs import PAIR_FLOPS, short_pair1
+from dp_powerflow._bits.normal_pairs import short_pair1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.history.law import (
     HIGHEST_SCORE,
@@ -198,17 +197,6 @@ class Process:
                     self.amplitudes[level] * self._size(level) * part
                 )
         return _short(found)
-
-
-def flops_of_process(ladder: Ladder) -> float:
-    """Floating-point operations of a step of a copy, levels of a day or more left out.
-
-    Each sum, product, quotient and root is one: a normal for every step and every cell of a smoothed level,
-    three operations to refine a cell (two of even cells, four of odd) and two to add its noise, nine for the
-    sum at a step.
-    """
-    cells = sum(1 / spacing for spacing in ladder.spacings if 1 < spacing < ladder.n_steps)
-    return (1 + cells) * PAIR_FLOPS["short_pair1"] / 2 + 5 * cells + 9
 
 
 def refinement(ratio: int, first: int, count: int) -> FloatArray:
@@ -431,6 +419,13 @@ class Population:
         (class, load) standard deviation of the random part of q [kvar]; 0 at a fixed power factor.
     identity
         Hash of the model; the streams of the draws are bound to it.
+    base_mva
+        Power base [MVA per node].
+    positions
+        (load,) positions of the loads among those of the feeder; None for all in order.
+    shares
+        Complex (retained node, load of the feeder) nodal power per unit of load power, where power flow is
+        solved node by node; None where it is solved load by load.
     """
 
     classes: tuple[ClassPath, ...]
@@ -444,18 +439,24 @@ class Population:
     log_map: FloatArray
     reactive_kvar: FloatArray
     identity: str = ""
+    base_mva: float = 1.0
+    positions: IntArray | None = None
+    shares: sp.csr_array | None = None
 
     def __post_init__(self) -> None:
         numbers = np.unique(self.load_of)
         if not np.all(np.diff(self.load_of) >= 0) or not np.array_equal(numbers, np.arange(len(numbers))):
             raise PrivacyError("a sum of customers needs the load of every customer, in ascending order")
+        if self.positions is not None and len(self.positions) != self.n:
+            raise PrivacyError("the loads of a population need one position each among those of the feeder")
 
     @property
     def n_customers(self) -> int:
         return len(self.load_of)
 
     @property
-    def n_loads(self) -> int:
+    def n(self) -> int:
+        """Number of loads."""
         return int(self.load_of[-1]) + 1
 
     @property
@@ -467,49 +468,7 @@ class Population:
     def most_kw(self) -> FloatArray:
         """(load,) [kW] that no draw passes."""
         highest = np.array([part.bounds[1] for part in self.classes])[self.class_of] * self.scale_kw
-        return np.asarray(np.bincount(self.load_of, highest, minlength=self.n_loads), dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class PlacedPopulation:
-    """Where the loads of a population belong.
-
-    Parameters
-    ----------
-    population
-        The customers.
-    base_mva
-        Power base [MVA per node].
-    positions
-        (load,) positions of the loads among those of the feeder.
-    shares
-        Complex (retained node, load of the feeder) nodal power per unit of load power, where power flow is
-        solved node by node; None where it is solved load by load.
-    """
-
-    population: Population
-    base_mva: float
-    positions: IntArray
-    shares: sp.csr_array | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.positions) != self.population.n_loads:
-            raise PrivacyError("the loads of a population need one position each among those of the feeder")
-
-    @property
-    def n(self) -> int:
-        """Number of loads."""
-        return len(self.positions)
-
-    @property
-    def steps(self) -> int:
-        """T."""
-        return self.population.steps
-
-    @property
-    def identity(self) -> str:
-        """Hash of the model that the customers come from."""
-        return self.population.identity
+        return np.asarray(np.bincount(self.load_of, highest, minlength=self.n), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -532,7 +491,7 @@ class HistorySampler(Sampler):
         Days of one block; None for what `days_per_block` says. Draws do not depend on it.
     """
 
-    law: PlacedPopulation
+    law: Population
     key: StreamKey
     n_days: int
     off: FloatArray
@@ -541,7 +500,7 @@ class HistorySampler(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        wanted = (len(self.law.population.classes), self.n_days + 2)
+        wanted = (len(self.law.classes), self.n_days + 2)
         if self.off.shape != (self.n_days,) or self.factor.shape != wanted:
             raise PrivacyError(
                 "a history needs, for every day, the weight of the contrast and, for every class, the shared "
@@ -549,49 +508,38 @@ class HistorySampler(Sampler):
             )
 
     def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
-        for number in range(len(self.law.population.classes)):
-            own = self.process_of(number)
+        for number in range(len(self.law.classes)):
+            own = self.processes[number][0]
             shapes = self._day_shapes(number, first, loads[0].shape[1])
             _add_customers(own.recipe, own.work(), self._customers[number], shapes, self._maps[number], loads)
             self._add_random_part(number, first, loads[1])
 
-    def process_of(self, number: int) -> Process:
-        """The process that is the customers' own, of one class; copy k is its customer k."""
-        return self._processes[number]
-
-    def reactive_of(self, number: int) -> Process | None:
-        """The random part of the reactive load, of one class; copy k is load k."""
-        return self._reactive_processes[number]
-
     @cached_property
-    def _processes(self) -> tuple[Process, ...]:
-        return tuple(
-            Process(part.ladder, part.amplitudes, self._key, f"customers/{part.name}")
-            for part in self.law.population.classes
-        )
-
-    @cached_property
-    def _reactive_processes(self) -> tuple[Process | None, ...]:
-        return tuple(
-            None
-            if part.reactive_amplitudes is None
-            else Process(part.ladder, part.reactive_amplitudes, self._key, f"reactive/{part.name}")
-            for part in self.law.population.classes
-        )
+    def processes(self) -> tuple[tuple[Process, Process | None], ...]:
+        """(class,) the customers' own, copy k of customer k; that of the reactive loads, copy k of load k."""
+        found = []
+        for part in self.law.classes:
+            own = Process(part.ladder, part.amplitudes, self._key, f"customers/{part.name}")
+            at_random = part.reactive_amplitudes
+            purpose = f"reactive/{part.name}"
+            found.append(
+                (own, None if at_random is None else Process(part.ladder, at_random, self._key, purpose))
+            )
+        return tuple(found)
 
     @cached_property
     def _customers(self) -> tuple[_Members, ...]:
-        people = self.law.population
+        people = self.law
         return tuple(
             _members(people, np.flatnonzero(people.class_of == k)) for k in range(len(people.classes))
         )
 
     @cached_property
     def _maps(self) -> tuple[_LastMap, ...]:
-        return tuple(_last_map(part) for part in self.law.population.classes)
+        return tuple(_last_map(part) for part in self.law.classes)
 
     def _day_shapes(self, number: int, first: int, days: int) -> _DayShapes:
-        part = self.law.population.classes[number]
+        part = self.law.classes[number]
         factor = at_steps(self.factor[number, first : first + days + 2], self.law.steps)
         contrast = self.off[first : first + days, None] * part.contrast
         return _DayShapes(
@@ -600,7 +548,7 @@ class HistorySampler(Sampler):
 
     def _add_random_part(self, number: int, first: int, reactive: FloatArray) -> None:
         """Add the random part of q of the customers of one class: a process for each load."""
-        process, size_kvar = self.reactive_of(number), self.law.population.reactive_kvar[number]
+        process, size_kvar = self.processes[number][1], self.law.reactive_kvar[number]
         if process is not None and size_kvar.any():
             _add_random(process.recipe, process.work(), first, size_kvar, reactive)
 
@@ -761,14 +709,6 @@ def _add_random(recipe: Recipe, work: Work, first: int, size: FloatArray, reacti
                 for t in range(steps):
                     zeta = min(max(np.float64(work.eta[row + t, i]), -MOST_DEVIATIONS), MOST_DEVIATIONS)
                     reactive[start + i, day, t] += size[start + i] * zeta
-
-
-def flops_per_value(ladder: Ladder) -> float:
-    """Floating-point operations of a step of a customer, from words to sums; see `flops_of_process`.
-
-    Six to the place in the own map, three in each look-up, two between them, and four to the sums.
-    """
-    return flops_of_process(ladder) + 18
 
 
 def last_map(law: HistoryLaw, log_bounds: tuple[float, float]) -> FloatArray:
