@@ -56,25 +56,25 @@ def ieee13() -> Feeder:
 @pytest.fixture(scope="session")
 def true_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
     """On the true network of IEEE 13, frozen."""
-    return made.made_true(tmp_path_factory)
+    return made.made_release(tmp_path_factory, "true")
 
 
 @pytest.fixture(scope="session")
 def twin_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
     """On a frozen twin of IEEE 13, published with its loads."""
-    return made.made_twin(tmp_path_factory)
+    return made.made_release(tmp_path_factory, "twin")
 
 
 @pytest.fixture(scope="session")
 def operated_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
     """On a twin of IEEE 13 as operated, with loads, powers at the head, states and connections."""
-    return made.made_operated(tmp_path_factory)
+    return made.made_release(tmp_path_factory, "operated")
 
 
 @pytest.fixture(scope="session")
 def history_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
     """Customers who persist, on a frozen twin."""
-    return made.made_history(tmp_path_factory)
+    return made.made_release(tmp_path_factory, "history")
 
 
 @pytest.fixture(scope="session")
@@ -99,31 +99,30 @@ def foreign_cases() -> Path:
     return Path(found.origin).parent / "cases" / "dss"
 
 
+def _material(variable: str, beside: str, what: str) -> Path:
+    """A directory that a variable names, or that lies beside the repository."""
+    path = Path(os.environ.get(variable, SHARED / beside))
+    if not path.is_dir():
+        pytest.skip(f"{what} are not here: set {variable} to their directory")
+    return path
+
+
 @pytest.fixture(scope="session")
 def oedi() -> Path:
     """Directory of the OEDI profiles of IEEE 123."""
-    path = Path(os.environ.get("DP_POWERFLOW_OEDI", SHARED / "oedi-ieee123"))
-    if not path.is_dir():
-        pytest.skip("the OEDI profiles are not here: set DP_POWERFLOW_OEDI to their directory")
-    return path
+    return _material("DP_POWERFLOW_OEDI", "oedi-ieee123", "the OEDI profiles")
 
 
 @pytest.fixture(scope="session")
 def reference() -> Path:
     """Directory of the reference cases of other systems."""
-    path = Path(os.environ.get("DP_POWERFLOW_REFERENCE", SHARED / "reference"))
-    if not path.is_dir():
-        pytest.skip("the reference cases are not here: set DP_POWERFLOW_REFERENCE to their directory")
-    return path
+    return _material("DP_POWERFLOW_REFERENCE", "reference", "the reference cases")
 
 
 @pytest.fixture(scope="session")
 def circuits() -> Path:
     """Directory of circuits of EPRI and IEEE, as distributed with OpenDSS."""
-    path = Path(os.environ.get("DP_POWERFLOW_CIRCUITS", SHARED / "circuits"))
-    if not path.is_dir():
-        pytest.skip("the foreign circuits are not here: set DP_POWERFLOW_CIRCUITS to their directory")
-    return path
+    return _material("DP_POWERFLOW_CIRCUITS", "circuits", "the foreign circuits")
 
 
 @pytest.fixture(scope="session")

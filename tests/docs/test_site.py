@@ -13,8 +13,7 @@ import typer
 
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
-from support.built_site import Site
-from support.pages_that_run import ROOT
+from support.pages_that_run import ROOT, Site
 
 DOCS = ROOT / "docs"
 GENERATED = {"changelog.md", "notebooks/producer.md", "notebooks/consumer.md"}

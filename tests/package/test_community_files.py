@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,44 +14,7 @@ import yaml
 from dp_powerflow._names import __version__ as public_version
 from support.building import ROOT
 
-PERSON_OR_ENTITY = {
-    "type": "object",
-    "anyOf": [{"required": ["name"]}, {"required": ["family-names"]}],
-    "properties": {name: {"type": "string"} for name in ("name", "family-names", "given-names", "orcid")},
-    "additionalProperties": False,
-}
-AUTHORS = {"type": "array", "minItems": 1, "items": PERSON_OR_ENTITY}
-TEXT = {"type": "string", "minLength": 1}
-URL = {"type": "string", "pattern": r"^https?://\S+$"}
-IDENTIFIER = {
-    "type": "object",
-    "required": ["type", "value"],
-    "properties": {"type": {"enum": ["doi", "url", "swh", "other"]}, "value": TEXT, "description": TEXT},
-    "additionalProperties": False,
-}
-REFERENCE = {
-    "type": "object",
-    "required": ["type", "title", "authors"],
-    "properties": {
-        "type": {"enum": ["article", "software", "report"]},
-        **{"title": TEXT, "authors": AUTHORS, "url": URL},
-        "identifiers": {"type": "array", "items": IDENTIFIER},
-    },
-    "additionalProperties": False,
-}
-CITATION = {
-    "type": "object",
-    "required": ["cff-version", "message", "title", "authors"],
-    "properties": {
-        "cff-version": {"const": "1.2.0"},
-        "type": {"enum": ["software", "dataset"]},
-        **{"message": TEXT, "title": TEXT, "abstract": TEXT, "version": TEXT, "authors": AUTHORS},
-        "license": {"const": "BSD-3-Clause"},
-        "keywords": {"type": "array", "minItems": 1, "uniqueItems": True, "items": TEXT},
-        "references": {"type": "array", "minItems": 1, "items": REFERENCE},
-    },
-    "additionalProperties": False,
-}
+SCHEMA = Path(__file__).with_name("citation.schema.json")
 """The part of the schema of the Citation File Format 1.2.0 that the file uses."""
 
 
@@ -61,7 +26,7 @@ def citation() -> dict[str, Any]:
 
 
 def test_the_citation_is_valid_and_of_this_version(citation: dict[str, Any]) -> None:
-    jsonschema.validate(citation, CITATION)
+    jsonschema.validate(citation, json.loads(SCHEMA.read_bytes()))
     assert citation["version"] == public_version
 
 

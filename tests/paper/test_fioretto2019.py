@@ -21,7 +21,7 @@ from dp_powerflow_paper.fioretto2019 import experiment, feeder, noise
 from dp_powerflow_paper.fioretto2019.acopf import Admittances, CostBand, NoisyFigures, optimal_power_flow
 from dp_powerflow_paper.fioretto2019.cases import TrueCase, read_case, reference_cost
 from dp_powerflow_paper.fioretto2019.feeder import LengthPrivacy, NoisyLines, obfuscate_lengths
-from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, as_published, obfuscate, paid_cost
+from dp_powerflow_paper.fioretto2019.noise import BranchPrivacy, as_published, obfuscate
 from dp_powerflow_paper.fioretto2019.release import RestoredCase, measure_draw
 from dp_powerflow_paper.fioretto2019.restoration import Restored, bands_of, restore, restore_lengths
 
@@ -117,16 +117,6 @@ def test_a_cost_in_the_clear_tells_neighbours_apart() -> None:
     for cost, found in zip(costs, seen, strict=True):
         assert min(abs(found / edge / cost - 1.0) for edge in (0.99, 1.01)) < 1e-6
     assert abs(seen[1] - seen[0]) > 0.5 * abs(costs[1] - costs[0])
-
-
-def test_a_cost_that_is_paid_for_has_noise_of_the_whole_range() -> None:
-    found = [paid_cost(40e3, 30e3, 60e3, 10.0, KEY.bind("draw", str(draw))) for draw in range(400)]
-    centres = np.array([band.centre for band in found])
-    assert np.mean(np.abs(centres - 40e3)) == pytest.approx(30e3 / 10.0, rel=0.15)
-    inside = [abs(band.centre - 40e3) <= band.share * band.centre for band in found]
-    assert np.mean(inside) == pytest.approx(0.95, abs=0.04)
-    with pytest.raises(PrivacyError, match="public range"):
-        paid_cost(1.0, 2.0, 1.0, 1.0, KEY)
 
 
 def test_restoration_needs_no_cost() -> None:

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy import stats
 
 from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.calibration import load_box_set
-from dp_powerflow.grid.feeder import GROUND, Line, Load
+from dp_powerflow.grid.feeder import Line
 from dp_powerflow.lowlevel import ClassLaw, Network, nominal_law
 from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms import Setting
@@ -40,6 +39,7 @@ from dp_powerflow_paper.mechanisms.noise import (
 )
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow_paper.sources.loads import LawLoads
+from support.small_feeders import feeder_of
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (25.0, 3e-3), (200.0, 3e-3), (50.0, 1e-5)])
@@ -79,27 +79,11 @@ LOW, HIGH = 0.01, 0.05
 
 def chain_feeder(stretch: float = 1.0) -> Feeder:
     """Three loads in a row behind a source; the last line's admittance times `stretch`."""
-    y = np.zeros((NODES + 1, NODES + 1), dtype=complex)
-    lines = []
-    for k, z in enumerate((0.03 + 0.06j, 0.04 + 0.05j, 0.05 + 0.07j)):
-        i, j = k, NODES if k == 0 else k - 1
-        admittance = (stretch if k == NODES - 1 else 1.0) / z
-        primitive = admittance * np.array([[1.0, -1.0], [-1.0, 1.0]])
-        y[np.ix_([i, j], [i, j])] += primitive
-        lines.append(Line(f"line{k}", (i, j), primitive, None, False))
-    return Feeder(
-        name="chain",
-        nodes=tuple(f"n{k}.1" for k in range(NODES + 1)),
-        base_kv=np.ones(NODES + 1),
-        base_mva=1.0,
-        y=sp.csc_array(y),
-        slack=np.array([NODES]),
-        v_slack=np.array([1.0 + 0.0j]),
-        nominal_angle_deg=np.zeros(NODES + 1),
-        loads=tuple(Load(f"l{k}", ((k, GROUND),), 30.0, 10.0, "wye") for k in range(NODES)),
-        pv=(),
-        lines=tuple(lines),
-    )
+    branches = [(0, NODES, 0.03 + 0.06j), (1, 0, 0.04 + 0.05j), (2, 1, (0.05 + 0.07j) / stretch)]
+    feeder = feeder_of(NODES + 1, branches, [(k, 0.03 + 0.01j) for k in range(NODES)])
+    matrix = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    lines = (Line(f"line{i}", (i, j), matrix / z, None, False) for i, j, z in branches)
+    return replace(feeder, lines=tuple(lines))
 
 
 def make_setting(feeder: Feeder, load: np.ndarray, radius: float = 1e-3) -> Setting:

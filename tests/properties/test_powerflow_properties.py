@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow import BatchSolver, Feeder
-from dp_powerflow.grid.feeder import GROUND, Load, PVSystem
 from dp_powerflow.lowlevel import VoltVar
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.dense import DenseSolver
+from support.small_feeders import feeder_of
 
 TOLERANCE = 1e-9
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,41 +23,27 @@ MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 def random_feeder(seed: int, n: int, *, meshed: bool, switches: bool) -> Feeder:
     """n nodes of one phase behind an ideal source; loads at some, PV at some, zero injection at the rest."""
     rng = np.random.default_rng(seed)
-    y = np.zeros((n + 1, n + 1), dtype=np.complex128)
 
-    def connect(i: int, j: int, admittance: complex) -> None:
-        y[[i, j], [i, j]] += admittance
-        y[[i, j], [j, i]] -= admittance
+    def impedance(low: float, high: float) -> complex:
+        return complex(rng.uniform(low, high) * np.exp(1j * rng.uniform(0.1, 1.4)))
 
+    branches = []
     order = np.concatenate([[n], rng.permutation(n)])
     for k in range(1, n + 1):
-        z = rng.uniform(0.002, 0.05) * np.exp(1j * rng.uniform(0.1, 1.4))
-        is_switch = switches and rng.random() < 0.2
-        connect(int(order[k]), int(order[rng.integers(max(0, k - 4), k)]), 1e7 if is_switch else 1.0 / z)
-    if meshed:
-        for _ in range(n // 3 + 1):
-            i, j = rng.choice(n + 1, 2, replace=False)
-            connect(
-                int(i), int(j), complex(1.0 / (rng.uniform(0.01, 0.1) * np.exp(1j * rng.uniform(0.1, 1.4))))
-            )
-    y[np.arange(n), np.arange(n)] += 1j * rng.uniform(0.0, 0.01, n)
+        z = impedance(0.002, 0.05)
+        if switches and rng.random() < 0.2:
+            z = 1e-7
+        branches.append((int(order[k]), int(order[rng.integers(max(0, k - 4), k)]), z))
+    for _ in range(n // 3 + 1 if meshed else 0):
+        i, j = rng.choice(n + 1, 2, replace=False)
+        branches.append((int(i), int(j), impedance(0.01, 0.1)))
+    shunts = [(k, 1j * value) for k, value in enumerate(rng.uniform(0.0, 0.01, n))]
     loaded = rng.permutation(n)[: max(1, n // 2)]
-    kw = 1000.0 * rng.uniform(0.05, 1.0, len(loaded)) * rng.choice([0.3, 1.0, 3.0]) / n
-    return Feeder(
-        name="random",
-        nodes=tuple(f"n{k}.1" for k in range(n + 1)),
-        base_kv=np.ones(n + 1),
-        base_mva=1.0,
-        y=sp.csc_array(y),
-        slack=np.array([n]),
-        v_slack=np.array([rng.uniform(0.95, 1.05) + 0.0j]),
-        nominal_angle_deg=np.zeros(n + 1),
-        loads=tuple(
-            Load(f"l{k}", ((int(k), GROUND),), p, 0.4 * p, "wye") for k, p in zip(loaded, kw, strict=True)
-        ),
-        pv=tuple(PVSystem(f"p{k}", ((int(k), GROUND),), 50.0, 50.0) for k in rng.permutation(n)[: n // 4]),
-        lines=(),
-    )
+    power = rng.uniform(0.05, 1.0, len(loaded)) * rng.choice([0.3, 1.0, 3.0]) / n
+    loads = [(int(k), p * (1.0 + 0.4j)) for k, p in zip(loaded, power, strict=True)]
+    source = np.array([rng.uniform(0.95, 1.05) + 0.0j])
+    pv = [(int(k), 0.05) for k in rng.permutation(n)[: n // 4]]
+    return replace(feeder_of(n + 1, branches, loads, shunts=shunts, pv=pv), v_slack=source)
 
 
 def random_powers(

@@ -13,6 +13,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.small import TWIN, small_raw, write_toml
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     *("pyproject.toml", "MANIFEST.in", "README.md"),
@@ -57,34 +59,6 @@ def clean_environment() -> dict[str, str]:
     """Without variables by which tests find the checkout, or play another processor (`.ci/processors`)."""
     dropped = ("PYTHONPATH", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
     return {name: value for name, value in os.environ.items() if name not in dropped}
-
-
-SMALL_RELEASE = """
-[feeder]
-source = "ieee13"
-[loads]
-kind = "simulated"
-load_points = 400
-days = 6
-step_minutes = 60
-[model]
-epsilon = 4.0
-bounds = [0.01, 2.0]
-[nodes]
-load_class = "residential"
-kw_per_customer = 10.0
-[network]
-mode = "twin-network"
-id = "t1"
-epsilon = 8.0
-change = 0.05
-[release]
-id = "small"
-days = 2
-output = "out"
-state = "state"
-insecure_seed = 7
-"""
 
 
 def unpack(sdist: Path, target: Path) -> Path:
@@ -146,7 +120,7 @@ class Installed:
         """Inspect, release and verify in a folder; the program that the manifest names."""
         summary = json.loads(self.run("dp-powerflow", "inspect", "ieee13", "--json", cwd=folder))
         assert summary["marking"].startswith("INTERNAL")
-        (folder / "release.toml").write_text(SMALL_RELEASE, encoding="utf-8")
+        write_toml(folder / "release.toml", small_raw(network=TWIN, release={"days": 2}))
         self.run("dp-powerflow", "release", "release.toml", "--workers", "1", cwd=folder)
         assert json.loads(self.run("dp-powerflow", "verify", "out", "--json", cwd=folder))["intact"] is True
         manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))

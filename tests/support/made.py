@@ -44,11 +44,10 @@ HISTORY: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Released:
-    """A finished release in `folder`: its config, `out` and `state`."""
+class _Finished:
+    """What was made in `folder`: `out` and `state`."""
 
     folder: Path
-    config: Config
 
     @property
     def path(self) -> Path:
@@ -57,6 +56,13 @@ class Released:
     @property
     def state(self) -> Path:
         return self.folder / "state"
+
+
+@dataclass(frozen=True)
+class Released(_Finished):
+    """A finished release, and its config."""
+
+    config: Config
 
     def copied(self, folder: Path) -> Path:
         """The release in another folder, to be changed."""
@@ -64,19 +70,10 @@ class Released:
 
 
 @dataclass(frozen=True)
-class ReleasedFleet:
-    """A finished fleet in `folder`: its config, `out` and `state`."""
+class ReleasedFleet(_Finished):
+    """A finished fleet, and its config."""
 
-    folder: Path
     config: FleetConfig
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "out"
-
-    @property
-    def state(self) -> Path:
-        return self.folder / "state"
 
 
 def true_config(folder: Path, **sections: dict[str, Any]) -> Config:
@@ -115,20 +112,6 @@ def write_weather(folder: Path, released_c: float = 5.0, metered_shift: float = 
     (folder / "weather.csv").write_text("\n".join(["date,air", *rows]) + "\n")
 
 
-def _release(configured: Callable[[Path], Config]) -> Callable[[Path], object]:
-    return lambda folder: run_release(configured(folder), workers=1)
-
-
-def _history(folder: Path) -> None:
-    write_weather(folder)
-    run_release(history_config(folder), workers=1)
-
-
-def _fleet(folder: Path) -> None:
-    write_feeders(folder, repaired=True)
-    run_fleet(on_twins(folder), workers=1)
-
-
 def _once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """The folder in which something is made once for all workers of a run."""
     base = factory.getbasetemp()
@@ -145,26 +128,32 @@ def _once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obj
     return folder
 
 
-def made_true(factory: pytest.TempPathFactory) -> Released:
-    folder = _once(factory, "true", _release(true_config))
-    return Released(folder, true_config(folder))
+CONFIGS: dict[str, Callable[[Path], Config]] = {
+    "true": true_config,
+    "twin": twin_config,
+    "operated": operated_config,
+    "history": history_config,
+}
 
 
-def made_twin(factory: pytest.TempPathFactory) -> Released:
-    folder = _once(factory, "twin", _release(twin_config))
-    return Released(folder, twin_config(folder))
+def made_release(factory: pytest.TempPathFactory, kind: str) -> Released:
+    """A release of a kind."""
 
+    def make(folder: Path) -> None:
+        if kind == "history":
+            write_weather(folder)
+        run_release(CONFIGS[kind](folder), workers=1)
 
-def made_operated(factory: pytest.TempPathFactory) -> Released:
-    folder = _once(factory, "operated", _release(operated_config))
-    return Released(folder, operated_config(folder))
-
-
-def made_history(factory: pytest.TempPathFactory) -> Released:
-    folder = _once(factory, "history", _history)
-    return Released(folder, history_config(folder))
+    folder = _once(factory, kind, make)
+    return Released(folder, CONFIGS[kind](folder))
 
 
 def made_fleet(factory: pytest.TempPathFactory) -> ReleasedFleet:
-    folder = _once(factory, "fleet", _fleet)
+    """The small fleet on twins."""
+
+    def make(folder: Path) -> None:
+        write_feeders(folder, repaired=True)
+        run_fleet(on_twins(folder), workers=1)
+
+    folder = _once(factory, "fleet", make)
     return ReleasedFleet(folder, on_twins(folder))

@@ -107,3 +107,24 @@ def _plain(stream: str, folder: Path) -> list[str]:
 
 def _masked(line: str) -> str:
     return _OWN_KEY.sub("#", _COMMIT.sub("", " ".join(line.split())))
+
+
+@dataclass(frozen=True)
+class Site:
+    """The built site and what MkDocs said while it was built."""
+
+    folder: Path
+    exit_code: int
+    said: str
+
+    def html(self, page: str) -> str:
+        """The built page of a page of the docs, such as 'how-to/fleet.md'."""
+        return (self.folder / page).with_suffix(".html").read_text(encoding="utf-8")
+
+
+def build_site(folder: Path) -> Site:
+    """Build the site as `make docs` does."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    return Site(folder, done.returncode, done.stdout + done.stderr)

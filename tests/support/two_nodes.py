@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
+from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.plain import Plain
 from dp_powerflow_paper.datasets import Dataset
+from support.small_feeders import one_line
 
 Z = 0.05 + 0.1j
 NOMINAL = 0.1 + 0.04j
@@ -20,20 +22,9 @@ FIRST_DAY = dt.date(1970, 1, 1)
 
 def two_nodes(stretch: float = 1.0) -> Feeder:
     """A source, a line of admittance stretch/z, a load."""
+    feeder = one_line(Z / stretch, NOMINAL)
     primitive = stretch / Z * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    return Feeder(
-        name="two nodes",
-        nodes=("load.1", "emf(source).1"),
-        base_kv=np.ones(2),
-        base_mva=1.0,
-        y=sp.csc_array(primitive),
-        slack=np.array([1]),
-        v_slack=np.array([1.0 + 0.0j]),
-        nominal_angle_deg=np.zeros(2),
-        loads=(Load("l", ((0, GROUND),), 1e3 * NOMINAL.real, 1e3 * NOMINAL.imag, "wye"),),
-        pv=(),
-        lines=(Line("line", (0, 1), primitive, None, False),),
-    )
+    return replace(feeder, name="two nodes", lines=(Line("line", (0, 1), primitive, None, False),))
 
 
 def radius_of(stretch: float) -> float:

@@ -134,7 +134,7 @@ class NoisyFigures:
 
 @dataclass(frozen=True)
 class CostBand:
-    """Costs that a restored network must admit: centre·(1 ± share). The centre is public, or paid for."""
+    """Costs that a restored network must admit: centre·(1 ± share). The centre is public."""
 
     centre: float
     share: float = 0.01

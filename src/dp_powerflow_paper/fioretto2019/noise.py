@@ -23,7 +23,7 @@ from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import discrete_laplace
 from dp_powerflow.units import FloatArray, IntArray
-from dp_powerflow_paper.fioretto2019.acopf import Admittances, CostBand, NoisyFigures
+from dp_powerflow_paper.fioretto2019.acopf import Admittances, NoisyFigures
 from dp_powerflow_paper.fioretto2019.cases import TrueCase
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, Guarantee
 
@@ -122,25 +122,3 @@ def as_published(case: TrueCase, privacy: BranchPrivacy, key: StreamKey) -> Admi
     noisy = np.where(lossless, 0.0, g + noise)
     ratio = np.divide(b, g, out=np.zeros_like(b), where=~lossless)
     return Admittances(noisy, np.where(lossless, b, ratio * noisy))
-
-
-def paid_cost(cost: float, low: float, high: float, epsilon: float, key: StreamKey) -> CostBand:
-    """A band round a noisy cost, for an optimum that is not public.
-
-    No bound on the change of an optimum with one branch is known, so the cost is cut to a public range, and
-    its noise is made for the whole of it. The band is as wide as the noise is likely to be off (95 %).
-
-    Parameters
-    ----------
-    cost : PRIVATE optimum.
-    low, high : public range of costs.
-    epsilon : paid beside that of the branches.
-    """
-    if not (0.0 < low < high and epsilon > 0.0):
-        raise PrivacyError("a paid cost needs a public range 0 < low < high and a positive ε")
-    unit = (high - low) / GRID
-    scale = math.ceil((GRID + 1) / epsilon)
-    noise = int(discrete_laplace(key.stream("cost"), scale, 1)[0])
-    centre = unit * (round(min(max(cost, low), high) / unit) + noise)
-    centre = min(max(centre, low), high)
-    return CostBand(centre, min(0.99, unit * scale * math.log(20.0) / centre))

@@ -195,37 +195,10 @@ class Uniform:
         """Relative noise."""
         return np.asarray(generator.uniform(-self.width, self.width, shape))
 
-    def guarantee(self, meters: Meters, unit: ReadingUnit) -> Guarantee:
+    def guarantee(self, unit: ReadingUnit) -> Guarantee:
         """None in truth: ε is infinite."""
         remark = "bounded noise: a reading at the end of its interval rules other loads out, no ε is finite"
         return unit.guarantee(math.inf, proved=False, remark=remark)
-
-
-@dataclass(frozen=True)
-class ZeroMeanLaplace:
-    """Laplace of one scale at all steps.
-
-    Attributes
-    ----------
-    scale : λ relative to the nominal load.
-    """
-
-    scale: float
-
-    @property
-    def std(self) -> float:
-        """Of a relative reading."""
-        return math.sqrt(2.0) * self.scale
-
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-        """Relative noise."""
-        return np.asarray(generator.laplace(scale=self.scale, size=shape))
-
-    def guarantee(self, meters: Meters, unit: ReadingUnit) -> Guarantee:
-        """Proved by the range that the readings are cut to."""
-        covered = float(meters.width.sum() if unit.whole_day else meters.width.max())
-        remark = "Laplace on readings in a public range"
-        return unit.guarantee(covered / self.scale, proved=True, remark=remark)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +213,7 @@ class ZeroMeanNoise:
     """
 
     meters: Meters
-    noise: Uniform | ZeroMeanLaplace
+    noise: Uniform
     unit: ReadingUnit = SLOT
     name: str = "zero-mean noise"
     unlimited: bool = False
@@ -248,7 +221,7 @@ class ZeroMeanNoise:
     @property
     def guarantee(self) -> Guarantee:
         """What the law of the noise gives."""
-        return self.noise.guarantee(self.meters, self.unit)
+        return self.noise.guarantee(self.unit)
 
     @property
     def noise_std(self) -> Mapping[str, float]:

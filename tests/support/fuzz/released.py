@@ -15,7 +15,7 @@ from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import read_entries
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.fleet.verify import hear_witnesses
-from dp_powerflow.page.document import read_summary
+from dp_powerflow.page import read_summary
 from support.fuzz.changes import WORDS, Mutate, damaged, json_changed, parquet_changed, words_changed
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
 from support.fuzz.world import World, swapped
