@@ -14,12 +14,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
-from typing_extensions import TypedDict
 
 import dp_powerflow as dpf
 from dp_powerflow._names import RELEASE_ID
@@ -195,28 +194,35 @@ def meters(ending: str, *, wide: bool, listed: bool) -> Callable[[World], Door]:
     return make
 
 
-class GivenFormat(TypedDict):
-    """What `read_meters` is told of a file."""
+_TYPES: dict[Any, tuple[type, ...]] = {
+    **{"str": (str,), "int": (int,), "tuple[str, ...]": (tuple,)},
+    "str | None": (str, type(None)),
+}
 
-    fmt: dpf.MeterFormat
-    columns: dpf.LongColumns
+
+def typed(kind: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """A dataclass made of values, as far as a type checker would let them pass."""
+    known = {field.name: _TYPES[field.type] for field in fields(kind)}  # type: ignore[arg-type]
+    if not all(type(value) in known[name] for name, value in given.items()):
+        raise TypeError
+    return kind(**given)
 
 
 def meter_format(world: World) -> Door:
     """The declared format of a meter file."""
-    path, given = world.folder("meter-format") / "meters.csv", TypeAdapter(GivenFormat)
+    path = world.folder("meter-format") / "meters.csv"
     path.write_bytes(world.long_csv())
 
     def enter(content: bytes) -> None:
         try:
-            told = json.loads(content)
-            told["fmt"]["missing"] = tuple(told["fmt"]["missing"])
-            told = given.validate_python(told, strict=True)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return  # no call that a type checker would let pass
-        _must_be_loads(dpf.read_meters(path, told["fmt"], told["columns"]))
+            given = json.loads(content)
+            given["fmt"]["missing"] = tuple(map(str, given["fmt"]["missing"]))
+            fmt, columns = typed(dpf.MeterFormat, given["fmt"]), typed(dpf.LongColumns, given["columns"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return
+        _must_be_loads(dpf.read_meters(path, fmt, columns))
 
-    seed = given.dump_json({"fmt": FORMAT, "columns": dpf.LongColumns()})
+    seed = json.dumps({"fmt": asdict(FORMAT), "columns": asdict(dpf.LongColumns())}).encode()
     return Door((seed,), json_changed, enter, (SECRET,))
 
 
