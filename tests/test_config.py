@@ -65,43 +65,93 @@ def test_an_unknown_key_names_the_nearest_one(section: str, key: str, nearest: s
 TWIN = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "id": "t", "change": 0.05}
 
 
-def test_the_nearest_key_is_one_of_the_mode() -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'network\.capacitor'; did you mean 'capacitors'"):
-        parse_config({**twin_example(), "network": {**TWIN, "capacitor": True}})
+HISTORY = {"loads": {"days": 14, "step_minutes": 180}, "model": {"estimator": "history"}}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    # ---- keys, sections and values
+    (
+        "twin",
+        {"network": {"capacitor": True}},
+        r"unknown key 'network\.capacitor'; did you mean 'capacitors'",
+    ),
+    ("true", {"netwrok": {}}, "unknown key 'netwrok'; did you mean 'network'"),
+    ("true", {"network": {"released": "all"}}, r"unknown key 'network\.released'"),
+    ("twin", {"network": {"require_evidence": False}}, r"unknown key 'network\.require_evidence'"),
+    ("twin", {"network": {"id": None}}, r"lacks 'network\.id'"),
+    ("twin", {"network": {"bound": "paper"}}, "network.bound belongs to mode 'true-network'; remove it"),
+    ("twin", {"network": {"radius": 1e-9}}, "network.radius belongs to mode 'true-network'; remove it"),
+    ("true", {"model": {"epsilon": -1}}, "'model.epsilon' is not usable"),
+    ("true", {"model": {"delta": 2}}, "'model.delta' is not usable"),
+    ("true", {"network": {"mode": "guess"}}, "'network.mode' is not usable"),
+    ("true", {"release": {"id": "a/b"}}, "'release.id' is not usable"),
+    ("true", {"loads": {"kind": "long"}}, "need a path"),
+    ("true", {"model": {"bounds": [1.0]}}, "'model.bounds"),
+    # ---- no silent default of mode, bound and budget
+    ("true", {"network": {"mode": None}}, r"network\.mode"),
+    ("true", {"network": {"bound": None}}, r"network\.true-network\.bound|network\.bound"),
+    ("true", {"model": {"epsilon": None}}, r"model\.epsilon"),
+    # ---- sun, calendar and weather
+    ("true", {"pv": {"latitude": 1.0, "irradiance": "sun.csv"}}, "give one of the two"),
+    (
+        *("true", {"pv": {"irradiance": "sun.csv", "first_day_of_year": 2}}),
+        "first_day_of_year is for a clear sky",
+    ),
+    ("true", {"pv": {"volt_var": "none"}}, "either a file .irradiance. or a clear sky .latitude."),
+    ("true", {"pv": {"latitude": 91.0}}, "'pv.latitude' is not usable"),
+    ("twin", {"release": {"first_day": "July"}}, r"'release\.first_day' is not usable"),
+    ("twin", {"calendar": {"holidays": ["25.12.2024"]}}, "'25.12.2024' is not a date; write dates such as"),
+    ("twin", {"calendar": {"holidays": [20241225]}}, "'20241225' is not a date"),
+    ("twin", {"calendar": {"holidays": 5}}, "give a list of dates"),
+    ("twin", {"calendar": {"holiday": []}}, r"unknown key 'calendar\.holiday'; did you mean 'holidays'"),
+    ("twin", {"weather": {}}, r"lacks 'weather\.path'"),
+    ("twin", {"weather": {"path": "w.csv", "temp": "t"}}, r"unknown key 'weather\.temp'"),
+    ("twin", {"weather": {"path": "w.csv", "time_zone": "Berlin"}}, "not in the IANA database"),
+    ("twin", {"weather": "w.csv"}, r"write \[weather\]"),
+    # ---- days of the true network have no dates
+    ("true", {"calendar": {"holidays": []}}, r"\[calendar\] belongs to mode 'twin-network'; .* independent"),
+    ("true", {"weather": {"path": "w.csv"}}, r"\[weather\] belongs to mode 'twin-network'; .* independent"),
+    (
+        *("true", {"release": {"first_day": dt.date(2024, 1, 1)}}),
+        r"release\.first_day belongs to mode 'twin-network'; .* independent draws",
+    ),
+    # ---- what no history can be fitted to
+    (
+        *("true", {"model": {"estimator": "history"}}),
+        "the evidence of mode 'true-network' is about independent nodes and days",
+    ),
+    ("history", {"model": {"unit": "load-point-day"}}, "set model.unit to 'load-point'"),
+    (
+        *("history", {"model": {"components": 2}}),
+        "model.components belongs to the estimators 'structured' and 'plain'",
+    ),
+    ("history", {"loads": {"days": 13}}, "needs 14 days of meters or more, but there are 13"),
+    ("history", {"loads": {"step_minutes": 240}}, "needs steps of 180 minutes or less"),
+]
 
 
-def test_the_sections_of_the_modes_do_not_mix() -> None:
-    raw = example()
-    with pytest.raises(ConfigError, match=r"unknown key 'network\.released'"):
-        parse_config({**raw, "network": {**raw["network"], "released": "all"}})
-    raw = twin_example()
-    with pytest.raises(ConfigError, match=r"unknown key 'network\.require_evidence'"):
-        parse_config({**raw, "network": {**TWIN, "require_evidence": False}})
-    with pytest.raises(ConfigError, match=r"lacks 'network\.id'"):
-        parse_config({**raw, "network": {key: value for key, value in TWIN.items() if key != "id"}})
+def raw_of(kind: str, *changes: dict[str, Any]) -> dict[str, Any]:
+    """An example with some keys replaced; None removes one."""
+    raw = example() if kind == "true" else {**twin_example(), "network": dict(TWIN)}
+    for sections in (HISTORY if kind == "history" else {}, *changes):
+        for section, values in sections.items():
+            if isinstance(values, dict):
+                values = {**raw.get(section, {}), **values}
+                values = {key: value for key, value in values.items() if value is not None}
+            raw[section] = values
+    return raw
 
 
-@pytest.mark.parametrize(
-    ("sections", "says"),
-    [
-        ({"network": {**TWIN, "bound": "paper"}}, "network.bound belongs to mode 'true-network'; remove it"),
-        ({"network": {**TWIN, "radius": 1e-9}}, "network.radius belongs to mode 'true-network'; remove it"),
-    ],
-)
-def test_keys_of_the_other_mode_say_where_they_belong(sections: dict[str, Any], says: str) -> None:
+@pytest.mark.parametrize(("kind", "sections", "says"), REFUSED)
+def test_a_wrong_config_is_refused_in_one_sentence(kind: str, sections: dict[str, Any], says: str) -> None:
+    parse_config(raw_of(kind))
     with pytest.raises(ConfigError, match=says) as caught:
-        parse_config({**twin_example(), **sections})
+        parse_config(raw_of(kind, sections))
     assert "\n" not in str(caught.value)
+    if kind == "history":
+        parse_config(raw_of(kind, sections, {"model": {"estimator": "structured"}}))
 
 
 def test_the_sun_is_a_file_or_a_latitude() -> None:
     assert parse_config({**example(), "pv": {"latitude": -33.9, "first_day_of_year": 200}}).pv is not None
-    for pv, says in (
-        ({"latitude": 1.0, "irradiance": "sun.csv"}, "give one of the two"),
-        ({"irradiance": "sun.csv", "first_day_of_year": 2}, "first_day_of_year is for a clear sky"),
-    ):
-        with pytest.raises(ConfigError, match=says):
-            parse_config({**example(), "pv": pv})
 
 
 def test_days_have_a_first_day_that_is_not_taken_from_the_meters() -> None:
@@ -137,116 +187,9 @@ def test_holidays_are_dates_or_a_file(tmp_path: Path) -> None:
         parse_config({**raw, "calendar": {"holidays": "days.txt"}}, tmp_path, files_must_exist=True)
 
 
-@pytest.mark.parametrize(
-    ("sections", "says"),
-    [
-        ({"calendar": {"holidays": ["25.12.2024"]}}, "'25.12.2024' is not a date; write dates such as"),
-        ({"calendar": {"holidays": [20241225]}}, "'20241225' is not a date"),
-        ({"calendar": {"holidays": 5}}, "give a list of dates"),
-        ({"calendar": {"holiday": []}}, r"unknown key 'calendar\.holiday'; did you mean 'holidays'"),
-        ({"weather": {}}, r"lacks 'weather\.path'"),
-        ({"weather": {"path": "w.csv", "temp": "t"}}, r"unknown key 'weather\.temp'"),
-        ({"weather": {"path": "w.csv", "time_zone": "Berlin"}}, "not in the IANA database"),
-        ({"weather": "w.csv"}, r"write \[weather\]"),
-    ],
-)
-def test_a_wrong_calendar_or_weather_is_told_in_one_sentence(sections: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says) as caught:
-        parse_config({**twin_example(), **sections})
-    assert "\n" not in str(caught.value)
-
-
-def test_a_first_day_that_is_no_date_is_told() -> None:
-    raw = twin_example()
-    raw["release"]["first_day"] = "July"
-    with pytest.raises(ConfigError, match=r"'release\.first_day' is not usable"):
-        parse_config(raw)
-
-
-@pytest.mark.parametrize(
-    ("section", "values", "name"),
-    [
-        ("calendar", {"holidays": []}, r"\[calendar\]"),
-        ("weather", {"path": "w.csv"}, r"\[weather\]"),
-        ("release", {"first_day": dt.date(2024, 1, 1)}, r"release\.first_day"),
-    ],
-)
-def test_days_of_the_true_network_have_no_dates(section: str, values: dict[str, Any], name: str) -> None:
-    raw = example()
-    raw[section] = {**raw.get(section, {}), **values}
-    with pytest.raises(ConfigError, match=f"{name} belongs to mode 'twin-network'; .* independent draws"):
-        parse_config(raw)
-
-
-def test_histories_are_refused_on_the_true_network() -> None:
-    raw = example()
-    raw["model"]["estimator"] = "history"
-    with pytest.raises(
-        ConfigError, match="the evidence of mode 'true-network' is about independent nodes and days"
-    ):
-        parse_config(raw)
-
-
-@pytest.mark.parametrize(
-    ("section", "values", "says"),
-    [
-        ("model", {"unit": "load-point-day"}, "set model.unit to 'load-point'"),
-        ("model", {"components": 2}, "model.components belongs to the estimators 'structured' and 'plain'"),
-        ("loads", {"days": 13}, "needs 14 days of meters or more, but there are 13"),
-        ("loads", {"step_minutes": 240}, "needs steps of 180 minutes or less"),
-    ],
-)
-def test_what_no_history_can_be_fitted_to_is_refused(section: str, values: dict[str, Any], says: str) -> None:
-    raw = twin_example()
-    raw["loads"] |= {"days": 14, "step_minutes": 180}
-    raw["model"]["estimator"] = "history"
-    assert parse_config(raw).model.estimator == "history"
-    raw[section] |= values
-    with pytest.raises(ConfigError, match=says):
-        parse_config(raw)
-    raw["model"]["estimator"] = "structured"
-    assert parse_config(raw).model.estimator == "structured"
-
-
 def test_the_config_and_the_estimator_agree_on_what_a_history_needs() -> None:
     assert FEWEST_DAYS == plan.FEWEST_DAYS
     assert LONGEST_STEP_MINUTES * plan.FEWEST_STEPS == 24 * 60
-
-
-def test_an_unknown_section_names_the_nearest_one() -> None:
-    with pytest.raises(ConfigError, match="unknown key 'netwrok'; did you mean 'network'"):
-        parse_config({**example(), "netwrok": {}})
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "value", "says"),
-    [
-        ("model", "epsilon", -1, "'model.epsilon' is not usable"),
-        ("model", "delta", 2, "'model.delta' is not usable"),
-        ("network", "mode", "guess", "'network.mode' is not usable"),
-        ("release", "id", "a/b", "'release.id' is not usable"),
-        ("loads", "kind", "long", "need a path"),
-        ("model", "bounds", [1.0], "'model.bounds"),
-        ("pv", "volt_var", "none", "either a file .irradiance. or a clear sky .latitude."),
-        ("pv", "latitude", 91.0, "'pv.latitude' is not usable"),
-    ],
-)
-def test_a_wrong_value_names_its_key(section: str, key: str, value: object, says: str) -> None:
-    raw = example()
-    raw.setdefault(section, {})[key] = value
-    with pytest.raises(ConfigError, match=says) as caught:
-        parse_config(raw)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("section", "key"), [("network", "mode"), ("network", "bound"), ("model", "epsilon")]
-)
-def test_mode_bound_and_budget_have_no_silent_default(section: str, key: str) -> None:
-    raw = example()
-    del raw[section][key]
-    with pytest.raises(ConfigError, match=key):
-        parse_config(raw)
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

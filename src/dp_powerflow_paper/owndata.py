@@ -192,7 +192,7 @@ def _complex(relative: FloatArray, history: LoadHistory, scale_kw: FloatArray) -
 
 def _margins(config: Config, history: LoadHistory) -> tuple[float, float]:
     """The widest declared margins of the relative load."""
-    names = class_names(config, history)
+    names = class_names(config, history.class_label)
     return fit_options_of(config, names).widest(names)
 
 
@@ -203,6 +203,6 @@ def _tangents(config: Config, feeder: Feeder, history: LoadHistory) -> FloatArra
     of_class = section.power_factor_of_class
     if section.private_classes or not of_class:
         return np.where(np.isfinite(own), own, tan_theta_of(section.power_factor))
-    classes = declared_classes(config, feeder, loaded, class_names(config, history)[0])
+    classes = declared_classes(config, feeder, loaded, class_names(config, history.class_label)[0])
     others = [tan_theta_of(of_class.get(name, section.power_factor)) for name in classes]
     return np.where(np.isfinite(own), own, others)

@@ -19,7 +19,6 @@ from dp_powerflow.grid.opendss.parameters import frame_and_parameters, read_para
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.grid.sources import LoadTable, open_feeder, read_loads, read_taps, write_taps
-from dp_powerflow.pipeline.customers import loaded_nodes
 from support.attacks import EVERYTHING, assert_twins_agree, bits_of, record_of, twin_of
 from support.tiny_feeder import two_lines
 
@@ -592,7 +591,7 @@ def fed_by(load: str) -> Feeder:
 
 def drawn(feeder: Feeder) -> dict[str, float]:
     """Node → the load drawn there [kW]."""
-    positions, kw = loaded_nodes(feeder)
+    positions, kw = feeder.loaded_nodes()
     return {feeder.nodes[feeder.retained[k]]: float(value) for k, value in zip(positions, kw, strict=True)}
 
 

@@ -35,8 +35,7 @@ from dp_powerflow.fleet.owner import Way
 from dp_powerflow.fleet.publishing import Store
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline import release as run_module
-from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.ready import REQUEST_FILE
+from dp_powerflow.pipeline.plan import REQUEST_FILE, plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger import store as database
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -24,7 +24,6 @@ from dp_powerflow.manifest.render import certificate_html
 from dp_powerflow.manifest.true import LEAST_SHARE
 from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.model.sample import LoadSampler, solve_days
-from dp_powerflow.pipeline.customers import loaded_nodes
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.modes.true import TrueMode, light_nodes, middle_load_kw
@@ -64,7 +63,7 @@ def true_mode(folder: Path) -> TrueMode:
 
 def attack(mode: TrueMode, feeder: Feeder) -> float:
     """Least relative error of a ratio of two lines that meet, from regressions on released voltages."""
-    positions, nominal_kw = loaded_nodes(feeder)
+    positions, nominal_kw = feeder.loaded_nodes()
     correlation = 0.5 * np.eye(STEPS) + 0.5
     of_class = ClassLaw.gaussian(np.zeros(STEPS), 0.09 * correlation, q_covariance=correlation)
     nominal = (nominal_kw * (0.001 + 0.0004j)).astype(np.complex128)
@@ -97,7 +96,7 @@ def test_a_line_beside_a_node_without_load_cannot_be_read(tmp_path: Path, light:
     released = mode.released_nodes(feeder)
     assert feeder.retained[LIGHT] not in released
     assert len(released) == NODES - 1
-    assert LIGHT in loaded_nodes(feeder)[0]  # it keeps its load
+    assert LIGHT in feeder.loaded_nodes()[0]  # it keeps its load
 
 
 def test_dummy_loads_in_the_majority_do_not_lower_the_minimum() -> None:
@@ -120,7 +119,7 @@ def test_a_delta_load_that_leaves_one_of_its_nodes_empty_does_not_release_it(tmp
         "CalcVoltageBases",
     )
     feeder = read_dss(DssOrigin(commands), name="c")
-    nodes, kw = loaded_nodes(feeder)
+    nodes, kw = feeder.loaded_nodes()
     names = [feeder.nodes[k] for k in feeder.retained[nodes]]
     assert min(kw) < 1e-5
     released = [feeder.nodes[k] for k in true_mode(tmp_path).released_nodes(feeder)]

@@ -40,8 +40,7 @@ from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.plain import Plain
 from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.modes.base import mode_of, promise_warnings
-from dp_powerflow.pipeline.plan import plan
-from dp_powerflow.pipeline.ready import make_ready
+from dp_powerflow.pipeline.plan import make_ready, plan
 from dp_powerflow.pipeline.release import charge, fitted_model, run_release
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.ledger.accounts import AccountKind

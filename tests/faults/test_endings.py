@@ -33,11 +33,11 @@ from dp_powerflow.errors import (
     PrivacyError,
     PrivateStateError,
 )
+from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import history_of
 from dp_powerflow.pipeline.modes.base import OWNER_FILE
-from dp_powerflow.pipeline.plan import refuse_another_model
-from dp_powerflow.pipeline.ready import REPORT_FILE
+from dp_powerflow.pipeline.plan import REPORT_FILE, refuse_another_model
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import book as entries
@@ -641,8 +641,8 @@ def test_whatever_ends_a_run_before_its_first_part_leaves_no_folder(
         def fail(*_: object, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr(run_module, "refuse_another_model", real if at_owner else fail)
-        monkeypatch.setattr(run_module, "open_ledger", fail)
+        monkeypatch.setattr(planning, "refuse_another_model", real if at_owner else fail)
+        monkeypatch.setattr(planning, "open_ledger", fail)
         with pytest.raises(type(error)):
             run_release(config, engine=Local(1), history=history)
         assert os.listdir(tmp_path) == ["state"], error

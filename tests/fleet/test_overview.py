@@ -11,8 +11,7 @@ import pytest
 
 from dp_powerflow.fleet.manifest import FeederEntry, read_entries
 from dp_powerflow.fleet.overview import MOST_BARS, MOST_BINS, fleet_page
-from dp_powerflow.page import Bars, Figure, Histogram, Page, Table
-from dp_powerflow.page.document import read_summary
+from dp_powerflow.page import Bars, Figure, Histogram, Page, Table, read_summary
 from support.fleet_entries import entry, fleet, summary
 
 

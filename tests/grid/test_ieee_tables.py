@@ -171,19 +171,6 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_named() -> None:
         built_in_commands("ieee34")
 
 
-@pytest.mark.parametrize(
-    ("name", "nodes", "loads", "kw", "kvar", "lines"),
-    [("ieee13", 41, 15, 3466, 2102, 12), ("ieee123", 278, 91, 3490, 1920, 126)],
-)
-def test_counts_and_totals(name: str, nodes: int, loads: int, kw: float, kvar: float, lines: int) -> None:
-    circuit = new_engine(built_in_commands(name)).ActiveCircuit
-    assert circuit.NumNodes == nodes
-    assert circuit.Loads.Count == loads
-    assert circuit.Lines.Count == lines
-    assert sum(load.kW for load in circuit.Loads) == pytest.approx(kw, abs=1e-9)
-    assert sum(load.kvar for load in circuit.Loads) == pytest.approx(kvar, abs=1e-9)
-
-
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_load_of_each_phase_is_the_published_total(name: str) -> None:
     circuit = new_engine(built_in_commands(name)).ActiveCircuit
@@ -205,16 +192,6 @@ def test_pv_of_ieee123_is_named_like_the_oedi_profiles_and_adds_12_nodes(oedi: P
     assert {(pv.kva, pv.kw_peak, pv.cut_in_fraction) for pv in feeder.pv} == {(50.0, 50.0, 0.2)}
     assert sum(len(pv.branches) for pv in feeder.pv) == 23
     assert feeder.taps == plain.taps
-
-
-def test_loads_of_ieee123_touch_96_nodes() -> None:
-    circuit = new_engine(built_in_commands("ieee123")).ActiveCircuit
-    nodes = set()
-    for _ in circuit.Loads:
-        element = circuit.ActiveCktElement
-        bus = element.BusNames[0].partition(".")[0]
-        nodes |= {(bus, node) for node in element.NodeOrder if node > 0}
-    assert len(nodes) == 96
 
 
 def test_loads_of_ieee123_carry_the_names_of_the_oedi_profiles(oedi: Path) -> None:
@@ -295,22 +272,7 @@ def test_ieee13_agrees_with_the_reference_given_the_published_line_codes(solved:
     assert_same_voltages(solved["ieee13"], theirs, tolerance_pu=1e-7)
 
 
-def test_ieee13_is_within_1e_4_of_the_reference_as_it_stands(solved: dict[str, Solved]) -> None:
-    theirs = solve(reference_ieee13())
-    assert solved["ieee13"].taps == theirs.taps
-    assert_same_voltages(solved["ieee13"], theirs, tolerance_pu=1e-4)
-
-
 def test_ieee123_agrees_with_the_reference_in_standard_configuration(solved: dict[str, Solved]) -> None:
     theirs = solve(reference_ieee123_in_standard_configuration())
     assert solved["ieee123"].taps == theirs.taps
     assert_same_voltages(solved["ieee123"], theirs, tolerance_pu=1e-7)
-
-
-def test_two_feeders_in_one_engine_do_not_disturb_each_other(solved: dict[str, Solved]) -> None:
-    engine = new_engine(built_in_commands("ieee123"))
-    solve(engine)
-    send(engine, built_in_commands("ieee13"))
-    again = solve(engine)
-    assert again.taps == solved["ieee13"].taps
-    assert_same_voltages(again, solved["ieee13"], tolerance_pu=1e-12)

@@ -102,14 +102,6 @@ def test_working_directory_and_output_stay_as_they_were(
     assert capfd.readouterr().out == ""
 
 
-def test_two_feeders_one_after_the_other_do_not_mix(tmp_path: Path, ieee13: Feeder) -> None:
-    open_feeder(write(tmp_path))
-    again = open_feeder("ieee13")
-    assert again.nodes == ieee13.nodes
-    assert abs(again.y - ieee13.y).max() == 0.0
-    assert np.abs(declared_voltages(ieee13) - declared_voltages(again)).max() < 1e-12
-
-
 def test_taps_are_solved_once_or_given(tmp_path: Path, ieee123: Feeder) -> None:
     assert ieee123.taps_from == "solved once at nominal load, then frozen"
     file = tmp_path / "taps.csv"

@@ -6,9 +6,7 @@ import copy
 import functools
 import importlib.util
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,8 @@ from dp_powerflow.grid.buses import islanded_nodes, without_islands
 from dp_powerflow.grid.feeder import Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower, read_pandapower_file, read_simbench
 from dp_powerflow.grid.sources import check_feeder
-from dp_powerflow.lowlevel import Network
 from dp_powerflow.units import ComplexArray, FloatArray
+from support.pandapower_nets import quiet
 
 needs_pandapower = pytest.mark.skipif(
     importlib.util.find_spec("pandapower") is None, reason="pandapower is not installed (extra 'pandapower')"
@@ -36,15 +34,6 @@ pytestmark = needs_pandapower
 SIMBENCH = ("1-MV-rural--0-sw", "1-LV-rural1--0-sw")
 EXAMPLES = ("village", "cigre_mv", "oberrhein", "multivoltage")
 ALL = (*EXAMPLES, *(pytest.param(code, marks=needs_simbench) for code in SIMBENCH))
-
-
-@contextmanager
-def quiet() -> Iterator[Any]:
-    """pandapower, without what it deprecates in itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", FutureWarning)
-        yield importlib.import_module("pandapower")
 
 
 @dataclass(frozen=True)
@@ -249,18 +238,6 @@ def test_loads_and_generation_are_those_of_pandapower(name: str, case: Callable[
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_reduced_network_has_the_voltages_of_pandapower(name: str, case: Callable[[str], Case]) -> None:
-    c = case(name)
-    network = Network(c.feeder)
-    impedance = np.linalg.inv(network.y)
-    s = c.s[network.retained]
-    v = -impedance @ network.b
-    for _ in range(300):
-        v = impedance @ (np.conj(s / v) - network.b)
-    assert np.max(np.abs(network.all_nodes(v) - c.v)) < 1e-7
-
-
-@pytest.mark.parametrize("name", ALL)
 def test_feeder_passes_the_checks_and_names_are_unique(name: str, case: Callable[[str], Case]) -> None:
     feeder = case(name).feeder
     check_feeder(feeder)
@@ -316,35 +293,9 @@ def test_a_lines_primitive_is_what_taking_it_out_of_service_removes(
         np.testing.assert_allclose(
             (before - embedded)[np.ix_(rows, rows)], after, atol=1e-10 * np.abs(before).max()
         )
+        assert line.length_m == pytest.approx(1000 * c.net.line.length_km[k])
         checked += 1
     assert checked >= 4
-
-
-@pytest.mark.parametrize(("name", "factor"), [("village", 1.3), ("cigre_mv", 0.9), ("oberrhein", 1.01)])
-def test_line_change_equals_scaling_the_length_in_pandapower(
-    name: str, factor: float, case: Callable[[str], Case]
-) -> None:
-    c = case(name)
-    network = Network(c.feeder)
-    index = c.net.line.index[c.net.line.in_service]
-    pairs = list(zip(index, lines_of(c.feeder, c.net), strict=True))
-    for k, line in pairs[:: max(1, len(pairs) // 4)]:
-        assert line is not None
-        longer = copy.deepcopy(c.net)
-        longer.line.loc[k, "length_km"] *= factor
-        changed = Network(read_pandapower(longer, name=name))
-        series = np.array([[1.0, -1.0], [-1.0, 1.0]]) * -line.primitive[0, 1]
-        shunt = line.primitive - series
-        update = network.line_change(line, series / factor + shunt * factor - line.primitive)
-        for low_rank, again, before in [
-            (update.change_of_y(), changed.y, network.y),
-            (update.change_of_b(c.feeder.v_slack), changed.b, network.b),
-        ]:
-            assert np.max(np.abs(before + low_rank - again)) < 1e-9 * np.max(np.abs(again))
-        if np.max(np.abs(changed.y - network.y)) > 1e-6 * np.max(np.abs(network.y)):
-            miss = np.max(np.abs(network.y + update.change_of_y() - changed.y))
-            assert miss < 1e-6 * np.max(np.abs(changed.y - network.y))
-        assert line.length_m == pytest.approx(1000 * c.net.line.length_km[k])
 
 
 # ---------------------------------------------------------------------------------- what becomes of what
@@ -390,13 +341,6 @@ def test_reading_leaves_the_net_as_it_is() -> None:
         before = pandapower.to_json(net)
         read_pandapower(net, name="village")
         assert pandapower.to_json(net) == before
-
-
-def test_per_unit_quantities_scale_with_the_base() -> None:
-    one, ten = (read_pandapower(village(), name="village", base_mva=base) for base in (1.0, 10.0))
-    np.testing.assert_allclose(one.y.toarray(), 10 * ten.y.toarray(), rtol=1e-12)
-    np.testing.assert_allclose(one.nominal_injection, 10 * ten.nominal_injection, rtol=1e-12)
-    assert (one.base_mva, ten.base_mva) == (3.0, 30.0)
 
 
 ZIP = {

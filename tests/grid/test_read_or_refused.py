@@ -181,10 +181,21 @@ def test_nul_bytes_are_left_out_with_a_note(tmp_path: Path) -> None:
     assert feeder.notes == (*whole.notes, "feeder.dss holds NUL bytes, which are left out")
 
 
+def use_of(option: str) -> str:
+    """What happens to an option of `Set` and `Solve`, in words."""
+    if option in script.LIMITED:
+        usual = " and ".join(script.LIMITED[option])
+        return f"refused, but for {usual}" if usual else "refused"
+    if option in script.STATED:
+        usual, words = script.STATED[option]
+        return f"left out; any other than {usual} is stated: {words}"
+    return "honoured" if option in script.HONOURED else "left out: of runs, reports and plots"
+
+
 def table_of_options() -> str:
     """The use of every option, in Markdown; the most frequent use is that of every other option."""
     of_use: dict[str, list[str]] = {}
-    for option, use in sorted(script.USE_OF_OPTION.items(), key=lambda item: (item[1], item[0])):
+    for use, option in sorted((use_of(option), option) for option in script.OPTIONS):
         of_use.setdefault(use, []).append(f"`{option}`")
     rest = max(of_use, key=lambda use: len(of_use[use]))
     rows = [f"| {', '.join(options)} | {use} |" for use, options in of_use.items() if use != rest]
@@ -193,7 +204,7 @@ def table_of_options() -> str:
 
 def test_every_option_of_the_engine_has_one_use_and_the_page_says_which() -> None:
     options = {DSS.Executive.Option(k).lower() for k in range(1, DSS.Executive.NumOptions + 1)}
-    assert options == set(script.USE_OF_OPTION)
+    assert options == set(script.OPTIONS)
     page = Path(__file__).parents[2] / "docs" / "reference" / "feeders.md"
     assert table_of_options() in page.read_text(encoding="utf-8")
 

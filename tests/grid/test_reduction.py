@@ -41,17 +41,6 @@ def test_voltages_agree_with_opendss_at_every_node(feeder: Feeder) -> None:
     assert np.abs(v - opendss_with_wye_equivalents(feeder)).max() < 1e-7
 
 
-def test_recovered_voltages_carry_no_current_at_zero_injection_nodes(feeder: Feeder) -> None:
-    network = Network(feeder)
-    v = network.all_nodes(reduced_solution(network, feeder.nominal_injection[feeder.retained]))
-    current = feeder.y @ v
-    scale = abs(feeder.y) @ np.abs(v)
-    assert np.abs(current[network.zero_injection] / scale[network.zero_injection]).max() < 1e-13
-    # A switch between two loaded nodes (1e8 p.u.) costs the dense inverse of this test eight digits.
-    mismatch = np.abs(v * np.conj(current) - feeder.nominal_injection)[network.retained]
-    assert mismatch.max() < 1e-7
-
-
 def test_offset_b_is_the_slack_column_of_the_reduced_matrix_not_of_the_full_one(feeder: Feeder) -> None:
     network = Network(feeder)
     assert np.allclose(network.b, network.y_reduced[:, network.n :] @ feeder.v_slack, rtol=1e-9)
@@ -72,8 +61,8 @@ def test_reduction_equals_the_dense_schur_complement(ieee13: Feeder) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [0.01, -0.5, 3.0])
-def test_changing_any_line_by_low_rank_equals_reducing_again(feeder: Feeder, scale: float) -> None:
+@pytest.mark.parametrize("scale", [0.01, -0.5, 3.0, np.exp(0.2j) - 1.0])
+def test_changing_any_line_by_low_rank_equals_reducing_again(feeder: Feeder, scale: complex) -> None:
     network = Network(feeder)
     for line in feeder.lines[:: max(1, len(feeder.lines) // 25)]:
         change = network.line_change(line, scale * line.primitive)
@@ -82,15 +71,6 @@ def test_changing_any_line_by_low_rank_equals_reducing_again(feeder: Feeder, sca
         assert np.linalg.norm(change.change_of_y() - moved) <= 1e-9 * np.linalg.norm(again.y)
         moved_b = again.b - network.b
         assert np.linalg.norm(change.change_of_b(feeder.v_slack) - moved_b) <= 1e-9 * np.linalg.norm(again.b)
-
-
-def test_change_of_the_r_to_x_ratio_is_exact_too(ieee123: Feeder) -> None:
-    network = Network(ieee123)
-    line = next(line for line in ieee123.lines if line.name == "l115")
-    turned = line.primitive * np.exp(0.2j) - line.primitive
-    again = Network(with_changed_line(ieee123, line, turned))
-    difference = network.y + network.line_change(line, turned).change_of_y() - again.y
-    assert np.linalg.norm(difference) <= 1e-9 * np.linalg.norm(again.y)
 
 
 def test_lines_and_the_rest_add_up_to_the_whole(ieee123: Feeder) -> None:

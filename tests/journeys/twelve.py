@@ -27,8 +27,9 @@ import numpy as np
 from typer.testing import CliRunner, Result
 
 import dp_powerflow as dpf
+from dp_powerflow._spending import charges_begun
 from dp_powerflow.cli import app
-from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 
 Seen = dict[str, Any]
 ZONE, FIRST_DAY, DAYS = "Europe/Zurich", dt.date(2024, 3, 25), 10
@@ -46,10 +47,14 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def typed(*words: object) -> Result:
-    """A command as it is typed."""
+    """A command as it is typed; what config or feeder decide is refused before anything is charged."""
+    before = charges_begun()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return CliRunner().invoke(app, [str(word) for word in words])
+        result = CliRunner().invoke(app, [str(word) for word in words])
+    late = charges_begun() > before and isinstance(result.exception, ConfigError | FeederError)
+    assert not late, f"{words[0]} was refused after the charge: {result.exception}"
+    return result
 
 
 def code_of(result: Result) -> int:

@@ -20,7 +20,7 @@ from dp_powerflow.fleet.run import plan_fleet
 from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.report import MARKING
-from dp_powerflow.pipeline import release as release_run
+from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
 from dp_powerflow.pipeline.release import run_release
 from support.fleet_small import fleet_config, write_feeders, write_meters
@@ -102,7 +102,7 @@ def test_the_report_is_kept_before_anything_is_charged(
         seen.append(json.loads(kept.read_text()))
         raise DpPowerflowError("stopped before the charge")
 
-    monkeypatch.setattr(release_run, "open_ledger", refuse)
+    monkeypatch.setattr(planning, "open_ledger", refuse)
     with pytest.raises(DpPowerflowError, match="stopped"):
         run_release(planted().config(tmp_path), workers=1)
     assert seen[0]["marking"] == MARKING

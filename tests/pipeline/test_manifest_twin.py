@@ -20,12 +20,10 @@ from dp_powerflow.manifest.render import Words, croissant_bytes, registry_bytes
 from dp_powerflow.privacy.ledger.accounts import ComposedCosts
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee, twin_neighbours
 from support.manifest_releases import (
-    CANARY,
     build_manifest,
     config,
     load_model,
     make_inputs,
-    make_release,
     said,
     twin_config,
 )
@@ -170,23 +168,6 @@ def test_what_is_published_is_what_is_said(tmp_path: Path) -> None:
     assert all(manifest["declared_public"]["reactive"]["spread"] > 0 for manifest in kinds.values())
 
 
-def test_the_tables_of_a_published_twin_are_described(tmp_path: Path) -> None:
-    kinds = dict(variants(tmp_path))
-    assert build_manifest(kinds["plain"], HASHES)["data"]["network_tables"] is None
-    alone = build_manifest(kinds["network"], HASHES)["data"]["network_tables"]
-    assert (alone["days"], alone["scenarios"]) == (0, 1)
-    loads = build_manifest(kinds["network and loads"], HASHES)["data"]["network_tables"]
-    assert (loads["days"], loads["scenarios"]) == (2, 48)
-    sets = file_sets(kinds["network"])
-    assert sets["twin-y_bus_data"]["includes"] == "twin/y_bus_data.parquet/*/*.parquet"
-    assert not any(name.startswith("twin") for name in file_sets(kinds["plain"]))
-
-
-def file_sets(inputs: ManifestInputs) -> dict[str, dict[str, Any]]:
-    dataset = json.loads(croissant_bytes(make_statement(inputs), HASHES))
-    return {item["@id"]: item for item in dataset["distribution"]}
-
-
 def test_the_words_promise_no_more_than_the_twin_holds(inputs: ManifestInputs) -> None:
     manifest = build_manifest(inputs, HASHES)
     claims = said(manifest, "not_claimed")
@@ -250,10 +231,3 @@ def test_the_registry_and_the_hub_are_told_of_the_second_guarantee(tmp_path: Pat
         assert "not covered by differential privacy" not in told
         description = json.loads(croissant_bytes(make_statement(inputs), HASHES))["description"]
         assert "twin of the network" in description
-
-
-def test_no_private_name_is_released_with_a_twin(tmp_path: Path) -> None:
-    made = make_release(tmp_path, twin_config())
-    for path in made.path.rglob("*"):
-        if path.is_file():
-            assert CANARY.encode() not in path.read_bytes(), path

@@ -396,12 +396,6 @@ def test_taps_solved_on_a_private_feeder_are_refused(tmp_path: Path, foreign_cas
             run_release(small_config(tmp_path, feeder={"source": str(source)} | taps), workers=1)
 
 
-def test_meter_data_without_a_public_list_of_records_are_refused(tmp_path: Path) -> None:
-    loads = {"kind": "long", "path": "meters.csv"}
-    with pytest.raises(ConfigError, match=r"set loads\.services"):
-        run_release(small_config(tmp_path, loads=loads), workers=1)
-
-
 def test_private_classes_release_and_certify_with_the_same_nodes(tmp_path: Path) -> None:
     config = small_config(
         tmp_path,
@@ -414,39 +408,6 @@ def test_private_classes_release_and_certify_with_the_same_nodes(tmp_path: Path)
     certified = json.loads(certify_config(config, None).json_text)
     for ours, theirs in zip(stored["evidence"]["rows"], certified["rows"], strict=True):
         assert ours["day"]["epsilon"] == theirs["day"]["epsilon"]
-
-
-def test_two_classes_at_one_node_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
-    """Delta loads of IEEE 123 share their nodes."""
-    nodes = {"load_class": "residential", "class_of_load": {"s65a": "commercial"}}
-    config = small_config(tmp_path, feeder={"source": "ieee123"}, nodes=nodes)
-    with pytest.raises(ConfigError, match="carries loads of the classes commercial, residential"):
-        run_release(config, workers=1)
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    assert not state.ledger_path.exists() or not Ledger.open(state, create=False).spends()
-
-
-@pytest.mark.parametrize(
-    ("section", "change", "says"),
-    [
-        ("model", {"bounds": [2.0, 0.01]}, "p_min < p_max"),
-        ("nodes", {"load_class": "castle"}, "load class 'castle'"),
-        ("model", {"reuse": "never"}, "were never charged for"),
-        ("nodes", {"class_of_load": {"nope": "residential"}}, "that the feeder does not have"),
-        ("feeder", {"source": "ieee99"}, "is not a feeder"),
-        ("release", {"output": "/proc/none/out"}, "out"),
-    ],
-)
-def test_wrong_configs_end_in_one_sentence_with_nothing_written(
-    tmp_path: Path, section: str, change: dict[str, object], says: str
-) -> None:
-    with pytest.raises(DpPowerflowError, match=says) as caught:
-        run_release(small_config(tmp_path, **{section: change}), workers=1)
-    assert "\n" not in str(caught.value)
-    assert [path.name for path in tmp_path.iterdir()] in ([], ["state"])
-    if (tmp_path / "state").exists():  # a mistake of the config alone is found before
-        state = PrivateState.inspect(tmp_path / "state")
-        assert not state.ledger_path.exists() or not Ledger.open(state, create=False).spends()
 
 
 @pytest.mark.parametrize(

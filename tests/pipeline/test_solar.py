@@ -120,12 +120,6 @@ def test_bad_irradiance_is_refused(tmp_path: Path, content: str, says: str) -> N
         read_irradiance(tmp_path / "sun.csv", STEPS, ["roof"])
 
 
-def test_a_pv_section_without_pv_systems_is_refused(tmp_path: Path) -> None:
-    config = small_config(tmp_path, pv={"irradiance": "sun.csv"})
-    with pytest.raises(ConfigError, match="no PV system"):
-        read_network(config, PrivateState.open(tmp_path / "state", insecure_seed=7), STEPS)
-
-
 def steep(folder: Path, **sections: Any) -> Config:
     """A long line to a large PV system, whose control answers a change of voltage with a larger one."""
     circuit = CIRCUIT.replace("bus1=x bus2=y length=0.5", "bus1=x bus2=y length=8").replace(

@@ -24,7 +24,7 @@ from dp_powerflow.manifest.model import (
 )
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
+from dp_powerflow.pipeline.inputs import NetworkInputs
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -38,7 +38,7 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.records import Preview, Spend
+from dp_powerflow.privacy.ledger.records import Spend
 from support.small import RAW
 from support.tampering import manifest_of
 
@@ -74,6 +74,8 @@ class OpenPolicy(NetworkPolicy):
 {% block made %}
 - Power flow on the public network, under {{ network.licence }}.
 {% endblock %}
+{% block plan %}The network is public under {{ section.licence }}.{% endblock %}
+{% block outcome %}solved on a public network{% endblock %}
 """
 
     mode: Literal["open-network"]
@@ -101,20 +103,11 @@ class OpenMode(NetworkMode[OpenNetwork]):
         cost, cap = InstanceCost(*figures, unit), InstanceCap(*figures, unit)
         return NetworkCharge(cost, cap, self.config.release.id, request_sha256)
 
-    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        yield from network_chunks(inputs.feeder)
-
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         return Solvable(inputs.feeder, inputs.solar, dataset)
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         return InternalReport.make(self.config.release.id, True, {"licence": self.section.licence})
-
-    def plan_lines(self, preview: Preview) -> list[str]:
-        return [f"The network is public under {self.section.licence}."]
-
-    def outcome(self, met: bool) -> str:
-        return "solved on a public network"
 
 
 class WithOpenNetworks(Config):

@@ -16,7 +16,7 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.ready import make_ready, open_state
+from dp_powerflow.pipeline.plan import make_ready, open_state
 from dp_powerflow.units import FloatArray
 
 ZONE = "Europe/Zurich"

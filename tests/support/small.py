@@ -37,7 +37,7 @@ RAW: dict[str, Any] = {
 
 CORNERS = "dp_powerflow.pipeline.modes.true.refuse_unsolved_corners"
 """Refuses loads without solution beforehand; days of bound 'full-support' may pass the bounds it solves."""
-READING = "dp_powerflow.pipeline.ready.check_reading"
+READING = "dp_powerflow.pipeline.plan.check_reading"
 """Refuses a feeder that OpenDSS cannot solve, or solves otherwise."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.manifest.model import canonical_json, digest_of
+from dp_powerflow.manifest.model import canonical_json, digest_of, sha256_of
 from dp_powerflow.manifest.verify import verify_release
 
 
@@ -28,6 +28,15 @@ def rewrite(path: Path, manifest: dict[str, Any], *, sealed: bool) -> None:
     if sealed:
         manifest["manifest_sha256"] = digest_of(manifest)
     (path / "manifest.json").write_bytes(canonical_json(manifest))
+
+
+def sealed(path: Path, manifest: dict[str, Any] | None = None) -> set[str]:
+    """Make the hashes fit whatever is there now, and verify."""
+    manifest = manifest_of(path) if manifest is None else manifest
+    files = [file for file in path.rglob("*") if file.is_file() and file.name != "manifest.json"]
+    manifest["files"] = {file.relative_to(path).as_posix(): sha256_of(file.read_bytes()) for file in files}
+    rewrite(path, manifest, sealed=True)
+    return failed(path)
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainVal
 from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule, refuse_unusable
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.almanac.calendar import zone_of
-from dp_powerflow.config.mistakes import Moved, mistakes_in
+from dp_powerflow.config.mistakes import Forbidden, Moved, mistakes_in
 from dp_powerflow.config.mistakes import Section as Section
 from dp_powerflow.config.mistakes import sentence_of as one_message
 from dp_powerflow.errors import ConfigError, PrivacyError
@@ -171,39 +171,6 @@ class FeederSection(Section):
     accept_difference: Positive | None = None
 
 
-def _needs_a_path(loads: LoadsSection) -> str | None:
-    if loads.kind == "simulated" or loads.path is not None:
-        return None
-    return f"loads of kind '{loads.kind}' need a path"
-
-
-def _classes_are_of_shapes(loads: LoadsSection) -> str | None:
-    if loads.kind == "opendss-shapes" or loads.classes is None:
-        return None
-    return (
-        f"loads.classes is for loads of kind 'opendss-shapes', not '{loads.kind}'; meter data have "
-        "their classes in the column 'class' of loads.services, simulated loads have their own"
-    )
-
-
-def _days_are_in_order(loads: LoadsSection) -> str | None:
-    if loads.first_day is None or loads.last_day is None or loads.first_day <= loads.last_day:
-        return None
-    return "loads.last_day is before loads.first_day; swap them"
-
-
-def _steps_fill_a_day(loads: LoadsSection) -> str | None:
-    if _MINUTES_PER_DAY % loads.step_minutes == 0:
-        return None
-    return f"{loads.step_minutes} min do not divide a day; set loads.step_minutes to 5, 10, 15, 30 or 60"
-
-
-def _sums_are_of_homes(loads: LoadsSection) -> str | None:
-    if loads.homes_per_point == 1 or loads.homes_only:
-        return None
-    return "loads.homes_per_point is about homes; set loads.homes_only = true, or leave it out"
-
-
 class LoadsSection(Section):
     """Where the meter data are, and the declared facts about them.
 
@@ -273,7 +240,29 @@ class LoadsSection(Section):
     days: Count = 365
     seed: Annotated[int, Field(ge=0)] = 0
 
-    rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day, _sums_are_of_homes)
+    rules = (
+        Forbidden(
+            lambda loads: loads.kind != "simulated" and loads.path is None,
+            "loads of kind '{0.kind}' need a path",
+        ),
+        Forbidden(
+            lambda loads: loads.kind != "opendss-shapes" and loads.classes is not None,
+            "loads.classes is for loads of kind 'opendss-shapes', not '{0.kind}'; meter data have "
+            "their classes in the column 'class' of loads.services, simulated loads have their own",
+        ),
+        Forbidden(
+            lambda loads: None not in (loads.first_day, loads.last_day) and loads.first_day > loads.last_day,
+            "loads.last_day is before loads.first_day; swap them",
+        ),
+        Forbidden(
+            lambda loads: _MINUTES_PER_DAY % loads.step_minutes != 0,
+            "{0.step_minutes} min do not divide a day; set loads.step_minutes to 5, 10, 15, 30 or 60",
+        ),
+        Forbidden(
+            lambda loads: loads.homes_per_point != 1 and not loads.homes_only,
+            "loads.homes_per_point is about homes; set loads.homes_only = true, or leave it out",
+        ),
+    )
 
     @property
     def declared_days(self) -> int | None:
@@ -283,24 +272,6 @@ class LoadsSection(Section):
         if self.kind == "opendss-shapes" or self.first_day is None or self.last_day is None:
             return None
         return (self.last_day - self.first_day).days + 1
-
-
-def _histories_are_records(model: ModelSection) -> str | None:
-    if model.estimator != "history" or model.unit == "load-point":
-        return None
-    return (
-        "model.estimator = 'history' fits whole histories of load points, so a single day cannot be a "
-        "record; set model.unit to 'load-point', or model.estimator to 'structured'"
-    )
-
-
-def _histories_have_no_mixtures(model: ModelSection) -> str | None:
-    if model.estimator != "history" or model.components == 1:
-        return None
-    return (
-        "model.components belongs to the estimators 'structured' and 'plain'; 'history' lets customers "
-        "differ without it: set it to 1, or model.estimator to 'structured'"
-    )
 
 
 class ModelSection(Section):
@@ -345,7 +316,18 @@ class ModelSection(Section):
     reactive_correlation_minutes: Positive = 120.0
     reuse: str | None = None
 
-    rules = (_histories_are_records, _histories_have_no_mixtures)
+    rules = (
+        Forbidden(
+            lambda model: model.estimator == "history" and model.unit != "load-point",
+            "model.estimator = 'history' fits whole histories of load points, so a single day cannot be a "
+            "record; set model.unit to 'load-point', or model.estimator to 'structured'",
+        ),
+        Forbidden(
+            lambda model: model.estimator == "history" and model.components != 1,
+            "model.components belongs to the estimators 'structured' and 'plain'; 'history' lets customers "
+            "differ without it: set it to 1, or model.estimator to 'structured'",
+        ),
+    )
 
 
 class NodesSection(Section):
@@ -374,18 +356,6 @@ class NodesSection(Section):
     scale_factor: Positive = 1.0
 
 
-def _has_one_sun(pv: PVSection) -> str | None:
-    if (pv.irradiance is None) != (pv.latitude is None):
-        return None
-    return "the sun of [pv] is either a file (irradiance) or a clear sky (latitude); give one of the two"
-
-
-def _file_starts_with_its_first_line(pv: PVSection) -> str | None:
-    if pv.irradiance is None or pv.first_day_of_year in (None, 1):
-        return None
-    return "first_day_of_year is for a clear sky; a file of irradiance starts with its first line: remove it"
-
-
 class PVSection(Section):
     """Public irradiance and control of the feeder's PV systems; without this section they are idle.
 
@@ -403,7 +373,17 @@ class PVSection(Section):
     first_day_of_year: Annotated[int, Field(ge=1, le=366)] | None = None
     volt_var: Literal["none", "category A", "category B", "file"] = "none"
 
-    rules = (_has_one_sun, _file_starts_with_its_first_line)
+    rules = (
+        Forbidden(
+            lambda pv: (pv.irradiance is None) == (pv.latitude is None),
+            "the sun of [pv] is either a file (irradiance) or a clear sky (latitude); give one of the two",
+        ),
+        Forbidden(
+            lambda pv: pv.irradiance is not None and pv.first_day_of_year not in (None, 1),
+            "first_day_of_year is for a clear sky; a file of irradiance starts with its first line: "
+            "remove it",
+        ),
+    )
 
 
 class CalendarSection(Section):
@@ -451,13 +431,13 @@ def _keeps_the_state_apart(release: Any) -> str | None:
     )
 
 
-def _keeps_the_state_here(release: Any) -> str | None:
-    if ":/" not in str(release.state):
-        return None
-    return "its state is private and cannot be a URL; name a directory of this machine"
-
-
-STATE_RULES = (_keeps_the_state_apart, _keeps_the_state_here)
+STATE_RULES = (
+    _keeps_the_state_apart,
+    Forbidden(
+        lambda release: ":/" in str(release.state),
+        "its state is private and cannot be a URL; name a directory of this machine",
+    ),
+)
 """Of a release, and of a fleet."""
 
 
@@ -575,24 +555,6 @@ injected at the released nodes, power of the sources, taps and states of capacit
 them."""
 
 
-def _tables_hold_one_network(network: TwinNetwork) -> str | None:
-    if network.publish == "voltages" or network.controls == "frozen":
-        return None
-    return (
-        "tables for graph models hold one admittance matrix, and taps that act change it from step "
-        'to step; set network.controls = "frozen", or network.publish = "voltages"'
-    )
-
-
-def _coordinates_of_published_buses(network: TwinNetwork) -> str | None:
-    if network.coordinates == "private" or "connections" in network.also_publish:
-        return None
-    return (
-        'coordinates are those of published buses; add "connections" to network.also_publish, or set '
-        'network.coordinates = "private"'
-    )
-
-
 def _can_be_drawn(network: TwinNetwork) -> str | None:
     try:
         _ = network.design
@@ -662,7 +624,19 @@ class TwinNetwork(NetworkSection):
     also_publish: AlsoPublished = ("loads", "head", "states", "connections")
     coordinates: Literal["private", "public"] = "private"
 
-    rules = (_tables_hold_one_network, _coordinates_of_published_buses, _can_be_drawn)
+    rules = (
+        Forbidden(
+            lambda network: network.publish != "voltages" and network.controls != "frozen",
+            "tables for graph models hold one admittance matrix, and taps that act change it from step "
+            'to step; set network.controls = "frozen", or network.publish = "voltages"',
+        ),
+        Forbidden(
+            lambda network: network.coordinates != "private" and "connections" not in network.also_publish,
+            'coordinates are those of published buses; add "connections" to network.also_publish, or set '
+            'network.coordinates = "private"',
+        ),
+        _can_be_drawn,
+    )
 
     @property
     def protected(self) -> Protected:
@@ -699,15 +673,6 @@ Network = Annotated[TrueNetwork | TwinNetwork, Field(discriminator="mode")]
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def _scale_factor_is_of_the_true_network(config: Config) -> str | None:
-    if not isinstance(config.network, TwinNetwork) or "scale_factor" not in config.nodes.model_fields_set:
-        return None
-    return (
-        "nodes.scale_factor belongs to mode 'true-network'; on a twin a load is a sum of customers: "
-        "remove it, and set nodes.kw_per_customer, the nominal kW per customer"
-    )
-
-
 def _customers_are_of_a_twin(config: Config) -> str | None:
     stated = config.nodes.model_fields_set & {"kw_per_customer", "kw_per_customer_of_class"}
     if isinstance(config.network, TwinNetwork) or not stated:
@@ -715,15 +680,6 @@ def _customers_are_of_a_twin(config: Config) -> str | None:
     return (
         f"nodes.{min(stated)} belongs to mode 'twin-network'; on the true network a node is one draw "
         "times its nominal load and nodes.scale_factor: remove it"
-    )
-
-
-def _has_one_partition(config: Config) -> str | None:
-    if config.loads.classes is None or not config.model.private_classes:
-        return None
-    return (
-        "loads.classes declares the classes public, but model.private_classes finds them privately; "
-        "remove one of the two"
     )
 
 
@@ -740,20 +696,6 @@ def _dates_are_of_a_twin(config: Config) -> str | None:
         f"{name} belongs to mode 'twin-network'; the days of mode '{config.network.mode}' are independent "
         "draws and have no dates: remove it"
     )
-
-
-def _histories_are_of_a_twin(config: Config) -> str | None:
-    if config.model.estimator != "history" or config.network.dated:
-        return None
-    return (
-        f"model.estimator = 'history' draws days that follow one another, but the evidence of mode "
-        f"'{config.network.mode}' is about independent nodes and days; set model.estimator to 'structured', "
-        "or network.mode to 'twin-network'"
-    )
-
-
-def _histories_are_long_enough(config: Config) -> str | None:
-    return None if config.model.estimator != "history" else history_obstacle(config)
 
 
 def history_obstacle(config: Config, n_days: int | None = None) -> str | None:
@@ -810,13 +752,28 @@ class Config(Section):
     publication: PublicationSection = PublicationSection()
 
     rules = (
-        _scale_factor_is_of_the_true_network,
+        Forbidden(
+            lambda config: (
+                isinstance(config.network, TwinNetwork) and "scale_factor" in config.nodes.model_fields_set
+            ),
+            "nodes.scale_factor belongs to mode 'true-network'; on a twin a load is a sum of customers: "
+            "remove it, and set nodes.kw_per_customer, the nominal kW per customer",
+        ),
         _customers_are_of_a_twin,
-        _has_one_partition,
+        Forbidden(
+            lambda config: config.loads.classes is not None and config.model.private_classes,
+            "loads.classes declares the classes public, but model.private_classes finds them privately; "
+            "remove one of the two",
+        ),
         _dates_are_of_a_twin,
         _has_one_first_day,
-        _histories_are_of_a_twin,
-        _histories_are_long_enough,
+        Forbidden(
+            lambda config: config.model.estimator == "history" and not config.network.dated,
+            "model.estimator = 'history' draws days that follow one another, but the evidence of mode "
+            "'{0.network.mode}' is about independent nodes and days; set model.estimator to 'structured', "
+            "or network.mode to 'twin-network'",
+        ),
+        lambda config: None if config.model.estimator != "history" else history_obstacle(config),
     )
 
     @property

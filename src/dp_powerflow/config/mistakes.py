@@ -24,6 +24,26 @@ from dp_powerflow.errors import Lines, printable
 
 Rule = Callable[[Any], str | None]
 """What is wrong with a table although each of its keys is fine, as a sentence; None if nothing is."""
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """A rule that forbids what a table states all in all.
+
+    Attributes
+    ----------
+    what : whether a table states it.
+    sentence : what is wrong and what to do; `{0.key}` stands for the value of a key of the table.
+    """
+
+    what: Callable[[Any], bool]
+    sentence: str
+
+    def __call__(self, table: Any) -> str | None:
+        """The sentence; None if the table does not state it."""
+        return self.sentence.format(table) if self.what(table) else None
+
+
 Moved = tuple[tuple[str, ...], str]
 """A key that an earlier version had, part by part, and the sentence that says where it went."""
 

@@ -107,15 +107,15 @@ class CorpusLayout:
         part, offset = divmod(day, self.days_per_part)
         return part, offset // self.days_per_group
 
-    def blocks(self, days: IntArray) -> Iterator[Block]:
+    def blocks(self, days: IntArray) -> Iterator[RowGroup]:
         """The row groups that hold some days, each once."""
         parts, groups = days // self.days_per_part, days % self.days_per_part // self.days_per_group
         for part, group in np.unique(np.stack([parts, groups], axis=1), axis=0).tolist():
             rows = np.flatnonzero((parts == part) & (groups == group))
-            yield Block(part, group, rows, days[rows] - self.groups_of(part)[group].start)
+            yield RowGroup(part, group, rows, days[rows] - self.groups_of(part)[group].start)
 
 
-class Block(NamedTuple):
+class RowGroup(NamedTuple):
     """A row group, and which days of it are wanted.
 
     Attributes
@@ -246,13 +246,6 @@ def parts_of(folder: str) -> str:
     return f"{folder}/part-*.parquet"
 
 
-def _row_columns(folder: str) -> Iterator[Column]:
-    """Columns that say what a row of a part is about."""
-    yield Column(parts_of(folder), "day", "int32", "number of the day, from 0")
-    if folder != FEEDER:
-        yield Column(parts_of(folder), "node", "int32", f"row of {NODES_FILE}")
-
-
 def voltage_columns(steps: int) -> Iterator[Column]:
     """Columns of `data/` after day and node."""
     for name, what, unit, grid in (
@@ -348,7 +341,10 @@ def day_columns(weather: tuple[str, ...]) -> Iterator[Column]:
 
 def part_columns(folder: str, extras: ExtrasLayout, steps: int) -> Iterator[Column]:
     """Columns of the parts in a folder, all of them."""
-    yield from _row_columns(folder)
+    file = parts_of(folder)
+    yield Column(file, "day", "int32", "number of the day, from 0")
+    if folder != FEEDER:
+        yield Column(file, "node", "int32", f"row of {NODES_FILE}")
     if folder == DATA:
         yield from voltage_columns(steps)
     else:
@@ -384,7 +380,7 @@ def part_schema(
     folder: str, layout: CorpusLayout, extras: ExtrasLayout, release_id: str, part: int
 ) -> pa.Schema:
     """Schema of a part in a folder, which says of itself the corpus and the number of the part."""
-    columns = part_columns(folder, extras, layout.steps)
+    columns = list(part_columns(folder, extras, layout.steps))
     return _schema(columns, _metadata(layout, release_id) | {f"{_PREFIX}part": str(part)})
 
 

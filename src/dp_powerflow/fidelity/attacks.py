@@ -19,8 +19,7 @@ import numpy as np
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.fidelity.classifier import area_under_curve
-from dp_powerflow.fidelity.metrics import distances, traits_of
+from dp_powerflow.fidelity.metrics import area_under_curve, distances, traits_of
 from dp_powerflow.fidelity.verdicts import Effort
 from dp_powerflow.grid.feeder import NetworkParameters, ParameterKey
 from dp_powerflow.grid.quantities import Quantity

@@ -23,8 +23,7 @@ from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.customers import count_customers
-from dp_powerflow.pipeline.plan import kept_model, refuse_another_model
-from dp_powerflow.pipeline.ready import Ready, keep_derived_model, make_ready
+from dp_powerflow.pipeline.plan import Ready, keep_derived_model, kept_model, make_ready, refuse_another_model
 from dp_powerflow.pipeline.release import Made, Paid, draw, make, place_kept, ready_writer
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import CarriedState, Files
@@ -188,4 +187,4 @@ def _made(ready: Ready, paid: Paid, threads: int, *, only_draws: bool) -> Made |
         draw(ready, paid, model)
         return None
     with place_kept(ready):
-        return make(ready, paid, model, Threads(threads))
+        return make(ready, paid, draw(ready, paid, model), Threads(threads))

@@ -30,10 +30,10 @@ from dp_powerflow.page import (
     Section,
     Series,
     Table,
+    read_summary,
 )
-from dp_powerflow.page.document import read_summary
 from dp_powerflow.quality.figures import VOLTAGE, percent
-from dp_powerflow.quality.result import RANGE_A
+from dp_powerflow.quality.tally import RANGE_A
 
 Summary = Mapping[str, Any]
 MOST_BARS = 20

@@ -48,14 +48,17 @@ from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.model import MODEL_FILE, registered
 from dp_powerflow.pipeline.inputs import Meters, keep_ingest, loads_chunks, meters_of, read_network
 from dp_powerflow.pipeline.modes.base import NetworkFacts, Progress, mode_of, promise_warnings
-from dp_powerflow.pipeline.plan import Plan, never_charged, plan_release, preview_network, with_charge
-from dp_powerflow.pipeline.ready import (
+from dp_powerflow.pipeline.plan import (
     REQUEST_FILE,
+    Plan,
     Say,
     committed,
     is_begun,
     is_receipt,
+    never_charged,
     open_ledger,
+    plan_release,
+    preview_network,
 )
 from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,
@@ -242,7 +245,8 @@ class _Fleet:
 
         facts = NetworkFacts(examined.dataset, examined.frame, figures)
         plan = plan_release(config, self.meters, examined.inputs)
-        return with_charge(plan, facts, mode, self.state, self.ledger), facts
+        asked = mode.charge_of(plan.network, facts, self.state, self.ledger)
+        return replace(plan, network=asked), facts
 
     def refuse(self, feeder: FleetFeeder, plan: Plan, facts: NetworkFacts) -> None:
         """Refuse a feeder that was begun otherwise, or whose network cannot pay."""

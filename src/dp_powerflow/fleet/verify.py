@@ -68,7 +68,7 @@ from dp_powerflow.manifest.model import (
 from dp_powerflow.manifest.twin import version_of
 from dp_powerflow.manifest.verify import SEED, VerifyReport, manifest_content, parsed_manifest, verify_release
 from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.ready import committed, kept_models
+from dp_powerflow.pipeline.plan import committed, kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState, check_release_id

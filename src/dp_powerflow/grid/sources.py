@@ -24,7 +24,6 @@ from dp_powerflow.grid.feeder import (
     Feeder,
     Levels,
     NetworkParameters,
-    Rebuilt,
     Tap,
     lines_rebuilt_wrongly,
     others_rebuilt_wrongly,
@@ -406,8 +405,7 @@ class Rebuilder:
             # What else is wrong shows on the same feeder with all its states taken as declared.
             with problems.gather():
                 declared = self._with(_as_if_public(self.feeder))
-                rebuilt = declared._rebuilt(declared._parameters())
-                problems.add(*lines_rebuilt_wrongly(rebuilt, self._protected))
+                declared.check(declared._parameters(), lines_alone=True)
             problems.refuse()
             raise
 
@@ -423,25 +421,22 @@ class Rebuilder:
         assert isinstance(origin, pandapower_reader.PandapowerOrigin)
         return pandapower_parameters.read_parameters(origin, self._protected)
 
-    def check(self, parameters: NetworkParameters) -> None:
+    def check(self, parameters: NetworkParameters, *, lines_alone: bool = False) -> None:
         """Refuse a feeder that its levels do not give back, or a line that does not move with them.
 
         A source can hold figures that override those that are replaced; they would stay true in the result.
         """
-        rebuilt = self._rebuilt(parameters)
-        problems = Problems(lines_rebuilt_wrongly(rebuilt, self._protected))
-        problems.add(*others_rebuilt_wrongly(rebuilt, parameters.levels))
-        problems.refuse()
-
-    def _rebuilt(self, parameters: NetworkParameters) -> Rebuilt:
         levels = parameters.levels
         codes = {line.line: line.code for line in parameters.coded} if self._protected.codes else {}
         self.build(levels, codes)
         # Compared at the taps of the feeder: a twin that solves its own may be a step beside them.
         source = self._at_own_taps()
         same = source.build(levels, codes)
-        other = source.build({key: _STRETCH * level for key, level in levels.items()}, codes)
-        return self.feeder, same, other
+        rebuilt = self.feeder, same, source.build({k: _STRETCH * level for k, level in levels.items()}, codes)
+        problems = Problems(lines_rebuilt_wrongly(rebuilt, self._protected))
+        if not lines_alone:
+            problems.add(*others_rebuilt_wrongly(rebuilt, levels))
+        problems.refuse()
 
     def _at_own_taps(self) -> Rebuilder:
         """INTERNAL. One that builds with the taps of the feeder, wherever they come from."""
@@ -461,19 +456,15 @@ class Rebuilder:
         for known_levels, known_codes, known in self._built:
             if known_levels == levels and known_codes == codes:
                 return known
-        made = self._build(levels, codes)
-        self._built = [*self._built[-1:], (dict(levels), dict(codes), made)]
-        return made
-
-    def _build(self, levels: Levels, codes: Mapping[str, str]) -> Feeder:
         bad = [key for key, level in levels.items() if not (np.isfinite(level) and level > 0.0)]
         if bad:
             raise FeederError(f"the {bad[0].quantity} of a rebuilt element must be positive and finite")
-        if isinstance(self.feeder.origin, DssOrigin):
-            made = opendss_parameters.rebuild(self.feeder, self._protected, levels, codes)
-        else:
-            made = pandapower_parameters.rebuild(self.feeder, self._protected, levels, codes)
-        return without_islands(made) if self._drop_islanded else made
+        of_opendss = isinstance(self.feeder.origin, DssOrigin)
+        rebuild = opendss_parameters.rebuild if of_opendss else pandapower_parameters.rebuild
+        made = rebuild(self.feeder, self._protected, levels, codes)
+        made = without_islands(made) if self._drop_islanded else made
+        self._built = [*self._built[-1:], (dict(levels), dict(codes), made)]
+        return made
 
 
 def _as_if_public(feeder: Feeder) -> Feeder:

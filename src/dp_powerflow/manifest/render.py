@@ -78,7 +78,7 @@ from dp_powerflow.manifest.model import (
     parse_manifest,
     seal,
 )
-from dp_powerflow.page.document import environment
+from dp_powerflow.page import environment
 from dp_powerflow.privacy.budget import epsilon_to_rho
 from dp_powerflow.quality import Guarantee, Promise, Quality, measure
 
@@ -112,11 +112,14 @@ class Words:
 
     def __getitem__(self, part: str) -> list[str]:
         """Items of a part; ReleaseError if figures that somebody made up do not go with the template."""
+        return [" ".join(item.split()) for item in _ITEM.split(self.markdown(part)) if item.strip()]
+
+    def markdown(self, part: str) -> str:
+        """A part line by line as its template has it."""
         try:
-            found = "".join(self._context.blocks[part][0](self._context))
+            return "".join(self._context.blocks[part][0](self._context)).strip()
         except TemplateError:
             raise ReleaseError(UNREADABLE) from None
-        return [" ".join(item.split()) for item in _ITEM.split(found) if item.strip()]
 
     def text(self, part: str) -> str:
         """A part in one piece."""
@@ -255,6 +258,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "at_most": at_most,
     "bullets": lambda sentences: "\n".join(f"- {sentence}" for sentence in sentences),
     "cell": lambda words: literally(" ".join(words.split())),
+    "figure": lambda value: "no figure" if value is None else at_most(value),
     "float_of_yaml": lambda value: yaml.safe_dump(value).split("\n")[0],
     "in_digits": in_digits,
     "literally": literally,
@@ -573,21 +577,10 @@ def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, An
 Progress = Callable[[int, int], None]
 
 
-def quality_of(
-    corpus: Corpus,
-    statement: Statement[Any],
-    *,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Quality:
-    """Figures of a release with the promise that its manifest states; parameters as of `measure`."""
-    return measure(corpus, promise_of(statement), workers=workers, progress=progress)
-
-
 def quality_of_release(
     corpus: Corpus, *, workers: int | None = None, progress: Progress | None = None
 ) -> Quality:
-    """The same of a release on disk or in a store.
+    """Figures of a release with the promise that its manifest states; parameters as of `measure`.
 
     Raises
     ------
@@ -602,7 +595,7 @@ def quality_of_release(
         raise ReleaseError(
             f"{path} is not JSON; give the directory of a finished release", code="release-not-found"
         ) from None
-    return quality_of(corpus, statement, workers=workers, progress=progress)
+    return measure(corpus, promise_of(statement), workers=workers, progress=progress)
 
 
 def promise_of(statement: Statement[Any]) -> Promise:
@@ -694,7 +687,7 @@ def write_documents(
     }
     # From the files as they are, so that anybody can make the page again.
     corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id)
-    page = quality_of(corpus, statement, progress=progress).to_html()
+    page = measure(corpus, promise_of(statement), progress=progress).to_html()
     known = {
         **written,
         **tables,

@@ -33,7 +33,7 @@ from dp_powerflow.model.sample import OneDay, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.parts import part_extras, part_voltages
-from dp_powerflow.pipeline.ready import COMMITMENT, REPORT_FILE, writer_of
+from dp_powerflow.pipeline.plan import COMMITMENT, REPORT_FILE, writer_of
 from dp_powerflow.pipeline.release import draw_key, part_job
 from dp_powerflow.powerflow.batch import Nodes
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Balance

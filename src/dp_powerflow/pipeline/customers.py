@@ -4,6 +4,9 @@ On the true network a node is one draw, times its nominal load. On a twin a load
 many comes from the load table (column `customers`), else from the service map (column `node`), else from its
 nominal kW over a public figure per customer. Classes are declared or drawn from the released weights; scales
 are those of the service map. No reading plays a part.
+
+`draw_customers` draws one customer for every meter of a history, so that both sides can be compared: anybody
+who has the release can do it, given the declared classes and scales of the meters.
 """
 
 from __future__ import annotations
@@ -66,11 +69,6 @@ class NodePlan:
         return replace(law, tan_theta=np.where(own, self.tan_theta, law.tan_theta)) if own.any() else law
 
 
-def loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
-    """Positions among `feeder.retained` of nodes with nominal load, and that load [kW]."""
-    return feeder.loaded_nodes()
-
-
 def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
     """Class and scale of every loaded node; private classes are drawn from the released weights.
 
@@ -90,8 +88,8 @@ def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) 
 
 
 def some_loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
-    """As `loaded_nodes`; refuses a feeder that has none."""
-    nodes, nominal_kw = loaded_nodes(feeder)
+    """Positions among `feeder.retained` of nodes with nominal load, and that load [kW]; refuses none."""
+    nodes, nominal_kw = feeder.loaded_nodes()
     if not len(nodes):
         raise ConfigError("no node of the feeder has a nominal active load; the release would be empty")
     return nodes, nominal_kw
@@ -230,7 +228,7 @@ def count_customers(config: Config, feeder: Feeder, services: Services) -> Count
     """How many customers every load has; refuses names that the feeder does not have."""
     some_loaded_nodes(feeder)
     stated, on_load = services.customers_of_load, _services_on_loads(feeder, services)
-    labels = _declared_labels(config, feeder, services)
+    labels = declared_labels(config, feeder, services)
     positions, customers, own = [], [], []
     for k, load in enumerate(feeder.loads):
         points = tuple(on_load.get(k, ()))
@@ -303,7 +301,7 @@ def _places(feeder: Feeder) -> dict[str, set[int]]:
     return nodes | names
 
 
-def _declared_labels(config: Config, feeder: Feeder, services: Services) -> tuple[str | None, ...]:
+def declared_labels(config: Config, feeder: Feeder, services: Services) -> tuple[str | None, ...]:
     """Class of every load as far as it is declared; None where it is drawn, or where there is one class."""
     if config.model.private_classes:
         return (None,) * len(feeder.loads)
@@ -444,7 +442,7 @@ def customer_plan(
 def _classes(
     config: Config, feeder: Feeder, services: Services, counted: Counted, model: LoadModel
 ) -> tuple[str, ...]:
-    labels, found = _declared_labels(config, feeder, services), []
+    labels, found = declared_labels(config, feeder, services), []
     for k, count, points in zip(counted.positions, counted.customers, counted.services, strict=True):
         of_load = labels[k] or model.class_names[0]
         of_points = [services.class_of[point] or of_load for point in points]

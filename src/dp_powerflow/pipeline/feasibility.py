@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -25,10 +24,11 @@ from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.model.sample import MENDING, MOST_MENDINGS
 from dp_powerflow.pipeline.customers import (
     Services,
-    classes_of_shapes,
     count_customers,
     declared_classes,
     declared_factors,
+    declared_labels,
+    factors_by_load,
     some_loaded_nodes,
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs
@@ -401,22 +401,16 @@ def _declared_scales(services: Services, label: str, generator: np.random.Genera
 
 def _labels(config: Config, feeder: Feeder, services: Services) -> tuple[str, ...]:
     """Class of every load, as far as it is declared; classes that are drawn count as the first one."""
-    known = [label for label in services.class_of if label is not None]
-    default = config.nodes.load_class or (known[0] if known else DEMO_CLASSES[0].name)
-    own = {name.lower(): label for name, label in config.nodes.class_of_load.items()}
-    declared = classes_of_shapes(config) | own
-    return tuple(declared.get(load.name.lower(), default) for load in feeder.loads)
+    return tuple(label or DEMO_CLASSES[0].name for label in declared_labels(config, feeder, services))
 
 
 def _tangents(config: Config, feeder: Feeder, labels: Sequence[str]) -> FloatArray:
     """(load,) tan θ that the config declares."""
-    section = config.model
-    own = {name.lower(): factor for name, factor in config.nodes.power_factor_of_load.items()}
-    factors = (
-        own.get(load.name.lower(), section.power_factor_of_class.get(label, section.power_factor))
-        for load, label in zip(feeder.loads, labels, strict=True)
-    )
-    return np.array([tan_theta_of(factor) for factor in factors])
+    section, own = config.model, factors_by_load(config, feeder)
+    of_class = [
+        tan_theta_of(section.power_factor_of_class.get(label, section.power_factor)) for label in labels
+    ]
+    return np.where(np.isfinite(own), own, of_class)
 
 
 RANGE_A = (0.95, 1.05)
@@ -426,9 +420,6 @@ USUAL, ENDURED = (0.9, 1.1), (0.8, 1.2)
 NO_LOAD = "no load"
 NOMINAL = "nominal load"
 UPPER = "every customer at the upper bound"
-
-Opened = Callable[[Feeder], tuple[Solver, Generation | None]]
-"""What solves a network for days of the loads, and its generation on them."""
 
 
 @dataclass(frozen=True)
@@ -484,36 +475,6 @@ class Look:
     def bad_share(self) -> float:
         """Share of snapshots without solution, or with voltages that no feeder is operated at."""
         return (self.unsolved + self.strained) / max(self.snapshots, 1)
-
-
-def look_at(networks: Iterable[Feeder], opened: Opened, loads: PublicLoads) -> Look:
-    """Solve the days and the corners of public loads on every network.
-
-    Parameters
-    ----------
-    loads : of the loads of every network, which have the same ones in the same order.
-    """
-    days: list[_Solved] = []
-    corners: dict[str, list[_Solved]] = {NO_LOAD: [], NOMINAL: [], UPPER: []}
-    levels = (np.zeros_like(loads.nominal), loads.nominal, loads.upper)
-    for feeder in networks:
-        solver, generation = opened(feeder)
-        days.append(_solved(solver, generation, loads.drawn))
-        for found, level in zip(corners.values(), levels, strict=True):
-            # A whole day of it, as controls that remember want whole days; at night, without sun.
-            found.append(_solved(solver, None, np.tile(level, (len(loads.drawn) // DAYS, 1))))
-    low, high, inside = _range(days)
-    return Look(
-        networks=len(days),
-        snapshots=sum(one.snapshots for one in days),
-        unsolved=sum(one.unsolved for one in days),
-        unusual=sum(one.outside(USUAL) for one in days),
-        strained=sum(one.outside(ENDURED) for one in days),
-        lowest=low,
-        highest=high,
-        within=inside,
-        corners={name: _corner(found) for name, found in corners.items()},
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -610,24 +571,42 @@ class Trial:
     maker: Callable[[int], SolverMaker]
     loads: Callable[[Config], PublicLoads]
 
-    def opened(self) -> Opened:
-        """What solves a network on the steps that are looked at."""
-        course, sun = Course.of(self.inputs.config), self.inputs.irradiance
+    def look(self, networks: Iterable[Feeder], config: Config | None = None) -> Look:
+        """Solve days and corners of the loads of the config, or of another one, on every network.
+
+        Parameters
+        ----------
+        networks : have the same loads in the same order.
+        """
+        loads, course = self.loads(config or self.inputs.config), Course.of(self.inputs.config)
+        sun = self.inputs.irradiance
         if sun is not None:
             # From the whole year: one day in its first half, one in its second.
-            days = [len(sun) // (2 * DAYS) + k * len(sun) // DAYS for k in range(DAYS)]
-            sun = sun[days][:, :: course.stride]
+            sampled = [len(sun) // (2 * DAYS) + k * len(sun) // DAYS for k in range(DAYS)]
+            sun = sun[sampled][:, :: course.stride]
         inputs = replace(self.inputs, irradiance=sun)
-
-        def open_one(feeder: Feeder) -> Any:
+        days: list[_Solved] = []
+        corners: dict[str, list[_Solved]] = {NO_LOAD: [], NOMINAL: [], UPPER: []}
+        levels = (np.zeros_like(loads.nominal), loads.nominal, loads.upper)
+        for feeder in networks:
             solar = inputs.solar_on(feeder)
-            return self.maker(course.steps)(feeder, solar, None), solar.generation
-
-        return open_one
-
-    def look(self, networks: Iterable[Feeder], config: Config | None = None) -> Look:
-        """Solve the loads of the config, or of another one, on some networks."""
-        return look_at(networks, self.opened(), self.loads(config or self.inputs.config))
+            solver = self.maker(course.steps)(feeder, solar, None)
+            days.append(_solved(solver, solar.generation, loads.drawn))
+            for found, level in zip(corners.values(), levels, strict=True):
+                # A whole day of it, as controls that remember want whole days; at night, without sun.
+                found.append(_solved(solver, None, np.tile(level, (course.steps, 1))))
+        low, high, inside = _range(days)
+        return Look(
+            networks=len(days),
+            snapshots=sum(one.snapshots for one in days),
+            unsolved=sum(one.unsolved for one in days),
+            unusual=sum(one.outside(USUAL) for one in days),
+            strained=sum(one.outside(ENDURED) for one in days),
+            lowest=low,
+            highest=high,
+            within=inside,
+            corners={name: _corner(found) for name, found in corners.items()},
+        )
 
 
 def on_twins(trial: Trial, twins: tuple[Feeder, ...], structure: Feeder) -> Feasibility:

@@ -1,5 +1,8 @@
 """What a release is made from: read once, checked before anything is spent, kept in one frozen object.
 
+Also public days, holidays and weather (`Almanac`), and what the load model is fitted with: budget, estimator
+and every other public choice of a config (`fit_options_of`).
+
 `NetworkInputs` is all that a network mode sees: no meter reading. `ReleaseInputs` adds the meter data.
 """
 
@@ -386,7 +389,7 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
 
 def check_declared(config: Config, feeder: Feeder, services: Services) -> None:
     """Everything in the config that can be known to be wrong before a budget is touched, in any mode."""
-    known = _class_names(config, services.class_of)
+    known = class_names(config, services.class_of)
     options, private = fit_options_of(config, known), config.model.private_classes > 0
     for name in known:
         options.bounds_of(name)
@@ -407,12 +410,8 @@ def check_declared(config: Config, feeder: Feeder, services: Services) -> None:
     some_loaded_nodes(feeder)
 
 
-def class_names(config: Config, history: LoadHistory | MeterFacts) -> tuple[str, ...]:
-    """PUBLIC. Names of the classes that the load model will have."""
-    return _class_names(config, history.class_label)
-
-
-def _class_names(config: Config, class_of: Iterable[str | None]) -> tuple[str, ...]:
+def class_names(config: Config, class_of: Iterable[str | None]) -> tuple[str, ...]:
+    """PUBLIC. Names of the classes that the load model will have, given the labels of the load points."""
     if config.model.private_classes:
         return tuple(f"class {k}" for k in range(1, config.model.private_classes + 1))
     labels = [label for label in class_of if label is not None]
@@ -523,7 +522,7 @@ def _bounds_kw(config: Config, history: LoadHistory) -> tuple[FloatArray, FloatA
     partly_labelled = None in history.class_label and any(history.class_label)
     if partly_labelled or (config.model.use_scale and history.scale_kw is None):
         return None  # the plan says so, before anything is spent
-    names = class_names(config, history)
+    names = class_names(config, history.class_label)
     options = fit_options_of(config, names)
     if config.model.private_classes:
         bounds = [options.widest(names)] * history.n_load_points

@@ -1,15 +1,36 @@
-"""What a release costs, planned from public quantities before anything is spent; `charging` charges it."""
+"""Everything that is asked before anything is spent, in one path that `plan` and `release` share.
+
+    state → feeder, sun, days, weather → controls → disk, permissions → the feeder's own file
+          → power flow on public loads → meters → ledger → cost
+
+What takes long comes last. What `plan` refuses, `release` refuses with the same sentence.
+
+**Receipts.** The ledger and its anchor guard each other, but an old ledger with its old anchor, put back
+from a backup, looks right. So every release keeps in the private state which entries of the ledger paid for
+it, and `open_ledger` looks for all of them. What an older copy of the *whole* directory hides, only releases
+outside can tell: see `fleet.verify`.
+
+**Outlook.** How wrong noise makes the loads is found out with public stand-ins, never with a meter:
+simulated homes from a public seed, with the spread of levels that homes of a place have. The estimator of
+the release is fitted to them again and again, with the noise that is due to the public number of customers,
+and once without. The relative noise of an average goes with 1/(n·√ρ), so a few stand-ins with a larger
+budget have the noise of many.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
 import json
+import os
+import re
+import shutil
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +40,17 @@ from dp_powerflow._bits.elementary import exp, log1
 from dp_powerflow._names import DRAWS, __version__
 from dp_powerflow._threads import in_order
 from dp_powerflow.config import Config
-from dp_powerflow.errors import PrivacyError
-from dp_powerflow.loads.history import LoadHistory, MeterFacts
+from dp_powerflow.corpus.storage import RemotePath, in_time, location
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import CorpusError, OutputTakenError, PrivacyError, PrivateStateError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.loads.history import LoadHistory, MeterFacts, steps_per_day
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.manifest.build import delta_problem
 from dp_powerflow.manifest.model import MODEL_FILE
+from dp_powerflow.manifest.twin import version_of
+from dp_powerflow.manifest.verify import release_at
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
@@ -32,21 +58,29 @@ from dp_powerflow.model.history.estimate import PredictedError, predicted_errors
 from dp_powerflow.model.history.numbers import ndtri
 from dp_powerflow.model.options import DayFacts, FitOptions, FixedPowerFactor, HistoryFacts, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.pipeline.customers import draw_customers
+from dp_powerflow.pipeline.customers import Services, draw_customers
 from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.inputs import (
     HISTORY,
     Almanac,
     ChosenEstimator,
     MeterDays,
+    NetworkInputs,
     ReleaseInputs,
+    Solar,
     budget_of,
+    check_declared,
     chosen_estimator,
     class_names,
+    declared_days,
+    declared_services,
     fit_options_of,
+    read_inputs,
+    read_network,
 )
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
-from dp_powerflow.pipeline.ready import make_ready, open_ledger, open_state
+from dp_powerflow.pipeline.parts import layout_of
+from dp_powerflow.powerflow.comparison import check_reading
 from dp_powerflow.privacy.budget import (
     Budget,
     PrivacyUnit,
@@ -57,10 +91,300 @@ from dp_powerflow.privacy.budget import (
 )
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost, LoadsCap, LoadsCost, Promised
 from dp_powerflow.privacy.ledger.book import ChargedData, Ledger
-from dp_powerflow.privacy.ledger.records import Preview
+from dp_powerflow.privacy.ledger.records import Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import RECEIPT, PrivateState
 from dp_powerflow.units import FloatArray
+
+BYTES_PER_PHASOR = 5
+"""Of a voltage in the files of a corpus; a power takes about as much."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ready:
+    """PRIVATE. A release that nothing speaks against but its price.
+
+    Attributes
+    ----------
+    mode : how the network is treated.
+    structure : has the nodes, loads and controls of the network that will be solved.
+    feasibility : what public loads do on it; nobody looks once the release is begun and paid for.
+    corpus_bytes : PUBLIC. How large the corpus will be, about.
+    """
+
+    inputs: ReleaseInputs
+    mode: NetworkMode[Any]
+    structure: Feeder
+    feasibility: Feasibility
+    corpus_bytes: int
+
+
+def open_state(config: Config) -> PrivateState:
+    """The private state directory of a config; refused if this user cannot write there."""
+    state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
+    if not os.access(state.root, os.W_OK | os.X_OK):
+        raise PrivateStateError(
+            f"the private state directory {state.root} cannot be written by this user, and a release keeps "
+            "its ledger there; run as its owner, or correct its permissions; nothing was spent"
+        )
+    return state
+
+
+def make_ready(
+    config: Config,
+    state: PrivateState,
+    *,
+    history: LoadHistory | MeterFacts | None = None,
+    feeder: Feeder | None = None,
+    say: Say = lambda _: None,
+) -> Ready:
+    """Read and check all that a release is made from; nothing is spent, and nothing is written.
+
+    Parameters
+    ----------
+    history : PRIVATE. The meter data of the config, or their facts, if somebody has read them already.
+    feeder : PRIVATE. The network of the config, if somebody has read it already.
+    say : told what is being done.
+
+    Raises
+    ------
+    DpPowerflowError : the release would be refused.
+    """
+    mode = mode_of(config)
+    say("reading the feeder")
+    declared = declared_services(config) if history is None else Services.of(config, history)
+    network = read_network(config, state, steps_per_day(config.loads.step_minutes), declared, feeder)
+    say("checking feeder, controls and sun")
+    network.almanac.check_meters(declared_days(config))
+    if declared is not None:
+        check_declared(config, network.feeder, declared)
+    structure = mode.check(network)
+    size = check_room(mode, network, structure)
+    feasibility = Feasibility()
+    if not is_begun(state, config.release.id):  # what is paid for is finished
+        say("comparing the feeder with its file")
+        check_reading(network.feeder, config.feeder.accept_difference, acting=mode.solver(1).acts)
+        say("power flow on public loads")
+        feasibility = mode.feasibility(network, structure)
+    inputs = read_inputs(config, state, network=network, history=history, say=say)
+    if declared is None:
+        structure = mode.check(inputs)  # now that it is known which loads the meter data are of
+    return Ready(inputs, mode, structure, feasibility, size)
+
+
+def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder) -> int:
+    """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing stays there.
+
+    Raises
+    ------
+    CorpusError : the output exists, cannot be made there, or would not fit on the disk; or the store does
+        not answer.
+    """
+    release = inputs.config.release
+    steps = steps_per_day(inputs.config.loads.step_minutes)
+    writer = writer_of(mode, structure, inputs.solar_on(structure), steps)
+    layout, extras, target = writer.layout, writer.extras, writer.target
+    per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
+    per_day = layout.steps * layout.nodes * per_node
+    if isinstance(target, RemotePath):  # a store has no size
+        in_time(partial(_check_store, writer, inputs.state), target)
+        return release.days * per_day
+    if seems_made(writer, inputs.state):
+        return release.days * per_day
+    if os.path.lexists(target):
+        raise OutputTakenError(f"{target} exists already; choose another directory or remove it first")
+    for stage in writer.stages():  # one, or it is refused once it is known which is one's own
+        if not is_begun(inputs.state, release.id):
+            writer.refuse_other_stages()
+        writer = replace(writer, stage=stage)
+    place = _nearest(target.parent)
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise CorpusError(
+            f"{target} cannot be made: this user cannot write to {place}; correct its permissions, or choose "
+            "another release.output; nothing was spent",
+            code="output-unwritable",
+        )
+    needed = sum(len(layout.days_of(part)) for part in writer.missing_parts()) * per_day
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise CorpusError(
+            f"the corpus takes about {needed / 1e6:,.1f} MB and the disk of {target} has "
+            f"{free / 1e6:,.1f} MB left; free some space, choose another release.output or release fewer "
+            "days; nothing was spent",
+            code="disk-full",
+        )
+    return release.days * per_day
+
+
+def writer_of(mode: NetworkMode[Any], feeder: Feeder, solar: Solar, steps: int) -> CorpusWriter:
+    """Where the corpus of a release goes, and its shape.
+
+    Parameters
+    ----------
+    feeder : has the nodes, loads and controls of the network that is solved.
+    steps : of a day.
+    """
+    release = mode.config.release
+    layout = layout_of(release.days, steps, len(mode.released_nodes(feeder)), mode.drawn(feeder))
+    return CorpusWriter(location(release.output), layout, release.id, mode.extras(feeder, solar))
+
+
+def is_made(writer: CorpusWriter, state: PrivateState) -> bool:
+    """Whether this very release is finished: its manifest commits to the report that the state keeps."""
+    own = writer.release_id, committed(state, writer.release_id)
+    return writer.finished and release_at(writer.target) == own
+
+
+def seems_made(writer: CorpusWriter, state: PrivateState) -> bool:
+    """Whether this very release is finished, or one of its id that was begun here and left no report.
+
+    In a fleet a worker finishes a release, and its report is kept afterwards: who is killed in between finds
+    both again. Whether they agree is known once the report is made again (`make`).
+    """
+    if is_made(writer, state):
+        return True
+    unreported = committed(state, writer.release_id) is None and is_begun(state, writer.release_id)
+    if not (unreported and writer.finished):
+        return False
+    found = release_at(writer.target)
+    return found is not None and found[0] == writer.release_id
+
+
+def _check_store(writer: CorpusWriter, state: PrivateState) -> None:
+    """Refuse a URL at which a release cannot be made, unless it is made already."""
+    if writer.remote is not None and not seems_made(writer, state):
+        writer.remote.check(begun=is_begun(state, writer.release_id))
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+
+
+REQUEST_FILE = "request.sha256"
+REPORT_FILE = "report.json"
+COMMITMENT = "internal report"
+"""What the manifest commits to, as the commitment names it."""
+_PREFIX, _SUFFIX = RECEIPT, ".json"
+_TWIN_DIGITS = 16
+_TWIN_FILE = re.compile(rf"twin-([0-9a-f]{{{_TWIN_DIGITS}}})\.json")
+_DERIVED_FILE = re.compile(r"model-from-(.+)\.json")
+
+
+def open_ledger(state: PrivateState) -> Ledger:
+    """The ledger, to plan or make a release with: every charge that a release remembers must be in it.
+
+    Raises
+    ------
+    PrivacyError : the ledger does not pass its own check, or lacks a charge.
+    """
+    ledger = Ledger.open(state)
+    spends = ledger.spends()
+    entries = {(s.account, s.entry, s.release_id, s.request_sha256) for s in spends}
+    requests = {(s.release_id, s.request_sha256) for s in spends}
+    of_data: dict[str, set[str]] = {}  # first digits of the identity of data → ids that were charged for them
+    for spend in spends:
+        of_data.setdefault(spend.dataset[:_TWIN_DIGITS], set()).add(spend.release_id)
+    for release_id, names in state.internal_files():
+        for receipt in _receipts(state, release_id, names):
+            if receipt not in entries:
+                raise _lacks(release_id, f"entry {receipt[1]}, which paid for it from account {receipt[0]}")
+        # Below: what versions without receipts left, too.
+        if {
+            REQUEST_FILE,
+            MODEL_FILE,
+        } <= names and "_" not in release_id:  # a fleet pays for models of feeders
+            begun = (state.read_internal(release_id, REQUEST_FILE) or b"").decode(errors="replace")
+            if (release_id, begun) not in requests:
+                raise _lacks(release_id, "the one that paid for its load model")
+        twin_id = release_id.removeprefix("twin-")
+        for kept in (found[1] for found in map(_TWIN_FILE.fullmatch, sorted(names)) if found):
+            if not any(version_of(charged, twin_id) for charged in of_data.get(kept, ())):
+                raise _lacks(twin_id, "the one that paid for the twin")
+    return ledger
+
+
+def is_begun(state: PrivateState, release_id: str) -> bool:
+    """Whether this private state has begun a release, and paid for its load model."""
+    return state.read_internal(release_id, REQUEST_FILE) is not None
+
+
+def committed(state: PrivateState, release_id: str) -> str | None:
+    """What the manifest of a release made with this private state commits to; None if it has no report."""
+    report = state.read_internal(release_id, REPORT_FILE)
+    return None if report is None else state.commit(release_id, COMMITMENT, report)
+
+
+def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:
+    """Remember, under a release, an entry of the ledger that paid for it."""
+    content = {
+        "account": spend.account,
+        "charged under": spend.release_id,
+        "request": spend.request_sha256,
+    }
+    name = f"{_PREFIX}{spend.entry}{_SUFFIX}"
+    state.write_internal(release_id, name, json.dumps(content, sort_keys=True).encode() + b"\n")
+
+
+def is_receipt(name: str) -> bool:
+    """Whether an internal file of this name is a receipt."""
+    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+
+
+def _receipts(state: PrivateState, release_id: str, names: Set[str]) -> Iterator[tuple[str, int, str, str]]:
+    """Account, entry, id that was charged, and request, of every receipt of a release."""
+    for name in filter(is_receipt, sorted(names)):
+        fields = _fields(state, release_id, name)
+        entry = int(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+        yield str(fields["account"]), entry, str(fields["charged under"]), str(fields["request"])
+
+
+def _fields(state: PrivateState, release_id: str, name: str) -> dict[str, Any]:
+    """What a receipt says, all of it."""
+    try:
+        fields = json.loads(state.read_internal(release_id, name) or b"")
+        int(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+        if {"account", "charged under", "request"} <= fields.keys():
+            return dict(fields)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    raise PrivacyError(
+        f"the receipt {name} of release '{release_id}' in the private state is damaged; restore it from a "
+        "backup; nothing was spent",
+        code="ledger-damaged",
+    )
+
+
+def keep_derived_model(state: PrivateState, release_id: str, reused: str | None, model: LoadModel) -> None:
+    """Remember, under a release, a model that it draws from and that is not the one another release keeps.
+
+    Parameters
+    ----------
+    reused : the release whose noisy answers it is derived from, and which has paid for them.
+    """
+    content = model.to_json().encode()
+    if reused is not None and content != state.read_internal(reused, MODEL_FILE):
+        state.write_internal(release_id, f"model-from-{reused}.json", content)
+
+
+def kept_models(state: PrivateState) -> Iterator[tuple[str, bytes]]:
+    """Release that paid, and content, of every load model that is kept."""
+    for release_id, names in state.internal_files():
+        for name in sorted(names):
+            derived = _DERIVED_FILE.fullmatch(name)
+            if name == MODEL_FILE or derived:
+                paid_by = derived[1] if derived else release_id
+                yield paid_by, state.read_internal(release_id, name) or b""
+
+
+def _lacks(release_id: str, what: str) -> PrivacyError:
+    return PrivacyError(
+        f"the ledger lacks a charge of release '{release_id}' ({what}), so an older copy of the ledger was "
+        "put back; restore the newest backup of the private state directory; nothing was spent",
+        code="ledger-damaged",
+    )
+
 
 _NOT_PART_OF_THE_REQUEST = {
     "release": {
@@ -149,8 +473,6 @@ class PlannedRelease:
 def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> PlannedRelease:
     """Read and check all that a release is made from and look at the ledger; nothing is spent.
 
-    That somebody has looked is kept in the private state, with the settings: see `looks`.
-
     Parameters
     ----------
     say : told what is being done.
@@ -162,10 +484,7 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     state = open_state(config)
     ready = make_ready(config, state, say=say)
     inputs, mode = ready.inputs, ready.mode
-    refuse_another_model(inputs)
-    ledger = open_ledger(state)
-    facts = mode.facts(inputs)
-    found = with_charge(planned(inputs, say), facts, mode, state, ledger)
+    found, facts, ledger = decided(ready, say)
     customers = ChargedData(inputs.loads_identity, found.loads_cap, config.release.continues_loads)
     loads = ledger.preview(customers, found.loads_cost, config.model.reuse or config.release.id)
     refuse_unpaid_model(config, state, paid=loads.already_charged)
@@ -194,9 +513,16 @@ def in_words(error: PredictedError) -> str:
     return f"{error.what} {low} to {high} % (RMS {rms} %)"
 
 
-def planned(inputs: ReleaseInputs, say: Callable[[str], None] = lambda _: None) -> Plan:
-    """The plan of a release whose inputs are read."""
-    return plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac, say)
+def decided(ready: Ready, say: Callable[[str], None]) -> tuple[Plan, NetworkFacts, Ledger]:
+    """What a release costs, by its inputs, the ledger and what was paid before; nothing is recorded.
+
+    `plan` shows it and `release` charges it: what one refuses the other refuses.
+    """
+    inputs, mode = ready.inputs, ready.mode
+    refuse_another_model(inputs)
+    ledger, facts = open_ledger(inputs.state), mode.facts(inputs)
+    found = plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac, say)
+    return replace(found, network=mode.charge_of(found.network, facts, inputs.state, ledger)), facts, ledger
 
 
 def plan_release(
@@ -225,7 +551,12 @@ def plan_release(
         assert isinstance(history, LoadHistory)
         assert almanac is not None
         chosen = chosen_estimator(config, history.n_days)
-        asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac), say)
+        meters, budget = MeterDays(history.days, almanac), budget_of(config)
+        options = fit_options_of(config, class_names(config, history.class_label), meters)
+        facts = history_facts(history, options, budget.unit)
+        asked = planned_queries(facts, options, budget)  # refuses what cannot be fitted
+        of_days = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
+        predicted = (*stand_in_errors(facts, options, budget, say), *of_days)
     rho = total_rho(asked.queries)
     request = request_of(config, inputs)
     loads_cap = LoadsCap(
@@ -379,24 +710,6 @@ def _days_of(facts: DayFacts | None) -> dict[str, Any]:
         "calendar.holidays": None if facts is None else facts.off,
         "[weather], of the days of the meters": None if facts is None else facts.covariates,
     }
-
-
-def with_charge(
-    plan: Plan, facts: NetworkFacts, mode: NetworkMode[Any], state: PrivateState, ledger: Ledger
-) -> Plan:
-    """The plan with what this version of the network costs."""
-    return replace(plan, network=mode.charge_of(plan.network, facts, state, ledger))
-
-
-def _planned_fit(
-    config: Config, history: LoadHistory, meters: MeterDays, say: Callable[[str], None]
-) -> tuple[PlannedFit, tuple[PredictedError, ...]]:
-    """What the fit would ask, and how wrong its answers would be."""
-    options, budget = fit_options_of(config, class_names(config, history), meters), budget_of(config)
-    facts = history_facts(history, options, budget.unit)
-    asked = planned_queries(facts, options, budget)  # refuses what cannot be fitted
-    of_days = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
-    return asked, (*stand_in_errors(facts, options, budget, say), *of_days)
 
 
 def request_of(config: Config, inputs: str) -> str:

@@ -6,8 +6,8 @@ Everything is paid for before anything is drawn from the data: customers and net
 the ledger. From then on nothing but the key is random, so a run that was killed at any moment resumes to the
 same bits and draws nothing twice. A release that its evidence or its power flow refuses afterwards keeps the
 charge: whether it is refused may depend on the network. How the network is treated is the business of the
-mode (`modes/`). `make`, which follows charge and fit, needs the key, the model and what was paid, but neither
-ledger nor meters: in a fleet, workers call it.
+mode (`modes/`). `draw` and `make`, which follow charge and fit, need the key, the model and what was paid,
+but neither ledger nor meters: in a fleet, workers call them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Runner, engine_of
 from dp_powerflow._spending import true_words
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.parts import PartReader
 from dp_powerflow.corpus.storage import Listed, Location, location
+from dp_powerflow.corpus.tables import PartReader
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.build import ManifestInputs
-from dp_powerflow.manifest.model import MODEL_FILE, NetworkPolicy, all_policies
+from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts
 from dp_powerflow.manifest.render import write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
@@ -59,28 +59,23 @@ from dp_powerflow.pipeline.modes.base import (
 )
 from dp_powerflow.pipeline.parts import PartJob, make_parts
 from dp_powerflow.pipeline.plan import (
-    Plan,
-    kept_model,
-    planned,
-    preview_network,
-    refuse_another_model,
-    refuse_unpaid_model,
-    request_of,
-    with_charge,
-)
-from dp_powerflow.pipeline.ready import (
     COMMITMENT,
     REPORT_FILE,
     REQUEST_FILE,
+    Plan,
     Ready,
     Say,
+    decided,
     is_begun,
     is_made,
     keep_derived_model,
     keep_receipt,
+    kept_model,
     make_ready,
-    open_ledger,
     open_state,
+    preview_network,
+    refuse_unpaid_model,
+    request_of,
     seems_made,
     writer_of,
 )
@@ -188,22 +183,19 @@ def run_release(
             plan, paid = charge(ready, say)
             say("fitting the load model")
             model = fitted_model(config, state, inputs.readings, plan, inputs.key, inputs.almanac)
-            made = make(ready, paid, model, engine, say, progress)
-        told = (*warnings_of(config, made, inputs.history.n_steps), *ready.feasibility.warnings)
+            drawn = draw(ready, paid, model, say, progress)
+            made = make(ready, paid, drawn, engine, say, progress)
+        snapshots = config.release.days * inputs.history.n_steps
+        told = (*promise_warnings(config), *made.notes, *mended_words(made, snapshots))
         return ReleaseResult(
             location(config.release.output),
             model,
             made.met,
             made.worst_mismatch,
             internal,
-            told,
+            (*told, *ready.feasibility.warnings),
             inputs.ingest,
         )
-
-
-def warnings_of(config: Config, made: Made, steps: int) -> tuple[str, ...]:
-    """PUBLIC. Why a release protects, or says, less than its owner may expect; the manifest says so too."""
-    return (*promise_warnings(config), *made.notes, *mended_words(made, config.release.days * steps))
 
 
 def mended_words(made: Made, snapshots: int) -> tuple[str, ...]:
@@ -253,13 +245,14 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     """
     inputs, mode = ready.inputs, ready.mode
     config, state = inputs.config, inputs.state
-    refuse_another_model(inputs)
     inputs.keep_ingest()
-    ledger, facts = open_ledger(state), mode.facts(inputs)
-    plan = with_charge(planned(inputs, say), facts, mode, state, ledger)
+    plan, facts, ledger = decided(ready, say)
     for warning in plan.warnings:
         say(warning)
-    customers = loads_data(config, plan, inputs.loads_identity)
+    release = config.release
+    customers = ChargedData(
+        inputs.loads_identity, plan.loads_cap, release.continues_loads, release.unrelated_loads
+    )
     reused = reused_charge(ledger, customers, config.model.reuse)
     refuse_unpaid_model(config, state, paid=reused is not None)
     refuse_unpayable(plan, facts, mode, state, ledger)
@@ -271,12 +264,6 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     keep_begun(state, config.release.id, plan.request_sha256, loads, network)
     balances = ledger.balance_after(loads), ledger.balance_after(network)
     return plan, Paid(facts.dataset, inputs.identity, *balances, network)
-
-
-def loads_data(config: Config, plan: Plan, identity: str) -> ChargedData:
-    """The customers as the ledger is asked about them."""
-    release = config.release
-    return ChargedData(identity, plan.loads_cap, release.continues_loads, release.unrelated_loads)
 
 
 def network_data(config: Config, plan: Plan, facts: NetworkFacts) -> ChargedData:
@@ -327,7 +314,11 @@ def refuse_unpayable(
     config = mode.config
     preview = preview_network(ledger, config, plan.network, facts.dataset)
     refuse_another_request(config.release.id, plan.request_sha256, state, ledger)
-    _refuse_another_charge(ledger, plan, facts.dataset, preview.account)
+    # One id, one thing that is paid for: found out before the customers are charged.
+    paid_for = plan.network.request_sha256, facts.dataset
+    for spend in ledger.spends(release_id=plan.network.paid_by):
+        if spend.account == preview.account and (spend.request_sha256, spend.dataset) != paid_for:
+            raise PrivacyError(plan.network.otherwise or CHARGED_OTHERWISE.format(id=plan.network.paid_by))
     if not preview.affordable:
         left, needed = preview.before.available, price(plan.network.cap, plan.network.cost)
         raise PrivacyError(
@@ -342,21 +333,13 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
     """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
     begun = state.read_internal(release_id, REQUEST_FILE)
     # A twin is charged under its own id, which may be that of a release.
-    shared = {kind.account_kind for kind in all_policies() if kind.paid_by is not NetworkPolicy.paid_by}
+    shared = kinds_of_shared_accounts()
     charged = {
         spend.request_sha256 for spend in ledger.spends(release_id=release_id) if spend.kind not in shared
     }
     known = charged | ({begun.decode(errors="replace")} if begun is not None else set())
     if known - {request_sha256}:
         raise ChangedRequestError(CHARGED_OTHERWISE.format(id=release_id))
-
-
-def _refuse_another_charge(ledger: Ledger, plan: Plan, dataset: str, account: str | None) -> None:
-    """One id, one thing that is paid for: found out before the customers are charged."""
-    asked = plan.network
-    spends = [spend for spend in ledger.spends(release_id=asked.paid_by) if spend.account == account]
-    if any((spend.request_sha256, spend.dataset) != (asked.request_sha256, dataset) for spend in spends):
-        raise PrivacyError(asked.otherwise or CHARGED_OTHERWISE.format(id=asked.paid_by))
 
 
 # -------------------------------------------------------------------------------------------------- fit
@@ -378,7 +361,7 @@ def fitted_model(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
         meters = MeterDays(history.days, almanac)
-        options = fit_options_of(config, class_names(config, history), meters)
+        options = fit_options_of(config, class_names(config, history.class_label), meters)
         model = fit(history, budget=budget_of(config), options=options, key=key)
     if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
         raise PrivacyError(
@@ -388,25 +371,54 @@ def fitted_model(
     return model
 
 
+# ----------------------------------------------------------------------------------------------- network
+
+
+def draw(
+    ready: Ready, paid: Paid, model: LoadModel, say: Say = lambda _: None, progress: Progress | None = None
+) -> tuple[Scene, InternalReport]:
+    """The network to solve, with the model on it, and the report; both are kept in the private state.
+
+    Raises
+    ------
+    PrivacyError : an input is no longer the one that was paid for, or the report does not support the policy.
+    """
+    inputs, mode = ready.inputs, ready.mode
+    if (mode.identity(inputs), inputs.identity) != (paid.dataset, paid.inputs):
+        raise PrivacyError(CHANGED_MEANWHILE)  # nobody paid for what the files say now
+    scene = mode.scene(inputs, mode.network_to_solve(inputs, paid.dataset, paid.spend), model)
+    say("network evidence (INTERNAL)")
+    state, release_id = inputs.state, inputs.config.release.id
+    stored = state.read_internal(release_id, REPORT_FILE)
+    if stored is not None:
+        report = InternalReport.read(stored)
+    else:
+        report, known = mode.report(inputs, scene, progress), mode.for_the_owner(inputs, scene)
+        if known:
+            content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
+            state.write_internal(release_id, OWNER_FILE, content.encode())
+        # Last: a run that finds it is done here.
+        state.write_internal(release_id, REPORT_FILE, report.content)
+    mode.accept(report, state.internal_directory(release_id) / REPORT_FILE)
+    return scene, report
+
+
 # ------------------------------------------------------------------------------------------------- make
 
 
 def make(
     ready: Ready,
     paid: Paid,
-    model: LoadModel,
+    drawn: tuple[Scene, InternalReport],
     engine: Runner,
     say: Say = lambda _: None,
     progress: Progress | None = None,
 ) -> Made:
-    """Make a release that is paid for: network, report, parts, documents.
-
-    What is drawn and reported is kept in the private state before anything is published.
-    """
+    """Make a release that is paid for and drawn: parts, documents, its final name."""
     inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
     state, release_id = inputs.state, inputs.config.release.id
-    scene, report = draw(ready, paid, model, say, progress)
-    network = scene.network
+    scene, report = drawn
+    model, network = scene.model, scene.network
     if is_made(writer, state):
         return Made(report.met, None, 0, model.notes)
     say("drawing loads and solving")
@@ -444,25 +456,6 @@ def make(
     return Made(report.met, written.mismatch, mended + written.mended, model.notes)
 
 
-def draw(
-    ready: Ready, paid: Paid, model: LoadModel, say: Say = lambda _: None, progress: Progress | None = None
-) -> tuple[Scene, InternalReport]:
-    """The network to solve, with the model on it, and the report; both are kept in the private state.
-
-    Raises
-    ------
-    PrivacyError : an input is no longer the one that was paid for, or the report does not support the policy.
-    """
-    inputs, mode = ready.inputs, ready.mode
-    if (mode.identity(inputs), inputs.identity) != (paid.dataset, paid.inputs):
-        raise PrivacyError(CHANGED_MEANWHILE)  # nobody paid for what the files say now
-    scene = mode.scene(inputs, mode.network_to_solve(inputs, paid.dataset, paid.spend), model)
-    say("network evidence (INTERNAL)")
-    report = internal_report(mode, inputs, scene, progress)
-    mode.accept(report, inputs.state.internal_directory(inputs.config.release.id) / REPORT_FILE)
-    return scene, report
-
-
 def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: StreamKey) -> str:
     """Keyed digest of everything that decides the bytes of the release; it tells nothing without the key.
 
@@ -474,24 +467,6 @@ def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: Str
     )
     bound = key.bind("purpose", "stage")
     return bound.keyed_hash([request.encode(), scene.model.to_json().encode(), shape])[:32]
-
-
-def internal_report(
-    mode: NetworkMode[Any], inputs: ReleaseInputs, scene: Scene, progress: Progress | None
-) -> InternalReport:
-    """The internal report that the manifest commits to: the one already made, or a fresh one."""
-    state, release_id = inputs.state, inputs.config.release.id
-    stored = state.read_internal(release_id, REPORT_FILE)
-    if stored is not None:
-        return InternalReport.read(stored)
-    report = mode.report(inputs, scene, progress)
-    known = mode.for_the_owner(inputs, scene)
-    if known:
-        content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
-        state.write_internal(release_id, OWNER_FILE, content.encode())
-    # Last: a run that finds it is done here.
-    state.write_internal(release_id, REPORT_FILE, report.content)
-    return report
 
 
 def _clear_up(writer: CorpusWriter, *, for_good: bool) -> None:

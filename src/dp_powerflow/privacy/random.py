@@ -140,8 +140,8 @@ def canonical_bytes(value: Any) -> bytes:
         parts = {entry.name: getattr(value, entry.name) for entry in fields(value)}
         return _framed(b"object", type(value).__qualname__.encode(), canonical_bytes(parts))
     if isinstance(value, Mapping):
-        pairs = sorted((canonical_bytes(name), canonical_bytes(entry)) for name, entry in value.items())
-        return _framed(b"mapping", *(part for pair in pairs for part in pair))
+        pairs = sorted([(canonical_bytes(name), canonical_bytes(entry)) for name, entry in value.items()])
+        return _framed(b"mapping", *[part for pair in pairs for part in pair])
     if isinstance(value, Sequence):
         return _framed(b"sequence", *map(canonical_bytes, value))
     raise PrivacyError(f"a {type(value).__name__} cannot be hashed by its content; use a dataclass instead")
@@ -149,7 +149,7 @@ def canonical_bytes(value: Any) -> bytes:
 
 def _framed(*parts: bytes) -> bytes:
     """Each part with its length before it: no two lists of parts give the same bytes."""
-    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return b"".join([len(part).to_bytes(8, "little") + part for part in parts])
 
 
 class Stream:

@@ -41,7 +41,7 @@ ANCHOR_FILE = "ledger.anchor"
 INTERNAL_DIRECTORY = "internal"
 EXPERIMENTS_DIRECTORY = "experiments"
 RECEIPT = "paid-"
-"""How the name of an internal file begins that says what was paid; see `pipeline.ready`."""
+"""How the name of an internal file begins that says what was paid; see `pipeline.plan`."""
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
 _SYSTEM, _SEED = "operating system", "insecure seed"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

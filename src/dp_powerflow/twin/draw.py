@@ -327,7 +327,10 @@ def parameters_of(source: Rebuilder, design: TwinDesign, protect: Protect = "all
     known = _checked.setdefault(source.feeder, {})
     choice = (design, source.choices)
     if choice not in known:
-        known[choice] = _checked_parameters(source, design)
+        found = source.parameters()
+        source.check(found)
+        _refuse_unrated(source.feeder, found, design)
+        known[choice] = found
     if protect == "all":
         refuse_absent(known[choice], design.protected)
     else:
@@ -335,20 +338,17 @@ def parameters_of(source: Rebuilder, design: TwinDesign, protect: Protect = "all
     return known[choice]
 
 
-def _checked_parameters(source: Rebuilder, design: TwinDesign) -> NetworkParameters:
-    found = source.parameters()
-    source.check(found)
-    if design.protected.pv:
-        # pandapower's tables may share names, so its keys have the table in front.
-        known = {key.element.split(":", 1)[-1] for key in found.levels if key.quantity is Quantity.PV}
-        missing = [system.name for system in source.feeder.pv if system.name not in known]
-        if missing:
-            raise PrivacyError(
-                f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "
-                "state one, or leave out network.pv, which declares PV capacities public",
-                code="twin-not-possible",
-            )
-    return found
+def _refuse_unrated(feeder: Feeder, found: NetworkParameters, design: TwinDesign) -> None:
+    """Refuse a PV system whose source states no rating, if ratings are protected."""
+    # pandapower's tables may share names, so its keys have the table in front.
+    known = {key.element.split(":", 1)[-1] for key in found.levels if key.quantity is Quantity.PV}
+    missing = [pv.name for pv in feeder.pv if design.protected.pv and pv.name not in known]
+    if missing:
+        raise PrivacyError(
+            f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "
+            "state one, or leave out network.pv, which declares PV capacities public",
+            code="twin-not-possible",
+        )
 
 
 def elements_of(parameters: NetworkParameters, design: TwinDesign) -> tuple[Element, ...]:

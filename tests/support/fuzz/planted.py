@@ -22,7 +22,7 @@ import dp_powerflow as dpf
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.manifest.model import canonical_json, digest_of
-from dp_powerflow.pipeline.ready import open_ledger
+from dp_powerflow.pipeline.plan import open_ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit
 from support.fuzz.changes import WORDS

@@ -28,7 +28,7 @@ from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
-from dp_powerflow.pipeline.ready import keep_receipt
+from dp_powerflow.pipeline.plan import keep_receipt
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support import manifest_releases as made_up

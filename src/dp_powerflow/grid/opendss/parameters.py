@@ -1,15 +1,16 @@
 """Levels of an OpenDSS circuit, and circuits made of a frame and other levels.
 
-A twin is never the true circuit with figures edited: it is written anew from its frame (`reader.Frame`), its
+A twin is never the true circuit with figures edited: it is written anew from its frame (`Frame`), its
 levels and its codes, so that it is a function of these alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -53,48 +54,263 @@ from dp_powerflow.grid.opendss.operation import (
     other_sources,
     power_factor,
 )
-from dp_powerflow.grid.opendss.reader import (
-    CODE,
-    FIGURE,
-    IMPEDANCE,
-    RATING,
-    Code,
-    ElementFrame,
-    Frame,
-    LineFrame,
-    Matrix,
-    array,
-    as_matrix,
-    as_shape,
-    figures_of,
-    matrix,
-    nearest,
-    read_dss,
-    rounded,
-    tap_on_step,
-)
+from dp_powerflow.grid.opendss.reader import METRES, read_dss
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import InverterCurve, Operation
 from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.units import FloatArray
 
 # ----------------------------------------------------------------------------------------------------------
-# Frames of what acts on a feeder: loads, generators, and controls of capacitors and inverters.
-#
-# All of it is what the file states, rounded to public steps. Nothing that a control found is ever read.
+# The public frame: what a twin shares with its source, property by property, each rounded to a public step.
+# Nothing that a control found, and nothing that is not named here, is ever read.
 
 
-SETTING = 4
-"""Significant digits of the settings of a capacitor control."""
+Matrix = tuple[tuple[float, ...], ...]
+Rule = Callable[[Properties, str], str]
+"""How a property of an element is written down for its twins."""
+
+RATING, FIGURE, IMPEDANCE, CODE = 5, 3, 4, 5
+"""Significant digits: ratings; loads and unprotected impedances; transformers, capacitors; conductors."""
+_KM = 1000.0
 _SHARE = 1e-3
+_TAP_STEP = 0.00625
 _WITH_CVR, _ZIP = 4, 8
-_VLOWPU = 0.5
 _FLAT_BEYOND = 0.1
-_BUSES = (
-    *("line", "transformer", "autotrans", "reactor", "capacitor", "load", "vsource"),
-    *("pvsystem", "generator"),
-)
-"""Classes whose terminals a control of a twin may look at."""
+
+
+def nearest(value: float, step: float) -> float:
+    """The multiple of a step that is nearest, as a short decimal."""
+    return float(f"{round(value / step) * step:.9f}")
+
+
+def rounded(value: float, digits: int) -> str:
+    return repr(float(f"{value:.{digits - 1}e}"))
+
+
+def array(values: FloatArray) -> str:
+    """Figures as the engine reads an array."""
+    return "[" + " ".join(repr(float(value)) for value in values) + "]"
+
+
+def matrix(values: Matrix | FloatArray) -> str:
+    """Figures as the engine reads a matrix."""
+    return "[" + " | ".join(" ".join(repr(float(value)) for value in row) for row in values) + "]"
+
+
+def as_matrix(values: FloatArray) -> Matrix:
+    return tuple(tuple(float(value) for value in row) for row in values)
+
+
+def tap_on_step(ratio: float, step: float) -> float:
+    """A ratio on the grid of its winding's taps, counted from neutral."""
+    return float(f"{1.0 + round((ratio - 1.0) / step) * step:.9f}")
+
+
+def _text(own: Properties, key: str) -> str:
+    return own.text(key)
+
+
+def _whole(own: Properties, key: str) -> str:
+    return str(int(own.number(key)))
+
+
+def _digits(digits: int) -> Rule:
+    return lambda own, key: rounded(own.number(key), digits)
+
+
+def _step(step: float) -> Rule:
+    return lambda own, key: repr(nearest(own.number(key), step))
+
+
+def _each(rule: Rule, names: str) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
+_RATED, _FIGURED = _digits(RATING), _digits(FIGURE)
+_PER_UNIT, _TENTH, _ONE = _step(_SHARE), _step(0.1), _step(1.0)
+_INJECTING = {
+    **_each(_text, "phases conn"),
+    **_each(_whole, "model"),
+    **_each(_RATED, "kv"),
+    **_each(_PER_UNIT, "vminpu vmaxpu"),
+}
+_FRAME: Mapping[str, Mapping[str, Rule]] = {
+    "vsource": {
+        **_each(_text, "phases"),
+        **_each(_RATED, "basekv"),
+        **{"pu": _step(1e-4), "angle": _step(0.01)},
+        **_each(_text, "sequence"),
+        **_each(_FIGURED, "r1 x1 r0 x0"),
+    },
+    "transformer": {
+        **_each(_text, "phases windings"),
+        **_each(_FIGURED, "%noloadloss %imag ppm_antifloat"),
+        **_each(_text, "leadlag"),
+    },
+    "capacitor": {**_each(_text, "phases conn"), **_each(_whole, "numsteps"), **_each(_RATED, "kv")},
+    "load": {**_INJECTING, **_each(_whole, "class"), **_each(_PER_UNIT, "vlowpu")},
+    "generator": _INJECTING,
+    "pvsystem": {**_INJECTING, **_each(_FIGURED, "%cutin")},
+    "regcontrol": {
+        **_each(_text, "winding tapwinding ptphase maxtapchange reversible revneutral inversetime cogen"),
+        **_each(_RATED, "ptratio"),
+        **_each(_FIGURED, "ctprim revthreshold"),
+        **_each(_TENTH, "vreg band revvreg revband"),
+        **_each(_ONE, "r x revr revx delay tapdelay revdelay"),
+    },
+    "capcontrol": {
+        **_each(_text, "terminal type"),
+        **_each(_RATED, "ptratio ctratio"),
+        **_each(_digits(4), "onsetting offsetting vmin vmax"),
+        **_each(_ONE, "delay delayoff deadtime"),
+        **_each(_text, "voltoverride ctphase ptphase"),
+    },
+}
+"""Class → properties in the order in which the engine is told them, and how each is rounded."""
+
+
+_WOUND = {**_each(_text, "conn"), **_each(_RATED, "kv kva")}
+_TAPPED = {**_each(_step(1e-4), "mintap maxtap"), **_each(_whole, "numtaps")}
+_WINDING: Mapping[str, Mapping[str, Rule]] = {
+    "transformer": {**_WOUND, **_each(_FIGURED, "rneut xneut"), **_TAPPED},
+    "autotrans": {**_WOUND, **_TAPPED},
+}
+_OPTIONAL = {"vlimit": 0.1, "ldc_z": 1.0, "rev_z": 1.0}
+"""Settings of a regulator that are told where they are not zero → step."""
+
+
+def _stated(own: Properties, rules: Mapping[str, Rule]) -> str:
+    return " ".join(f"{key}={rule(own, key)}" for key, rule in rules.items())
+
+
+def as_shape(values: FloatArray) -> Matrix | None:
+    return as_matrix(shape_of(values)) if np.any(values) else None
+
+
+@dataclass(frozen=True)
+class Code:
+    """One entry of the catalogue of conductors, per its own unit of length (`metres`, None without one).
+
+    Attributes
+    ----------
+    resistance, reactance, charging : of a line with as many phases as the entry.
+    sequence : (positive, zero) of the three, by which the engine makes lines with other numbers of phases;
+        None where the entry is given by matrices, which fit no others.
+    """
+
+    phases: int
+    metres: float | None
+    resistance: Matrix
+    reactance: Matrix
+    charging: Matrix
+    sequence: tuple[tuple[float, float], ...] | None = None
+
+    def fits(self, phases: int) -> bool:
+        """Whether it is drawn for lines of so many phases: as many as its own, or fewer of its sequences."""
+        return phases == self.phases or (self.sequence is not None and phases < self.phases)
+
+    def of(self, phases: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """R, X and C of a line of so many phases: (phase, phase) each.
+
+        A line of one phase has the positive sequence, not the self impedance.
+        """
+        if phases == self.phases or self.sequence is None:
+            return np.array(self.resistance), np.array(self.reactance), np.array(self.charging)
+        r, x, c = (
+            np.array([[positive]]) if phases == 1 else (zero - positive) / 3.0 + positive * np.eye(phases)
+            for positive, zero in self.sequence
+        )
+        return r, x, c
+
+
+@dataclass(frozen=True)
+class LineFrame:
+    """What of a line is public.
+
+    Attributes
+    ----------
+    start : properties up to its figures.
+    metres : of its unit of length, else of its code's; None if neither states one.
+    by_length : whether its length is all that is protected, its figures being those of its code.
+    resistance, reactance : shapes; None where the figure is zero.
+    charging : shape where charging has a level of its own, else None.
+    charged : whether it has any charging.
+    switch : whether it is a switch, whose figures are all in `start`.
+    """
+
+    name: str
+    start: str
+    phases: int
+    code: str = ""
+    metres: float | None = None
+    by_length: bool = False
+    resistance: Matrix | None = None
+    reactance: Matrix | None = None
+    charging: Matrix | None = None
+    charged: bool = False
+    switch: bool = False
+
+
+@dataclass(frozen=True)
+class ElementFrame:
+    """Any other element: properties that are public, and the shape of figures that follow from a level."""
+
+    kind: str
+    name: str
+    properties: str
+    quantity: Quantity | None = None
+    shape: tuple[float, ...] = ()
+    windings: int = 0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """All that twins of a circuit have in common, in the order in which the circuit was written.
+
+    Attributes
+    ----------
+    start, end : commands before and after those of the elements.
+    steps : (transformer, winding) → step of its tap.
+    left_taps : windings off neutral that no enabled regulator moves: their taps may be solved ones.
+    left_out, refused : of `Operation`, as far as a twin does not have what they are about.
+    """
+
+    start: tuple[str, ...]
+    elements: tuple[LineFrame | ElementFrame, ...]
+    end: tuple[str, ...]
+    catalogue: tuple[tuple[str, Code], ...]
+    steps: tuple[tuple[tuple[str, int], float], ...]
+    left_taps: tuple[tuple[str, int], ...]
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+_REACTANCES = {
+    ("transformer", 2): ("XHL",),
+    ("transformer", 3): ("XHL", "XHT", "XLT"),
+    ("autotrans", 2): ("XHX",),
+    ("autotrans", 3): ("XHX", "XHT", "XXT"),
+}
+"""Class and number of windings → reactances between windings; of more windings there is one array."""
+
+
+def figures_of(element: ElementFrame, values: FloatArray) -> str:
+    """Properties that give an element its figures.
+
+    Of a transformer reactances between windings, then resistances [%]; of a capacitor kvar of every step;
+    of a PV system peak power [kW] and rating [kVA].
+    """
+    if element.kind == "capacitor":
+        return f"kvar={array(values)}"
+    if element.kind == "pvsystem":
+        return f"Pmpp={float(values[0])!r} kVA={float(values[1])!r}"
+    pairs = element.windings * (element.windings - 1) // 2
+    named = _REACTANCES.get((element.kind, element.windings))
+    reactances = f"Xscarray={array(values[:pairs])}"
+    if named is not None:
+        reactances = " ".join(f"{x}={float(values[k])!r}" for k, x in enumerate(named))
+    return f"{reactances} %Rs={array(values[pairs:])}"
 
 
 @dataclass(frozen=True)
@@ -131,45 +347,6 @@ def read_operated(engine: Engine) -> Operated:
     return Operated(elements, switched, tuple(left_out), tuple(refused))
 
 
-def load_frame(own: Properties, name: str, buses: str, multiplier: float) -> ElementFrame:
-    """A load with its law; `multiplier` is that of the circuit for it."""
-    model = int(own.number("model"))
-    kw, kvar = (rounded(own.number(key) * multiplier, FIGURE) for key in ("kw", "kvar"))
-    parts = [f"{buses} phases={own.text('phases')} conn={own.text('conn')} model={model}"]
-    parts += [f"class={int(own.number('class'))} kv={rounded(own.number('kv'), RATING)}"]
-    parts += [f"{key}={nearest(own.number(key), _SHARE)!r}" for key in ("vminpu", "vmaxpu")]
-    lowest = nearest(own.number("vlowpu"), _SHARE)
-    if lowest != _VLOWPU:
-        parts.append(f"vlowpu={lowest!r}")
-    if model == _WITH_CVR:
-        parts += [f"{key}={nearest(own.number(key), _SHARE)!r}" for key in ("cvrwatts", "cvrvars")]
-    if model == _ZIP:
-        parts.append(f"zipv={array(np.round(own.numbers('zipv'), 3))}")
-    return ElementFrame("load", name, " ".join([*parts, f"kw={kw} kvar={kvar}"]))
-
-
-def generator_frame(own: Properties, name: str, buses: str, multiplier: float) -> ElementFrame:
-    """A generator of any model; one that is not modelled is counted and left out on the twin too."""
-    model = int(own.number("model"))
-    parts = [f"{buses} phases={own.text('phases')} conn={own.text('conn')} model={model}"]
-    parts += [f"kv={rounded(own.number('kv'), RATING)}"]
-    parts += [f"{key}={nearest(own.number(key), _SHARE)!r}" for key in ("vminpu", "vmaxpu")]
-    if own.number("dispvalue") != 0.0:
-        parts += [f"dispmode={own.text('dispmode')} dispvalue={rounded(own.number('dispvalue'), FIGURE)}"]
-        parts += [f"forceon={own.text('forceon')}"]
-    parts += [f"{key}={rounded(own.number(key) * multiplier, FIGURE)}" for key in ("kw", "kvar")]
-    return ElementFrame("generator", name, " ".join(parts))
-
-
-def pv_behaviour(own: Properties, tan_theta: float) -> str:
-    """How a PV system answers, where it is not as the engine has it by default."""
-    usual = {"vminpu": 0.9, "vmaxpu": 1.1, "model": 1.0}
-    stated = {key: nearest(own.number(key), _SHARE) for key in usual}
-    parts = [f" {key}={value:g}" for key, value in stated.items() if value != usual[key]]
-    factor = nearest(float(np.copysign(1.0 / np.sqrt(1.0 + tan_theta**2), tan_theta)), _SHARE)
-    return "".join(parts) + (f" pf={factor!r}" if tan_theta != 0.0 else "")
-
-
 def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[tuple[str, ElementFrame]]:
     """Capacitor, and the enabled control that switches it, where a twin has both and the element."""
     for name in enabled_names(engine, "capcontrol"):
@@ -178,7 +355,7 @@ def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[tuple[st
         elsewhere = bool(own.text("vbus"))
         if not is_enabled(engine, f"capacitor.{capacitor}"):
             continue
-        if element.split(".", 1)[0] not in _BUSES or not is_enabled(engine, element):
+        if element.split(".", 1)[0] not in READERS.keys() - {"regcontrol"} or not is_enabled(engine, element):
             refused.append(
                 f"capacitor control '{name}' looks at element '{element}', which a twin does not have"
             )
@@ -186,22 +363,11 @@ def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[tuple[st
         if elsewhere:
             refused.append(f"capacitor control '{name}' looks at the voltage of another bus; leave out vbus")
             continue
-        yield capacitor, _capacitor_control(Properties(engine, "capcontrol", name), name)
-
-
-def _capacitor_control(own: Properties, name: str) -> ElementFrame:
-    parts = [
-        f'element="{own.text("element")}" terminal={own.text("terminal")}',
-        f'capacitor="{own.text("capacitor").split(".")[-1]}" type={own.text("type")}',
-        f"ptratio={rounded(own.number('ptratio'), RATING)} ctratio={rounded(own.number('ctratio'), RATING)}",
-        *(
-            f"{key}={rounded(own.number(key), SETTING)}"
-            for key in ("onsetting", "offsetting", "vmin", "vmax")
-        ),
-        *(f"{key}={nearest(own.number(key), 1.0)!r}" for key in ("delay", "delayoff", "deadtime")),
-        *(f"{key}={own.text(key)}" for key in ("voltoverride", "ctphase", "ptphase")),
-    ]
-    return ElementFrame("capcontrol", name, " ".join(parts))
+        stated = _stated(Properties(engine, "capcontrol", name), _FRAME["capcontrol"])
+        yield (
+            capacitor,
+            ElementFrame("capcontrol", name, f'element="{element}" capacitor="{capacitor}" {stated}'),
+        )
 
 
 def _inverter_controls(curves: Mapping[str, InverterCurve]) -> Iterator[ElementFrame]:
@@ -230,19 +396,8 @@ def _inverter_controls(curves: Mapping[str, InverterCurve]) -> Iterator[ElementF
 # Elements of a compiled OpenDSS circuit, one by one, as a frame and levels.
 
 
-METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01, 8: 0.001}
-"""Number of a unit of length in the engine → metres; a unit that is missing has none."""
-_KM = 1000.0
-_TAP_STEP = 0.00625
-
-
 class ElementReader:
     """Reads elements one by one; the element is the engine's active one meanwhile."""
-
-    KINDS = (
-        *("vsource", "line", "transformer", "autotrans", "capacitor", "reactor", "load", "pvsystem"),
-        *("regcontrol", "generator"),
-    )
 
     def __init__(
         self, engine: Engine, origin: DssOrigin, protected: Protected, switched: frozenset[str]
@@ -261,30 +416,10 @@ class ElementReader:
         self.own_codes = self._codes_of_one_line()
         self.catalogue = {name: code for name, code in self._codes() if name not in self.own_codes}
         self._regulated = self._regulated_windings()
-        self.readers: dict[str, Callable[[str], LineFrame | ElementFrame]] = {
-            "vsource": self._source,
-            "line": self._line,
-            "transformer": self._transformer,
-            "autotrans": self._transformer,
-            "capacitor": self._capacitor,
-            "reactor": self._reactor,
-            "load": self._load,
-            "pvsystem": self._pv,
-            "regcontrol": self._regulator,
-            "generator": self._generator,
-        }
 
-    # ---------------------------------------------------------------- what elements have in common
-
-    def _text(self, name: str) -> str:
-        return str(self.circuit.ActiveCktElement.Properties(name).Val)
-
-    def _number(self, name: str) -> float:
-        return float(self._text(name))
-
-    def _numbers(self, name: str) -> FloatArray:
-        words = self._text(name).strip("[]() ").replace(",", " ").split()
-        return np.array([float(word) for word in words])
+    def read(self, kind: str, name: str) -> LineFrame | ElementFrame:
+        """The frame of one element; its levels are kept."""
+        return READERS[kind](self, Properties(self.engine, kind, name), name)
 
     def _buses(self) -> str:
         """`bus1=… bus2=…`; a second terminal that is ground by default is left out."""
@@ -294,8 +429,12 @@ class ElementReader:
             buses = buses[:1] if default and "0" not in buses[0].split(".")[1:] else buses
         return " ".join(f'bus{k}="{bus}"' for k, bus in enumerate(buses, start=1) if bus)
 
-    def _base_frequency(self) -> str:
-        stated = self._number("basefreq")
+    def _head(self, kind: str, own: Properties) -> str:
+        """Where the element is connected, and its public figures."""
+        return f"{self._buses()} {_stated(own, _FRAME[kind])}{self._base_frequency(own)}"
+
+    def _base_frequency(self, own: Properties) -> str:
+        stated = own.number("basefreq")
         return "" if stated == self.frequency else f" basefreq={rounded(stated, RATING)}"
 
     def _note_open(self, kind: str, name: str) -> None:
@@ -353,11 +492,11 @@ class ElementReader:
         )
         return r, (x if base == self.frequency else x * (self.frequency / base)), c
 
-    def _line(self, name: str) -> LineFrame:
+    def _line(self, own: Properties, name: str) -> LineFrame:
         lines = self.circuit.Lines
         lines.Name = name
         phases, length = int(lines.Phases), float(lines.Length)
-        r, x, c = (part * length for part in self._matrices(lines, phases, self._number("basefreq")))
+        r, x, c = (part * length for part in self._matrices(lines, phases, own.number("basefreq")))
         self._note_open("Line", name)
         start = f"{self._buses()} phases={phases}"
         if lines.IsSwitch:
@@ -414,37 +553,32 @@ class ElementReader:
         """(transformer, winding) that a regulator moves → whether one of them is enabled."""
         found: dict[tuple[str, int], bool] = {}
         for name in [name for name in self.circuit.AllElementNames if name.lower().startswith("regcontrol.")]:
-            enabled = is_enabled(self.engine, name)
-            key = (self._text("transformer").lower().split(".")[-1], int(self._text("tapwinding")))
+            own, enabled = Properties(self.engine, *name.split(".", 1)), is_enabled(self.engine, name)
+            key = (own.text("transformer").split(".")[-1], int(own.number("tapwinding")))
             found[key] = found.get(key, False) or enabled
         return found
 
-    def _transformer(self, name: str) -> ElementFrame:
+    def _transformer(self, own: Properties, name: str) -> ElementFrame:
         kind = str(self.circuit.ActiveCktElement.Name).split(".", 1)[0].lower()
-        windings = int(self._text("windings"))
+        windings = int(own.number("windings"))
         pairs = windings * (windings - 1) // 2
-        figures = np.concatenate([self._numbers("XSCArray")[:pairs], self._numbers("%Rs")[:windings]])
-        magnetising = " ".join(
-            f"{key}={rounded(self._number(key), FIGURE)}" for key in ("%noloadloss", "%imag", "ppm_antifloat")
-        )
-        head = (
-            f"phases={self._text('phases')} windings={windings} {magnetising} leadlag={self._text('leadlag')}"
-        )
-        head += self._base_frequency()
+        figures = np.array([*own.numbers("xscarray")[:pairs], *own.numbers("%rs")[:windings]])
+        head = _stated(own, _FRAME["transformer"]) + self._base_frequency(own)
         buses = [str(bus).lower() for bus in self.circuit.ActiveCktElement.BusNames]
         self._note_open(kind, name)
         of_windings = [
-            self._winding(kind, name, winding, buses[winding - 1]) for winding in range(1, windings + 1)
+            self._winding(own, kind, name, k, bus) for k, bus in enumerate(buses[:windings], start=1)
         ]
-        properties = " ".join([head, *of_windings])
-        return self._with_level(ElementFrame(kind, name, properties, windings=windings), figures)
+        return self._with_level(
+            ElementFrame(kind, name, " ".join([head, *of_windings]), windings=windings), figures
+        )
 
-    def _winding(self, kind: str, name: str, winding: int, bus: str) -> str:
+    def _winding(self, own: Properties, kind: str, name: str, winding: int, bus: str) -> str:
         run(self.engine, f'Edit "{kind}.{name}" wdg={winding}', self.origin)
         self.circuit.SetActiveElement(f"{kind}.{name}")
-        low, high, count = self._number("mintap"), self._number("maxtap"), self._number("numtaps")
+        low, high, count = own.number("mintap"), own.number("maxtap"), own.number("numtaps")
         step = nearest((high - low) / count, 1e-9) if count > 0 and high > low else _TAP_STEP
-        tap = tap_on_step(self._number("tap"), step)
+        tap = tap_on_step(own.number("tap"), step)
         key = (name, winding)
         if kind == "transformer":
             self.steps[key] = step
@@ -459,47 +593,19 @@ class ElementReader:
             tap = 1.0
         if key in self._regulated:
             tap = 1.0
-        neutral = ""
-        if kind == "transformer":
-            neutral = "".join(f" {key}={rounded(self._number(key), FIGURE)}" for key in ("rneut", "xneut"))
-        return (
-            f'wdg={winding} bus="{bus}" conn={self._text("conn")} kv={rounded(self._number("kv"), RATING)} '
-            f"kva={rounded(self._number('kva'), RATING)}{neutral} mintap={nearest(low, 1e-4)!r} "
-            f"maxtap={nearest(high, 1e-4)!r} numtaps={int(count)} tap={tap!r}"
-        )
+        return f'wdg={winding} bus="{bus}" {_stated(own, _WINDING[kind])} tap={tap!r}'
 
-    def _regulator(self, name: str) -> ElementFrame:
-        transformer = self._text("transformer").lower().split(".")[-1]
+    def _regulator(self, own: Properties, name: str) -> ElementFrame:
+        transformer = own.text("transformer").split(".")[-1]
         if (transformer, 1) not in self.steps:
             raise FeederError(f"RegControl '{name}' moves no enabled transformer; disable it")
-        volts = {key: nearest(self._number(key), 0.1) for key in ("vreg", "band", "revvreg", "revband")}
-        drop = {key: nearest(self._number(key), 1.0) for key in ("r", "x", "revr", "revx")}
-        self.line_drop += any(drop.values())
-        optional = {
-            "vlimit": nearest(self._number("vlimit"), 0.1),
-            "ldc_z": nearest(self._number("ldc_z"), 1.0),
-            "rev_z": nearest(self._number("rev_z"), 1.0),
-        }
-        seconds = {key: nearest(self._number(key), 1.0) for key in ("delay", "tapdelay", "revdelay")}
-        plain = (
-            "winding",
-            "tapwinding",
-            "ptphase",
-            "maxtapchange",
-            "reversible",
-            "revneutral",
-            "inversetime",
-        )
-        parts = [f'transformer="{transformer}"']
-        parts += [f"{key}={self._text(key)}" for key in (*plain, "cogen")]
-        parts += [f"ptratio={rounded(self._number('ptratio'), RATING)}"]
-        parts += [f"ctprim={rounded(self._number('ctprim'), FIGURE)}"]
-        parts += [f"revthreshold={rounded(self._number('revthreshold'), FIGURE)}"]
-        parts += [f"{key}={value!r}" for key, value in (volts | drop | seconds).items()]
+        parts = [f'transformer="{transformer}" {_stated(own, _FRAME["regcontrol"])}']
+        self.line_drop += any(nearest(own.number(key), 1.0) for key in ("r", "x", "revr", "revx"))
+        optional = {key: nearest(own.number(key), step) for key, step in _OPTIONAL.items()}
         parts += [f"{key}={value!r}" for key, value in optional.items() if value]
-        if self._text("bus").strip():
-            remote = rounded(self._number("remoteptratio"), RATING)
-            parts += [f'bus="{self._text("bus").lower()}" remoteptratio={remote}']
+        if own.text("bus"):
+            remote = rounded(own.number("remoteptratio"), RATING)
+            parts.append(f'bus="{own.text("bus")}" remoteptratio={remote}')
         return ElementFrame("regcontrol", name, " ".join(parts))
 
     # -------------------------------------------------------------------- everything else
@@ -522,51 +628,40 @@ class ElementReader:
         figured = figures_of(element, significant(figures, digits))
         return ElementFrame(element.kind, element.name, f"{element.properties} {figured}")
 
-    def _source(self, name: str) -> ElementFrame:
-        impedance = " ".join(
-            f"{key}={rounded(self._number(key), FIGURE)}" for key in ("r1", "x1", "r0", "x0")
-        )
-        properties = (
-            f"{self._buses()} phases={self._text('phases')} "
-            f"basekv={rounded(self._number('basekv'), RATING)} "
-            f"pu={nearest(self._number('pu'), 1e-4)!r} angle={nearest(self._number('angle'), 0.01)!r} "
-            f"sequence={self._text('sequence')} {impedance}{self._base_frequency()}"
-        )
-        return ElementFrame("vsource", name, properties)
+    def _source(self, own: Properties, name: str) -> ElementFrame:
+        return ElementFrame("vsource", name, self._head("vsource", own))
 
-    def _capacitor(self, name: str) -> ElementFrame:
-        if np.any(self._numbers("harm")):
+    def _capacitor(self, own: Properties, name: str) -> ElementFrame:
+        if np.any(own.numbers("harm")):
             raise NoTwinError(
                 f"capacitor '{name}' is tuned by harm, which keeps its true size; give its R and XL instead"
             )
-        states, steps = self._numbers("states"), int(self._text("numsteps"))
+        states = own.numbers("states")
         if not self.origin.public and name in self.switched:
-            states = np.ones(steps)
-        elif not self.origin.public and not np.all(states):
+            states = [1.0] * len(states)
+        elif not self.origin.public and not all(states):
             raise NoTwinError(
                 f"capacitor '{name}' has open steps, which a control may have left as a function of the "
                 "lines; enable the control that switches it, state the steps that you declare as a bank with "
                 "all of them closed, or disable it"
             )
         self._note_open("capacitor", name)
-        parts = [f"{self._buses()} phases={self._text('phases')} conn={self._text('conn')} numsteps={steps}"]
-        parts += [f"kv={rounded(self._number('kv'), RATING)}"]
-        for key in ("r", "xl"):
-            values = self._numbers(key)
-            if np.any(values):
-                parts.append(f"{key}={array(significant(values, FIGURE))}")
-        parts.append("states=[" + " ".join(str(int(state)) for state in states) + "]")
-        element = ElementFrame("capacitor", name, " ".join(parts) + self._base_frequency())
-        return self._with_level(element, self._numbers("kvar"))
+        parts = [f"{self._buses()} {_stated(own, _FRAME['capacitor'])}"]
+        series = {key: np.array(own.numbers(key)) for key in ("r", "xl")}
+        parts += [f"{key}={array(significant(z, FIGURE))}" for key, z in series.items() if np.any(z)]
+        parts.append(f"states=[{' '.join(str(int(state)) for state in states)}]{self._base_frequency(own)}")
+        return self._with_level(
+            ElementFrame("capacitor", name, " ".join(parts)), np.array(own.numbers("kvar"))
+        )
 
-    def _reactor(self, name: str) -> ElementFrame:
+    def _reactor(self, own: Properties, name: str) -> ElementFrame:
         active = self.circuit.ActiveCktElement
         self._note_open("reactor", name)
-        head = f"{self._buses()} phases={self._text('phases')}"
-        if self._text("conn").lower().startswith(("d", "ll")):
-            self._note_compensating(name, self._number("kvar") < 0.0)
-            size = f"kv={rounded(self._number('kv'), RATING)} kvar={rounded(self._number('kvar'), FIGURE)}"
-            return ElementFrame("reactor", name, f"{head} conn=delta {size}{self._base_frequency()}")
+        head = f"{self._buses()} phases={own.text('phases')}"
+        if own.text("conn").startswith(("d", "ll")):
+            self._note_compensating(name, own.number("kvar") < 0.0)
+            size = _stated(own, {"kv": _RATED, "kvar": _FIGURED})
+            return ElementFrame("reactor", name, f"{head} conn=delta {size}{self._base_frequency(own)}")
         conductors = int(active.NumConductors)
         block = primitive(active)[:conductors, :conductors]
         if conductors == 0 or not np.all(np.isfinite(block)) or np.linalg.matrix_rank(block) < conductors:
@@ -585,23 +680,53 @@ class ElementReader:
         if capacitive:
             self.compensating.append(f"reactor.{name}")
 
-    def _load(self, name: str) -> ElementFrame:
-        own = Properties(self.engine, "load", name)
-        return load_frame(own, name, self._buses(), load_multiplier(self.engine, own))
+    def _load(self, own: Properties, name: str) -> ElementFrame:
+        model = int(own.number("model"))
+        parts = [f"{self._buses()} {_stated(own, _FRAME['load'])}"]
+        if model == _WITH_CVR:
+            parts.append(_stated(own, _each(_PER_UNIT, "cvrwatts cvrvars")))
+        if model == _ZIP:
+            parts.append(f"zipv={array(np.round(own.numbers('zipv'), 3))}")
+        return self._with_power("load", own, name, parts, load_multiplier(self.engine, own))
 
-    def _pv(self, name: str) -> ElementFrame:
-        properties = (
-            f"{self._buses()} phases={self._text('phases')} conn={self._text('conn')} "
-            f"kv={rounded(self._number('kv'), RATING)} %cutin={rounded(self._number('%cutin'), FIGURE)}"
-        )
-        figures = np.array([self._number("pmpp"), self._number("kva")])
+    def _generator(self, own: Properties, name: str) -> ElementFrame:
+        """A generator of any model; one that is not modelled is counted and left out on the twin too."""
+        parts = [f"{self._buses()} {_stated(own, _FRAME['generator'])}"]
+        if own.number("dispvalue") != 0.0:
+            parts.append(_stated(own, {"dispmode": _text, "dispvalue": _FIGURED, "forceon": _text}))
+        return self._with_power("generator", own, name, parts, generator_multiplier(self.engine, own))
+
+    def _with_power(
+        self, kind: str, own: Properties, name: str, parts: list[str], multiplier: float
+    ) -> ElementFrame:
+        """The element with its nominal power; `multiplier` is that of the circuit for it."""
+        parts += [f"{key}={rounded(own.number(key) * multiplier, FIGURE)}" for key in ("kw", "kvar")]
+        return ElementFrame(kind, name, " ".join(parts))
+
+    def _pv(self, own: Properties, name: str) -> ElementFrame:
         tangent, _ = power_factor(self.engine, name)
-        properties += pv_behaviour(Properties(self.engine, "pvsystem", name), tangent)
+        own = Properties(self.engine, "pvsystem", name)
+        figures = np.array([own.number("pmpp"), own.number("kva")])
+        properties = f"{self._buses()} {_stated(own, _FRAME['pvsystem'])}"
+        if tangent != 0.0:
+            factor = float(np.copysign(1.0 / np.sqrt(1.0 + tangent**2), tangent))
+            properties += f" pf={nearest(factor, _SHARE)!r}"
         return self._with_level(ElementFrame("pvsystem", name, properties), figures)
 
-    def _generator(self, name: str) -> ElementFrame:
-        own = Properties(self.engine, "generator", name)
-        return generator_frame(own, name, self._buses(), generator_multiplier(self.engine, own))
+
+READERS: Mapping[str, Callable[[ElementReader, Properties, str], LineFrame | ElementFrame]] = {
+    "vsource": ElementReader._source,
+    "line": ElementReader._line,
+    "transformer": ElementReader._transformer,
+    "autotrans": ElementReader._transformer,
+    "capacitor": ElementReader._capacitor,
+    "reactor": ElementReader._reactor,
+    "load": ElementReader._load,
+    "pvsystem": ElementReader._pv,
+    "regcontrol": ElementReader._regulator,
+    "generator": ElementReader._generator,
+}
+"""Classes that a twin has, in the order in which they are read."""
 
 
 _INJECTIONS = frozenset({"storage", "isource", "vccs", "indmach012", "gicsource"})
@@ -629,11 +754,10 @@ def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame
     engine.YMatrix.BuildYMatrixD(1, 0)
     reading = ElementReader(engine, origin, protected, operated.switched)
     elements: dict[str, LineFrame | ElementFrame] = {}
-    for kind, reader in reading.readers.items():
+    for kind in READERS:
         for name in (name for name in names if name.startswith(f"{kind}.")):
-            circuit.SetActiveElement(name)
             with problems.gather():
-                elements[name] = reader(name.split(".", 1)[1])
+                elements[name] = reading.read(kind, name.split(".", 1)[1])
     problems.add(*_undrawn_codes(reading.undrawn_codes))
     network = [elements[name] for name in names if name in elements]
     first = next((e for e in network if isinstance(e, ElementFrame) and e.kind == "vsource"), None)
@@ -675,7 +799,7 @@ def _enabled_names(engine: Engine, problems: Problems) -> list[str]:
     for odd in (name for name in names if set(name) & _FORBIDDEN):
         problems.add(NoTwinError(f"the name of element '{odd}' holds a quote; rename it"))
     enabled = [name for name in names if is_enabled(engine, name)]
-    known = {*ElementReader.KINDS, *_INJECTIONS, *_IDLE}
+    known = {*READERS, *_INJECTIONS, *_IDLE}
     for stranger in (name for name in enabled if name.split(".", 1)[0] not in known):
         problems.add(
             NoTwinError(
@@ -770,9 +894,21 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     if not isinstance(origin, DssOrigin):
         raise FeederError("only a feeder read from OpenDSS can be rebuilt by it")
     frame, _ = frame_and_parameters(origin, protected)
-    made = DssOrigin(tuple(_commands(frame, protected, levels, codes)), origin.path)
+    commands = tuple(_commands(frame, protected, levels, codes))
+    made = DssOrigin(commands, origin.path, tuple(map(_place, commands)))
     taps = _taps(feeder, frame, public=origin.public)
-    new = _read_twin(feeder, made, taps, engine_of(origin))
+    read = partial(read_dss, made, name=feeder.name, base_mva=feeder.base_mva)
+    circuit = _compiled(made, engine_of(origin))
+    may_fail = taps is None and circuit.ActiveCircuit.RegControls.Count
+    try:
+        new = read(taps=taps, engine=circuit)
+    except FeederError:
+        if not may_fail:
+            raise
+        # Noise decides whether nominal load can be solved, after the twin is paid for.
+        circuit = _compiled(made, circuit)
+        neutral = [replace(tap, ratio=1.0) for tap in regulated_taps(circuit)]
+        new = replace(read(taps=neutral, engine=circuit), taps_from=TAPS_NOT_FOUND)
     code_of = {
         element.name: codes.get(element.name, element.code)
         for element in frame.elements
@@ -795,30 +931,20 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     )
 
 
-def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engine: Engine) -> Feeder:
-    """The twin of a feeder, from its commands."""
-
-    def read(given: Sequence[Tap] | None) -> Feeder:
-        return read_dss(made, name=feeder.name, taps=given, base_mva=feeder.base_mva, engine=circuit)
-
-    circuit = _compiled(made, engine)
-    if taps is not None or not circuit.ActiveCircuit.RegControls.Count:
-        return read(taps)
-    try:
-        return read(None)
-    except FeederError:
-        # Noise decides whether nominal load can be solved, after the twin is paid for.
-        circuit = _compiled(made, circuit)
-        neutral = [replace(tap, ratio=1.0) for tap in regulated_taps(circuit)]
-        return replace(read(neutral), taps_from=TAPS_NOT_FOUND)
-
-
 def _compiled(made: DssOrigin, engine: Engine) -> Engine:
     try:
         return build_circuit(made, engine)
-    except FeederError:
+    except FeederError as error:
         # The engine's own words would quote the figures.
-        raise NoTwinError("OpenDSS cannot build a twin of the feeder; simplify names and figures") from None
+        named = re.findall(r"OpenDSS rejects element '([^']*)'", " ".join(str(each) for each in error.each))
+        where = f" of {some_of(named)}" if named else ""
+        words = f"OpenDSS cannot build a twin of the feeder; simplify names and figures{where}"
+        raise NoTwinError(words) from None
+
+
+def _place(command: str) -> str:
+    """The element that a command of a twin makes, in words."""
+    return f"element '{command.split(chr(34))[1]}'" if command.startswith("New ") else "a setting"
 
 
 def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | None:

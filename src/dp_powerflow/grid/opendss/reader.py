@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,8 +21,8 @@ from dp_powerflow.grid.feeder import (
     Feeder,
     Line,
     Load,
+    PVSystem,
     Tap,
-    shape_of,
 )
 from dp_powerflow.grid.opendss.engine import (
     CONTROLS_OFF,
@@ -57,10 +57,10 @@ from dp_powerflow.grid.opendss.operation import (
     read_declared,
 )
 from dp_powerflow.grid.operation import Generator, unfed_generators
-from dp_powerflow.grid.quantities import Quantity
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 
-_METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}
+METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01, 8: 0.001}
+"""Number of a unit of length in the engine → metres; a unit that is missing has none."""
 _NEUTRAL_BELOW = 0.2
 _GROUNDED_BELOW_PU = 1e-3
 _PLAUSIBLE_PU = (0.6, 1.6)
@@ -151,14 +151,14 @@ def _translated(
     )
     angles = _ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG)
     generators = _fed_generators(declared, index, neutral)
-    places = _Places(index, neutral, problems)
-    loads = tuple(
-        replace(load, branches=places.of(f"load '{load.name}'", names)) for load, names in named_loads
-    )
-    pv = tuple(
-        replace(system, branches=places.of(f"PV system '{system.name}'", names))
-        for system, names in declared.pv
-    )
+    loads: list[Load] = []
+    pv: list[PVSystem] = []
+    for load, names in named_loads:
+        with problems.gather():
+            loads.append(replace(load, branches=_indexed(f"load '{load.name}'", names, index, neutral)))
+    for unit, names in declared.pv:
+        with problems.gather():
+            pv.append(replace(unit, branches=_indexed(f"PV system '{unit.name}'", names, index, neutral)))
     problems.refuse()
     between = sum(any(neutral & set(pair) for pair in load.branches) for load in loads)
     if between:
@@ -177,7 +177,7 @@ def _translated(
         slack=np.arange(len(bus_nodes), len(bus_nodes) + len(emf_nodes)),
         v_slack=phasor[len(bus_nodes) :],
         nominal_angle_deg=angles,
-        loads=loads,
+        loads=tuple(loads),
         pv=tuple(as_branches_see(system, angles) for system in pv),
         lines=_lines(engine, index, all_kv, base_mva),
         taps=frozen,
@@ -281,20 +281,6 @@ def _fed_generators(
     return tuple(found)
 
 
-class _Places:
-    """Nodes of elements by the names of their branches; what is wrong with them is collected."""
-
-    def __init__(self, index: dict[str, int], neutral: frozenset[int], problems: Problems) -> None:
-        self._index, self._neutral, self._problems = index, neutral, problems
-
-    def of(self, what: str, names: NamedBranches) -> tuple[tuple[int, int], ...]:
-        try:
-            return _indexed(what, names, self._index, self._neutral)
-        except FeederError as error:
-            self._problems.add(error)
-            return ()
-
-
 def _indexed(
     what: str, names: NamedBranches, index: dict[str, int], neutral: frozenset[int]
 ) -> tuple[tuple[int, int], ...]:
@@ -374,7 +360,7 @@ def _lines(engine: Engine, index: dict[str, int], base_kv: FloatArray, base_mva:
         kept = [k for k, _ in conductors]
         nodes = tuple(node for _, node in conductors)
         scale = 1.0 / np.sqrt(admittance_base_siemens(base_kv[list(nodes)], base_mva))
-        metres = _METRES.get(int(own.Units))
+        metres = METRES.get(int(own.Units))
         lines.append(
             Line(
                 name=own.Name.lower(),
@@ -447,167 +433,3 @@ def _coordinates(engine: Engine) -> dict[str, tuple[float, float]]:
         for bus in engine.ActiveCircuit.ActiveBus
         if bus.Coorddefined
     }
-
-
-RATING, FIGURE, IMPEDANCE, CODE = 5, 3, 4, 5
-"""Significant digits: ratings; loads and unprotected impedances; transformers, capacitors; conductors."""
-
-Matrix = tuple[tuple[float, ...], ...]
-
-
-@dataclass(frozen=True)
-class Code:
-    """One entry of the catalogue of conductors, per its own unit of length (`metres`, None without one).
-
-    Attributes
-    ----------
-    resistance, reactance, charging : of a line with as many phases as the entry.
-    sequence : (positive, zero) of the three, by which the engine makes lines with other numbers of phases;
-        None where the entry is given by matrices, which fit no others.
-    """
-
-    phases: int
-    metres: float | None
-    resistance: Matrix
-    reactance: Matrix
-    charging: Matrix
-    sequence: tuple[tuple[float, float], ...] | None = None
-
-    def fits(self, phases: int) -> bool:
-        """Whether it is drawn for lines of so many phases: as many as its own, or fewer of its sequences."""
-        return phases == self.phases or (self.sequence is not None and phases < self.phases)
-
-    def of(self, phases: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """R, X and C of a line of so many phases: (phase, phase) each.
-
-        A line of one phase has the positive sequence, not the self impedance.
-        """
-        if phases == self.phases or self.sequence is None:
-            return np.array(self.resistance), np.array(self.reactance), np.array(self.charging)
-        r, x, c = (
-            np.array([[positive]]) if phases == 1 else (zero - positive) / 3.0 + positive * np.eye(phases)
-            for positive, zero in self.sequence
-        )
-        return r, x, c
-
-
-@dataclass(frozen=True)
-class LineFrame:
-    """What of a line is public.
-
-    Attributes
-    ----------
-    start : properties up to its figures.
-    metres : of its unit of length, else of its code's; None if neither states one.
-    by_length : whether its length is all that is protected, its figures being those of its code.
-    resistance, reactance : shapes; None where the figure is zero.
-    charging : shape where charging has a level of its own, else None.
-    charged : whether it has any charging.
-    switch : whether it is a switch, whose figures are all in `start`.
-    """
-
-    name: str
-    start: str
-    phases: int
-    code: str = ""
-    metres: float | None = None
-    by_length: bool = False
-    resistance: Matrix | None = None
-    reactance: Matrix | None = None
-    charging: Matrix | None = None
-    charged: bool = False
-    switch: bool = False
-
-
-@dataclass(frozen=True)
-class ElementFrame:
-    """Any other element: properties that are public, and the shape of figures that follow from a level."""
-
-    kind: str
-    name: str
-    properties: str
-    quantity: Quantity | None = None
-    shape: tuple[float, ...] = ()
-    windings: int = 0
-
-
-@dataclass(frozen=True)
-class Frame:
-    """All that twins of a circuit have in common, in the order in which the circuit was written.
-
-    Attributes
-    ----------
-    start, end : commands before and after those of the elements.
-    steps : (transformer, winding) → step of its tap.
-    left_taps : windings off neutral that no enabled regulator moves: their taps may be solved ones.
-    left_out, refused : of `Operation`, as far as a twin does not have what they are about.
-    """
-
-    start: tuple[str, ...]
-    elements: tuple[LineFrame | ElementFrame, ...]
-    end: tuple[str, ...]
-    catalogue: tuple[tuple[str, Code], ...]
-    steps: tuple[tuple[tuple[str, int], float], ...]
-    left_taps: tuple[tuple[str, int], ...]
-    notes: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-
-
-def tap_on_step(ratio: float, step: float) -> float:
-    """A ratio on the grid of its winding's taps, counted from neutral."""
-    return float(f"{1.0 + round((ratio - 1.0) / step) * step:.9f}")
-
-
-_REACTANCES = {
-    ("transformer", 2): ("XHL",),
-    ("transformer", 3): ("XHL", "XHT", "XLT"),
-    ("autotrans", 2): ("XHX",),
-    ("autotrans", 3): ("XHX", "XHT", "XXT"),
-}
-"""Class and number of windings → reactances between windings; of more windings there is one array."""
-
-
-def figures_of(element: ElementFrame, values: FloatArray) -> str:
-    """Properties that give an element its figures.
-
-    Of a transformer reactances between windings, then resistances [%]; of a capacitor kvar of every step;
-    of a PV system peak power [kW] and rating [kVA].
-    """
-    if element.kind == "capacitor":
-        return f"kvar={array(values)}"
-    if element.kind == "pvsystem":
-        return f"Pmpp={float(values[0])!r} kVA={float(values[1])!r}"
-    pairs = element.windings * (element.windings - 1) // 2
-    named = _REACTANCES.get((element.kind, element.windings))
-    reactances = f"Xscarray={array(values[:pairs])}"
-    if named is not None:
-        reactances = " ".join(f"{x}={float(values[k])!r}" for k, x in enumerate(named))
-    return f"{reactances} %Rs={array(values[pairs:])}"
-
-
-def array(values: FloatArray) -> str:
-    """Figures as the engine reads an array."""
-    return "[" + " ".join(repr(float(value)) for value in values) + "]"
-
-
-def matrix(values: Matrix | FloatArray) -> str:
-    """Figures as the engine reads a matrix."""
-    return "[" + " | ".join(" ".join(repr(float(value)) for value in row) for row in values) + "]"
-
-
-def as_matrix(values: FloatArray) -> Matrix:
-    return tuple(tuple(float(value) for value in row) for row in values)
-
-
-def as_shape(values: FloatArray) -> Matrix | None:
-    return as_matrix(shape_of(values)) if np.any(values) else None
-
-
-def rounded(value: float, digits: int) -> str:
-    return repr(float(f"{value:.{digits - 1}e}"))
-
-
-def nearest(value: float, step: float) -> float:
-    """The multiple of a step that is nearest, as a short decimal."""
-    return float(f"{round(value / step) * step:.9f}")

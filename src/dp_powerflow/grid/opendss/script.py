@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import codecs
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 from dp_powerflow.errors import FeederError, FeederRejectedError, FeederScriptError
@@ -30,63 +32,16 @@ _READ = frozenset({"redirect", "compile"})
 _SETTING = frozenset({"set", "solve"})
 _ALLOCATING = frozenset({"allocateloads", "estimate"})
 """Loads that follow from the network."""
-_CHANGING = frozenset(
-    {
-        *("reduce", "distribute", "makeposseq", "reconductor", "rephase", "setloadandgenkv", "remove"),
-        *("obfuscate", "clone", "newactor", "connect", "updatestorage"),
-    }
-)
-"""Commands that change the circuit by rules of their own."""
 
-_VERBS = (
-    *("new", "edit", "more", "m", "~", "select", "save", "show", "solve", "enable", "disable", "plot"),
-    *("reset", "compile", "set", "dump", "open", "close", "//", "redirect", "help", "quit", "?", "next"),
-    *("panel", "sample", "clear", "about", "calcvoltagebases", "setkvbase", "buildy", "get", "init"),
-    *("export", "fileedit", "voltages", "currents", "powers", "seqvoltages", "seqcurrents", "seqpowers"),
-    *("losses", "phaselosses", "cktlosses", "allocateloads", "formedit", "totals", "capacity", "classes"),
-    *("userclasses", "zsc", "zsc10", "zscrefresh", "ysc", "puvoltages", "varvalues", "varnames"),
-    *("buscoords", "makebuslist", "makeposseq", "reduce", "interpolate", "alignfile", "top", "rotate"),
-    *("vdiff", "summary", "distribute", "di_plot", "comparecases", "yearlycurves", "cd", "visualize"),
-    *("closedi", "doscmd", "estimate", "reconductor", "_initsnap", "_solvenocontrol", "_samplecontrols"),
-    *("_docontrolactions", "_showcontrolqueue", "_solvedirect", "_solvepflow", "addbusmarker", "uuids"),
-    *("setloadandgenkv", "cvrtloadshapes", "nodediff", "rephase", "setbusxy", "updatestorage", "obfuscate"),
-    *("latlongcoords", "batchedit", "pstcalc", "variable", "reprocessbuses", "clearbusmarkers", "relcalc"),
-    *("var", "cleanup", "finishtimestep", "nodelist", "connect", "disconnect", "remove", "calcincmatrix"),
-    *("calcincmatrix_o", "refine_buslevels", "calclaplacian", "exportoverloads", "exportvviolations"),
-    *("zsc012", "allpceatbus", "allpdeatbus", "totalpowers", "giscoords", "clearall", "comhelp", "newactor"),
-    *("wait", "solveall", "abort", "clone"),
-)
-"""Every command in the engine's order; an abbreviation is the first that starts with it."""
-
-_OPTIONS = (
-    *("type", "element", "hour", "sec", "year", "frequency", "stepsize", "mode", "random", "number", "time"),
-    *("class", "object", "circuit", "editor", "tolerance", "maxiterations", "h", "loadmodel", "loadmult"),
-    *("normvminpu", "normvmaxpu", "emergvminpu", "emergvmaxpu", "%mean", "%stddev", "ldcurve", "%growth"),
-    *("genkw", "genpf", "capkvar", "addtype", "allowduplicates", "zonelock", "ueweight", "lossweight"),
-    *("ueregs", "lossregs", "voltagebases", "algorithm", "trapezoidal", "autobuslist", "controlmode"),
-    *("tracecontrol", "genmult", "defaultdaily", "defaultyearly", "allocationfactors", "cktmodel"),
-    *("pricesignal", "pricecurve", "terminal", "basefrequency", "harmonics", "maxcontroliter", "bus"),
-    *("datapath", "keeplist", "reduceoption", "demandinterval", "%normal", "diverbose", "casename"),
-    *("markercode", "nodewidth", "log", "recorder", "overloadreport", "voltexceptionreport", "cfactors"),
-    *("showexport", "numallociterations", "defaultbasefrequency", "markswitches", "switchmarkercode"),
-    *("daisysize", "marktransformers", "transmarkercode", "transmarkersize", "loadshapeclass", "earthmodel"),
-    *("querylog", "markcapacitors", "markregulators", "markpvsystems", "markstorage", "capmarkercode"),
-    *("regmarkercode", "pvmarkercode", "storemarkercode", "capmarkersize", "regmarkersize", "pvmarkersize"),
-    *("storemarkersize", "neglectloady", "markfuses", "fusemarkercode", "fusemarkersize", "markreclosers"),
-    *("reclosermarkercode", "reclosermarkersize", "registryupdate", "markrelays", "relaymarkercode"),
-    *("relaymarkersize", "processtime", "totaltime", "steptime", "sampleenergymeters", "miniterations"),
-    *("dssvisualizationtool", "keepload", "zmag", "seasonrating", "seasonsignal", "linetypes"),
-    *("eventlogdefault", "longlinecorrection", "showreports", "numcpus", "numcores", "numactors"),
-    *("activeactor", "cpu", "actorprogress", "parallel", "concatenatereports", "numanodes"),
-)
-HONOURED = frozenset(
-    {
-        *("voltagebases", "loadmult", "genmult", "frequency", "basefrequency", "defaultbasefrequency"),
-        *("allowduplicates", "earthmodel", "longlinecorrection", "cfactors", "allocationfactors"),
-        *("tolerance", "maxiterations", "miniterations", "maxcontroliter"),
-        *("type", "class", "object", "element", "terminal", "bus"),
-    }
-)
+_WORDS = {
+    kind: tuple(words.split())
+    for kind, words in tomllib.loads(
+        resources.files("dp_powerflow.grid").joinpath("data", "opendss.toml").read_text(encoding="utf-8")
+    ).items()
+}
+"""Commands, options and classes of the engine, and which of them are what."""
+_VERBS, OPTIONS = _WORDS["verbs"], _WORDS["options"]
+HONOURED = frozenset(_WORDS["honoured"])
 """Options of the circuit, or of the care with which it is solved."""
 LIMITED = {
     "loadmodel": ("powerflow",),
@@ -101,18 +56,6 @@ STATED = {
     "controlmode": ("static", "controls act as in a snapshot, unless a release freezes them"),
 }
 """Option of runs → its usual value, and what is said where the file has another one."""
-
-
-def _use(option: str) -> str:
-    if option in LIMITED:
-        return f"refused, but for {' and '.join(LIMITED[option])}" if LIMITED[option] else "refused"
-    if option in STATED:
-        return f"left out; any other than {STATED[option][0]} is stated: {STATED[option][1]}"
-    return "honoured" if option in HONOURED else "left out: of runs, reports and plots"
-
-
-USE_OF_OPTION = {option: _use(option) for option in _OPTIONS}
-"""Every option of `Set` and `Solve` → what happens to it, in words."""
 
 
 _OBSERVERS = frozenset({"monitor", "energymeter", "sensor"})
@@ -130,16 +73,6 @@ _WITHOUT_QUOTES = str.maketrans("", "", _OPEN + _CLOSE)
 _BETWEEN, _EQUALS = re.compile(r"[ \t,=]*"), re.compile(r"[ \t]*=")
 _PLAIN = re.compile(r"(?:[^ \t,=!/]|/(?!/))+")
 _WOUND = frozenset({"transformer", "autotrans"})
-_HARMLESS = frozenset(
-    {
-        *("circuit", "vsource", "isource", "line", "linecode", "linegeometry", "linespacing", "wiredata"),
-        *("cndata", "tsdata", "transformer", "xfmrcode", "autotrans", "capacitor", "reactor", "fault"),
-        *("load", "growthshape", "xycurve", "tcc_curve", "spectrum", "vccs", "recloser", "fuse"),
-        *("swtcontrol", "gendispatcher", "storagecontroller", "upfc", "upfccontrol", "espvlcontrol"),
-        *("invcontrol", "expcontrol", "gicsource", "gicline", "gictransformer", "vsconverter"),
-    }
-)
-"""Classes of which no property loads a program or writes a file; of others every word is looked at."""
 _BY_POSITION = 3
 """Properties of other classes that may be given without their names: what comes first does neither."""
 _WRITING = ("d", "s", "@")
@@ -265,7 +198,7 @@ class _Reader:
             self._add(f"{verb} {text}".strip(), place)
         elif verb in _ALLOCATING:
             self.allocates = True
-        elif verb is None or verb in _CHANGING:
+        elif verb is None or verb in _WORDS["changing"]:
             raise FeederScriptError(
                 f"{place}: the command '{first.value}' does not describe a circuit; remove it, or write down "
                 "what it does"
@@ -280,7 +213,7 @@ class _Reader:
         """
         if self._kind in _OBSERVERS:
             return
-        harmless = self._kind in _HARMLESS and self._made and given
+        harmless = self._kind in _WORDS["harmless"] and self._made and given
         words = [] if harmless else split_words(text)
         if self._kind in _WOUND:
             _refuse_wrong_windings(split_words(text)[given:], place)
@@ -299,10 +232,10 @@ class _Reader:
     def _options(self, verb: str, words: list[Word], place: str) -> None:
         kept, last = [], -1
         for word in words:
-            option = _matched(word.name, _OPTIONS) if word.name else _OPTIONS[(last + 1) % len(_OPTIONS)]
+            option = _matched(word.name, OPTIONS) if word.name else OPTIONS[(last + 1) % len(OPTIONS)]
             if option is None:
                 raise FeederScriptError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
-            last = _OPTIONS.index(option)  # a value without a name is that of the next option
+            last = OPTIONS.index(option)  # a value without a name is that of the next option
             if option in ("type", "class", "object", "element"):
                 self._kind = ""  # of what comes next; whatever it is, all of it is looked at
             value = word.value.strip().lower()

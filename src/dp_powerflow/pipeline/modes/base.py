@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -26,7 +27,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.quantities import Figure
 from dp_powerflow.manifest.build import weak_delta
 from dp_powerflow.manifest.model import policy_of
-from dp_powerflow.manifest.render import warnings_of
+from dp_powerflow.manifest.render import Words, warnings_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.customers import (
@@ -34,11 +35,17 @@ from dp_powerflow.pipeline.customers import (
     DrawnDays,
     NodePlan,
     customer_plan,
-    loaded_nodes,
     node_plan,
 )
 from dp_powerflow.pipeline.feasibility import Feasibility
-from dp_powerflow.pipeline.inputs import Almanac, NetworkInputs, Solar, frame_chunks, require_declared_taps
+from dp_powerflow.pipeline.inputs import (
+    Almanac,
+    NetworkInputs,
+    Solar,
+    frame_chunks,
+    network_chunks,
+    require_declared_taps,
+)
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -196,9 +203,9 @@ class NetworkMode(ABC, Generic[Section]):
 
     # -------------------------------------------------------------------------------------------- the charge
 
-    @abstractmethod
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        """PRIVATE. The bytes that identify the protected network."""
+        """PRIVATE. The bytes that identify the protected network; by default its admittance matrix."""
+        return network_chunks(inputs.feeder)
 
     def identity(self, inputs: NetworkInputs) -> str:
         """Keyed hash of the protected network: the account that it is charged to."""
@@ -262,7 +269,7 @@ class NetworkMode(ABC, Generic[Section]):
         """How many loads are drawn for every step, with or without customers: it follows from the feeder."""
         if self.counts_customers:
             return sum(load.kw > 0.0 for load in feeder.loads)
-        return len(loaded_nodes(feeder)[0])
+        return len(feeder.loaded_nodes()[0])
 
     def source(self, scene: Scene, key: StreamKey, days: int) -> LoadSource:
         """What draws the loads of a release, with a key that is bound to the network they are solved on."""
@@ -278,7 +285,7 @@ class NetworkMode(ABC, Generic[Section]):
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Indices in `feeder.nodes` whose voltages are released: those with a load of their own."""
-        return np.asarray(feeder.retained[loaded_nodes(feeder)[0]], dtype=np.int64)
+        return np.asarray(feeder.retained[feeder.loaded_nodes()[0]], dtype=np.int64)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """What the corpus holds beside its voltages; by default nothing."""
@@ -322,13 +329,25 @@ class NetworkMode(ABC, Generic[Section]):
             "('dp-powerflow plan')"
         )
 
-    @abstractmethod
-    def plan_lines(self, preview: Preview) -> list[str]:
-        """What `plan` says of the network, in Markdown."""
+    def plan_figures(self) -> dict[str, object]:
+        """What the block `plan` of the policy's template shows beside policy, section and account."""
+        return {}
 
-    @abstractmethod
+    def plan_lines(self, preview: Preview) -> list[str]:
+        """What `plan` says of the network, in Markdown: the block `plan` of the policy's template."""
+        left = partial(left_afterwards, preview)
+        neighbours, days = preview.after.cap.unit, self.config.release.days
+        return self._said("plan", left=left, neighbours=neighbours, days=days, **self.plan_figures()).split(
+            "\n"
+        )
+
     def outcome(self, met: bool) -> str:
-        """What `release` says of the network when it is done (INTERNAL)."""
+        """INTERNAL. What `release` says of the network when it is done: the block `outcome`."""
+        return self._said("outcome", met=met, OWNER_FILE=OWNER_FILE)
+
+    def _said(self, part: str, **figures: object) -> str:
+        policy = policy_of(self.config)
+        return Words(policy.template, {"network": policy, "section": self.section, **figures}).markdown(part)
 
 
 _MODES: dict[type[NetworkSection], type[NetworkMode[Any]]] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from dp_powerflow.pipeline.customers import (
     NodePlan,
     declared_classes,
     declared_factors,
-    loaded_nodes,
     some_loaded_nodes,
 )
 from dp_powerflow.pipeline.feasibility import (
@@ -40,7 +38,7 @@ from dp_powerflow.pipeline.feasibility import (
     refuse_unsolved_corners,
     scaled_draws,
 )
-from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
+from dp_powerflow.pipeline.inputs import NetworkInputs
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -49,12 +47,11 @@ from dp_powerflow.pipeline.modes.base import (
     Progress,
     Scene,
     Solvable,
-    left_afterwards,
 )
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
+from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
 
@@ -153,7 +150,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def _refuse_the_impossible(self, inputs: NetworkInputs) -> None:
         """Refuse a policy that no load model could support."""
         feeder, section = inputs.feeder, self.section
-        nodes, nominal_kw = loaded_nodes(feeder)
+        nodes, nominal_kw = feeder.loaded_nodes()
         scale = nominal_kw * self.config.nodes.scale_factor if self.config.model.use_scale else 1.0
         pairs = [self.config.model.bounds, *self.config.model.bounds_of_class.values()]
         low, high = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
@@ -175,12 +172,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Nodes with a load of their own above the public minimum; lighter ones keep theirs, unseen."""
-        seen = np.setdiff1d(loaded_nodes(feeder)[0], light_nodes(feeder))
+        seen = np.setdiff1d(feeder.loaded_nodes()[0], light_nodes(feeder))
         return np.asarray(feeder.retained[seen], dtype=np.int64)
-
-    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        """The admittance matrix."""
-        yield from network_chunks(inputs.feeder)
 
     def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         """The true network."""
@@ -288,45 +281,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
             regressed_days=_REGRESSED_DAYS,
         )
 
-    def plan_lines(self, preview: Preview) -> list[str]:
-        """The policy, and where to learn what supports it."""
-        return [
-            f"Network policy (per-instance, not differential privacy): ε* = {self.section.epsilon:g}, "
-            f"δ* = {self.section.delta:g} for {self.neighbours} " + left_afterwards(preview),
-            "",
-            self._chance_of_refusal(),
-        ]
-
-    def _chance_of_refusal(self) -> str:
-        """What is known, before the fit, of a refusal after the charge."""
-        beyond = (
-            "days of bound 'full-support' may pass the bounds"
-            if self.section.random_reactive
-            else "what lies between has been looked at for public customers alone"
-        )
-        mended = (
-            "Loads at their declared bounds, phase by phase, with PV at none and all of its power, have a "
-            f"power-flow solution on the network; {beyond}. A snapshot without one refuses the release: "
-            "nothing is mended on the true network. Customers and network stay charged; the load model can "
-            "be used again (model.reuse)."
-        )
-        if not self.section.require_evidence:
-            return (
-                f"Chance of refusal: {mended} Evidence is not required and refuses nothing; what it says of "
-                "this policy is INTERNAL: run `dp-powerflow certify` after the fit."
-            )
+    def plan_figures(self) -> dict[str, object]:
+        """How much of δ* the calibration takes, whatever it finds."""
         used = calibration_delta(self.section.calibration_days) * self.config.release.days
-        return (
-            "Chance of refusal: what public figures tell has been checked. The calibration takes "
-            f"{100.0 * used / self.section.delta:.2g} % of δ* whatever it finds. Whether the rest and ε* "
-            "suffice depends on the fitted model, so no figure can be given before the charge; "
-            "`release` refuses where the policy is not supported, and customers and network stay charged. "
-            f"What the evidence says is INTERNAL: run `dp-powerflow certify` after the fit. {mended}"
-        )
-
-    def outcome(self, met: bool) -> str:
-        """Whether the evidence supports the policy."""
-        return f"network evidence {'supports' if met else 'does NOT support'} the policy"
+        return {"used": f"{100.0 * used / self.section.delta:.2g}"}
 
     @property
     def _asked(self) -> Policy:
@@ -399,7 +357,7 @@ def light_nodes(feeder: Feeder) -> IntArray:
     The net nominal load of a node counts, so loads that cancel make a light node. Its voltage is nearly a
     linear function of its neighbours', whose coefficients are the admittances of the lines between them.
     """
-    nodes, nominal_kw = loaded_nodes(feeder)
+    nodes, nominal_kw = feeder.loaded_nodes()
     if not len(nodes):
         return nodes
     return np.asarray(nodes[nominal_kw < LEAST_SHARE * middle_load_kw(nominal_kw)], dtype=np.int64)

@@ -26,7 +26,7 @@ from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, Privac
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
-from dp_powerflow.manifest.model import TWIN, at_most
+from dp_powerflow.manifest.model import TWIN
 from dp_powerflow.manifest.twin import CHANGES, changed, charged_as, version_of
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.customers import count_customers
@@ -40,7 +40,6 @@ from dp_powerflow.pipeline.feasibility import (
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.modes.base import (
-    OWNER_FILE,
     InternalReport,
     NetworkCharge,
     NetworkFacts,
@@ -48,14 +47,13 @@ from dp_powerflow.pipeline.modes.base import (
     Progress,
     Scene,
     Solvable,
-    left_afterwards,
 )
 from dp_powerflow.pipeline.parts import GraphTables, OperatedMaker, SolverMaker
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cost, GdpCost, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
+from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines, voltage_distance
@@ -283,48 +281,16 @@ class TwinMode(NetworkMode[TwinNetwork]):
             DISTANCE: asdict(distance),
         }
 
-    def plan_lines(self, preview: Preview) -> list[str]:
-        """The guarantee, and what the noise costs on public feeders."""
-        section, design, promised = self.section, self.section.design, self.guarantee
-        rows = [changed(design, change, 1) for change in sorted({section.change, *CHANGES})]
-        return [
-            f"Network: twin **{section.id}**, ε = {at_most(promised.epsilon)}{_at(promised.delta)} of "
-            f"differential privacy ({section.noise} noise), for any number of days, for {self.neighbours}. "
-            + left_afterwards(preview, "This twin"),
-            "",
-            "| one element changed by | ε | advantage of the best test |",
-            "|---|---|---|",
-            *(
-                f"| {row['change']:.4g} | {_shown(row['epsilon'])} | {_shown(row['advantage'])} |"
-                for row in rows
-            ),
-            "",
-            *choosing_lines(design),
-            *self._other_networks(),
-        ]
-
-    def _other_networks(self) -> list[str]:
-        """What more networks for graph models cost; nothing where no network is published."""
-        if self.section.publish == "voltages":
-            return []
-        promised = self.guarantee
-        grows = "k times ε" if promised.mu is None else "μ times the square root of k"
-        return [
-            "",
-            "More networks to learn from: perturbed ones of this twin cost nothing (`export gridfm "
-            f"--perturbed`). k further twins of the network, each with an id of its own, cost {grows}: with "
-            f"this one, two have ε = {_shown(self._of_twins(2))} and ten ε = {_shown(self._of_twins(10))}"
-            f"{_at(promised.delta)}.",
-        ]
-
-    def _of_twins(self, count: int) -> float | None:
-        """ε of an element after so many independent twins: as much as of so many elements of one twin."""
-        found = changed(self.section.design, self.section.change, count)["epsilon"]
-        return None if found is None else float(found)
-
-    def outcome(self, met: bool) -> str:
-        """Where to find how far the twin is from the true network."""
-        return f"solved on twin '{self.section.id}', whose distance to the true network is in {OWNER_FILE}"
+    def plan_figures(self) -> dict[str, object]:
+        """The guarantee for some changes and further twins, and what the noise costs on public feeders."""
+        design, change = self.section.design, self.section.change
+        return {
+            "promised": self.guarantee,
+            "rows": [changed(design, own, 1) for own in sorted({change, *CHANGES})],
+            # As much as of so many elements of one twin.
+            "of_twins": {count: changed(design, change, count)["epsilon"] for count in (2, 10)},
+            "choosing": "\n".join(choosing_lines(design)),
+        }
 
     def _check_connections(self, inputs: NetworkInputs, feeder: Feeder) -> None:
         """Refuse a structure whose connections could not be published."""
@@ -514,14 +480,6 @@ def _figures_file(account: str) -> str:
 
 def _file(dataset: str) -> str:
     return f"twin-{dataset[:16]}.json"
-
-
-def _shown(figure: float | None) -> str:
-    return "no figure" if figure is None else at_most(figure)
-
-
-def _at(delta: float) -> str:
-    return f" at δ = {delta:g}" if delta else ""
 
 
 def _whole(cost: Cost) -> bool:
