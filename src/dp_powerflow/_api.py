@@ -153,10 +153,7 @@ def release(
     from dp_powerflow.pipeline.release import run_release
 
     return run_release(
-        config,
-        engine=engine_of(workers, scheduler),
-        say=on_stage or (lambda _: None),
-        progress=on_progress,
+        config, engine=engine_of(workers, scheduler), say=on_stage or (lambda _: None), progress=on_progress
     )
 
 
@@ -508,10 +505,7 @@ def fidelity(
 
 # --- fleets -----------------------------------------------------------------------------------------------
 def quality(
-    corpus: Corpus,
-    *,
-    workers: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    corpus: Corpus, *, workers: int | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> Quality:
     """Look at every voltage of a release once: what `quality.html` shows.
 
@@ -592,9 +586,7 @@ def release_fleet(
     from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(
-        read_fleet_config(Path(config)),
-        engine=engine_of(workers, scheduler),
-        progress=on_progress,
+        read_fleet_config(Path(config)), engine=engine_of(workers, scheduler), progress=on_progress
     )
 
 

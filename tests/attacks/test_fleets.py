@@ -47,6 +47,8 @@ from support.here import Here
 from support.small import CORNERS, READING, small_config, tree_hash
 
 Before = Callable[[Task], None]
+Done = Callable[[Any], None]
+Lost = Callable[[Any], Any] | None
 FEW = ("alder", "birch", "cedar")
 BAD = circuit(1.0).replace("New Line.second", "New Lnie.second")
 
@@ -57,13 +59,7 @@ class LossyKept:
     def __init__(self, before: Before) -> None:
         self._before = before
 
-    def map(
-        self,
-        job: Job[Any, Any],
-        items: Iterable[Any],
-        on_done: Callable[[Any], None],
-        on_lost: Callable[[Any], Any] | None = None,
-    ) -> None:
+    def map(self, job: Job[Any, Any], items: Iterable[Any], on_done: Done, on_lost: Lost = None) -> None:
         for task in reversed(list(items)):
             self._before(task)
             on_done(job.start(None)(task))
@@ -232,13 +228,7 @@ class Losing(LossyKept):
         super().__init__(lambda _: None)
         self._paid, self._early = paid, early
 
-    def map(
-        self,
-        job: Job[Any, Any],
-        items: Iterable[Any],
-        on_done: Callable[[Any], None],
-        on_lost: Callable[[Any], Any] | None = None,
-    ) -> None:
+    def map(self, job: Job[Any, Any], items: Iterable[Any], on_done: Done, on_lost: Lost = None) -> None:
         tasks = list(items)
         if (tasks[0].paid is not None) is self._paid:
             lost, *tasks = tasks

@@ -187,11 +187,7 @@ def render_fleet_result(result: FleetResult) -> Rendered:
     lines = [
         f"INTERNAL: {all_of - failed:,} of {all_of:,} feeders are in {result.path}; see {result.internal}"
     ]
-    content = {
-        "fleet": str(result.path),
-        "released": all_of - failed,
-        "internal": str(result.internal),
-    }
+    content = {"fleet": str(result.path), "released": all_of - failed, "internal": str(result.internal)}
     return Rendered(lines, json.dumps(content))
 
 
