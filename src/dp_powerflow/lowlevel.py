@@ -47,7 +47,7 @@ _NAMES = {
     "dp_powerflow.powerflow.sun": "Generation clear_sky",
     "dp_powerflow.privacy.budget": "PrivacyUnit epsilon_to_rho gdp_delta gdp_epsilon gdp_mu",
     "dp_powerflow.privacy.random": "discrete_gaussian discrete_laplace",
-    "dp_powerflow._figures": "figure_bytes marked_figures new_figure",
+    "dp_powerflow._certify": "figure_bytes marked_figures new_figure",
     "dp_powerflow.studies.study": "Study",
     "dp_powerflow.twin.choosing": "GAUSSIAN_DELTA surrogate_load",
     "dp_powerflow.twin.design": "LOG_GRID Chain twin_guarantee twin_neighbours",

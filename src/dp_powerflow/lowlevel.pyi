@@ -1,6 +1,6 @@
-from dp_powerflow._figures import figure_bytes as figure_bytes
-from dp_powerflow._figures import marked_figures as marked_figures
-from dp_powerflow._figures import new_figure as new_figure
+from dp_powerflow._certify import figure_bytes as figure_bytes
+from dp_powerflow._certify import marked_figures as marked_figures
+from dp_powerflow._certify import new_figure as new_figure
 from dp_powerflow._files import write_private as write_private
 from dp_powerflow._parallel import Processes as Processes
 from dp_powerflow._parallel import run_on_pool as run_on_pool

@@ -73,7 +73,7 @@ from dp_powerflow.manifest.model import (
     parse_manifest,
     seal,
 )
-from dp_powerflow.page.document import environment
+from dp_powerflow.page import environment
 from dp_powerflow.privacy.budget import epsilon_to_rho
 from dp_powerflow.quality import Guarantee, Promise, Quality, measure
 

@@ -18,8 +18,8 @@ from dp_powerflow._parallel import Rest, Runner
 from dp_powerflow.corpus.grid import NodeColumns
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
-from dp_powerflow.corpus.parts import PartExtras
 from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.tables import PartExtras
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
