@@ -153,10 +153,7 @@ def release(
     from dp_powerflow.pipeline.release import run_release
 
     return run_release(
-        config,
-        engine=engine_of(workers, scheduler),
-        say=on_stage or (lambda _: None),
-        progress=on_progress,
+        config, engine=engine_of(workers, scheduler), say=on_stage or (lambda _: None), progress=on_progress
     )
 
 
@@ -508,10 +505,7 @@ def fidelity(
 
 # --- fleets -----------------------------------------------------------------------------------------------
 def quality(
-    corpus: Corpus,
-    *,
-    workers: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    corpus: Corpus, *, workers: int | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> Quality:
     """Look at every voltage of a release once: what `quality.html` shows.
 
@@ -588,13 +582,11 @@ def release_fleet(
     dp_powerflow.errors.ConfigError: fleet file no such fleet.toml does not exist; ...
     """
     from dp_powerflow._parallel import engine_of
-    from dp_powerflow.fleet.config import read_fleet_config
+    from dp_powerflow.fleet.feeders import read_fleet_config
     from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(
-        read_fleet_config(Path(config)),
-        engine=engine_of(workers, scheduler),
-        progress=on_progress,
+        read_fleet_config(Path(config)), engine=engine_of(workers, scheduler), progress=on_progress
     )
 
 

@@ -734,7 +734,7 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
         own = np.searchsorted(wider.retained, feeder.retained)
         places = np.searchsorted(wider.retained, candidates)
         curves = _curves(base.voltvar, own, places, len(wider.retained))
-        return Prepared(base, Hosts(base.on(wider, curves), own, own, places), None)
+        return Prepared(base, Hosts(base.on(wider, voltvar=curves), own, own, places), None)
     raise PowerFlowError(
         "hosting capacity is computed by the package's own solvers; this is a bug, report it"
     )
