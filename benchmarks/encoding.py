@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 import dp_powerflow as dpf
 from dp_powerflow._files import write_whole
-from dp_powerflow.corpus import parquet
+from dp_powerflow.corpus import tables as parquet
 from dp_powerflow.corpus.grid import (
     NodeColumns,
     Phasors,

@@ -45,14 +45,13 @@ from machine import Machine, measured, zstd_speed  # noqa: E402
 
 from dp_powerflow._bits.normal_pairs import PAIR_FLOPS  # noqa: E402
 from dp_powerflow.corpus.grid import round_to_grid  # noqa: E402
-from dp_powerflow.corpus.parquet import PARQUET  # noqa: E402
-from dp_powerflow.corpus.parts import (  # noqa: E402
-    PartExtras,
-    encode_extras,
-    encode_part,
-)
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
+from dp_powerflow.corpus.tables import (  # noqa: E402
+    PARQUET,
+    PartExtras,
+    encode_part,
+)
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
 from dp_powerflow.model.history.numbers import Ladder  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, SolvedDays, solve_days  # noqa: E402
@@ -259,8 +258,7 @@ def stages(workload: Workload, machine: Machine, folder: Path) -> Iterator[Stage
         with Timer(rows["round"], layout, block, timed):
             phasors = round_to_grid(made.v.transpose(0, 2, 1))
         with Timer(rows["compress"], layout, block, timed):
-            files = encode_extras(workload.extras, layout, RELEASE, block, extras)
-            files["data"] = encode_part(layout, RELEASE, block, made.v)
+            files = encode_part(workload.extras, layout, RELEASE, block, made.v, extras)
         with Timer(hashed, layout, block, timed):
             for content in files.values():
                 hashlib.sha256(content).digest()

@@ -140,7 +140,8 @@ class ScaledSession(QuerySession):
 
     def _answer(self, query: Query, cost: QueryCost, blocks: Sequence[Iterable[FloatArray]]) -> IntArray:
         sums = [np.rint(self._factor * exact_sum(chunks, query)).astype(np.int64) for chunks in blocks]
-        streams = [self._key.stream(f"noise/{query.name}", block) for block in range(len(sums))]
+        purpose = f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}"
+        streams = [self._key.stream(purpose, block) for block in range(len(sums))]
         return np.array([add_noise(each, cost.sigma, own) for each, own in zip(sums, streams, strict=True)])
 
 

@@ -20,10 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.corpus.parts import PartExtras
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
-from dp_powerflow.corpus.tables import Connections, NodeTable, opaque_buses
+from dp_powerflow.corpus.tables import Connections, NodeTable, PartExtras, opaque_buses
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.quality import measure
 

@@ -112,16 +112,6 @@ def test_stamps_tell_the_step_through_a_clock_change(
     assert facts.notes == ()
 
 
-def test_gaps_duplicates_and_stray_stamps_do_not_move_the_step(tmp_path: Path) -> None:
-    path = meters(tmp_path)
-    header, *rows = path.read_text().splitlines()
-    kept = [row for k, row in enumerate(rows) if k % 7 and "2024-03-30" not in row]
-    late = f"{NAMES[0]},2024-04-01 10:07:00,1.0"
-    path.write_text("\n".join([header, *kept, *kept[:50], late]) + "\n")
-    facts = facts_of(path)
-    assert (facts.step_minutes, facts.first_day, facts.last_day) == (60, FIRST, LAST)
-
-
 def test_a_customer_with_many_rows_does_not_decide_the_step(tmp_path: Path) -> None:
     """Rows were counted, so a customer whose stamps are there often was half of all customers."""
     path = meters(tmp_path)
@@ -367,17 +357,6 @@ def test_on_the_true_network_customers_have_a_public_scale(tmp_path: Path) -> No
     assert "NOT differential privacy" in result.config.read_text()
     assert '# bound = "full-support"' in result.config.read_text()
     assert any("not differential privacy" in note for note in result.notes)
-
-
-def test_declared_scales_set_the_scale_of_a_node_on_the_true_network(tmp_path: Path) -> None:
-    circuit(tmp_path)
-    meters(tmp_path)
-    path = services(
-        tmp_path, "customer,load_point,scale_kw", lambda k, name: f"{name},p{k},{10 + 2 * (k % 3)}"
-    )
-    config = read_config(written(tmp_path, services=path, mode="true-network").config)
-    assert config.nodes.scale_factor == 2.0  # the upper bound of a node is its nominal load
-    assert config.model.bounds == (0.004167, 0.5)
 
 
 def test_ids_that_are_not_in_both_files_are_counted(tmp_path: Path) -> None:

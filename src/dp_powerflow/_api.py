@@ -153,10 +153,7 @@ def release(
     from dp_powerflow.pipeline.release import run_release
 
     return run_release(
-        config,
-        engine=engine_of(workers, scheduler),
-        say=on_stage or (lambda _: None),
-        progress=on_progress,
+        config, engine=engine_of(workers, scheduler), say=on_stage or (lambda _: None), progress=on_progress
     )
 
 
@@ -248,7 +245,7 @@ def _verify_derived(
     source: str | PathLike[str] | None,
 ) -> VerifyReport:
     if private is None:
-        from dp_powerflow.pipeline.deriving.verify import verify_derived
+        from dp_powerflow.pipeline.deriving.make import verify_derived
 
         return verify_derived(place, release=None if source is None else Path(source))
     if config is None or source is not None:
@@ -314,23 +311,23 @@ def derive(
     dp_powerflow.errors.ConfigError: there is no derived release 'weather'; choose one of opf, ...
     """
     from dp_powerflow.pipeline.deriving.make import make_derived, open_derived, prepare
-    from dp_powerflow.pipeline.deriving.source import Settings
+    from dp_powerflow.pipeline.deriving.source import split_settings
     from dp_powerflow.studies.study import kind_of
 
-    given = Settings.of(settings)
-    chosen, target = kind_of(kind, given.kind), Path(out)
+    of_study, of_kind = split_settings(settings)
+    chosen, target = kind_of(kind, of_kind), Path(out)
     prepare(target)
     say = on_stage or (lambda _: None)
     say("opening the release")
     if isinstance(source, str | PathLike) and not Path(source).is_file():
         from dp_powerflow.pipeline.deriving.source import basis_of_release
 
-        basis = basis_of_release(Path(source), given.study)
+        basis = basis_of_release(Path(source), of_study)
     else:
         from dp_powerflow.pipeline.deriving.owner import basis_of_config
 
         config = read_config(source) if isinstance(source, str | PathLike) else source
-        basis = basis_of_config(config, given.study)
+        basis = basis_of_config(config, of_study)
     make_derived(basis, chosen, target, workers, say, on_progress)
     return open_derived(target)
 
@@ -508,10 +505,7 @@ def fidelity(
 
 # --- fleets -----------------------------------------------------------------------------------------------
 def quality(
-    corpus: Corpus,
-    *,
-    workers: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    corpus: Corpus, *, workers: int | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> Quality:
     """Look at every voltage of a release once: what `quality.html` shows.
 
@@ -588,13 +582,11 @@ def release_fleet(
     dp_powerflow.errors.ConfigError: fleet file no such fleet.toml does not exist; ...
     """
     from dp_powerflow._parallel import engine_of
-    from dp_powerflow.fleet.config import read_fleet_config
+    from dp_powerflow.fleet.feeders import read_fleet_config
     from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(
-        read_fleet_config(Path(config)),
-        engine=engine_of(workers, scheduler),
-        progress=on_progress,
+        read_fleet_config(Path(config)), engine=engine_of(workers, scheduler), progress=on_progress
     )
 
 

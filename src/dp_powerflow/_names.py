@@ -105,7 +105,7 @@ def _hides(name: str) -> bool:
 def alike(names: Iterable[str]) -> int:
     """How many of different names differ from another only in blanks, case or signs that are not seen.
 
-    Such names mean the same thing to whoever wrote them, and would be two secrets with a budget each.
+    Such names mean the same thing to their writer, and would be two secrets with a budget each.
     """
     count = Counter(spelling(name) for name in set(names))
     return sum(number for number in count.values() if number > 1)

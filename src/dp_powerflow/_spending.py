@@ -1,7 +1,7 @@
 """What is true of charges when something ends before its time.
 
-The ledger notes charges here. Whoever runs something that charges (`true_words`), and the command line when
-it is interrupted (`charges_begun`), then say what is true, wherever a sentence was written.
+The ledger notes charges here. Code that runs something that charges (`true_words`), and the command line
+when it is interrupted (`charges_begun`), then say what is true, wherever a sentence was written.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 class Lines(str):
-    """Several sentences, a line each. Whoever makes them makes each `printable`."""
+    """Several sentences, a line each; their maker makes each `printable`."""
 
 
 class DpPowerflowError(Exception):

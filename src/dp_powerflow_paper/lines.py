@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow import Feeder, StreamKey, open_feeder
-from dp_powerflow._certify import line_lines
-from dp_powerflow._figures import line_figures
+from dp_powerflow._certify import line_figures, line_lines
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
 from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, PublicSpread, nominal_law, plain

@@ -10,11 +10,11 @@ import numpy as np
 from dp_powerflow import StreamKey
 from dp_powerflow.evidence.calibration import Progress
 from dp_powerflow.evidence.collect import (
+    BoundRow,
     Evidence,
     Instance,
     Policy,
     PrintedFormula,
-    Row,
     collect_evidence,
     printed_formula,
 )
@@ -173,7 +173,7 @@ def _term_lines(row: FloorRow) -> list[str]:
     ]
 
 
-def _bound_line(row: FloorRow, mode: Row) -> str:
+def _bound_line(row: FloorRow, mode: BoundRow) -> str:
     share, lines = "—", row.evidence.lines
     if mode.largest_r is not None and lines.median is not None:
         share = f"{mode.largest_r / row.evidence.policy.radius * lines.median:.2g}"

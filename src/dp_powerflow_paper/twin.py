@@ -41,7 +41,7 @@ from dp_powerflow.lowlevel import (
 )
 from dp_powerflow.pipeline.inputs import feeder_of, require_declared_taps
 from dp_powerflow.twin.choosing import LARGE_CHANGE, SCALES, Figures
-from dp_powerflow.twin.design import CHANGE, Noise, chain_of, shift_of
+from dp_powerflow.twin.design import CHANGE, STEPS, Noise, shift_of
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow_paper.run import Written, block, csv_text, store_of, write_report
@@ -429,6 +429,34 @@ def _chains(setting: Setting, tried: int | None) -> dict[str, Any]:
             most = max(moved, key=lambda element: moved[element])
             chains.append(_chain(f"{kind} {most}", partial(changed, kind, most)))
     return {"chains": [asdict(chain) for chain in chains]}
+
+
+def chain_of(element: str, magnitudes: Callable[[float], FloatArray], *, down: bool = False) -> Chain:
+    """The chain of one element.
+
+    Parameters
+    ----------
+    magnitudes : factor on the element → voltage magnitudes (snapshot, node) [p.u.].
+    down : steps towards smaller figures, where larger ones have no power flow.
+    """
+    factors = (1.0 + CHANGE) ** ((-1.0 if down else 1.0) * np.arange(STEPS + 1))
+    ordered = [np.sort(magnitudes(float(factor)), axis=0) for factor in factors]
+    pooled = [np.sort(values, axis=None) for values in ordered]
+    away = np.mean(np.abs(ordered[-1] - ordered[0]), axis=0)
+    node = int(np.argmax(away))
+    return Chain(
+        element=element,
+        smallest=float(factors.min()),
+        largest=float(factors.max()),
+        pooled=_least_step(pooled),
+        node=_least_step([values[:, node] for values in ordered]),
+    )
+
+
+def _least_step(ordered: list[FloatArray]) -> float:
+    """Least step of the distance to the first, which bounds every distance from below; 0 if it ever falls."""
+    from_first = np.array([np.mean(np.abs(values - ordered[0])) for values in ordered])
+    return max(0.0, float(np.diff(from_first).min()))
 
 
 def _chain(name: str, at: Callable[[float], FloatArray]) -> Chain:

@@ -24,7 +24,7 @@ from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.tables import encode_nodes
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.fleet.manifest import FeederEntry
-from dp_powerflow.fleet.overview import fleet_page
+from dp_powerflow.fleet.publishing import fleet_page
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest import verify
@@ -52,16 +52,15 @@ from dp_powerflow.manifest.verify import (
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.page.document import read_summary
+from dp_powerflow.page import read_summary
+from dp_powerflow.pipeline.deriving.make import check_derived, open_files
 from dp_powerflow.pipeline.deriving.manifest import card_bytes, certificate_html
-from dp_powerflow.pipeline.deriving.verify import check_derived, open_files
 from dp_powerflow.pipeline.modes.twin import public_places
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.quality import measure
-from dp_powerflow.quality.measure import MOST_COUNT
-from dp_powerflow.quality.result import Controls
+from dp_powerflow.quality.measure import MOST_COUNT, Controls
 from dp_powerflow.studies.study import KINDS
 from support.corpora import ring
 from support.derived_kind import PLACE

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
@@ -161,9 +160,3 @@ def test_every_kernel_is_kept_and_every_constant_it_reads_names_the_folder() -> 
         used = (vars(sys.modules[kernel.__module__]).get(name) for name in kernel.py_func.__code__.co_names)
         modules = {kernel.__module__} | {each.__module__ for each in used if isinstance(each, Dispatcher)}
         assert {Path(str(sys.modules[module].__file__)) for module in modules} <= hashed
-
-
-def test_kernels_give_numbers() -> None:
-    from dp_powerflow._bits.elementary import exp1
-
-    assert exp1(1.0) == pytest.approx(np.e, rel=1e-15)

@@ -8,11 +8,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow._bits import elementary as phasors
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow import batch
-from dp_powerflow.powerflow._kernels.simd import LANES
-from dp_powerflow.powerflow.batch import BatchSolver, Solution
-from support.network_bits import NOSE, digest, loads_of
 from support.processors import PROCESSORS, WITHOUT_FMA, output_of
 
 CHILD = "support.network_bits"
@@ -52,32 +47,6 @@ def test_networks_and_voltages_have_the_same_bits_without_fused_multiply_add(nat
 def test_a_pandapower_net_is_compared(native: dict[str, str]) -> None:
     pytest.importorskip("pandapower")
     assert sum(key.startswith("pandapower: ") for key in native) > 15
-
-
-@pytest.mark.slow
-def test_voltages_do_not_depend_on_the_number_of_threads(native: dict[str, str]) -> None:
-    assert output_of(CHILD, PROCESSORS["native"], "--threads", "3") == native
-
-
-def solved(feeder: Feeder, load: np.ndarray, threads: int = 1) -> Solution:
-    return BatchSolver(feeder, tolerance=1e-11, threads=threads).solve(load, nodes="all")
-
-
-def test_voltages_do_not_depend_on_the_order_of_snapshots_nor_on_the_size_of_tasks(
-    ieee123: Feeder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = np.concatenate([loads_of(ieee123, 0.7), loads_of(ieee123, NOSE["ieee123"])])
-    together = solved(ieee123, load)
-    assert 0 < together.n_failed < len(load)
-    order = np.random.default_rng(1).permutation(len(load))
-    shuffled = solved(ieee123, load[order])
-    assert digest(shuffled.v.view(np.int64)) == digest(together.v[order].view(np.int64))
-    monkeypatch.setattr(batch, "_TASK", LANES)
-    monkeypatch.setattr(batch, "LANES", 1)
-    small = solved(ieee123, load, threads=2)
-    assert digest(small.v.view(np.int64)) == digest(together.v.view(np.int64))
-    alone = np.concatenate([solved(ieee123, load[k : k + 1]).v for k in range(0, len(load), 17)])
-    assert digest(alone.view(np.int64)) == digest(together.v[::17].view(np.int64))
 
 
 RNG = np.random.default_rng(0)

@@ -12,10 +12,10 @@ import pytest
 
 from dp_powerflow.almanac.weather import FEATURES
 from dp_powerflow.corpus import writer as writing
-from dp_powerflow.corpus.parts import PartExtras
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout, released_columns
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, put
+from dp_powerflow.corpus.tables import PartExtras
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError

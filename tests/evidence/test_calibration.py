@@ -20,7 +20,14 @@ from dp_powerflow.evidence.calibration import (
     printed_closed_form,
     volt_var_constant,
 )
-from dp_powerflow.evidence.collect import Case, Instance, Policy, collect_evidence, over_days, radius_in_lines
+from dp_powerflow.evidence.collect import (
+    BoundCase,
+    Instance,
+    Policy,
+    collect_evidence,
+    over_days,
+    radius_in_lines,
+)
 from dp_powerflow.evidence.symbols import Admittance, implied_load
 from dp_powerflow.evidence.theorem import corrected_bound, full_support_bound
 from dp_powerflow.grid.feeder import GROUND, Load
@@ -71,6 +78,14 @@ def law_of(feeder: Feeder, spread: float, steps: int = 4) -> LoadLaw:
         q_covariance=0.8**lag,
     )
     return nominal_law(nominal, of_class, 0.15)
+
+
+GIVEN = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
+
+
+def facts_of(feeder: Feeder) -> NetworkFacts:
+    network = Network(feeder)
+    return NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
 
 
 def calibrated(network: Network, law: LoadLaw, days: int, seed: int, **public: Any) -> MonteCarlo:
@@ -226,11 +241,9 @@ def test_sensitivities_bound_small_changes_of_the_voltages(ieee13: Feeder) -> No
 
 
 def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> None:
-    network = Network(ieee13)
     law = law_of(ieee13, 0.2)
-    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
-    operating = calibrated(network, law, 40, 0).operating
-    case = Case(full_support_bound, facts, law, operating)
+    operating = calibrated(Network(ieee13), law, 40, 0).operating
+    case = BoundCase(full_support_bound, facts_of(ieee13), law, operating)
     radius = case.largest_radius(5.0, 1e-5)
     assert radius is not None
     at, beyond = (case.bound(radius * f, 1e-5).epsilon for f in (1.0, 1.01))
@@ -246,10 +259,7 @@ def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> N
 
 
 def test_days_compose_by_adding_up(ieee13: Feeder) -> None:
-    network = Network(ieee13)
-    law = law_of(ieee13, 0.2)
-    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
-    day = full_support_bound(facts, law, OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given"), 1e-7, 1e-5)
+    day = full_support_bound(facts_of(ieee13), law_of(ieee13, 0.2), GIVEN, 1e-7, 1e-5)
     assert day.epsilon is not None
     year = over_days(day, 365)
     assert year.epsilon == pytest.approx(365 * day.epsilon)
@@ -295,22 +305,14 @@ def test_paper_mode_gives_no_number_where_its_assumptions_fail() -> None:
 
 
 def test_a_step_of_a_truncated_day_has_no_bound_of_its_own(ieee13: Feeder) -> None:
-    network = Network(ieee13)
     law = law_of(ieee13, 0.2).within((0.3, 3.0))
-    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
-    operating = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
-    assert Case(corrected_bound, facts, law, operating).per_step(1e-10, 1e-5) is None
+    assert BoundCase(corrected_bound, facts_of(ieee13), law, GIVEN).per_step(1e-10, 1e-5) is None
 
 
 def test_largest_radius_respects_the_whole_delta(ieee13: Feeder) -> None:
-    network = Network(ieee13)
-    law = law_of(ieee13, 0.2).within((0.3, 3.0))
-    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
-    operating = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
-    case = Case(corrected_bound, facts, law, operating)
-    loose = case.largest_radius(1e3, 1e-5)
-    strict = case.largest_radius(1e3, 1e-5, 2e-3)
+    case = BoundCase(corrected_bound, facts_of(ieee13), law_of(ieee13, 0.2).within((0.3, 3.0)), GIVEN)
+    loose, strict = (case.largest_radius(1e3, 1e-5, *most) for most in ((), (2e-3,)))
     assert loose is not None
     assert strict is not None
     assert strict < loose
-    assert corrected_bound(facts, law, operating, strict, 1e-5).delta <= 2e-3
+    assert case.bound(strict, 1e-5).delta <= 2e-3

@@ -10,8 +10,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from dp_powerflow import Feeder, StreamKey
-from dp_powerflow._certify import line_lines
-from dp_powerflow._figures import line_figures, positions
+from dp_powerflow._certify import line_figures, line_lines, positions
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.collect import (
     LineReport,

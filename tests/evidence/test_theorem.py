@@ -201,29 +201,23 @@ def test_rows_of_several_classes_share_one_budget() -> None:
     assert symbols.psi_bar_printed(1.0, np.array([2.0, 3.0]), np.array([1.0, 1.0])) == pytest.approx(13**0.5)
 
 
-@pytest.mark.parametrize("radius", [1e-4, 1.0])
-def test_out_of_its_domain_it_says_so_and_gives_no_number(radius: float, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    ("amplification", "mu", "delta", "radius", "says"),
+    [
+        (DIRECT, 1e4, 0.0, 1e-4, "α"),
+        (DIRECT, 1e4, 0.0, 1.0, "α"),
+        (Amplification(1.0, 1.0, 1e3, 1e3), 0.1, 0.0, 2e-3, "κ"),
+        (DIRECT, 0.1, 1.0, 1e-8, "adds up"),
+    ],
+)
+def test_out_of_its_domain_it_says_so_and_gives_no_number(
+    amplification: Amplification, mu: float, delta: float, radius: float, says: str, rng: np.random.Generator
+) -> None:
     law = small_law(4, 2, rng, random_q=True)
-    operating = OperatingSet(0.95, 1.05, 0.1, 1e4, 0.0, "given")
-    bound = full_support_bound(facts_of(4), law, operating, radius, 1e-5)
+    facts = replace(facts_of(4), amplification=amplification)
+    bound = full_support_bound(facts, law, OperatingSet(0.95, 1.05, 0.1, mu, delta, "given"), radius, 1e-5)
     assert bound.epsilon is None
-    assert any("α" in text for text in bound.violations)
-
-
-def test_no_number_beyond_the_radius_of_kappa(rng: np.random.Generator) -> None:
-    law = small_law(4, 2, rng, random_q=True)
-    facts = NetworkFacts(4, 1.0, 4, Amplification(1.0, 1.0, 1e3, 1e3))
-    bound = full_support_bound(facts, law, OperatingSet(0.95, 1.05, 0.1, 0.1, 0.0, "given"), 2e-3, 1e-5)
-    assert bound.epsilon is None
-    assert any("κ" in text for text in bound.violations)
-
-
-def test_a_delta_of_one_or_more_bounds_nothing(rng: np.random.Generator) -> None:
-    law = small_law(4, 2, rng, random_q=True)
-    operating = OperatingSet(0.95, 1.05, 0.1, 0.1, 1.0, "given")
-    bound = full_support_bound(facts_of(4), law, operating, 1e-8, 1e-5)
-    assert bound.epsilon is None
-    assert any("adds up" in text for text in bound.violations)
+    assert any(says in text for text in bound.violations)
 
 
 def test_a_singular_covariance_needs_a_floor(rng: np.random.Generator) -> None:

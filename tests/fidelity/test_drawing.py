@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.fidelity.customers import quantum_of, some_customers
+from dp_powerflow.fidelity.comparison import quantum_of, some_customers
 from dp_powerflow.fidelity.metrics import traits
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit

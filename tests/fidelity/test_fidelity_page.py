@@ -14,8 +14,7 @@ import pytest
 
 from dp_powerflow.cli.studies import render_fidelity
 from dp_powerflow.fidelity.attacks import KINDS, Allowed, Guesses, LineAttack, MembershipAttack, PlantedAttack
-from dp_powerflow.fidelity.customers import Curves, CustomerComparison
-from dp_powerflow.fidelity.network import NetworkComparison, NetworkCurves
+from dp_powerflow.fidelity.comparison import Curves, CustomerComparison, NetworkComparison, NetworkCurves
 from dp_powerflow.fidelity.report import (
     GROUPS,
     MARKING,

@@ -18,10 +18,10 @@ import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, LoadDataError
-from dp_powerflow.fidelity import classifier, verdicts
+from dp_powerflow.fidelity import metrics, verdicts
+from dp_powerflow.fidelity.comparison import TrueSide, compare_network
 from dp_powerflow.fidelity.measure import JSON_FILE, PAGE_FILE, fidelity_of_release
 from dp_powerflow.fidelity.measure import true_side as true_side_of
-from dp_powerflow.fidelity.network import TrueSide, compare_network
 from dp_powerflow.fidelity.report import FORMAT, LEAK, MARKING, FidelityReport
 from dp_powerflow.fidelity.verdicts import Effort
 from dp_powerflow.loads.simulate import simulate_load_history
@@ -78,7 +78,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(released: Path) -> FidelityReport:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classifier, "TREES", 10)
+        patch.setattr(metrics, "TREES", 10)
         return fidelity_of_release(released / "out", config_in(released), TINY).report
 
 
@@ -149,7 +149,7 @@ def test_the_command_prints_verdicts_and_where_the_page_is(
     released: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdicts, "QUICK", TINY)
-    monkeypatch.setattr(classifier, "TREES", 10)
+    monkeypatch.setattr(metrics, "TREES", 10)
     toml = write_toml(released)
     result = command("fidelity", released / "out", toml, "--quick", "--json")
     assert result.exit_code == 0, result.output
@@ -164,7 +164,7 @@ def test_an_attack_that_gets_too_much_ends_with_exit_code_1(
 ) -> None:
     """The noise of the fits is off: the panel says so in red."""
     monkeypatch.setattr(verdicts, "QUICK", replace(TINY, fits_per_kind=70))
-    monkeypatch.setattr(classifier, "TREES", 10)
+    monkeypatch.setattr(metrics, "TREES", 10)
     monkeypatch.setattr(queries, "add_noise", lambda total, sigma, stream: total + stream.words(1)[0] % 3)
     result = command("fidelity", released / "out", write_toml(released), "--quick")
     assert result.exit_code == 1
@@ -219,7 +219,7 @@ def test_by_hand_it_is_the_same_but_for_the_order_of_the_nodes(
     released: Path, found: FidelityReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdicts, "QUICK", TINY)
-    monkeypatch.setattr(classifier, "TREES", 10)
+    monkeypatch.setattr(metrics, "TREES", 10)
     history = simulate_load_history(60, n_days=16, step_minutes=60, seed=0)
     corpus, feeder = dpf.open_corpus(released / "out"), dpf.open_feeder("ieee13")
     own = dpf.fidelity(corpus, history, feeder, quick=True, key=dpf.StreamKey.from_insecure_seed(3))

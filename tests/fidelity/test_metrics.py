@@ -10,8 +10,14 @@ from scipy.stats import mannwhitneyu, pearsonr, wasserstein_distance
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity import metrics
-from dp_powerflow.fidelity.classifier import area_under_curve, told_apart
-from dp_powerflow.fidelity.metrics import Setting, compare, day_rows, forecast_error
+from dp_powerflow.fidelity.metrics import (
+    Setting,
+    area_under_curve,
+    compare,
+    day_rows,
+    forecast_error,
+    told_apart,
+)
 from dp_powerflow.units import FloatArray
 from support.lived import DAYS, FLOOR, STEPS, WEEKEND, lived, remembered, strangers
 

@@ -10,8 +10,8 @@ from scipy.stats import wasserstein_distance
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from dp_powerflow.fidelity import classifier, metrics
-from dp_powerflow.fidelity.customers import CustomerComparison, compare_customers
+from dp_powerflow.fidelity import metrics
+from dp_powerflow.fidelity.comparison import CustomerComparison, compare_customers
 from dp_powerflow.fidelity.metrics import (
     HIDDEN,
     STARTS,
@@ -133,7 +133,7 @@ def test_the_nearest_customer_is_the_nearest_by_brute_force() -> None:
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at is the protocol, not how good the classifier is."""
-    monkeypatch.setattr(classifier, "TREES", 40)
+    monkeypatch.setattr(metrics, "TREES", 40)
 
 
 def compared(drawn: FloatArray, real: FloatArray) -> CustomerComparison:

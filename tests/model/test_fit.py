@@ -17,13 +17,11 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES
 from dp_powerflow.lowlevel import (
     Plain,
     PrivacyUnit,
-    PublicSpread,
     Structured,
     WeakBudgetWarning,
     simulate_load_history,
 )
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.options import FixedPowerFactor
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import total_rho
 from dp_powerflow.units import FloatArray
@@ -63,31 +61,6 @@ def kl_per_step(
     return float(value) / 2 / size
 
 
-@pytest.mark.parametrize("unit", list(PrivacyUnit))
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"estimator": Plain()},
-        {"use_scale": True, "bounds": (1e-4, 1.0), "reactive": PublicSpread(), "n_components": 2},
-        {"classes": PrivateClasses(3), "n_components": 2},
-    ],
-    ids=["structured", "plain", "scaled-mixture", "private-classes"],
-)
-def test_every_variant_spends_its_budget_and_no_more(
-    history: LoadHistory, unit: PrivacyUnit, options: dict[str, Any]
-) -> None:
-    model = quiet_fit(history, Budget(2.0, 1e-5, unit), **options)
-    assert 1.99 < model.spent_epsilon <= 2.0
-    assert all(cost.unit is unit for cost in model.costs)
-    assert model.unit is unit
-    for part in model.days:
-        for component in part.components:
-            assert np.linalg.eigvalsh(component.covariance).min() > 0
-            assert np.all(np.isfinite(component.mean))
-    assert LoadModel.from_json(model.to_json()).to_json() == model.to_json()
-
-
 @pytest.mark.slow
 def test_structured_is_a_hundred_times_better_than_plain_at_user_level(residential: LoadHistory) -> None:
     """n = 1000, ε = 1, T = 96: the target of the estimator."""
@@ -117,13 +90,6 @@ def test_private_clusters_find_the_levels() -> None:
     model = quiet_fit(history, Budget(50.0), classes=PrivateClasses(2))
     loads = sorted(float(part.mean_load.mean()) for part in model.days)
     assert loads[1] > 3 * loads[0]
-
-
-def test_declared_power_factors_are_used_as_declared(history: LoadHistory) -> None:
-    model = quiet_fit(history, Budget(1.0), reactive=FixedPowerFactor({"residential": 0.1}, 0.4))
-    assert model.find("residential").reactive.tan_theta == 0.1
-    assert model.find("industrial").reactive.tan_theta == 0.4
-    assert all(part.reactive.covariance is None for part in model.days)
 
 
 def test_mixture_separates_two_kinds_of_customer() -> None:
@@ -207,22 +173,13 @@ def test_no_private_value_reaches_a_message_a_log_or_the_model(caplog: pytest.Lo
     texts: list[str] = [repr(KEY)]
     with caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for options in (
-            {},
-            {"estimator": Plain()},
-            {"classes": PrivateClasses(2), "n_components": 2},
-        ):
+        for options in ({}, {"estimator": Plain()}, {"classes": PrivateClasses(2), "n_components": 2}):
             bounds = FitOptions(bounds=BOUNDS, **options)
             model = fit(history, budget=Budget(1.0), options=bounds, key=KEY)
             texts += [model.to_json(), repr(model.costs)]
         for bad in ({"use_scale": True}, {"bounds": {"other": BOUNDS}}):
             with pytest.raises(DpPowerflowError) as refused:
-                fit(
-                    history,
-                    budget=Budget(1.0),
-                    options=FitOptions(**({"bounds": BOUNDS} | bad)),
-                    key=KEY,
-                )
+                fit(history, budget=Budget(1.0), options=FitOptions(**({"bounds": BOUNDS} | bad)), key=KEY)
             texts.append(str(refused.value))
     texts += [str(warning.message) for warning in caught] + [record.getMessage() for record in caplog.records]
     digits = f"{CANARY:.6f}"[:6]
@@ -255,12 +212,7 @@ SCALED = FitOptions(bounds=(0.01, 3.0), use_scale=True)
 def test_days_that_depend_on_each_other_are_no_records_of_their_own() -> None:
     history = dataclasses.replace(simulate_load_history(60, n_days=3, step_minutes=60), days_mixed=True)
     with pytest.raises(LoadDataError, match="not a record of its own"):
-        fit(
-            history,
-            budget=Budget(2.0, unit=PrivacyUnit.LOAD_POINT_DAY),
-            options=SCALED,
-            key=KEY,
-        )
+        fit(history, budget=Budget(2.0, unit=PrivacyUnit.LOAD_POINT_DAY), options=SCALED, key=KEY)
 
 
 def test_noise_is_bound_to_labels_too() -> None:

@@ -11,7 +11,7 @@ from dp_powerflow import LoadModel, StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import GaussianComponent, LoadSampler, PrivacyUnit
 from dp_powerflow.model.law import ClassModel, LoadNodes, ReactiveModel
-from dp_powerflow.model.sample import LoadBlock, draw_node_classes
+from dp_powerflow.model.sample import LoadBlock
 
 T = 8
 KEY = StreamKey.from_insecure_seed(1).bind("release", "test")
@@ -136,12 +136,6 @@ def test_mixture_weights_are_respected() -> None:
     mixed = model(dataclasses.replace(TWO.days[0], components=both))
     loads = all_days(LoadSampler(mixed.at(LoadNodes(("home",))), KEY, 5000)).load_kw
     assert float((loads[0, :, 0] > 1).mean()) == pytest.approx(0.2, abs=0.03)
-
-
-def test_node_classes_follow_the_released_weights() -> None:
-    classes = draw_node_classes(TWO, 4000, KEY)
-    assert classes.count("home") / 4000 == pytest.approx(0.75, abs=0.03)
-    assert classes == draw_node_classes(TWO, 4000, KEY)
 
 
 def test_bad_requests_are_refused() -> None:

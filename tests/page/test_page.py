@@ -23,8 +23,8 @@ from dp_powerflow.page import (
     Section,
     Series,
     Table,
+    framed,
 )
-from dp_powerflow.page.document import framed
 
 NASTY = "</script><script>alert(1)</script>\u2028 & \u2029"
 

@@ -359,9 +359,8 @@ def test_a_job_travels_to_every_worker_once(cluster: Any, tmp_path: Path) -> Non
     assert len((tmp_path / "start-1").read_text().split()) <= 2
 
 
-@pytest.mark.parametrize("kind", ["pool", "dask"])
-def test_failures_of_a_task_arrive_as_one_sentence(kind: str, cluster: Any) -> None:
-    engine: Runner = Processes(2) if kind == "pool" else DaskScheduler(cluster.scheduler_address)
+def test_failures_of_a_task_arrive_as_one_sentence(cluster: Any) -> None:
+    engine = DaskScheduler(cluster.scheduler_address)
     with pytest.raises(PowerFlowError, match=r"^no solution$"):
         engine.map(Failing("known"), range(4), lambda _: None)
     with pytest.raises(DpPowerflowError, match="pip install"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.batch import Solution, Solver
 from dp_powerflow.units import ComplexArray
 from support.parallel_jobs import Failing, Squares
-from support.small import small_config, tree_hash
+from support.small import small_config
 
 PARTS = 7
 OPERATED: dict[str, Any] = {"mode": "twin-network", "epsilon": 1.0, "id": "t1", "released": "all"}
@@ -88,20 +87,6 @@ def folders(root: Path) -> Iterator[Path]:
     for k in range(100):
         (root / str(k)).mkdir()
         yield root / str(k)
-
-
-@pytest.mark.slow
-def test_any_number_of_threads_makes_the_same_files(job: PartJob, tmp_path: Path) -> None:
-    fresh = folders(tmp_path)
-    expected = hashes(job, Local(1), next(fresh))
-    assert len(expected) >= PARTS
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for engine in (Local(2), Local(3), Local(7)):
-            assert hashes(job, engine, next(fresh)) == expected, engine
-    finally:
-        sys.setswitchinterval(interval)
 
 
 @pytest.mark.slow
@@ -177,18 +162,6 @@ def test_threads_that_meet_after_every_stage_share_no_buffer(job: PartJob, tmp_p
     planted = replace(job, solver=MeetingMaker(job.solver, meeting, shared=[]))
     found = hashes(planted, Local(7), next(fresh))
     assert {name for name in expected if found[name] != expected[name]}
-
-
-@pytest.mark.slow
-def test_a_release_is_the_same_for_any_workers(tmp_path: Path) -> None:
-    made = {}
-    for workers in (None, 1, 3):
-        folder = tmp_path / str(workers)
-        folder.mkdir()
-        run_release(config_of(folder, "operated", 400), workers=workers)
-        made[workers] = tree_hash(folder / "out")
-    assert "quality.html" in made[1]
-    assert made[None] == made[1] == made[3]
 
 
 def test_threads_are_used_before_processes() -> None:

@@ -15,8 +15,6 @@ from dp_powerflow.lowlevel import Network
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import (
     SigmaBound,
-    _Features,
-    _off_diagonal_norm,
     _smallest_of_two,
     diagonal_terms,
     real_form,
@@ -179,29 +177,3 @@ def test_two_by_two_bound_is_the_minimum_over_the_quadrant(
     assert found <= reachable + 1e-12
     if alpha > 0.0 and delta > 0.0 and alpha * delta > beta * gamma:
         assert found == pytest.approx(reachable, abs=0.02)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 8))
-def test_norm_of_the_off_diagonal_block_is_bounded_from_above(seed: int, k: int) -> None:
-    rng = np.random.default_rng(seed)
-    block = rng.standard_normal((4, k, k))
-    rest = rng.standard_normal((4, k, 5)) * rng.uniform(0, 1, (4, 1, 5)) ** 3
-    gram = block @ block.swapaxes(1, 2) + rest @ rest.swapaxes(1, 2)
-    found = _off_diagonal_norm(gram, block, np.zeros(4), 0.0)
-    truth = np.linalg.norm(rest, ord=2, axis=(1, 2))
-    assert np.all(found >= truth * (1 - 1e-9))
-    assert np.all(found <= 1.31 * truth + 1e-6)
-
-
-def test_features_are_the_blocks_of_the_change() -> None:
-    rng = np.random.default_rng(0)
-    n, k = 5, 3
-    left, right = (np.linalg.qr(rng.standard_normal((2 * n, 2 * n)))[0][:, :k] for _ in range(2))
-    a, c = draw(rng, (4, n), 1.0), draw(rng, (4, n), 1.0)
-    change = real_form(np.zeros((n, n), dtype=complex), a, c)
-    block, left_gram, right_gram = _Features(left, right)(a, c)
-    transposed = change.swapaxes(1, 2)
-    assert np.allclose(block, left.T @ change @ right, atol=1e-13)
-    assert np.allclose(left_gram, left.T @ change @ transposed @ left, atol=1e-13)
-    assert np.allclose(right_gram, right.T @ transposed @ change @ right, atol=1e-13)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.quality import Quality, measure
-from dp_powerflow.quality.result import LEVELS
+from dp_powerflow.quality.tally import LEVELS
 from dp_powerflow.units import FloatArray
 from support.quality_corpora import Feeder3
 

@@ -5,21 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from dp_powerflow.cli import app
-from support.small import RAW
-
-
-def toml(raw: dict[str, dict[str, Any]]) -> str:
-    lines = []
-    for section, values in raw.items():
-        lines.append(f"[{section}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-    return "\n".join(lines) + "\n"
+from support.small import RAW, write_toml
 
 
 def run(*arguments: str | Path) -> Result:
@@ -31,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished small release of 30 days, made by the command."""
     path = tmp_path_factory.mktemp("cli")
     raw = {**RAW, "release": {**RAW["release"], "days": 30}}
-    (path / "release.toml").write_text(toml(raw))
+    write_toml(path / "release.toml", raw)
     result = run("release", path / "release.toml")
     assert result.exit_code == 0, result.output
     assert "released:" in result.stderr
@@ -59,11 +50,8 @@ def test_plan_lists_every_query_and_says_that_the_release_is_paid(folder: Path) 
 def test_release_says_that_a_budget_is_too_small_to_be_useful(folder: Path, tmp_path: Path) -> None:
     """It was said by the plan alone, and silenced when the release was made."""
     raw = {**RAW, "model": {**RAW["model"], "epsilon": 0.05}, "release": {**RAW["release"], "days": 1}}
-    raw["nodes"] = {
-        **RAW["nodes"],
-        "scale_factor": 0.01,
-    }  # loads that nobody knows are huge
-    (tmp_path / "weak.toml").write_text(toml(raw))
+    raw["nodes"] = {**RAW["nodes"], "scale_factor": 0.01}  # loads that nobody knows are huge
+    write_toml(tmp_path / "weak.toml", raw)
     planned = json.loads(run("plan", tmp_path / "weak.toml", "--json").stdout)
     assert planned["notes"]
     made = run("release", tmp_path / "weak.toml", "--json")

@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from dp_powerflow._figures import draw_epsilon_against_radius
-from dp_powerflow.evidence.collect import Curve, Evidence, Policy, RadiusInLines
+from dp_powerflow._certify import draw_epsilon_against_radius
+from dp_powerflow.evidence.collect import BoundCurve, Evidence, Policy, RadiusInLines
 from dp_powerflow.evidence.scope import Mode
 
 RADII = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
-def curve(mode: Mode, floor: float, *epsilon: float | None, law: Any = "this release") -> Curve:
-    return Curve(mode, law, floor, RADII, epsilon, (0.01,) * len(RADII))
+def curve(mode: Mode, floor: float, *epsilon: float | None, law: Any = "this release") -> BoundCurve:
+    return BoundCurve(mode, law, floor, RADII, epsilon, (0.01,) * len(RADII))
 
 
-def evidence(*curves: Curve, refused: str = "") -> Evidence:
+def evidence(*curves: BoundCurve, refused: str = "") -> Evidence:
     """What the figure reads of the evidence."""
     day = SimpleNamespace(epsilon=None, violations=(refused,))
     rows = [SimpleNamespace(mode="paper", day=day)] if refused else []

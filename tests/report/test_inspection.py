@@ -135,17 +135,6 @@ def test_a_setting_that_is_refused_is_said_and_the_frozen_frame_still_measured(t
     assert "modelled: " in output
 
 
-def test_volt_var_curves_of_the_file_are_followed_to_the_end(tmp_path: Path) -> None:
-    control = (
-        "New XYCurve.vv npts=4 Yarray=(1 0 0 -1) XArray=(0.9 0.98 1.02 1.1)\n"
-        "New InvControl.ic mode=VOLTVAR voltage_curvex_ref=rated vvc_curve1=vv\n"
-    )
-    summary = inspect_feeder(circuit(tmp_path, more=control))
-    assert any("1 with a volt-var curve" in sentence for sentence in summary.modelled)
-    assert summary.operated_error_pu is not None
-    assert summary.operated_error_pu < 1e-4
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("three_phase", [False, True])
 def test_pandapower_nets_are_compared_with_its_own_power_flow(three_phase: bool) -> None:

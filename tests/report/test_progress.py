@@ -14,8 +14,7 @@ from rich.console import Console
 from dp_powerflow.cli import terminal as shown
 from dp_powerflow.cli.fleet import ToldFailures
 from dp_powerflow.cli.terminal import StageLines, progress
-from report.test_cli_release import toml
-from support.small import RAW
+from support.small import RAW, write_toml
 
 
 class Clock:
@@ -94,7 +93,7 @@ def test_a_bar_appears_on_a_terminal_past_two_seconds_and_not_before(monkeypatch
 @pytest.mark.slow
 def test_a_release_that_is_piped_says_every_stage_on_stderr(tmp_path: Path) -> None:
     raw = {**RAW, "release": {**RAW["release"], "days": 3}}
-    (tmp_path / "release.toml").write_text(toml(raw))
+    write_toml(tmp_path / "release.toml", raw)
     command = [sys.executable, "-c", "from dp_powerflow.cli import main; main()"]
     done = subprocess.run(
         [*command, "release", "release.toml", "--workers", "1", "--json"],

@@ -46,13 +46,6 @@ def test_intact_feeders_are_one_line_with_the_number_of_checks() -> None:
     assert "ok    releases: 1 feeder intact: 2 checks each." in lines(fleet(feeder(GOOD, manifest)))
 
 
-def test_feeders_with_different_checks_have_a_span() -> None:
-    dated = feeder(GOOD, Check("days", True, "Good."))
-    assert "ok    releases: 3 feeders intact: 1 to 2 checks each." in lines(
-        fleet(dated, feeder(GOOD), feeder(GOOD))
-    )
-
-
 def test_a_failure_is_counted_by_its_kind_and_told_with_its_feeder() -> None:
     manifest = Check("manifest", True, "Good.")
     report = fleet(*[feeder(GOOD, manifest)] * 997, *[feeder(BAD, manifest)] * 3)
@@ -92,11 +85,6 @@ def test_statements_that_differ_in_a_name_are_one_line() -> None:
         "attested, not checked  The owner's key was kept secret.",
         "attested, not checked  The owner's word is all there is.",
     ]
-
-
-def test_many_different_statements_are_cut() -> None:
-    report = fleet(feeder(GOOD), attested=tuple(f"Charged {k} times." for k in range(50)))
-    assert "attested, not checked  And 30 more; --json lists all." in lines(report)
 
 
 @pytest.mark.parametrize(

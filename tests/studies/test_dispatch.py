@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 import dp_powerflow as dpf
 from dp_powerflow import BatchSolver, Feeder, OperatedSolver
-from dp_powerflow.errors import MissingExtraError
-from dp_powerflow.grid.feeder import GROUND
+from dp_powerflow.corpus.gridfm.schema import schema_of
+from dp_powerflow.errors import ConfigError, FeederError, MissingExtraError
+from dp_powerflow.grid.feeder import GROUND, Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower
-from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Point, Snapshots, Unit
-from dp_powerflow.units import ComplexArray
+from dp_powerflow.lowlevel import Study
+from dp_powerflow.page import Figure, chart_data
+from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
+from dp_powerflow.studies.dispatch.dispatcher import (
+    Dispatched,
+    Dispatcher,
+    Options,
+    Point,
+    Snapshots,
+    Unit,
+    admittance_at,
+)
+from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow, P, Q, States, U
+from dp_powerflow.studies.study import Findings, sentences_of
+from dp_powerflow.units import ComplexArray, FloatArray
 from support.pandapower_nets import quiet
 from support.peer_dispatch import solve_with_cvxpy
+from support.studies import drawn_study
 
 IMPORT = 0.05
 UNITS_33 = ((17, 600.0, 800.0, 0.030), (24, 500.0, 600.0, 0.035), (32, 700.0, 900.0, 0.025))
@@ -233,3 +251,363 @@ def test_a_missing_solver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> No
     feeder = feeder33()
     with pytest.raises((MissingExtraError, ModuleNotFoundError), match=r"dp-powerflow\[opf\]"):
         dispatched(feeder, units33(feeder), Options(v_min=0.9), nominal(feeder))
+
+
+# --- optimal dispatch as a derived release: placing, tables, counts, and the same bits for any workers --
+@functools.cache
+def small() -> Study:
+    """IEEE 13 in the fixed frame: two days of six steps."""
+    return drawn_study(dpf.open_feeder("ieee13"), level=0.7)
+
+
+WIDE = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, gridfm=True)
+
+
+@functools.cache
+def found() -> Findings:
+    return WIDE.find(small(), workers=1)
+
+
+def lists(table: pa.Table, name: str) -> np.ndarray:
+    return np.array(table.column(name).to_pylist(), dtype=np.float64)
+
+
+def test_the_bits_do_not_depend_on_the_workers() -> None:
+    one, two = found(), WIDE.find(small(), workers=2)
+    assert list(one.tables) == list(two.tables)
+    assert all(table.equals(two.tables[name]) for name, table in one.tables.items())
+    assert one.figures == two.figures
+    assert one.files == two.files
+
+
+def test_every_snapshot_is_a_row_and_every_list_has_its_steps() -> None:
+    study, tables = small(), found().tables
+    snapshots = tables["snapshots.parquet"]
+    assert snapshots.num_rows == study.days * study.steps
+    assert set(snapshots.column("status").to_pylist()) == {"solved"}
+    for folder, rows in (("dispatch", 8), ("voltages", 41), ("loads", 41), ("duals", 41)):
+        table = tables[f"{folder}/part-00000.parquet"]
+        assert table.num_rows == study.days * rows
+        for name in table.schema.names[2:]:
+            assert set(map(len, table.column(name).to_pylist())) == {study.steps}
+    assert json.loads(json.dumps(found().figures)) == found().figures
+
+
+def test_published_powers_balance_with_the_published_import() -> None:
+    """Import is load less dispatch plus losses, and losses are small and not negative."""
+    tables = found().tables
+    snapshots = tables["snapshots.parquet"]
+    drawn = lists(tables["loads/part-00000.parquet"], "p_kw").reshape(2, -1, 6).sum(axis=1).ravel()
+    given = lists(tables["dispatch/part-00000.parquet"], "p_kw").reshape(2, -1, 6).sum(axis=1).ravel()
+    imported = snapshots.column("import_kw").to_numpy()
+    losses = imported - (drawn - given)
+    assert (losses > 0.0).all()
+    assert (losses < 0.06 * drawn).all()
+    np.testing.assert_allclose(given, snapshots.column("units_kw").to_numpy(), atol=0.01)
+    linear, checked = (snapshots.column(name).to_numpy() for name in ("linear_cost_per_h", "cost_per_h"))
+    np.testing.assert_allclose(linear, checked, rtol=1e-3)
+    assert (checked < snapshots.column("cost_without_units_per_h").to_numpy()).all()
+
+
+def test_voltages_beyond_limits_are_counted_by_size() -> None:
+    """A limit that no dispatch can keep: nothing is hidden."""
+    kind = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.0)
+    result = kind.find(small(), workers=1)
+    total = small().days * small().steps
+    assert result.figures["by_status"] == {"infeasible": total}
+    assert result.figures["snapshots_beyond_voltage"]["0.01"] == total
+    assert any(
+        f"{total} snapshots have no dispatch" in text for text in sentences_of(kind, result.figures, 2)
+    )
+    table = result.tables["snapshots.parquet"]
+    assert table.num_rows == total
+    assert min(table.column("voltages_beyond").to_pylist()) > 0
+    worst = table.column("worst_voltage_pu").to_numpy()
+    np.testing.assert_allclose(worst, table.column("vm_max_pu").to_numpy() - 1.0, atol=2e-6)
+    dispatch = result.tables["dispatch/part-00000.parquet"]
+    assert dispatch.column("p_kw").to_pylist()[0] == [None] * small().steps
+
+
+def test_a_dispatch_that_breaks_a_limit_in_ac_power_flow_is_counted() -> None:
+    """Without correction the linear voltages err: some snapshot passes a limit that binds in the program."""
+    study = drawn_study(dpf.open_feeder("ieee13"), level=0.7)
+    kind = OptimalDispatch(unit_share=1.0, unit_size=2.5, v_min_pu=0.85, v_max_pu=1.06, corrections=0)
+    result = kind.find(study, workers=1)
+    counted = result.figures["snapshots_beyond_voltage"]["0"]
+    table = result.tables["snapshots.parquet"]
+    solved = np.array(table.column("status").to_pylist()) == "solved"
+    assert solved.any()
+    beyond = np.array(table.column("voltages_beyond").to_pylist()) > 0
+    assert (solved & beyond).any()
+    assert counted == beyond.sum()
+    assert any(
+        f"{counted:,} snapshots have a voltage beyond" in text
+        for text in sentences_of(kind, result.figures, 2)
+    )
+
+
+def test_days_and_steps_can_be_chosen() -> None:
+    kind = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, days=1, every=3)
+    table = kind.find(small(), workers=1).tables["snapshots.parquet"]
+    assert table.column("day").to_pylist() == [0, 0]
+    assert table.column("step").to_pylist() == [0, 3]
+    whole = found().tables["snapshots.parquet"].take([0, 3])
+    assert table.column("cost_per_h").to_pylist() == whole.column("cost_per_h").to_pylist()
+
+
+def test_units_stand_where_they_are_declared() -> None:
+    study = small()
+    kind = OptimalDispatch(
+        units=(
+            DeclaredUnit(node="n003", kw=30.0),
+            DeclaredUnit(bus="671", phases=(1, 3), kw=60.0, kva=80.0, kw_min=-20.0),
+            DeclaredUnit(bus="675", kw=90.0, sun=True),
+        ),
+        v_min_pu=0.85,
+        v_max_pu=1.15,
+        price_per_kwh=(0.05, 0.05, 0.05, 0.2, 0.2, 0.2),
+    )
+    result = kind.find(study, workers=1)
+    units = result.tables["units.parquet"].to_pylist()
+    assert units[0]["nodes"] == ["n003"]
+    assert len(units[1]["nodes"]) == 2
+    assert len(units[2]["nodes"]) == 3
+    p = lists(result.tables["dispatch/part-00000.parquet"], "p_kw").reshape(2, 3, 6)
+    assert (p[:, 0, :3] < 1.0).all()
+    assert (p[:, 0, 3:] > 29.0).all()
+    assert p[:, 1].min() < -15.0
+    irradiance = study.irradiance
+    assert irradiance is not None
+    assert (p[:, 2] <= 90.0 * irradiance + 0.001).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (OptimalDispatch(units=(DeclaredUnit(node="x", kw=1.0),)), "no released node 'x'"),
+        (OptimalDispatch(units=(DeclaredUnit(bus="x", kw=1.0),)), "no bus 'x'"),
+        (OptimalDispatch(units=(DeclaredUnit(bus="645", phases=(1,), kw=1.0),)), "lacks a phase"),
+        (OptimalDispatch(price_per_kwh=(0.1, 0.2)), "2 figures"),
+        (OptimalDispatch(ampacities_a={"nothing": 10.0}), "no branch is called 'nothing'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(kind: OptimalDispatch, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        kind.check(small())
+
+
+def test_impossible_settings_are_refused_when_made() -> None:
+    for settings in (
+        {"v_min_pu": 1.1},
+        {"price_per_kwh": ()},
+        {"nonsense": 1},
+        {"units": ({"kw": 1.0},)},
+    ):
+        with pytest.raises(ValidationError):
+            OptimalDispatch.model_validate(settings)
+
+
+def test_gridfm_tables_balance_and_have_the_units_as_generators() -> None:
+    study, tables = small(), found().tables
+    name = "gridfm/{}.parquet/scenario_partition=0/from-000000000.parquet"
+    bus, gen, y_bus = (tables[name.format(table)] for table in ("bus_data", "gen_data", "y_bus_data"))
+    assert all(
+        tables[name.format(table)].schema.equals(schema_of(table)) for table in ("bus_data", "gen_data")
+    )
+    count = study.days * study.steps
+    v = (bus.column("Vm").to_numpy() * np.exp(1j * np.deg2rad(bus.column("Va").to_numpy()))).reshape(
+        count, -1
+    )
+    net = {k: bus.column(k).to_numpy().reshape(count, -1) for k in ("Pd", "Qd", "Pg", "Qg")}
+    size, rows = v.shape[1], y_bus.num_rows // count
+    index = [y_bus.column(k).to_numpy()[:rows] for k in ("index1", "index2")]
+    y = np.zeros((size, size), dtype=np.complex128)
+    y[index[0], index[1]] = y_bus.column("G").to_numpy()[:rows] + 1j * y_bus.column("B").to_numpy()[:rows]
+    injected = 100.0 * v * np.conj(v @ y.T)
+    wanted = (net["Pg"] - net["Pd"]) + 1j * (net["Qg"] - net["Qd"])
+    assert np.abs(injected - wanted).max() < 1e-5
+    per_bus = np.zeros((count, size))
+    np.add.at(
+        per_bus,
+        (np.arange(count)[:, None], gen.column("bus").to_numpy().reshape(count, -1)),
+        gen.column("p_mw").to_numpy().reshape(count, -1),
+    )
+    np.testing.assert_allclose(per_bus, net["Pg"], atol=1e-9)
+    units = gen.filter(pa.compute.equal(gen.column("is_slack_gen"), 0))
+    assert (units.column("p_mw").to_numpy() <= units.column("max_p_mw").to_numpy() + 1e-6).all()
+    assert b"mode: opf" in found().files["gridfm/args.log"]
+    assert found().files["gridfm/n_scenarios.txt"] == str(count).encode()
+
+
+@pytest.mark.slow
+def test_the_feeder_as_operated_is_dispatched_with_its_controls() -> None:
+    study = drawn_study(dpf.open_feeder("ieee123"), days=1, operated=True)
+    kind = OptimalDispatch(ampacity_a=500.0, unit_share=0.3)
+    result = kind.find(study, workers=1)
+    assert result.figures["by_status"] == {"solved": 6}
+    assert result.figures["largest_cost_error_percent"] < 1.0
+    flows = result.tables["flows/part-00000.parquet"]
+    assert flows.num_rows == result.tables["branches.parquet"].num_rows > 200
+    with pytest.raises(ConfigError, match="one network for all snapshots"):
+        OptimalDispatch(gridfm=True).check(study)
+
+
+def test_the_page_has_charts_that_are_plain_data() -> None:
+    items = found().items
+    assert [item.id for item in items if isinstance(item, Figure)] == ["cost", "dispatch", "voltages"]
+    for item in items:
+        assert isinstance(item, Figure)
+        json.dumps(item.chart, default=chart_data, allow_nan=False)
+
+
+# --- the linear equations of a three-phase feeder against AC power flow ---
+@pytest.fixture(scope="module", params=["ieee13", "ieee123"])
+def feeder(request: pytest.FixtureRequest) -> Feeder:
+    return dpf.open_feeder(str(request.param))
+
+
+def ac(feeder: Feeder, level: float, injected: ComplexArray | None = None) -> ComplexArray:
+    """Complex (1, node) voltages of the loads at a share of nominal."""
+    load = -level * feeder.nominal_injection[feeder.retained][None]
+    solution = BatchSolver(feeder, threads=1, tolerance=1e-11).solve(
+        load, None if injected is None else injected[None], nodes="all"
+    )
+    solution.raise_if_failed()
+    v = np.empty((1, len(feeder.nodes)), dtype=np.complex128)
+    v[:, feeder.energised], v[:, feeder.slack] = solution.v, feeder.v_slack
+    return v
+
+
+def states_of(network: LinDistFlow, v: ComplexArray) -> States:
+    closed = np.array([[float(bank.closed) for bank in network.tree.feeder.as_operated.capacitors]])
+    return network.states(v, network.tree.ratio[None], closed.reshape(1, -1))
+
+
+def injection(feeder: Feeder, size: float) -> ComplexArray:
+    rng = np.random.default_rng(3)
+    n = len(feeder.retained)
+    # A delta load stands between phases: what is injected there must sum to no current, so follow the loads.
+    return np.asarray(-feeder.nominal_injection[feeder.retained] * size * rng.uniform(0.9, 1.1, n).mean())
+
+
+def right_side(network: LinDistFlow, injected: ComplexArray) -> FloatArray:
+    feeder, n = network.tree.feeder, network.places
+    nodal = np.zeros(len(feeder.nodes), dtype=np.complex128)
+    nodal[feeder.retained] = injected
+    right = np.zeros((4 * n, 1))
+    right[P * n : (P + 1) * n, 0] = -nodal[network.node_of].real
+    right[Q * n : (Q + 1) * n, 0] = -nodal[network.node_of].imag
+    return right
+
+
+def test_the_blocks_of_the_tree_make_up_the_admittances_of_the_feeder(feeder: Feeder) -> None:
+    tree = BusTree.of(feeder)
+    found = np.zeros((len(feeder.nodes),) * 2, dtype=np.complex128)
+    closed = np.array([float(bank.closed) for bank in feeder.as_operated.capacitors])
+    ratio = np.append(tree.ratio, 1.0)
+    for k, parent in enumerate(tree.parent.tolist()):
+        own = tree.nodes[k][tree.there[k]]
+        a = np.arange(len(own))
+        shunt = tree.shunt[k] + np.tensordot(closed, tree.banks[:, k], 1)
+        found[np.ix_(own, own)] += shunt[np.ix_(a, a)]
+        if parent < 0:
+            continue
+        above = tree.nodes[parent][tree.there[parent]]
+        scale = 1.0 / ratio[tree.regulator[k]]
+        block = tree.fixed[k] + scale[:, None, :, None] * tree.moved[k] * scale[None, :, None, :]
+        ends = ((above, np.arange(len(above))), (own, a))
+        for i, (row, at_row) in enumerate(ends):
+            for j, (column, at_column) in enumerate(ends):
+                found[np.ix_(row, column)] += block[i, j][np.ix_(at_row, at_column)]
+    true = feeder.y.toarray()
+    size = np.sqrt(np.abs(np.outer(true.diagonal(), true.diagonal())))
+    energised = np.ix_(feeder.energised, feeder.energised)
+    assert np.abs(found - true)[energised].max() < 1e-8 * size[energised].max()
+    held = admittance_at(feeder, tree.ratio).toarray()
+    assert np.abs(held - true)[energised].max() < 1e-9 * size[energised].max()
+
+
+def test_the_tangent_at_an_ac_solution_errs_by_the_square_of_the_change(feeder: Feeder) -> None:
+    network = LinDistFlow(BusTree.of(feeder))
+    v = ac(feeder, 0.6)
+    states = states_of(network, v)
+    tangent, n = network.tangents(states)[0], network.places
+    imported = network.imported(network.flows(states))[0]
+    gaps, import_gaps = [], []
+    for size in (0.2, 0.02):
+        injected = injection(feeder, size)
+        moved = ac(feeder, 0.6, injected)
+        z = tangent.changes(right_side(network, injected))[:, 0]
+        change = np.abs(moved[0, network.node_of]) ** 2 - np.abs(v[0, network.node_of]) ** 2
+        gaps.append(np.abs(change - z[U * n : (U + 1) * n]).max() / np.abs(change).max())
+        p, q = (slope @ z for slope in tangent.import_gradient())
+        second = float(np.sum((tangent.loss_factor() @ z) ** 2))
+        true = network.imported(network.flows(states_of(network, moved)))[0] - imported
+        import_gaps.append(abs(true.real - p - second) / abs(true.real))
+        assert abs(true.imag - q) < 0.2 * abs(true.imag)
+    assert gaps[0] < 0.05
+    assert gaps[1] < gaps[0] / 7
+    assert import_gaps[0] < 1e-3
+    assert import_gaps[1] < import_gaps[0]
+
+
+def test_flows_balance_at_every_bus(feeder: Feeder) -> None:
+    """What the sources give is what is drawn and lost, and all of the losses are in branches."""
+    network = LinDistFlow(BusTree.of(feeder))
+    flows = network.flows(states_of(network, ac(feeder, 0.5)))
+    drawn = -0.5 * feeder.nominal_injection.sum()
+    losses = network.imported(flows)[0].real - drawn.real
+    assert 0.0 < losses < 0.1 * drawn.real
+    in_lines = (flows.sent.sum(axis=2) - flows.received.sum(axis=2)).real.sum()
+    assert in_lines == pytest.approx(losses, rel=1e-3)
+
+
+def test_without_load_the_tangent_is_lindistflow(feeder: Feeder) -> None:
+    """No losses, and R and X between phases turned by 120°, line by line."""
+    tree = BusTree.of(feeder)
+    network = LinDistFlow(tree)
+    tangent, n = network.tangents(network.no_load())[0], network.places
+    z = tangent.changes(right_side(network, -0.1 * feeder.nominal_injection[feeder.retained]))[:, 0]
+    phasor = tree.spread(np.exp(1j * np.deg2rad(feeder.nominal_angle_deg)))
+    checked = 0
+    for k, parent in enumerate(tree.parent.tolist()):
+        if not tree.lines[k] or parent < 0 or network.number[parent].max() < 0:
+            continue
+        own = network.number[k][tree.there[k]]
+        at = [tree.nodes[parent].tolist().index(j) for j in _same_phases(feeder, tree, k, parent)]
+        block = -np.linalg.inv(tree.fixed[k, 0, 1][np.ix_(at, np.arange(len(own)))])
+        e = phasor[k][tree.there[k]]
+        turned = np.conj(e)[:, None] * block * e
+        p, q = z[own], z[n + own]
+        drop = 2.0 * np.real(turned @ (p - 1j * q))
+        change = z[2 * n + network.number[parent][at]] - z[2 * n + own]
+        np.testing.assert_allclose(change, drop, atol=1e-5)
+        checked += 1
+    assert checked > 5
+
+
+def _same_phases(feeder: Feeder, tree: BusTree, bus: int, parent: int) -> list[int]:
+    phases = [feeder.nodes[node].rsplit(".", 1)[1] for node in tree.nodes[bus][tree.there[bus]]]
+    above = {feeder.nodes[node].rsplit(".", 1)[1]: node for node in tree.nodes[parent][tree.there[parent]]}
+    return [int(above[phase]) for phase in phases]
+
+
+def test_a_meshed_feeder_is_refused_with_the_line_to_open() -> None:
+    feeder = dpf.open_feeder("ieee13")
+    one, other = feeder.lines[0], feeder.lines[-1]
+    ends = (*one.nodes[:1], *other.nodes[-1:])
+    loop = Line("loop", ends, np.array([[1.0, -1.0], [-1.0, 1.0]]) * (10 - 30j), 100.0, False)
+    y = feeder.y.tolil()
+    y[np.ix_(ends, ends)] = y[np.ix_(ends, ends)].toarray() + loop.primitive
+    meshed = replace(feeder, y=y.tocsc(), lines=(*feeder.lines, loop), operation=None)
+    with pytest.raises(FeederError, match=r"meshed.*open line '"):
+        BusTree.of(meshed)
+
+
+def test_parallel_lines_are_one_branch() -> None:
+    feeder = dpf.open_feeder("ieee13")
+    first = feeder.lines[0]
+    half = replace(first, primitive=first.primitive / 2.0)
+    doubled = replace(feeder, lines=(half, replace(half, name="beside"), *feeder.lines[1:]))
+    one, two = BusTree.of(feeder), BusTree.of(doubled)
+    np.testing.assert_allclose(one.fixed, two.fixed, rtol=0, atol=1e-9)

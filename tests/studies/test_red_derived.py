@@ -16,8 +16,8 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.lowlevel import BusGraph, Study
 from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
+from dp_powerflow.pipeline.deriving.make import open_files
 from dp_powerflow.pipeline.deriving.manifest import card_bytes, parse
-from dp_powerflow.pipeline.deriving.verify import open_files
 from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch

@@ -7,10 +7,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from dp_powerflow.corpus.parts import PartExtras
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import RemotePath
-from dp_powerflow.corpus.tables import Connections, NodeTable, opaque_buses
+from dp_powerflow.corpus.tables import Connections, NodeTable, PartExtras, opaque_buses
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import ComplexArray

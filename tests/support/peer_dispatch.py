@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import cvxpy as cp
 import numpy as np
 
-from dp_powerflow.studies.dispatch.dispatcher import Limits, Point, UnitArrays
+from dp_powerflow.studies.dispatch.dispatcher import DispatchLimits, Point, UnitArrays
 from dp_powerflow.studies.dispatch.network import UNKNOWNS, P, Q, Tangent, U
 from dp_powerflow.units import ComplexArray, FloatArray
 
@@ -28,7 +28,7 @@ class PeerDispatch:
 
 
 def solve_with_cvxpy(
-    limits: Limits, tangent: Tangent, point: Point, units: UnitArrays, price: float
+    limits: DispatchLimits, tangent: Tangent, point: Point, units: UnitArrays, price: float
 ) -> PeerDispatch:
     """Least cost of one snapshot, ratios as they stand; parameters as of `Program.solve`."""
     n, count = tangent.network.places, len(units.rating)

@@ -11,9 +11,9 @@ import pytest
 from dp_powerflow import Protected, TwinDesign
 from dp_powerflow.lowlevel import Chain
 from dp_powerflow.twin.choosing import CHAINS, SCALES, choosing_lines, mean_distances, predicted, scale_of
-from dp_powerflow.twin.design import STEPS, chain_of, least_error
+from dp_powerflow.twin.design import STEPS, least_error
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.twin import CONSTANT_DRAWS, Draws, design_of_scale, surrogate
+from dp_powerflow_paper.twin import CONSTANT_DRAWS, Draws, chain_of, design_of_scale, surrogate
 
 LENGTHS = Protected(lines="length")
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow._files import noted, remove_unlocked
-from dp_powerflow._parallel.local import NOTHING, Kept, Needs
-from dp_powerflow._parallel.processes import Asked, Failure, Job, Result, Sealed, unwrapped
+from dp_powerflow._parallel.local import NOTHING, Engine, Kept, Needs
+from dp_powerflow._parallel.processes import Failure, Job, Result, Sealed, unwrapped
 from dp_powerflow._spending import NOTHING_SPENT, RESUME
 from dp_powerflow.errors import ConfigError, DpPowerflowError, Lines, printable, require
 
@@ -66,7 +66,7 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class DaskScheduler:
+class DaskScheduler(Engine):
     """A Dask cluster that is there already, such as 'tls://10.0.0.5:8786'."""
 
     address: str
@@ -75,11 +75,6 @@ class DaskScheduler:
         """Whether it answers, has workers, and they are fit for private data and for the same bits."""
         with self._client() as client:
             refuse_unfit_workers(client, needs)
-
-    def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
-        """Do every item."""
-        with self.kept() as kept:
-            kept.map(job, items, on_done)
 
     @contextmanager
     def kept(self, ahead: str = "", items: int = 0, most_items: int = 0) -> Iterator[Kept]:
@@ -117,7 +112,7 @@ def _refuse_no_address(address: str) -> None:
 
 
 @dataclass(frozen=True)
-class LocalDask:
+class LocalDask(Engine):
     """A Dask cluster of this machine for the time of the run: one process per worker, no dashboard.
 
     Unlike those of `distributed.LocalCluster`, its workers do not import the script that is run, so it needs
@@ -129,11 +124,6 @@ class LocalDask:
     def check(self, needs: Needs = NOTHING) -> None:
         """Whether Dask is installed; its workers see what this process sees."""
         require("distributed", EXTRA)
-
-    def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
-        """Do every item."""
-        with self.kept() as kept:
-            kept.map(job, items, on_done)
 
     @contextmanager
     def kept(self, ahead: str = "", items: int = 0, most_items: int = 0) -> Iterator[Kept]:
@@ -220,42 +210,40 @@ def run_on(
     """
     distributed = require("distributed", EXTRA)
     sealed, sent = Sealed(job), list[Any]()  # the job, where the cluster holds it now
-    left, under_way = map(Asked, items), dict[Any, tuple[Asked, Any]]()
+    left, under_way = iter(items), dict[Any, tuple[Any, int, Any]]()
     completed = distributed.as_completed([], loop=client.loop)
 
-    def submit(asked: Asked) -> None:
+    def submit(item: Any, losses: int = 0) -> None:
         if not sent or sent[0].status != "finished":
             sent[:] = [_send(client, sealed, broadcast=True)]
-        item = _send(client, Parcel.of(asked.item))
+        there = _send(client, Parcel.of(item))
         key = f"task-{secrets.token_hex(8)}"
-        future = client.submit(_attempt, sent[0], item, key=key, pure=False)
-        under_way[future] = asked, item
+        future = client.submit(_attempt, sent[0], there, key=key, pure=False)
+        under_way[future] = item, losses, there
         completed.add(future)
 
     try:
         _wait_for_worker(client)
-        for asked in islice(left, AHEAD * max(1, sum(client.nthreads().values()))):
-            submit(asked)
+        for item in islice(left, AHEAD * max(1, sum(client.nthreads().values()))):
+            submit(item)
         for future in completed:
-            asked, item = under_way.pop(future)
+            item, losses, there = under_way.pop(future)
             answer = _result_of(distributed, future)
-            item.release()
+            there.release()
             future.release()
-            if answer is None:
-                asked.losses += 1
-            if answer is None and asked.losses < TRIES:
-                submit(asked)
+            if answer is None and losses + 1 < TRIES:
+                submit(item, losses + 1)
                 continue
             for following in islice(left, 1):
                 submit(following)
             if answer is not None:
                 on_done(unwrapped(answer.opened()))
             elif on_lost is not None:
-                on_done(on_lost(asked.item))
+                on_done(on_lost(item))
             else:
                 raise _lost("a task ended several workers, perhaps for want of memory")
     finally:
-        client.cancel([*sent, *under_way, *(item for _, item in under_way.values())], force=True)
+        client.cancel([*sent, *under_way, *(there for _, _, there in under_way.values())], force=True)
 
 
 def _result_of(distributed: Any, future: Any) -> Parcel | None:

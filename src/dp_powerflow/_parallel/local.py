@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
-from contextvars import copy_context
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from dp_powerflow._parallel.processes import Job, Pool, Rest, Result, Sealed, finished, unwrapped
+from dp_powerflow._parallel.processes import Job, Pool, Rest, Result, Sealed, finished, handed_out, unwrapped
 
 MOST_THREADS = 8
 """Threads of one process: what holds the interpreter's lock, a few percent of a part, leaves room for so
@@ -45,7 +43,7 @@ class Runner(Protocol):
     """Where the items of a job are done."""
 
     def check(self, needs: Needs = NOTHING) -> None:
-        """Fail now if the work could not be done later; nothing has been spent yet."""
+        """Fail now if the work could not be done later; nothing has been spent yet. This machine can."""
 
     def map(
         self,
@@ -77,6 +75,11 @@ class Kept(Protocol):
 class Engine(Runner, Protocol):
     """A runner that can keep its workers."""
 
+    def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
+        """Do every item."""
+        with self.kept("", len(items), len(items)) as kept:
+            kept.map(job, items, on_done)
+
     def kept(self, ahead: str, items: int, most_items: int) -> AbstractContextManager[Kept]:
         """Workers for so many items that import the module `ahead` meanwhile.
 
@@ -87,7 +90,7 @@ class Engine(Runner, Protocol):
 
 
 @dataclass(frozen=True)
-class Local:
+class Local(Engine):
     """This machine: threads of this process, and more processes where the work is worth their start.
 
     Attributes
@@ -97,9 +100,6 @@ class Local:
 
     workers: int
 
-    def check(self, needs: Needs = NOTHING) -> None:
-        """Nothing is needed."""
-
     def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
         """Do every item."""
         processes, threads = self.shape(len(items))
@@ -108,7 +108,9 @@ class Local:
         elif threads > 1:
             _run_in_threads(Sealed(job, max(1, self.workers // threads)), threads, items, on_done)
         else:
-            _run_here(job, items, on_done)
+            work = job.start(None)
+            for item in items:
+                on_done(finished(work(item)))
 
     @contextmanager
     def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
@@ -129,40 +131,28 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Processes:
+class Processes(Runner):
     """Processes of this machine; with one, or with hardly any items, this process and all cores."""
 
     workers: int
 
-    def check(self, needs: Needs = NOTHING) -> None:
-        """Nothing is needed."""
-
     def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
         """Do every item."""
         if self.workers <= 1 or len(items) <= self.workers:
-            _run_here(job, items, on_done)
+            Local(1).map(job, items, on_done)
         else:
             run_on_pool(self.workers, job, items, on_done)
 
 
 @dataclass(frozen=True)
-class Threads:
+class Threads(Runner):
     """Threads of this process, for items that leave the interpreter: they read files or run compiled code."""
 
     workers: int
 
-    def check(self, needs: Needs = NOTHING) -> None:
-        """Nothing is needed."""
-
     def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
         """Do every item."""
         _run_in_threads(Sealed(job), max(1, min(self.workers, len(items))), items, on_done)
-
-
-def _run_here(job: Job[Any, Result], items: Iterable[Any], on_done: Callable[[Result], None]) -> None:
-    work = job.start(None)
-    for item in items:
-        on_done(finished(work(item)))
 
 
 def _run_in_threads(
@@ -186,26 +176,11 @@ def _run_in_threads(
         return waiting.submit(finish, begun)
 
     try:
-        for begun in _done(computing, begin, items, threads):
+        for begun in handed_out(computing, begin, items, 2 * threads):
             on_done(begun.result() if isinstance(begun, Future) else begun)
     finally:
         computing.shutdown(cancel_futures=True)
         waiting.shutdown()
-
-
-def _done(pool: Executor, do: Callable[[Any], Any], items: Iterable[Any], at_once: int) -> Iterator[Any]:
-    """Hand out the first items; gives results as they come, and hands out others as they are taken."""
-    left = iter(items)
-    first = {pool.submit(copy_context().run, do, item) for item in islice(left, 2 * at_once)}
-
-    def results(waiting: set[Future[Any]]) -> Iterator[Any]:
-        while waiting:
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            waiting |= {pool.submit(copy_context().run, do, item) for item in islice(left, len(finished))}
-            while finished:
-                yield finished.pop().result()
-
-    return results(first)
 
 
 def run_on_pool(

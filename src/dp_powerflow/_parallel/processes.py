@@ -15,9 +15,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
+from functools import partial
+from itertools import islice
+from multiprocessing.connection import Connection, Pipe
 from multiprocessing.spawn import get_executable
 from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -209,14 +213,6 @@ class _Given:
 
 
 @dataclass(eq=False, repr=False)
-class Asked:
-    """PRIVATE. An item as it is sent, and how many workers were lost with it."""
-
-    item: Any
-    losses: int = 0
-
-
-@dataclass(eq=False, repr=False)
 class WorkerProcess:
     """One process, which ends with this one, however that ends.
 
@@ -224,14 +220,12 @@ class WorkerProcess:
     ----------
     threads : of its solver; None for all cores, and for as many in linear algebra.
     ahead : module that it imports before there is anything to do.
-    asked : what it does, if anything.
     done : items that it was given.
     ready : whether it has come up.
     """
 
     threads: int | None
     ahead: str = ""
-    asked: Asked | None = None
     done: int = 0
     ready: bool = False
     _job: _Given | None = field(default=None, init=False)
@@ -256,34 +250,49 @@ class WorkerProcess:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             other.close()
-        with suppress(OSError):  # it has ended already, as whoever listens will notice
+        with suppress(OSError):  # it has ended already, as the first item will show
             self.connection.send(sys.path)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, asked: Asked, job: _Given) -> None:
-        """Send an item, and its job if it has another one."""
-        self.asked, self.done = asked, self.done + 1
-        content = pickle.dumps(asked.item, pickle.HIGHEST_PROTOCOL)
-        with suppress(OSError):  # as above
-            if self._job is not job:
-                self.connection.send((JOB, self.threads))
-                self.connection.send_bytes(job.content)
-                self._job = job
-            self.connection.send((ITEM, None))
-            self.connection.send_bytes(content)
+    def do(self, item: Any, job: _Given) -> tuple[str, Any]:
+        """Send an item, and its job if it has another one; kind and value of what comes back.
+
+        Raises
+        ------
+        EOFError, OSError : the process has ended.
+        """
+        self.done += 1
+        if self._job is not job:
+            self.connection.send((JOB, self.threads))
+            self.connection.send_bytes(job.content)
+            self._job = job
+        self.connection.send((ITEM, None))
+        self.connection.send_bytes(pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+        while True:
+            # By a pipe that only this process and its own worker hold.
+            kind, value = pickle.loads(self.connection.recv_bytes())  # nosec B301
+            if kind != READY:
+                return kind, value
+            self.ready = True
+
+    def kill(self) -> None:
+        """End it, whatever it does; the thread that waits for it finds out and stops it."""
+        self._process.kill()
 
     def stop(self) -> None:
-        """End it, whatever it does."""
-        self.connection.close()
-        self._process.kill()
+        """End it and free what it took."""
+        self.kill()
         self._process.wait()
+        self.connection.close()
 
 
 class Pool:
     """Worker processes that are kept from one `map` to the next, and replaced when they end.
+
+    Every process has a thread of this one that waits for it.
 
     Parameters
     ----------
@@ -296,17 +305,17 @@ class Pool:
     def __init__(
         self, workers: int, *, threads: int | None = None, ahead: str = "", most_items: int | None = None
     ) -> None:
-        self._most, self._ahead, self._most_items = workers, ahead, most_items
+        self._workers, self._ahead, self._most_items = workers, ahead, most_items
         self._threads = threads or (None if workers == 1 else max(1, cores() // workers))
-        self._failed_starts = 0
-        self._workers: list[WorkerProcess] = []
-        if ahead:
-            self._workers += [self._new() for _ in range(workers)]
+        self._failed_starts, self._closed = 0, False
+        self._idle = [self._new() for _ in range(workers if ahead else 0)]
+        self._busy: set[WorkerProcess] = set()
+        self._waiting = ThreadPoolExecutor(max(1, workers))
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Of the processes there are now."""
-        return tuple(worker.pid for worker in self._workers)
+        return tuple(sorted(worker.pid for worker in (*self._idle, *self._busy)))
 
     def map(
         self,
@@ -315,92 +324,87 @@ class Pool:
         on_done: Callable[[Result], None],
         on_lost: Callable[[Any], Result] | None = None,
     ) -> None:
-        """Do every item; parameters as of `Runner.map`. An item is taken when a worker is free for it."""
+        """Do every item; parameters as of `Kept.map`."""
         given = _Given(pickle.dumps(job, pickle.HIGHEST_PROTOCOL))
-        left, again = map(Asked, items), list[Asked]()
-
-        def following() -> Asked | None:
-            return again.pop() if again else next(left, None)
-
-        self._hand_out(following, given)
-        while any(worker.asked is not None for worker in self._workers):
-            by_connection = {worker.connection: worker for worker in self._workers}
-            for connection in wait(list(by_connection)):
-                worker = by_connection[connection]  # type: ignore[index]
-                asked = worker.asked
-                for kind, value in self._heard(worker):
-                    if kind == DEFECT:
-                        raise WorkerDefectError(value)
-                    if kind == RESULT:
-                        worker.asked = None
-                        self._hand_out(following, given)  # first: it works while the result is taken
-                        on_done(unwrapped(value))
-                    elif asked is not None:  # lost
-                        result = self._lost(asked, again, on_lost)
-                        self._hand_out(following, given)
-                        for item in result:
-                            on_done(item)
+        for result in handed_out(self._waiting, partial(self._do, given, on_lost), items, self._workers):
+            on_done(result)
 
     def close(self) -> None:
         """End all processes, whatever they do."""
-        while self._workers:
-            self._workers.pop().stop()
+        self._closed = True
+        for worker in tuple(self._busy):
+            worker.kill()
+        self._waiting.shutdown(cancel_futures=True)
+        while self._idle:
+            self._idle.pop().stop()
 
     def _new(self) -> WorkerProcess:
         return WorkerProcess(self._threads, self._ahead)
 
-    def _heard(self, worker: WorkerProcess) -> Iterator[tuple[str, Any]]:
-        """Take one message of a worker, or its end, which is no kind of message."""
+    def _taken(self) -> WorkerProcess:
+        """A process that is idle, or a new one."""
         try:
-            # By a pipe that only this process and its own worker hold.
-            kind, value = pickle.loads(worker.connection.recv_bytes())  # nosec B301
-        except (EOFError, OSError):
-            self._workers.remove(worker)
-            worker.stop()
-            if not worker.ready:
-                self._failed_starts += 1
-                if self._failed_starts == STARTS:
-                    raise DpPowerflowError(
-                        "worker processes end as soon as they start; see what they say above, free memory, "
-                        "or allow more processes, then run the same command again to resume"
-                    ) from None
-                if worker.asked is not None:
-                    worker.asked.losses -= 1  # it has not begun
-            yield "", None
-            return
-        if kind == READY:
-            worker.ready, self._failed_starts = True, 0
-        else:
-            yield kind, value
+            worker = self._idle.pop()
+        except IndexError:
+            worker = self._new()
+        self._busy.add(worker)
+        if self._closed:
+            worker.kill()
+        return worker
 
-    def _lost(self, asked: Asked, again: list[Asked], on_lost: Callable[[Any], Any] | None) -> list[Any]:
-        """Do an item again whose worker ended, or give it up."""
-        asked.losses += 1
-        if asked.losses <= 0 or (on_lost is not None and asked.losses < MOST_LOSSES):
-            again.append(asked)
-            return []
-        if on_lost is None:
+    def _do(self, job: _Given, on_lost: Callable[[Any], Any] | None, item: Any) -> Any:
+        """Let some process do an item, another one if that ends; give the item up after a few."""
+        losses = 0
+        while not self._closed:
+            worker = self._taken()
+            try:
+                kind, value = worker.do(item, job)
+            except (EOFError, OSError):
+                worker.stop()
+                losses += worker.ready  # otherwise it has not begun
+                self._refuse_to_go_on(worker, losses, on_lost)
+                if on_lost is not None and losses == MOST_LOSSES:
+                    return on_lost(item)
+                continue
+            finally:
+                self._busy.discard(worker)
+            self._failed_starts = 0
+            if self._most_items is not None and worker.done >= self._most_items:
+                worker.stop()
+            else:
+                self._idle.append(worker)
+            if kind == DEFECT:
+                raise WorkerDefectError(value)
+            return unwrapped(value)
+        return None  # nobody waits for it any more
+
+    def _refuse_to_go_on(self, worker: WorkerProcess, losses: int, on_lost: object) -> None:
+        """Where processes cannot start, or one has ended and no result stands for a lost item."""
+        if self._closed:
+            return
+        self._failed_starts = 0 if worker.ready else self._failed_starts + 1
+        if self._failed_starts >= STARTS:
+            raise DpPowerflowError(
+                "worker processes end as soon as they start; see what they say above, free memory, or allow "
+                "more processes, then run the same command again to resume"
+            ) from None
+        if losses and on_lost is None:
             raise DpPowerflowError(
                 "a worker process ended unexpectedly, perhaps for want of memory; run the same command again "
                 "to resume"
-            )
-        return [on_lost(asked.item)]
+            ) from None
 
-    def _hand_out(self, following: Callable[[], Asked | None], job: _Given) -> None:
-        """Give every worker that is idle something to do; start one where there is room and something."""
-        while True:
-            free = [worker for worker in self._workers if worker.asked is None]
-            idle = max(free, key=lambda worker: worker.ready, default=None)
-            if idle is None and len(self._workers) >= self._most:
-                return
-            asked = following()
-            if asked is None:
-                return
-            if idle is not None and self._most_items is not None and idle.done >= self._most_items:
-                self._workers.remove(idle)
-                idle.stop()
-                idle = None
-            if idle is None:
-                idle = self._new()
-                self._workers.append(idle)
-            idle.ask(asked, job)
+
+def handed_out(pool: Executor, do: Callable[[Any], Any], items: Iterable[Any], ahead: int) -> Iterator[Any]:
+    """Hand out the first items; gives results as they come, and hands out others as they are taken."""
+    left = iter(items)
+    first = {pool.submit(copy_context().run, do, item) for item in islice(left, ahead)}
+
+    def results(waiting: set[Future[Any]]) -> Iterator[Any]:
+        while waiting:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            waiting |= {pool.submit(copy_context().run, do, item) for item in islice(left, len(finished))}
+            while finished:
+                yield finished.pop().result()
+
+    return results(first)

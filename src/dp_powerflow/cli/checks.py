@@ -37,8 +37,7 @@ def verify(
         str, typer.Argument(help="Directory or URL of a release or fleet; folder of a derived release.")
     ],
     private: Annotated[
-        Path | None,
-        typer.Option(help="Private state directory, to check commitment and ledger (auditors)."),
+        Path | None, typer.Option(help="Private state directory, to check commitment and ledger (auditors).")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="With --private: config of the release, to recompute its evidence.")
@@ -49,7 +48,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute all that a third party can check of a release; exit code 1 if it is not intact.
+    """Recompute what a third party can check of a release; exit code 1 if it is not intact.
 
     Example: `dp-powerflow verify release`
     """
@@ -159,15 +158,13 @@ def ledger(
         bool, typer.Option("--witness", help="Compare the ledger with earlier releases.")
     ] = False,
     accept_unanchored: Annotated[
-        str | None,
-        typer.Option(help="Accept a ledger without its anchor; record why.", metavar="REASON"),
+        str | None, typer.Option(help="Accept a ledger without its anchor; record why.", metavar="REASON")
     ] = None,
     account: Annotated[str | None, typer.Option(help="Account whose cap to change.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="New cap on epsilon.")] = None,
     delta: Annotated[float | None, typer.Option(help="New cap on delta.")] = None,
     radius: Annotated[
-        float | None,
-        typer.Option(help="New radius [p.u.], for an account of a true network."),
+        float | None, typer.Option(help="New radius [p.u.], for an account of a true network.")
     ] = None,
     reason: Annotated[str, typer.Option(help="Who decided it and why; recorded for ever.")] = "",
     as_json: AsJson = False,
@@ -300,9 +297,9 @@ def quality(
 def _fleet_quality(
     path: str, describe: Callable[[str], None], advance: Callable[[int, int], None]
 ) -> tuple[bytes, str]:
-    """Page and key figures of a fleet; feeders without a page of their own are looked at."""
+    """Page and key figures of a fleet; feeders without a page are computed."""
     from dp_powerflow.fleet.manifest import read_entries
-    from dp_powerflow.fleet.overview import fleet_page, read_summaries
+    from dp_powerflow.fleet.publishing import fleet_page, read_summaries
 
     fleet = dpf.open_fleet(path)
     entries = read_entries(fleet.path)

@@ -19,16 +19,11 @@ from dp_powerflow.cli.terminal import Rendered
 from dp_powerflow.config import Config, read_config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.manifest.model import (
-    CERTIFICATE_FILE,
-    NO_PROTECTION,
-    QUALITY_FILE,
-    at_most,
-    in_digits,
-)
+from dp_powerflow.manifest.model import CERTIFICATE_FILE, NO_PROTECTION, QUALITY_FILE, at_most, in_digits
 from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.page import (
+    CLOCK,
     Axis,
     Band,
     Figure,
@@ -41,7 +36,6 @@ from dp_powerflow.page import (
     Series,
     Table,
 )
-from dp_powerflow.page.charts import CLOCK
 from dp_powerflow.pipeline.inputs import Meters, meters_of, read_inputs
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
@@ -368,7 +362,7 @@ NOTES = (
     "draw, fitted to sums of 20 of these homes. Its load is the twin's on average, and the "
     "taps are those of that load: too high where load is light, as nothing moves them.",
     "Each release has a load model of its own, which the customers pay for (the ledger adds them up). "
-    "Whoever has both has what the weaker one gives away. Publish one of them.",
+    "Both together give away what the weaker one does. Publish one of them.",
 )
 
 

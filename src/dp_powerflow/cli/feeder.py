@@ -99,10 +99,7 @@ def certify(
 
 
 def experiment(
-    name: Annotated[
-        str,
-        typer.Argument(help="theorem, wasserstein, …: a wrong name lists them all."),
-    ],
+    name: Annotated[str, typer.Argument(help="theorem, wasserstein, …: a wrong name lists them all.")],
     config: Annotated[
         Path | None,
         typer.Argument(help="Config (TOML) with the feeder, meters and sun to use instead of --data."),
@@ -128,12 +125,10 @@ def experiment(
         bool, typer.Option("--volt-var/--no-volt-var", help="Volt-var control, or unit power factor.")
     ] = True,
     controls: Annotated[
-        str,
-        typer.Option(help="frozen (taps of the nominal load), or snapshot or day (regulators act)."),
+        str, typer.Option(help="frozen (taps of the nominal load), or snapshot or day (regulators act).")
     ] = "frozen",
     output: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for the results; default: experiment-output."),
+        Path | None, typer.Option("--out", help="Folder for the results; default: experiment-output.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small run, to try it out.")] = False,
     calibration_days: Annotated[int, typer.Option(help="Days of the Monte Carlo calibration.")] = 1000,

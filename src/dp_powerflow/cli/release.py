@@ -44,8 +44,7 @@ def init(
         Path | None, typer.Option(help="Public list of customers; default: one is written from the meters.")
     ] = None,
     mode: Annotated[
-        str | None,
-        typer.Option(help="twin-network (default) or true-network, the paper's."),
+        str | None, typer.Option(help="twin-network (default) or true-network, the paper's.")
     ] = None,
     unit: Annotated[
         str | None,
@@ -55,8 +54,7 @@ def init(
         str | None, typer.Option(help="Time zone of the stamps, such as Europe/Berlin.")
     ] = None,
     interval_label: Annotated[
-        str | None,
-        typer.Option(help="start or end: which end of its interval a stamp marks."),
+        str | None, typer.Option(help="start or end: which end of its interval a stamp marks.")
     ] = None,
     first_day: Annotated[
         datetime | None,

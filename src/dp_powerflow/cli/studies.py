@@ -26,12 +26,10 @@ MOST_FIGURES = 25
 
 def derive(
     kind: Annotated[
-        str,
-        typer.Argument(help="opf, hosting-capacity or reliability: a wrong name lists them all."),
+        str, typer.Argument(help="opf, hosting-capacity or reliability: a wrong name lists them all.")
     ],
     source: Annotated[
-        Path,
-        typer.Argument(help="Directory of a release that publishes its twin; or its config (TOML)."),
+        Path, typer.Argument(help="Directory of a release that publishes its twin; or its config (TOML).")
     ],
     settings: Annotated[Path | None, typer.Option(help="Public settings (TOML); default: all as is.")] = None,
     output: Annotated[
@@ -97,7 +95,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def usual_folder(source: Path | dpf.Config, kind: str) -> Path:
-    """Where a derived release goes unless somebody says otherwise: beside the release.
+    """Where a derived release goes by default: beside the release.
 
     Raises
     ------
@@ -133,10 +131,7 @@ def fidelity(
     from dp_powerflow.fidelity.verdicts import FULL, QUICK
 
     opened = dpf.read_config(config)
-    with (
-        progress("fidelity") as (advance, describe),
-        one_reading(location(release)) as place,
-    ):
+    with progress("fidelity") as (advance, describe), one_reading(location(release)) as place:
         kept = fidelity_of_release(place, opened, QUICK if quick else FULL, Watch(describe, advance))
     err.print(MARKING, style="bold red")
     say(LEAK)
@@ -176,12 +171,10 @@ def export_gridfm(
         int, typer.Option(help="Perturbed scenarios on each perturbed network.", min=1)
     ] = 8,
     phasors: Annotated[
-        bool,
-        typer.Option("--phasors", help="Keep phasors; do not turn them back by their nominal angles."),
+        bool, typer.Option("--phasors", help="Keep phasors; do not turn them back by their nominal angles.")
     ] = False,
     keep_switches: Annotated[
-        bool,
-        typer.Option("--keep-switches", help="Do not merge switches of almost no impedance."),
+        bool, typer.Option("--keep-switches", help="Do not merge switches of almost no impedance.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import MEANS, UNITS, Weather
 from dp_powerflow.corpus.grid import Float32Array, Phasors
-from dp_powerflow.corpus.parts import PartReader, find_extras
 from dp_powerflow.corpus.schema import (
     CONNECTION_FILES,
     DATA,
@@ -47,6 +46,8 @@ from dp_powerflow.corpus.tables import (
     Connections,
     DayTable,
     NodeTable,
+    PartReader,
+    find_extras,
     read_connections,
     read_days,
     read_nodes,

@@ -107,15 +107,15 @@ class CorpusLayout:
         part, offset = divmod(day, self.days_per_part)
         return part, offset // self.days_per_group
 
-    def blocks(self, days: IntArray) -> Iterator[Block]:
+    def blocks(self, days: IntArray) -> Iterator[RowGroup]:
         """The row groups that hold some days, each once."""
         parts, groups = days // self.days_per_part, days % self.days_per_part // self.days_per_group
         for part, group in np.unique(np.stack([parts, groups], axis=1), axis=0).tolist():
             rows = np.flatnonzero((parts == part) & (groups == group))
-            yield Block(part, group, rows, days[rows] - self.groups_of(part)[group].start)
+            yield RowGroup(part, group, rows, days[rows] - self.groups_of(part)[group].start)
 
 
-class Block(NamedTuple):
+class RowGroup(NamedTuple):
     """A row group, and which days of it are wanted.
 
     Attributes

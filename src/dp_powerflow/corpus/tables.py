@@ -1,4 +1,4 @@
-"""The whole tables of a corpus: nodes, days, and where published buses and what joins them.
+"""Tables of a corpus as bytes and back: nodes, days, parts, and where published buses and their pairs.
 
 The names of nodes and buses say nothing but their position: first the buses of the released nodes in their
 order, then the others. No length, impedance or rating is here, and coordinates only where they are
@@ -7,41 +7,140 @@ declared public.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES, Weather
-from dp_powerflow.corpus.parquet import encode_table, numbers, read_table
+from dp_powerflow.corpus.grid import (
+    Float32Array,
+    NodeColumns,
+    round_power,
+    rounded_powers,
+    rounded_voltages,
+    turn_days,
+)
 from dp_powerflow.corpus.schema import (
+    BESIDE,
     BUSES_FILE,
     CONNECTIONS_FILE,
+    DATA,
     DAYS_FILE,
+    FEEDER,
+    LOADS,
     NODES_FILE,
     Column,
     CorpusLayout,
+    ExtrasLayout,
     bus_columns,
     connection_columns,
     day_columns,
+    extras_in,
+    feeder_columns,
     node_columns,
+    part_name,
+    part_schema,
+    power_columns,
     read_metadata,
     table_schema,
 )
-from dp_powerflow.corpus.storage import Location, loading
+from dp_powerflow.corpus.storage import Listed, Location, loading, open_parquet
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.grid.quantities import KINDS
-from dp_powerflow.units import BoolArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 MOST_PLACE = 1e12
 """Largest size of a coordinate, in any unit: what is beyond is none, and could not be drawn."""
 
 Source: TypeAlias = Location | pa.BufferReader
 """A place, or the bytes of a file that were read already."""
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------
+# Floats in lists are split into bytes (BYTE_STREAM_SPLIT), days and nodes are packed; benchmarks/encoding.py
+# compares other choices.
+PARQUET: Mapping[str, Any] = {
+    "version": "2.6",
+    "data_page_version": "1.0",
+    "data_page_size": 1 << 20,
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": False,
+    "write_page_checksum": True,
+    "store_schema": True,
+}
+_NUMBERS = ("day", "node")
+
+
+def encode_table(schema: pa.Schema, columns: Iterable[Any]) -> bytes:
+    """Bytes of a whole table."""
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **PARQUET)
+    return bytes(sink.getvalue())
+
+
+def encode_groups(schema: pa.Schema, groups: Iterable[Sequence[NDArray[Any]]]) -> memoryview:
+    """Bytes of a part from the columns of its row groups: numbers (row,) and lists (row, step)."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, **_options(schema)) as writer:
+        for columns in groups:
+            arrays = [_array(values, field) for values, field in zip(columns, schema, strict=True)]
+            table = pa.Table.from_arrays(arrays, schema=schema)
+            writer.write_table(table, row_group_size=len(table))
+    return memoryview(sink.getvalue()).cast("B")
+
+
+def _array(values: NDArray[Any], field: pa.Field) -> pa.Array:
+    if not pa.types.is_fixed_size_list(field.type):
+        return pa.array(values, field.type)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), field.type.value_type), type=field.type)
+
+
+def _options(schema: pa.Schema) -> dict[str, Any]:
+    numbers = [name for name in _NUMBERS if name in schema.names]
+    encoding = dict.fromkeys(numbers, "DELTA_BINARY_PACKED")
+    for field in schema:
+        if pa.types.is_fixed_size_list(field.type) and field.type.value_type == pa.float32():
+            encoding[f"{field.name}.list.element"] = "BYTE_STREAM_SPLIT"
+    return {**PARQUET, "column_encoding": encoding, "write_statistics": numbers}
+
+
+def read_table(content: Location | pa.BufferReader) -> pa.Table:
+    """A whole table, with its checksums compared."""
+    with open_parquet(content, page_checksum_verification=True) as file:
+        return file.read(use_threads=False)
+
+
+def numbers(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
+    """The values of a column of numbers or truth values, not copied if they lie in one piece.
+
+    A missing value is what pyarrow makes of it: not a number, so that the others are floats.
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count:
+        return np.asarray(array.to_numpy(zero_copy_only=False))
+    if pa.types.is_boolean(array.type):
+        packed = np.frombuffer(array.buffers()[1] or b"", dtype=np.uint8)
+        bits = np.unpackbits(packed, count=array.offset + len(array), bitorder="little")
+        return bits[array.offset :].view(np.bool_)
+    return np.asarray(np.from_dlpack(array))
+
+
+def list_numbers(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
+    """All numbers of a column of lists, one list after the other, not copied if they lie in one piece."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count or not isinstance(array, pa.FixedSizeListArray):
+        return numbers(array.flatten())
+    size = array.type.list_size
+    return numbers(array.values.slice(array.offset * size, len(array) * size))
 
 
 # --- nodes ------------------------------------------------------------------------------------------------
@@ -351,3 +450,273 @@ def _days_of(table: pa.Table, layout: CorpusLayout, weather: tuple[str, ...]) ->
     if not found.is_consistent:
         raise ValueError("figures of the weather that contradict each other")
     return DayTable(calendar, found)
+
+
+# --- parts: voltages, powers, taps and states of capacitors -------------------------------------------------
+# Numbers are rounded to the public grid of `corpus/grid.py` when they are written.
+_INT16 = np.iinfo(np.int16)
+
+
+@dataclass(frozen=True, eq=False)
+class PartExtras:
+    """What is published of the days of one part beside their voltages; None where it is not published.
+
+    Attributes
+    ----------
+    loads : complex (day, step, node) power drawn by the loads at every released node [kW + j kvar].
+    generation : complex (day, step, node) power injected by PV and generators [kW + j kvar].
+    head : complex (day, step, source phase) power that the sources feed into the feeder [kW + j kvar].
+    taps : integer (day, step, regulator) tap steps away from neutral.
+    capacitors : integer (day, step, capacitor), 1 closed, 0 open.
+    locked : boolean (day, step) whether a control was locked because it hunted.
+    mended : integer (day, step) how often loads and PV were lowered until there was a solution; mostly 0.
+    """
+
+    loads: ComplexArray | NodeColumns | None = None
+    generation: ComplexArray | NodeColumns | None = None
+    head: ComplexArray | None = None
+    taps: IntArray | None = None
+    capacitors: IntArray | None = None
+    locked: BoolArray | None = None
+    mended: IntArray | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arrays that are there, by name."""
+        return {name: values for name, values in vars(self).items() if values is not None}
+
+
+def encode_part(
+    extras: ExtrasLayout,
+    layout: CorpusLayout,
+    release_id: str,
+    part: int,
+    voltages: ComplexArray | NodeColumns,
+    given: PartExtras | None = None,
+) -> dict[str, memoryview]:
+    """Relative names and bytes of the files of a part, the voltages last, rounded to the public grid.
+
+    Parameters
+    ----------
+    voltages : complex (day, step, node) [p.u.].
+    given : exactly what `extras` says.
+
+    Raises
+    ------
+    CorpusError : something is missing that the corpus holds, or there that it does not hold, or of another
+        shape.
+    """
+    days, shape = layout.days_of(part), (len(layout.days_of(part)), layout.steps, layout.nodes)
+    if voltages.shape != shape:
+        raise CorpusError(
+            f"part {part} needs voltages of shape (day, step, node) = {shape}, not {voltages.shape}"
+        )
+    arrays = _checked(extras, layout, part, given or PartExtras())
+    made = {}
+    for folder in (*extras.folders, DATA):
+        schema = part_schema(folder, layout, extras, release_id, part)
+        if folder == FEEDER:  # one row group: a part has few days, and a day few columns
+            columns = feeder_columns(extras, layout.steps)
+            stored = [_stored(column, arrays[column.of]) for column in columns]
+            content = encode_groups(schema, [[np.arange(days.start, days.stop), *stored]])
+        elif folder == LOADS:
+            names = ("loads", *("generation",) * extras.generation)
+            content = encode_groups(schema, _groups(layout, part, [arrays[n] for n in names], rounded_powers))
+        else:
+            content = encode_groups(schema, _groups(layout, part, [voltages], rounded_voltages))
+        made[f"{folder}/{part_name(part)}"] = content
+    return made
+
+
+def _checked(extras: ExtrasLayout, layout: CorpusLayout, part: int, given: PartExtras) -> dict[str, Any]:
+    arrays = given.given
+    if arrays.keys() != set(extras.holds):
+        wanted, got = (", ".join(names) or "nothing" for names in (extras.holds, arrays))
+        raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
+    for name, values in arrays.items():
+        shape = extras.shape_of(name, len(layout.days_of(part)), layout)
+        if values.shape != shape:
+            raise CorpusError(f"part {part} needs {name} of shape {shape}, not {values.shape}")
+    return arrays
+
+
+def _groups(
+    layout: CorpusLayout,
+    part: int,
+    given: Sequence[ComplexArray | NodeColumns],
+    rounded: Callable[[NodeColumns, range], tuple[Float32Array, Float32Array]],
+) -> Iterator[list[NDArray[Any]]]:
+    """Columns of the row groups of a part: day, node, and two for each array (day, step, node)."""
+    first, nodes = layout.days_of(part).start, np.arange(layout.nodes)
+    columns = [NodeColumns.of(values) for values in given]
+    for days in layout.groups_of(part):
+        rows = [np.repeat(np.arange(days.start, days.stop), layout.nodes), np.tile(nodes, len(days))]
+        within = range(days.start - first, days.stop - first)
+        yield [*rows, *(made for values in columns for made in rounded(values, within))]
+
+
+def _stored(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+    """Values (day, step) as the type of the column; refuses what it cannot hold."""
+    own = values if column.index is None else values[..., column.index]
+    if column.value == "float32":
+        return round_power(getattr(own, column.part))
+    if column.value == "int16":
+        if not np.all((own >= _INT16.min) & (own <= _INT16.max)):
+            raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
+        return own.astype(np.int16)
+    if not np.all((own == 0) | (own == 1)):
+        raise CorpusError(f"the {column.of} of a corpus are 1 or 0")
+    return own.astype(np.bool_)
+
+
+# --- parts read again -------------------------------------------------------------------------------------
+def row_groups(folder: str, layout: CorpusLayout, part: int) -> list[range]:
+    """Days in each row group of a part; a part of `feeder/` is one."""
+    return [layout.days_of(part)] if folder == FEEDER else layout.groups_of(part)
+
+
+def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
+    """Whether the rows are every (day, node), or every day, exactly once, days first."""
+    day, expected = numbers(table.column("day")), np.arange(days.start, days.stop)
+    if "node" not in table.column_names:
+        return np.array_equal(day, expected)
+    node = numbers(table.column("node"))
+    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
+        node, np.tile(np.arange(nodes), len(days))
+    )
+
+
+def find_extras(
+    root: Location,
+    layout: CorpusLayout,
+    release_id: str,
+    folders: Iterable[str] = BESIDE,
+    files: Listed | None = None,
+) -> ExtrasLayout:
+    """What a corpus holds beside its voltages, from its first part.
+
+    Parameters
+    ----------
+    folders : where to look.
+    files : gives the files; None for those that are there, unchecked.
+
+    Raises
+    ------
+    CorpusError : a file cannot be read, or is of another corpus.
+    """
+    schemas, files = {}, Listed(root) if files is None else files
+    for folder in folders:
+        name = f"{folder}/{part_name(0)}"
+        with loading(root / name):
+            if files.has(name):
+                with open_parquet(files.source(name)) as file:
+                    schemas[folder] = file.schema_arrow
+    extras = extras_in({folder: schema.names for folder, schema in schemas.items()})
+    for folder, schema in schemas.items():
+        with loading(root / folder / part_name(0)):
+            if not schema.equals(part_schema(folder, layout, extras, release_id, 0), check_metadata=True):
+                raise ValueError("not a part of this corpus")
+    return extras
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """Reads the parts of a corpus.
+
+    Attributes
+    ----------
+    root : directory or URL of the release.
+    layout, release_id : of the corpus.
+    extras : what there is beside the voltages.
+    files : gives the files.
+    """
+
+    root: Location
+    layout: CorpusLayout
+    release_id: str
+    extras: ExtrasLayout
+    files: Listed
+
+    def groups(
+        self, folder: str, part: int, names: Iterable[str], chosen: Iterable[int] | None = None
+    ) -> Iterator[tuple[range, list[NDArray[Any]]]]:
+        """Row groups of a part, by default all: their days, and columns as they are stored.
+
+        A column is (day, node, step), of `feeder/` (day, step).
+        """
+        layout, wanted, held = self.layout, [*names], row_groups(folder, self.layout, part)
+        per_day, rows = ((), ("day",)) if folder == FEEDER else ((layout.nodes,), ("day", "node"))
+        content = self.files.source(f"{folder}/{part_name(part)}")
+        expected = part_schema(folder, layout, self.extras, self.release_id, part)
+        with loading(self.root / folder / part_name(part)), open_parquet(content) as file:
+            if not file.schema_arrow.equals(expected, check_metadata=True):
+                raise ValueError("not a part of this corpus")
+            for number in range(len(held)) if chosen is None else chosen:
+                days = held[number]
+                table = file.read_row_group(number, columns=[*rows, *wanted], use_threads=False)
+                if not rows_in_order(table, days, layout.nodes):
+                    raise ValueError("rows out of order")
+                shape = (len(days), *per_day, layout.steps)
+                yield days, [list_numbers(table.column(name)).reshape(shape) for name in wanted]
+
+    def node_values(
+        self, columns: Iterable[Column], days: IntArray, nodes: IntArray
+    ) -> dict[str, Float32Array]:
+        """Columns of one folder as they are stored: float32 (day, step, node) by name.
+
+        Raises
+        ------
+        CorpusError : there is no memory for so many.
+        """
+        wanted = [*columns]
+        folder, names = wanted[0].file.split("/")[0], [column.name for column in wanted]
+        shape = (len(days), self.layout.steps, len(nodes))
+        try:
+            found = {name: np.empty(shape, dtype=np.float32) for name in names}
+        except (MemoryError, ValueError):  # or no array is that large
+            raise CorpusError(
+                "the days asked for do not fit into memory; ask for fewer, or read them with batches()"
+            ) from None
+        for part, group, rows, offsets in self.layout.blocks(days):
+            for _, stored in self.groups(folder, part, names, [group]):
+                for values, block in zip(found.values(), stored, strict=True):
+                    turn_days(block, offsets, nodes, values, rows)
+        return found
+
+    def node_power(self, name: str, days: IntArray, nodes: IntArray) -> dict[str, Float32Array]:
+        """Active and reactive power of nodes as stored [kW], [kvar], as `node_values`."""
+        self._require(name)
+        columns = power_columns(self.extras, self.layout.steps)
+        return self.node_values((column for column in columns if column.of == name), days, nodes)
+
+    def complex_power(self, name: str, days: IntArray, nodes: IntArray) -> ComplexArray:
+        """The same as one array: complex (day, step, node) [kW + j kvar]."""
+        active, reactive = self.node_power(name, days, nodes).values()
+        return np.asarray(active.astype(np.float64) + 1j * reactive.astype(np.float64))
+
+    def day_values(self, name: str, days: IntArray) -> NDArray[Any]:
+        """An array of `PartExtras` that is not per node: (day, step, …)."""
+        self._require(name)
+        columns = [c.name for c in feeder_columns(self.extras, self.layout.steps) if c.of == name]
+        found = np.empty((len(columns), len(days), self.layout.steps), dtype=np.float64)
+        parts = days // self.layout.days_per_part
+        for part in np.unique(parts).tolist():
+            rows = np.flatnonzero(parts == part)
+            for held, stored in self.groups(FEEDER, part, columns):
+                for values, block in zip(found, stored, strict=True):
+                    values[rows] = block[days[rows] - held.start]
+        if name == "head":
+            return np.asarray(np.moveaxis(found[0::2] + 1j * found[1::2], 0, -1))
+        if name in ("locked", "mended"):
+            return np.asarray(found[0], dtype=np.bool_ if name == "locked" else np.int64)
+        return np.asarray(np.moveaxis(found, 0, -1), dtype=np.int64)
+
+    def _require(self, name: str) -> None:
+        if name in self.extras.holds:
+            return
+        also = ", ".join(self.extras.holds)
+        what = f"voltages and {also}" if also else "voltages only"
+        raise CorpusError(
+            f"this release publishes {what}; a release on a twin can also publish its loads, the power of "
+            "its sources and the states of its controls (network.also_publish)"
+        )

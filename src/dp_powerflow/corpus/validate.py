@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.grid import VM_PER_PU, Phasors, on_grid, power_on_grid, vm_counts
-from dp_powerflow.corpus.parquet import list_numbers
-from dp_powerflow.corpus.parts import find_extras, row_groups, rows_in_order
 from dp_powerflow.corpus.schema import (
     BESIDE,
     CONNECTION_FILES,
@@ -38,9 +36,13 @@ from dp_powerflow.corpus.tables import (
     Connections,
     DayTable,
     NodeTable,
+    find_extras,
+    list_numbers,
     read_connections,
     read_days,
     read_nodes,
+    row_groups,
+    rows_in_order,
 )
 from dp_powerflow.errors import CorpusError
 

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
 from dp_powerflow.corpus.grid import NodeColumns
-from dp_powerflow.corpus.parts import PartExtras, encode_extras, encode_part, find_extras
 from dp_powerflow.corpus.schema import (
     BUSES_FILE,
     CONNECTIONS_FILE,
@@ -58,10 +57,13 @@ from dp_powerflow.corpus.tables import (
     Connections,
     DayTable,
     NodeTable,
+    PartExtras,
     encode_buses,
     encode_connections,
     encode_days,
     encode_nodes,
+    encode_part,
+    find_extras,
 )
 from dp_powerflow.errors import CorpusError, OutputTakenError
 from dp_powerflow.units import ComplexArray
@@ -153,11 +155,8 @@ class RemoteStage:
         begun : as of `reserve`.
         """
         held = self._held()
-        if not (begun and held):
-            self._refuse_taken()
-        if held is None:  # the name of a reservation: what a killed run leaves is known for what it is
-            with storing(self.target):
-                self.marker.write_bytes(b"")
+        self.reserve(begun=begun)
+        if held is None:
             self.leave()
 
     def _take(self, content: bytes) -> None:
@@ -384,10 +383,7 @@ class CorpusWriter:
         self, part: int, voltages: ComplexArray | NodeColumns, extras: PartExtras | None = None
     ) -> dict[str, memoryview]:
         """Files of a part by relative name, rounded to the public grid; parameters as of `write_part`."""
-        files = encode_extras(self.extras, self.layout, self.release_id, part, extras)
-        return files | {
-            f"{DATA}/{part_name(part)}": encode_part(self.layout, self.release_id, part, voltages)
-        }
+        return encode_part(self.extras, self.layout, self.release_id, part, voltages, extras)
 
     def write_files(self, files: Mapping[str, bytes | memoryview]) -> dict[str, str]:
         """Write files, such as `encoded` gives, one after the other; relative names and their SHA-256."""

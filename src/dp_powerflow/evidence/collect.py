@@ -248,7 +248,7 @@ Evaluate = Callable[[NetworkFacts, LoadLaw, OperatingSet, float, float], Bound]
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class BoundCase:
     """One mode's bound on one network under one load law, as a function of r and δ.
 
     Attributes
@@ -400,7 +400,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Row:
+class BoundRow:
     """One mode at the policy's r: a step, a day, and the whole corpus.
 
     `step` is None where only the bound of the day covers a step. `largest_r` is the largest r whose corpus
@@ -417,7 +417,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Curve:
+class BoundCurve:
     """ε of one day against r, for a public floor added to the covariance; None where there is no bound.
 
     Every floor has a calibration of its own, of fewer days than the rows of the table; `delta` is the total.
@@ -454,8 +454,8 @@ class Evidence:
     assumptions: tuple[Assumption, ...]
     lines: RadiusInLines
     printed_formula: PrintedFormula
-    rows: tuple[Row, ...]
-    curves: tuple[Curve, ...]
+    rows: tuple[BoundRow, ...]
+    curves: tuple[BoundCurve, ...]
 
 
 def network_facts(
@@ -536,12 +536,12 @@ def collect_evidence(
     failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
     failure = facts.amplification.failure
     confirmed = ConfirmedPaperBound(cut.worst_mu, cut.confidence, failed)
-    cases: dict[Mode, Case] = {
-        "paper": Case(confirmed, facts, truncated, _charged(cut, failure)),
-        "corrected": Case(corrected_bound, facts, truncated, _charged(cut, failure)),
+    cases: dict[Mode, BoundCase] = {
+        "paper": BoundCase(confirmed, facts, truncated, _charged(cut, failure)),
+        "corrected": BoundCase(corrected_bound, facts, truncated, _charged(cut, failure)),
     }
     if law.q_sigma is not None:
-        cases["full-support"] = Case(full_support_bound, facts, law, _charged(found, failure))
+        cases["full-support"] = BoundCase(full_support_bound, facts, law, _charged(found, failure))
     tail = _tail_share(policy, cut.operating)
     formula = printed_formula(
         facts, truncated, cut.operating, cut.worst_mu, (policy.radius, tail, cut.confidence)
@@ -591,10 +591,10 @@ def drawn_from(mode: Mode, law: LoadLaw) -> DrawnFrom:
     return THIS_RELEASE if of_release else NOT_THIS_RELEASE
 
 
-def _row(mode: Mode, case: Case, policy: Policy, drawn: DrawnFrom) -> Row:
+def _row(mode: Mode, case: BoundCase, policy: Policy, drawn: DrawnFrom) -> BoundRow:
     delta = _tail_share(policy, case.operating)
     day = case.bound(policy.radius, delta)
-    return Row(
+    return BoundRow(
         mode=mode,
         law=drawn,
         step=case.per_step(policy.radius, delta),
@@ -616,7 +616,7 @@ def _tail_share(policy: Policy, operating: OperatingSet) -> float:
 
 def _curves(
     facts: NetworkFacts, law: LoadLaw, policy: Policy, calibrate: Callable[[LoadLaw, int, str], MonteCarlo]
-) -> tuple[Curve, ...]:
+) -> tuple[BoundCurve, ...]:
     delta = policy.delta / policy.days
     days = min(policy.calibration_days, _CURVE_DAYS)
     found = []
@@ -627,11 +627,11 @@ def _curves(
             modes.append(("full-support", full_support_bound, wide))
         for mode, evaluate, chosen in modes:
             calibrated = calibrate(chosen, days, f"{mode}, floor {floor:g}")
-            case = Case(evaluate, facts, chosen, _charged(calibrated, facts.amplification.failure))
+            case = BoundCase(evaluate, facts, chosen, _charged(calibrated, facts.amplification.failure))
             bounds = [case.bound(r, delta) for r in CURVE_RADII]
             values = tuple(bound.epsilon for bound in bounds)
             deltas = tuple(bound.delta for bound in bounds)
-            found.append(Curve(mode, drawn_from(mode, law), floor, CURVE_RADII, values, deltas))
+            found.append(BoundCurve(mode, drawn_from(mode, law), floor, CURVE_RADII, values, deltas))
     return tuple(found)
 
 

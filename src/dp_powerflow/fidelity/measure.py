@@ -13,10 +13,9 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, CorpusError, LoadDataError
+from dp_powerflow.fidelity import comparison
 from dp_powerflow.fidelity.attacks import attack_line, attack_membership, attack_planted, design_of
-from dp_powerflow.fidelity.customers import CustomerComparison, compare_customers, quantum_of, some_customers
 from dp_powerflow.fidelity.metrics import FEWEST_DAYS, HOURS, Setting
-from dp_powerflow.fidelity.network import NetworkComparison, TrueSide, compare_network
 from dp_powerflow.fidelity.report import Attacks, Facts, FidelityReport
 from dp_powerflow.fidelity.verdicts import Effort
 from dp_powerflow.grid.feeder import Feeder
@@ -56,7 +55,7 @@ class Sides:
     corpus: Corpus
     model: LoadModel
     history: LoadHistory
-    true: TrueSide | str
+    true: comparison.TrueSide | str
 
 
 @dataclass(frozen=True)
@@ -82,12 +81,12 @@ def measure(sides: Sides, effort: Effort, key: StreamKey, watch: Watch | None = 
     model, history = sides.model, sides.history
     check_meters(model, history)
     facts, customers = _customers(sides, effort, key, watch)
-    network: NetworkComparison | str = "not compared"
+    network: comparison.NetworkComparison | str = "not compared"
     if isinstance(sides.true, str):
         network = sides.true
     else:
         watch.say("solving the meters on the true feeder")
-        network = compare_network(sides.corpus, sides.true, effort, on_split=watch.progress)
+        network = comparison.compare_network(sides.corpus, sides.true, effort, on_split=watch.progress)
     rng = key.stream("attacked").generator
     many = design_of(model, history, (2 * effort.customers, effort.attacked_days), rng, one_class=False)
     watch.say("attack: who was among the customers")
@@ -123,18 +122,18 @@ def check_meters(model: LoadModel, history: LoadHistory) -> None:
 
 def _customers(
     sides: Sides, effort: Effort, key: StreamKey, watch: Watch
-) -> tuple[Facts, CustomerComparison]:
+) -> tuple[Facts, comparison.CustomerComparison]:
     model, history = sides.model, sides.history
     watch.say("drawing customers from the released model")
-    chosen = some_customers(
+    chosen = comparison.some_customers(
         model, history, (2 * effort.customers, effort.days), key.stream("customers").generator
     )
     drawn = draw_customers(model, chosen.history, key.bind("purpose", "drawn customers"))
-    quantum = quantum_of(chosen.history)
+    quantum = comparison.quantum_of(chosen.history)
     setting = Setting(chosen.off, float(chosen.floor_kw.min()), quantum)
     watch.say("comparing customers")
     lowest = chosen.floor_kw[:, None, None]
-    found = compare_customers(
+    found = comparison.compare_customers(
         np.maximum(drawn, lowest), chosen.load_kw, setting, effort, on_split=watch.progress
     )
     facts = Facts(
@@ -239,7 +238,9 @@ def _model_of(release: Location, corpus: Corpus, config: Config, state: PrivateS
     return model
 
 
-def true_side(corpus: Corpus, inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel) -> TrueSide:
+def true_side(
+    corpus: Corpus, inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel
+) -> comparison.TrueSide:
     """The true network, its nodes in the secret order of the release."""
     network = mode.network_to_solve(inputs, mode.identity(inputs))
     scene = mode.scene(inputs, network, model)
@@ -254,7 +255,9 @@ def true_side(corpus: Corpus, inputs: ReleaseInputs, mode: NetworkMode[Any], mod
     solved = np.isin(at, inputs.feeder.energised)
     ground = ground_of(inputs, mode, model)
     columns = np.flatnonzero(solved)
-    return TrueSide(Ground(ground.scene, ground.solver, at[columns]), inputs.readings, columns, known=True)
+    return comparison.TrueSide(
+        Ground(ground.scene, ground.solver, at[columns]), inputs.readings, columns, known=True
+    )
 
 
 # --- dpf.fidelity(corpus, history, feeder) ----------------------------------------------------------------
@@ -289,7 +292,7 @@ def _true_side(
     feeder: Feeder,
     stated: tuple[LoadModel, Any, Any],
     key: StreamKey,
-) -> TrueSide | str:
+) -> comparison.TrueSide | str:
     """The true network as the manifest says that the release was solved."""
     model, declared, network = stated
     if declared.generation is not None:
@@ -301,7 +304,7 @@ def _true_side(
     plan = _places(model, declared.node_scales, feeder, controls == "frozen", (history, key))
     scene = Scene(Solvable(feeder, Solar(), ""), model, plan, Almanac())
     nodes = _released(corpus, feeder)
-    return TrueSide(Ground(scene, solver, nodes), history, np.arange(len(nodes)), known=False)
+    return comparison.TrueSide(Ground(scene, solver, nodes), history, np.arange(len(nodes)), known=False)
 
 
 def _released(corpus: Corpus, feeder: Feeder) -> IntArray:

@@ -17,10 +17,16 @@ from dp_powerflow.fidelity.attacks import (
     PlantedAttack,
     least_epsilon,
 )
-from dp_powerflow.fidelity.customers import BAND, Curves, CustomerComparison
-from dp_powerflow.fidelity.network import SHARES, NetworkComparison, NetworkCurves
+from dp_powerflow.fidelity.comparison import (
+    BAND,
+    SHARES,
+    Curves,
+    CustomerComparison,
+    NetworkComparison,
+    NetworkCurves,
+)
 from dp_powerflow.fidelity.verdicts import DISTANCE, TOLD, USE, Effort, Finding, Verdict
-from dp_powerflow.page.charts import (
+from dp_powerflow.page import (
     CLOCK,
     Axis,
     Band,
@@ -31,8 +37,10 @@ from dp_powerflow.page.charts import (
     Lines,
     Quantiles,
     Series,
+    environment,
+    framed,
+    page_from,
 )
-from dp_powerflow.page.document import environment, framed, page_from
 from dp_powerflow.units import FloatArray
 
 FORMAT = "dp-powerflow fidelity, format 1"

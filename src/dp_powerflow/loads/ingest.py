@@ -11,7 +11,6 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,6 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 # a block of CSV text, or this many Parquet rows, is all that is held at a time besides the result
 _CSV_BLOCK_BYTES = 16 << 20
 _PARQUET_CELLS = 4_000_000
-_PEEK_BYTES = 1 << 16
 _TEXT_SUFFIXES = (".csv", ".txt", ".gz", ".bz2")
 _REPEATING = pa.dictionary(pa.int32(), pa.string())
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -85,10 +83,6 @@ class MeterTable:
     fmt: MeterFormat
     columns_are_customers: bool = False
 
-    @property
-    def is_csv(self) -> bool:
-        return _is_csv(self.path)
-
     def require(self, *names: str) -> None:
         """Raise unless the file has all these columns."""
         if len(set(names)) < len(names):
@@ -106,36 +100,18 @@ class MeterTable:
         """How a message names a column of values: a customer's name is private, its position is not."""
         return f"column {self.columns.index(name) + 1}" if self.columns_are_customers else f"column '{name}'"
 
-    def batches(
-        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None = None
-    ) -> Iterator[Any]:
+    def batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
         """Record batches with the columns `numbers` as doubles and `texts` as they are (CSV: text).
 
-        Where one of `texts` is named as the `time`, cells that repeat may come as a dictionary, and stamps in
-        ISO 8601 as stamps: `stamps` knows both.
+        Cells of `texts` that repeat may come as a dictionary.
         """
-        if self.is_csv:
-            yield from self._csv_batches(numbers, texts, time)
-        else:
-            yield from self._parquet_batches(numbers, texts, time)
+        read = self._csv_batches if _is_csv(self.path) else self._parquet_batches
+        yield from read(numbers, texts)
 
-    def _csv_batches(
-        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
-    ) -> Iterator[Any]:
-        kind = pa.string() if time is None else _REPEATING
-        types = {name: pa.float64() for name in numbers} | dict.fromkeys(texts, kind)
-        done, stamped = 0, self._with_stamps(types, time)
-        if stamped is not None:
-            try:
-                for batch in self._open_csv(stamped):
-                    yield batch
-                    done += 1
-            except pa.ArrowInvalid:
-                pass  # go on with the text, which tells what is wrong
-            else:
-                return
+    def _csv_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
+        types = {name: pa.float64() for name in numbers} | dict.fromkeys(texts, _REPEATING)
         try:
-            yield from islice(self._open_csv(types), done, None)
+            yield from self._open_csv(types)
         except pa.ArrowInvalid as error:
             # decided here, raised below: the message of `error` quotes cells and must not be chained
             ragged = "Expected" in str(error) and "columns" in str(error)
@@ -148,21 +124,7 @@ class MeterTable:
             )
         raise self._not_numbers(numbers)
 
-    def _with_stamps(self, types: dict[str, Any], time: str | None) -> dict[str, Any] | None:
-        """The types with stamps in place of their text, if the first one is in ISO 8601."""
-        if time is None or self.fmt.stamp_format is not None:
-            return None
-        try:
-            first = next(self._open_csv({time: pa.string()}, _PEEK_BYTES), None)
-        except pa.ArrowInvalid:
-            return None
-        cells = [] if first is None else first.column(0).drop_null()
-        if not len(cells):
-            return None
-        zone = "UTC" if re.search(_OFFSET, cells[0].as_py()[10:64]) else None
-        return types | {time: pa.timestamp("us", zone)}
-
-    def _open_csv(self, types: dict[str, Any], block_bytes: int | None = None) -> Iterator[Any]:
+    def _open_csv(self, types: dict[str, Any]) -> Iterator[Any]:
         options = pa_csv.ConvertOptions(
             column_types=types,
             include_columns=list(types),
@@ -174,7 +136,7 @@ class MeterTable:
         try:
             opened = pa_csv.open_csv(
                 self.path,
-                read_options=pa_csv.ReadOptions(block_size=block_bytes or _CSV_BLOCK_BYTES),
+                read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
                 parse_options=pa_csv.ParseOptions(delimiter=self.fmt.delimiter),
                 convert_options=options,
             )
@@ -203,12 +165,10 @@ class MeterTable:
             return generic
         return generic
 
-    def _parquet_batches(
-        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
-    ) -> Iterator[Any]:
+    def _parquet_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
         names = [*numbers, *texts]
         try:
-            for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
+            for batch in ahead(self._parquet_parts(names, list(texts))):
                 columns = [self._as_doubles(batch.column(name), name) for name in numbers]
                 columns += [self._as_text(batch.column(name), name) for name in texts]
                 yield pa.RecordBatch.from_arrays(columns, names=names)
@@ -454,7 +414,7 @@ def read_wide(
     wanted = tuple(own[customer] for own in names for customer in listed)
     seen: set[int] = set()
     read = 0
-    for batch in table.batches(wanted, (columns.time,), columns.time):
+    for batch in table.batches(wanted, (columns.time,)):
         stamps = table.stamps(batch.column(len(wanted)), columns.time)
         slots = target.slots(stamps, _is_repeat_of(seen, stamps, grid))
         for k in range(len(wanted)):
@@ -557,7 +517,7 @@ def _fill_from_long(
     """Add all rows of a long file; returns who is in it."""
     seen = _Seen(target.index)
     late: list[list[Any]] = []  # customers, stamps, readings of each quantity
-    for batch in table.batches(values, (columns.customer, columns.time), columns.time):
+    for batch in table.batches(values, (columns.customer, columns.time)):
         own = seen.see(batch.column(len(values)), table, columns.customer)
         stamps = table.stamps(batch.column(len(values) + 1), columns.time)
         readings = [doubles(batch, i) for i in range(len(values))]
@@ -610,7 +570,7 @@ class _Scan:
 def _scan_long(table: MeterTable, columns: LongColumns) -> tuple[set[str], _Scan]:
     """Who is in a long file, and from when to when."""
     seen, found = _Seen(), _Scan()
-    for batch in table.batches((), (columns.customer, columns.time), columns.time):
+    for batch in table.batches((), (columns.customer, columns.time)):
         seen.see(batch.column(0), table, columns.customer)
         found.see(table.stamps(batch.column(1), columns.time), table)
     if not seen.names:
@@ -620,7 +580,7 @@ def _scan_long(table: MeterTable, columns: LongColumns) -> tuple[set[str], _Scan
 
 def _scan_stamps(table: MeterTable, column: str) -> _Scan:
     found = _Scan()
-    for batch in table.batches((), (column,), column):
+    for batch in table.batches((), (column,)):
         found.see(table.stamps(batch.column(0), column), table)
     return found
 

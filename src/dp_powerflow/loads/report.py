@@ -28,7 +28,7 @@ from dp_powerflow.loads.history import (
     refuse_export,
 )
 from dp_powerflow.loads.timegrid import ReadingCounts
-from dp_powerflow.page.document import environment
+from dp_powerflow.page import environment
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 # ----------------------------------------------------------------------------------------------------------

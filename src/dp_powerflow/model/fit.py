@@ -76,7 +76,7 @@ def data_key(history: LoadHistory, options: FitOptions, budget: Budget, key: Str
 
 
 def history_facts(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) -> HistoryFacts:
-    """The public size of a history; no reading is looked at.
+    """The public size of a history, without its readings.
 
     Raises
     ------

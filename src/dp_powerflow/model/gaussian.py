@@ -22,13 +22,7 @@ from dp_powerflow.model.derive import replay
 from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.law import ClassModel, LoadLaw, LoadNodes
-from dp_powerflow.model.options import (
-    Estimators,
-    FitOptions,
-    FixedPowerFactor,
-    HistoryFacts,
-    PublicSpread,
-)
+from dp_powerflow.model.options import Estimators, FitOptions, FixedPowerFactor, HistoryFacts, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.plain import Plain
 from dp_powerflow.model.structured import Structured
@@ -230,7 +224,7 @@ class LoadModel:
                     "last version that reads earlier ones",
                     code="format-not-read",
                 )
-            with np.errstate(all="ignore"):  # figures that somebody made up may overflow
+            with np.errstate(all="ignore"):  # made-up figures may overflow
                 model = _from_plain(fields)
             # A key that is there twice, or a number that is none, would read otherwise elsewhere.
             same = _canonical(fields) == text and _close(fields, json.loads(model.to_json()))

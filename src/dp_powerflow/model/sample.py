@@ -640,10 +640,7 @@ class CustomerSampler(Sampler):
         who = Customers(
             self.law.load_of[customers], law.scale_kw[customers], law.tan_theta[customers], part.p_min_max
         )
-        purpose, places = (
-            f"customers/{part.name}/None",
-            np.arange(len(customers) * active.shape[1]),
-        )
+        purpose, places = (f"customers/{part.name}/None", np.arange(len(customers) * active.shape[1]))
         for each, days in gaussian_days(self._key, purpose, block, part, places):
             add_customers(each, days, who, (active, reactive))
 

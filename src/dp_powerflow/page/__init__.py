@@ -3,47 +3,578 @@
 A page makes no request: scripts, style and data are in it. It knows nothing of corpora or releases.
 """
 
-from dp_powerflow.page.charts import (
-    Axis,
-    Band,
-    Bars,
-    Chart,
-    Choice,
-    Duration,
-    Heatmap,
-    Histogram,
-    Limit,
-    Lines,
-    NetworkMap,
-    Option,
-    Quantiles,
-    Series,
-    Steps,
-)
-from dp_powerflow.page.document import Callout, Card, Figure, Item, Link, Page, Section, Table
+from __future__ import annotations
 
-__all__ = [
-    "Axis",
-    "Band",
-    "Bars",
-    "Callout",
-    "Card",
-    "Chart",
-    "Choice",
-    "Duration",
-    "Figure",
-    "Heatmap",
-    "Histogram",
-    "Item",
-    "Limit",
-    "Lines",
-    "Link",
-    "NetworkMap",
-    "Option",
-    "Page",
-    "Quantiles",
-    "Section",
-    "Series",
-    "Steps",
-    "Table",
-]
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from dp_powerflow.units import IntArray
+
+# --- charts -----------------------------------------------------------------------------------------------
+# The kinds of charts, as data. `assets/charts.js` draws each of them, found by its `kind`. Fields become JSON
+# as they stand, so a caller rounds what he passes. Arrays may hold None for "no value".
+
+
+Values = Sequence[float | None] | Sequence[float] | Sequence[str] | NDArray[Any]
+"""Numbers, or dates as ISO strings."""
+
+
+class Chart(Protocol):
+    """What a figure shows."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a number means.
+
+    Attributes
+    ----------
+    label : name of the quantity.
+    unit : its unit; empty for a pure number.
+    form : how values are written: a number, minutes after midnight, or an ISO date.
+    decimals : digits after the point in tooltips.
+    """
+
+    label: str
+    unit: str = ""
+    form: Literal["number", "clock", "date"] = "number"
+    decimals: int = 2
+
+
+CLOCK = Axis("time of day", form="clock")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A value of the main axis that is marked by a line with a label."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A named line, histogram or row of bars: one value per point."""
+
+    name: str
+    values: Values
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles:
+    """A named band.
+
+    Attributes
+    ----------
+    name : what it is of.
+    levels : (level,) probabilities in percent, rising, symmetric about 50.
+    values : (level, point) quantiles.
+    """
+
+    name: str
+    levels: tuple[float, ...]
+    values: Sequence[Values] | NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Counts or shares over bins; several series lie on each other.
+
+    Attributes
+    ----------
+    x, y : what is counted, and in what.
+    edges : (bin + 1,) ends of the bins.
+    series : one value per bin.
+    limits : values of `x` to mark.
+    """
+
+    kind: ClassVar[str] = "histogram"
+    x: Axis
+    y: Axis
+    edges: Values
+    series: tuple[Series, ...]
+    limits: tuple[Limit, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Quantiles along an axis, such as the time of day.
+
+    Attributes
+    ----------
+    at : (point,) positions on `x`.
+    bands : what is shown; several lie on each other.
+    limits : values of `y` to mark.
+    """
+
+    kind: ClassVar[str] = "band"
+    x: Axis
+    y: Axis
+    at: Values
+    bands: tuple[Quantiles, ...]
+    limits: tuple[Limit, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """As `Band`, of whole numbers that jump, such as taps: one panel for each band."""
+
+    kind: ClassVar[str] = "steps"
+    x: Axis
+    y: Axis
+    at: Values
+    bands: tuple[Quantiles, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Several series over one axis, with a legend that shows and hides them.
+
+    Attributes
+    ----------
+    at : (point,) positions on `x`.
+    limits : values of `y` to mark.
+    filled : whether the area below is tinted.
+    """
+
+    kind: ClassVar[str] = "lines"
+    x: Axis
+    y: Axis
+    at: Values
+    series: tuple[Series, ...]
+    limits: tuple[Limit, ...] = ()
+    filled: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Duration:
+    """Values in falling order: for which share of the time a quantity is at least so large.
+
+    Attributes
+    ----------
+    at : (point,) share of the time [%].
+    """
+
+    kind: ClassVar[str] = "duration"
+    y: Axis
+    at: Values
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Grouped bars, one group per name, one bar per series in it; None where there is no value.
+
+    Attributes
+    ----------
+    value : what the length of a bar means.
+    groups : (group,) names.
+    series : one value per group.
+    """
+
+    kind: ClassVar[str] = "bars"
+    value: Axis
+    groups: tuple[str, ...]
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Heatmap:
+    """A matrix in colours.
+
+    Attributes
+    ----------
+    x, y : what columns and rows are.
+    value : what the colour means.
+    columns, rows : their names or positions.
+    values : (row, column).
+    domain : values of the two ends of the colours.
+    middle : value of the neutral colour of a diverging scale; None for a sequential one.
+    """
+
+    kind: ClassVar[str] = "heatmap"
+    x: Axis
+    y: Axis
+    value: Axis
+    columns: Values
+    rows: Values
+    values: Sequence[Values] | NDArray[Any]
+    domain: tuple[float, float]
+    middle: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkMap:
+    """A network with a value at every bus, and a slider for the time.
+
+    Attributes
+    ----------
+    value : what the colour means.
+    buses : (bus,) names.
+    pairs : (pair, 2) rows of `buses` that an element joins.
+    kinds : (pair,) "line", "switch" or "transformer".
+    source : (bus,) whether a source feeds it.
+    at : (step,) minutes after midnight; a single one for a value without a time of day.
+    views : what can be shown, such as a phase: counts (step, bus) from 0 to 65,535; 0 for no value.
+    per_unit : counts per unit of `value`.
+    domain : values of the two ends of the colours.
+    middle : value of the neutral colour.
+    coordinates : (bus, 2) places; None to lay the network out by its connections.
+    """
+
+    kind: ClassVar[str] = "map"
+    value: Axis
+    buses: tuple[str, ...]
+    pairs: Sequence[Sequence[int]] | IntArray
+    kinds: tuple[str, ...]
+    source: Sequence[bool]
+    at: Values
+    views: Mapping[str, IntArray]
+    per_unit: int
+    domain: tuple[float, float]
+    middle: float
+    coordinates: Sequence[Sequence[float]] | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        """As JSON, with the counts packed: base64 of unsigned 16-bit integers, the least byte first."""
+        packed = {name: _packed(counts) for name, counts in self.views.items()}
+        return _fields_of(self) | {"views": packed}
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """One of several charts, by name."""
+
+    name: str
+    chart: Chart
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Charts of which the reader sees one at a time.
+
+    Attributes
+    ----------
+    label : what is chosen, such as "Phase".
+    options : the first one is shown first.
+    """
+
+    kind: ClassVar[str] = "choice"
+    label: str
+    options: tuple[Option, ...]
+
+
+def chart_data(value: Any) -> Any:
+    """A chart, or a part of one, one level deep, for `json.dumps(…, default=chart_data)`."""
+    if isinstance(value, NetworkMap):
+        return value.as_data()
+    if is_dataclass(value):
+        return _fields_of(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"no chart holds a {type(value).__name__}")
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    kind = {"kind": value.kind} if hasattr(value, "kind") else {}
+    return kind | {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _packed(counts: IntArray) -> str:
+    return base64.b64encode(np.ascontiguousarray(counts, dtype="<u2").tobytes()).decode()
+
+
+# --- documents --------------------------------------------------------------------------------------------
+# What a page says, and its bytes: a function of nothing else.
+
+
+def environment(
+    package: str, folder: str, *, html: bool, filters: Mapping[str, Callable[..., Any]]
+) -> Environment:
+    """Where a package's templates are filled in; they may extend `page.html`.
+
+    Parameters
+    ----------
+    package, folder : where they are.
+    html : whether what is filled in is escaped.
+    filters : what templates may call, by name.
+    """
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader(package, folder), PackageLoader("dp_powerflow.page", "assets")]),
+        autoescape=html,  # off for Markdown and JSON only # nosec B701
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters |= filters
+    return found
+
+
+_ASSETS = "assets"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|p\.u\.|kW|MWh|kB|MB|s)(?:\W|$))")
+_UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True)
+class Link:
+    """Words that lead to another page, by a relative address."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A figure that is read first.
+
+    Attributes
+    ----------
+    label : what it is.
+    value : the figure with its unit.
+    note : what it means, in a few words.
+    tone : whether it is just told, good, or to be looked at.
+    """
+
+    label: str
+    value: str
+    note: str = ""
+    tone: str = "plain"
+
+
+@dataclass(frozen=True)
+class Callout:
+    """A framed statement, such as a guarantee.
+
+    Attributes
+    ----------
+    title, paragraphs : what it says.
+    tone : "plain", "good" or "warning".
+    wide : as of a `Figure`.
+    """
+
+    kind: ClassVar[str] = "callout"
+    title: str
+    paragraphs: tuple[str, ...]
+    tone: str = "plain"
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; cells that are numbers as text with units stand right.
+
+    Attributes
+    ----------
+    header : (column,) names.
+    rows : one cell per column.
+    caption : what it shows.
+    numeric : columns that hold numbers.
+    sortable : whether a reader sorts and filters it: for a table of many rows and at most sixteen columns.
+    """
+
+    kind: ClassVar[str] = "table"
+    header: tuple[str, ...]
+    rows: tuple[tuple[str | Link, ...], ...]
+    caption: str = ""
+    numeric: frozenset[int] = frozenset()
+    sortable: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A chart with its title and caption.
+
+    Attributes
+    ----------
+    id : name within the page, fit for an address.
+    title : what is shown.
+    caption : how to read it, and how it was computed.
+    chart : what is drawn.
+    wide : whether it takes the full width; two others stand beside each other where there is room.
+    """
+
+    kind: ClassVar[str] = "figure"
+    id: str
+    title: str
+    caption: str
+    chart: Chart
+    wide: bool = True
+
+
+Item = Figure | Table | Callout
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A part of a page with a place in its contents."""
+
+    id: str
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    items: tuple[Item, ...] = ()
+
+    @property
+    def blocks(self) -> Iterator[list[Item]]:
+        """Items in order; those of a kind that are not wide and follow each other are one block."""
+        block: list[Item] = []
+        for item in self.items:
+            narrow = isinstance(item, Callout | Figure) and not item.wide
+            if block and not (narrow and type(item) is type(block[0])):
+                yield block
+                block = []
+            block.append(item)
+            if not narrow:
+                yield block
+                block = []
+        if block:
+            yield block
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """A page.
+
+    Attributes
+    ----------
+    title : its name.
+    marking : who may see it, such as INTERNAL; None for a public page.
+    lead : paragraphs below the title.
+    sections : what it shows.
+    cards : figures that are read first.
+    footer : the last words.
+    summary : key figures for programs, embedded as JSON (`read_summary`).
+    """
+
+    title: str
+    marking: str | None
+    lead: tuple[str, ...]
+    sections: tuple[Section, ...]
+    cards: tuple[Card, ...] = ()
+    footer: tuple[str, ...] = ()
+    summary: Mapping[str, Any] | None = None
+
+    def to_html(self) -> bytes:
+        """The page as a file; equal pages have equal bytes."""
+        items = [item for section in self.sections for item in section.items]
+        charts = {item.id: item.chart for item in items if isinstance(item, Figure)}
+        sorts = any(isinstance(item, Table) and item.sortable for item in items)
+        facts = {"page": self, "title": self.title, "marking": self.marking}
+        return page_from(("dp_powerflow.page", "page.html"), charts, facts, self.summary, sorts=sorts)
+
+
+def page_from(
+    template: tuple[str, str],
+    charts: Mapping[str, Chart],
+    facts: Mapping[str, Any],
+    summary: Mapping[str, Any] | None = None,
+    *,
+    sorts: bool = False,
+) -> bytes:
+    """A page as a file; equal arguments give equal bytes.
+
+    Parameters
+    ----------
+    template : package and name of a template that is `page.html` or extends it.
+    charts : id of a figure → what it shows.
+    facts : what the template fills in.
+    summary : as of a `Page`.
+    sorts : whether a reader sorts a table of it.
+    """
+    package, name = template
+    scripts = [_asset("vendor/d3.min.js"), _asset("vendor/plot.min.js")]
+    scripts.append("\n".join(_asset(script) for script in (_OWN_WITH_TABLE if sorts else _OWN)))
+    shown = {
+        "marking": None,
+        "contents": [],
+        "style": _as_is(_asset("style.css") + (_asset("table.css") if sorts else "")),
+        "theme": _as_is(_asset("theme.js")),
+        "scripts": [_as_is(text) for text in scripts],
+        "policy": _policy([_asset("theme.js"), *scripts]),
+        "data": _as_is(_embedded(charts)),
+        "summary": None if summary is None else _as_is(_embedded(summary)),
+        "licences": [(name, _asset(f"vendor/{file}.LICENSE.txt")) for name, file in _VENDORED],
+    }
+    return _environment(package).get_template(name).render(shown | dict(facts)).encode()
+
+
+_VENDORED = (("D3", "d3"), ("Observable Plot", "plot"))
+_OWN = ("scales.js", "charts.js", "map.js", "start.js")
+"""Our own scripts, in the order in which they are read."""
+_OWN_WITH_TABLE = (*_OWN, "table.js")
+"""Only in pages with a sortable table: the bytes of the others do not depend on it."""
+
+
+_SUMMARY = b'<script type="application/json" id="summary">'
+
+
+def read_summary(page: bytes) -> dict[str, Any] | None:
+    """Key figures that a page holds for programs; None if it holds none that can be read."""
+    try:
+        begin = page.find(_SUMMARY) + len(_SUMMARY)  # a page is long: the rest is not even decoded
+        found = json.loads(page[begin : page.find(b"</script>", begin)].decode())
+        json.dumps(found, allow_nan=False)  # what no page could hold was put there by somebody
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def framed(page: bytes, height: int = 900) -> str:
+    """A page within another one, such as a notebook: an inline frame of this height [pixels]."""
+    text = html.escape(page.decode(), quote=True)
+    style = f"width:100%;height:{height}px;border:1px solid #8886;border-radius:8px"
+    return f'<iframe srcdoc="{text}" style="{style}" title="page"></iframe>'
+
+
+def _embedded(value: object) -> str:
+    """JSON that may stand within a script element: it cannot end it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=chart_data)
+    return text.translate(_UNSAFE)
+
+
+def _as_is(text: str) -> Markup:
+    """A file of this package, or what `_embedded` has made safe: the only text that is not escaped."""
+    return Markup(text)  # nosec B704
+
+
+def _policy(scripts: list[str]) -> str:
+    """Content security policy: nothing is loaded, and only these scripts run."""
+    digests = (hashlib.sha256(text.encode()).digest() for text in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(_ASSETS).joinpath(name).read_text(encoding="utf-8")
+
+
+def _tied(text: str) -> str:
+    """A text, or markup, whose numbers are not parted from their units at the end of a line."""
+    return type(text)(_BEFORE_UNIT.sub("\u00a0", text))
+
+
+@cache
+def _environment(package: str) -> Environment:
+    folder = _ASSETS if package == __package__ else "templates"
+    return environment(package, folder, html=True, filters={"tied": _tied})

@@ -26,8 +26,8 @@ from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Runner, engine_of
 from dp_powerflow._spending import true_words
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.parts import PartReader
 from dp_powerflow.corpus.storage import Listed, Location, location
+from dp_powerflow.corpus.tables import PartReader
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.loads.history import LoadHistory
@@ -447,7 +447,7 @@ def make(
             mended=mended + written.mended,
             connections=mode.connections(inputs, network, job.released, key),
         )
-        say("looking at the corpus")
+        say("measuring the corpus")
         write_documents(staged, facts, written.hashes, progress)
         staged.finish()
     except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use

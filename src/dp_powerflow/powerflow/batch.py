@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -70,16 +70,29 @@ class Solver(ABC):
     columns: Columns = "nodes"
     """What `solve` takes: power per retained node, or per load and PV system."""
 
-    def __init__(self, feeder: Feeder, tolerance: float, threads: int | None = 1) -> None:
+    def __init__(self, feeder: Feeder, tolerance: float, threads: int | None = 1, **settings: object) -> None:
         if not 0.0 < tolerance < 1.0:
             raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-8")
         self._feeder, self._tolerance = feeder, float(tolerance)
         self._threads = checked_threads(threads)
+        self._settings: dict[str, Any] = {"tolerance": self._tolerance, **settings}
 
     @property
     def feeder(self) -> Feeder:
         """The network that is solved."""
         return self._feeder
+
+    def on(self, feeder: Feeder, *, threads: int | None = 1, **changed: object) -> Self:
+        """A solver of another feeder, such as one with more PV systems, with the same settings but some.
+
+        Volt-var curves of nodes do not move by themselves: whoever has some says which there are there.
+        """
+        if self._settings.get("voltvar") is not None and changed.get("voltvar") is None:
+            raise PowerFlowError(
+                "volt-var curves of nodes would turn every power that is injected there; solve the feeder as "
+                'operated (controls = "day"), or leave out the curves'
+            )
+        return type(self)(feeder, threads=threads, **(self._settings | changed))
 
     @abstractmethod
     def solve(
@@ -120,7 +133,7 @@ class BatchSolver(Solver):
         threads: int | None = None,
         voltvar: VoltVar | None = None,
     ) -> None:
-        super().__init__(feeder, tolerance, threads)
+        super().__init__(feeder, tolerance, threads, max_iterations=int(max_iterations), voltvar=voltvar)
         if max_iterations < 1:
             raise PowerFlowError("max_iterations must be at least 1")
         self._max_iterations = int(max_iterations)
@@ -131,21 +144,6 @@ class BatchSolver(Solver):
     def voltvar(self) -> VoltVar | None:
         """Curves that turn the generation of some nodes."""
         return self._voltvar
-
-    def on(self, feeder: Feeder, voltvar: VoltVar | None = None, *, threads: int | None = 1) -> BatchSolver:
-        """A solver with the same settings of another feeder, such as one with more PV systems.
-
-        Volt-var curves do not move by themselves: whoever has some says which there are on that feeder.
-        """
-        if voltvar is None:
-            refuse_curves(self._voltvar)
-        return BatchSolver(
-            feeder,
-            tolerance=self._tolerance,
-            max_iterations=self._max_iterations,
-            threads=threads,
-            voltvar=voltvar,
-        )
 
     @property
     def plans(self) -> Plans:
@@ -249,15 +247,6 @@ def checked_threads(threads: int | None) -> int:
     if threads < 1:
         raise PowerFlowError("threads must be at least 1, or None for one per core")
     return threads
-
-
-def refuse_curves(voltvar: VoltVar | None) -> None:
-    """Refuse to move curves of nodes to another feeder: they would turn what is injected there too."""
-    if voltvar is not None:
-        raise PowerFlowError(
-            "volt-var curves of nodes would turn every power that is injected there; solve the feeder as "
-            'operated (controls = "day"), or leave out the curves'
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,16 +100,11 @@ class Comparison:
         )
 
 
-def compare(feeder: Feeder, levels: FloatArray = LEVELS) -> Comparison:
-    """Compare a feeder with OpenDSS, or pandapower, on the file that it was read from.
-
-    Parameters
-    ----------
-    levels : loads over nominal ones, beside the file's own loads.
-    """
+def compare(feeder: Feeder) -> Comparison:
+    """Compare a feeder with OpenDSS, or pandapower, on the file that it was read from."""
     try:
         if isinstance(feeder.origin, DssOrigin):
-            return _differences(feeder, *_with_opendss(feeder, feeder.origin, levels))
+            return _differences(feeder, *_with_opendss(feeder, feeder.origin, LEVELS))
         if isinstance(feeder.origin, PandapowerOrigin):
             return _with_pandapower(feeder, feeder.origin)
     except DpPowerflowError as error:

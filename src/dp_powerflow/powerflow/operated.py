@@ -25,63 +25,13 @@ from dp_powerflow.grid.operation import (
     ReverseSettings,
     SwitchedCapacitor,
 )
-from dp_powerflow.powerflow._kernels.control import (
-    CAP_CURRENT,
-    CAP_KVAR,
-    CAP_TIME,
-    CAP_VOLTAGE,
-    CAPACITOR_COLUMNS,
-    PICK_HIGHEST,
-    PICK_LOWEST,
-    PICK_MEAN,
-    PICK_ONE,
-    REGULATOR_COLUMNS,
-    Controls,
-)
-from dp_powerflow.powerflow._kernels.devices import (
-    ABRUPT,
-    ADDED,
-    GENERAL,
-    IMPEDANCE,
-    KIND,
-    LOW2,
-    OF,
-    POWERS,
-    ROW_A,
-    ROW_B,
-    S_0,
-    SCALE,
-    TURNED,
-    A,
-    B,
-    Branches,
-    OperatedPlan,
-    new_work,
-)
-from dp_powerflow.powerflow._kernels.operated import (
-    CONVERGED,
-    GIVEN_UP,
-    ITERATIONS,
-    LOCKED,
-    RESULT_COLUMNS,
-    REVERSED,
-    ROUNDS,
-    STATUS,
-    Jobs,
-    Limits,
-    Memory,
-    Slow,
-    branch_slope,
-    new_cache,
-    new_lanes,
-    new_states,
-    newton_at_taps,
-    nodal_powers,
-    run_jobs,
-)
+from dp_powerflow.powerflow._kernels import control
+from dp_powerflow.powerflow._kernels import devices as branch
+from dp_powerflow.powerflow._kernels import operated as kernels
 from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check
 from dp_powerflow.powerflow.batch import (
+    TYPICAL_LOAD,
     Columns,
     Nodes,
     Solution,
@@ -91,7 +41,6 @@ from dp_powerflow.powerflow.batch import (
     checked_power,
     in_threads,
     refuse_bad_power,
-    refuse_curves,
 )
 from dp_powerflow.powerflow.devices import (
     Device,
@@ -111,15 +60,23 @@ from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, I
 # Arrays of the solver for a feeder as operated: factors with fixed slopes, branches, controls.
 
 
-TYPICAL_LOAD = 0.6
-"""Share of the nominal load at which the loads are linearised."""
 TYPICAL_STEEPNESS = 0.5
 """Share of its largest slope with which a volt-var curve is linearised: the iteration then contracts where
 the curve is flat and where it is steep, however steep that is."""
 _ROUGH = 1e-8
 _NEVER = 1e300
-_PICKS = {Pick.ONE: PICK_ONE, Pick.HIGHEST: PICK_HIGHEST, Pick.LOWEST: PICK_LOWEST, Pick.MEAN: PICK_MEAN}
-_KINDS = {"voltage": CAP_VOLTAGE, "kvar": CAP_KVAR, "current": CAP_CURRENT, "time": CAP_TIME}
+_PICKS = {
+    Pick.ONE: control.PICK_ONE,
+    Pick.HIGHEST: control.PICK_HIGHEST,
+    Pick.LOWEST: control.PICK_LOWEST,
+    Pick.MEAN: control.PICK_MEAN,
+}
+_KINDS = {
+    "voltage": control.CAP_VOLTAGE,
+    "kvar": control.CAP_KVAR,
+    "current": control.CAP_CURRENT,
+    "time": control.CAP_TIME,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +95,11 @@ class OperatedArrays:
     slack_v : error of a measured voltage [V] per p.u. of power mismatch, at most.
     """
 
-    plan: OperatedPlan
-    branches: Branches
-    plain: Branches
-    controls: Controls
-    slow: Slow
+    plan: branch.OperatedPlan
+    branches: branch.Branches
+    plain: branch.Branches
+    controls: control.Controls
+    slow: kernels.Slow
     fixed: ComplexArray
     rows: int
     position: IntArray
@@ -192,11 +149,11 @@ def _prepared(
     controls = _controls(feeder, factors, devices)
     start = _nominal_deviation(plan, plain, controls, slow, nominal)
     slopes = _slopes(plan, plain, nominal, start) + _curve_slopes(plan, plain, devices)
-    branches = plain._replace(constant=np.concatenate([plain.constant[:, :S_0], slopes], axis=1))
+    branches = plain._replace(constant=np.concatenate([plain.constant[:, : branch.S_0], slopes], axis=1))
     extra = slow.sign[:, None] * slopes[slow.branch]
     values = factors.factorised(slow.slots, np.ascontiguousarray(extra))
     plan = _plan(feeder, factors, layout, values, start)._replace(
-        jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, LOW2] > 0.0).any())
+        jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, branch.LOW2] > 0.0).any())
     )
     controls = controls._replace(schur=factors.schur(values))
     return OperatedArrays(
@@ -240,12 +197,12 @@ def _check(feeder: Feeder, factors: TerminalFactors, rows: Rows, layout: Layout,
 
 def _plan(
     feeder: Feeder, factors: TerminalFactors, layout: Layout, values: FloatArray, start: ComplexArray
-) -> OperatedPlan:
+) -> branch.OperatedPlan:
     source = np.full(factors.n_core, -1, dtype=np.int64)
     source[layout.rows] = np.arange(len(layout.rows))
     nominal = feeder.nominal_load
     size = max(float(np.sum(modulus(nominal) ** 2)), np.finfo(np.float64).tiny)
-    return OperatedPlan(
+    return branch.OperatedPlan(
         **sweeps(factors, values, factors.interior),
         interior=factors.interior,
         phases=factors.phases,
@@ -258,9 +215,9 @@ def _plan(
     )
 
 
-def _slow(factors: TerminalFactors, branches: Branches) -> Slow:
+def _slow(factors: TerminalFactors, branches: branch.Branches) -> kernels.Slow:
     slots: list[tuple[int, int, float]] = []
-    for k, (a, b) in enumerate(branches.table[:, [A, B]].tolist()):
+    for k, (a, b) in enumerate(branches.table[:, [branch.A, branch.B]].tolist()):
         slots.append((factors.slot(a, a), k, 1.0))
         if b >= 0:
             slots += [
@@ -269,10 +226,10 @@ def _slow(factors: TerminalFactors, branches: Branches) -> Slow:
                 (factors.slot(b, a), k, -1.0),
             ]
     r, core, count = factors.phases, factors.n_core, len(branches.table)
-    return Slow(
+    return kernels.Slow(
         blocks=factors.blocks,
         slots=np.array([slot for slot, _, _ in slots], dtype=np.int64),
-        branch=np.array([branch for _, branch, _ in slots], dtype=np.int64),
+        branch=np.array([of for _, of, _ in slots], dtype=np.int64),
         sign=np.array([sign for _, _, sign in slots], dtype=np.float64),
         x=np.zeros(core, dtype=np.complex128),
         right=np.zeros(core, dtype=np.complex128),
@@ -289,43 +246,51 @@ def _slow(factors: TerminalFactors, branches: Branches) -> Slow:
 
 
 def _nominal_deviation(
-    plan: OperatedPlan, branches: Branches, controls: Controls, slow: Slow, nominal: ComplexArray
+    plan: branch.OperatedPlan,
+    branches: branch.Branches,
+    controls: control.Controls,
+    slow: kernels.Slow,
+    nominal: ComplexArray,
 ) -> ComplexArray:
     """Deviation from no load at nominal load and neutral taps, zero if the feeder does not bear it."""
-    rows = int(branches.table[:, [ROW_A, ROW_B]].max(initial=-1)) + 1
-    work = new_work(len(plan.w_re), plan.phases, rows, len(branches.table), len(nominal))
+    rows = int(branches.table[:, [branch.ROW_A, branch.ROW_B]].max(initial=-1)) + 1
+    work = branch.new_work(len(plan.w_re), plan.phases, rows, len(branches.table), len(nominal))
     work.a[work.s_re : work.s_im, 0], work.a[work.s_im : work.i_re, 0] = nominal.real, nominal.imag
     work.a[work.t : work.k_re] = 1.0
     core = plan.interior + 2 * plan.phases
-    if not newton_at_taps((plan, branches, controls.outflow, slow), work, 0, _ROUGH):
+    if not kernels.newton_at_taps((plan, branches, controls.outflow, slow), work, 0, _ROUGH):
         return np.zeros(core, dtype=np.complex128)
     found = np.empty(core, dtype=np.complex128)
     found.real, found.imag = work.a[work.x_re :][:core, 0], work.a[work.x_im :][:core, 0]
     return found
 
 
-def _slopes(plan: OperatedPlan, branches: Branches, nominal: ComplexArray, start: ComplexArray) -> FloatArray:
+def _slopes(
+    plan: branch.OperatedPlan, branches: branch.Branches, nominal: ComplexArray, start: ComplexArray
+) -> FloatArray:
     """−∂i/∂V of every branch at a typical load."""
     slopes = np.zeros((len(branches.table), 4))
     if not start.any():
         return slopes
     v = plan.w_re[: len(start)] + 1j * plan.w_im[: len(start)] + TYPICAL_LOAD * start
     jumping, table = _jumping(branches), branches.table.copy()
-    table[jumping, KIND] = IMPEDANCE
+    table[jumping, branch.KIND] = branch.IMPEDANCE
     level, branches = np.where(jumping, 1.0, TYPICAL_LOAD), branches._replace(table=table)
-    for k, (a, b, device) in enumerate(table[:, [A, B, OF]].tolist()):
+    for k, (a, b, device) in enumerate(table[:, [branch.A, branch.B, branch.OF]].tolist()):
         across = v[a] - (v[b] if b >= 0 else 0.0)
-        branch_slope(branches, k, complex(level[k] * nominal[device]), complex(across), 1.0, slopes)
+        kernels.branch_slope(branches, k, complex(level[k] * nominal[device]), complex(across), 1.0, slopes)
     return slopes
 
 
-def _jumping(branches: Branches) -> BoolArray:
+def _jumping(branches: branch.Branches) -> BoolArray:
     """Branches whose current jumps at a limit of voltage."""
-    kind, marks = branches.table[:, KIND], branches.constant[:, POWERS]
-    return np.asarray((kind == GENERAL) & (marks >= ABRUPT))
+    kind, marks = branches.table[:, branch.KIND], branches.constant[:, branch.POWERS]
+    return np.asarray((kind == branch.GENERAL) & (marks >= branch.ABRUPT))
 
 
-def _curve_slopes(plan: OperatedPlan, branches: Branches, devices: tuple[Device, ...]) -> FloatArray:
+def _curve_slopes(
+    plan: branch.OperatedPlan, branches: branch.Branches, devices: tuple[Device, ...]
+) -> FloatArray:
     """−∂i/∂V that volt-var adds to its branches, at the no-load voltage and a typical steepness."""
     slopes = np.zeros((len(branches.table), 4))
     steepest = np.abs(branches.slopes).max(axis=1, initial=0.0) * TYPICAL_STEEPNESS
@@ -333,17 +298,19 @@ def _curve_slopes(plan: OperatedPlan, branches: Branches, devices: tuple[Device,
         knots=np.repeat([[0.0, 2.0]], len(steepest), axis=0), base=steepest, slopes=-steepest[:, None]
     )
     v = plan.w_re + 1j * plan.w_im
-    for k, (a, b, of, kind) in enumerate(branches.table[:, [A, B, OF, KIND]].tolist()):
-        if kind not in (TURNED, ADDED):
+    for k, (a, b, of, kind) in enumerate(
+        branches.table[:, [branch.A, branch.B, branch.OF, branch.KIND]].tolist()
+    ):
+        if kind not in (branch.TURNED, branch.ADDED):
             continue
         across = complex(v[a] - (v[b] if b >= 0 else 0.0))
-        across /= abs(across) * float(np.sqrt(branches.constant[k, SCALE]))
-        power = complex(0.0, devices[of].rating) if kind == ADDED else complex(devices[of].rating)
-        branch_slope(straight, k, power, across, 1.0, slopes)
+        across /= abs(across) * float(np.sqrt(branches.constant[k, branch.SCALE]))
+        power = complex(0.0, devices[of].rating) if kind == branch.ADDED else complex(devices[of].rating)
+        kernels.branch_slope(straight, k, power, across, 1.0, slopes)
     return slopes
 
 
-def _slack(controls: Controls, nominal: ComplexArray, start: ComplexArray) -> float:
+def _slack(controls: control.Controls, nominal: ComplexArray, start: ComplexArray) -> float:
     """How far a measured voltage may be off [V] per p.u. of mismatch, were it the same at every branch.
 
     The nominal load moves the voltages by `start`; mismatches move them in proportion.
@@ -361,7 +328,7 @@ def _slack(controls: Controls, nominal: ComplexArray, start: ComplexArray) -> fl
 # ------------------------------------------------------------------------------- controls
 
 
-def _controls(feeder: Feeder, factors: TerminalFactors, devices: tuple[Device, ...]) -> Controls:
+def _controls(feeder: Feeder, factors: TerminalFactors, devices: tuple[Device, ...]) -> control.Controls:
     operation, position = feeder.as_operated, factors.position
     seen = [regulator.measured for regulator in operation.regulators]
     seen += [bank.control.measured for bank in operation.capacitors]
@@ -371,19 +338,19 @@ def _controls(feeder: Feeder, factors: TerminalFactors, devices: tuple[Device, .
     probes = _probes(feeder, factors)
     first_bank = len(devices) - len(operation.capacitors)
     first_phase = np.cumsum([0, *(len(regulator.phases) for regulator in operation.regulators)])
-    return Controls(
+    return control.Controls(
         regulator=np.array(
             [
                 [*_regulator(feeder, item), float(first_phase[k] + item.compensated)]
                 for k, item in enumerate(operation.regulators)
             ]
-        ).reshape(-1, REGULATOR_COLUMNS),
+        ).reshape(-1, control.REGULATOR_COLUMNS),
         capacitor=np.array(
             [
                 [*_capacitor(feeder, bank), float(first_bank + k), devices[first_bank + k].nominal.imag]
                 for k, bank in enumerate(operation.capacitors)
             ]
-        ).reshape(-1, CAPACITOR_COLUMNS),
+        ).reshape(-1, control.CAPACITOR_COLUMNS),
         control_of=np.array(
             [k for k, regulator in enumerate(operation.regulators) for _ in regulator.phases], dtype=np.int64
         ),
@@ -571,7 +538,15 @@ class OperatedSolver(Solver):
         volt_var: VoltVarCurve | None = None,
         file_curves: bool = True,
     ) -> None:
-        super().__init__(feeder, tolerance, threads)
+        super().__init__(
+            feeder,
+            tolerance,
+            threads,
+            controls=controls,
+            steps=steps,
+            volt_var=volt_var,
+            file_curves=file_curves,
+        )
         if controls not in ("frozen", "snapshot", "day"):
             raise PowerFlowError(f"controls must be 'frozen', 'snapshot' or 'day', not {controls!r}")
         if steps < 1:
@@ -609,20 +584,6 @@ class OperatedSolver(Solver):
         if len(load) % steps:
             raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
         return self._run(load, generation, nodes, out, self._first, steps)
-
-    def on(
-        self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int | None = 1
-    ) -> OperatedSolver:
-        """A solver with the same settings of another feeder, such as one with more PV systems."""
-        return OperatedSolver(
-            feeder,
-            controls=controls or self._controls,
-            steps=self._steps,
-            tolerance=self._tolerance,
-            threads=threads,
-            volt_var=self._volt_var,
-            file_curves=self._file_curves,
-        )
 
     def solve_held(
         self,
@@ -700,17 +661,17 @@ class OperatedSolver(Solver):
         if solution.v.shape[1] != len(feeder.energised):
             raise PowerFlowError('powers need the voltages of all nodes; solve with nodes="all"')
         injected = self._injected(generation, n)
-        last, device = len(a.fixed) - len(feeder.as_operated.capacitors), a.plain.table[:, OF]
+        last, device = len(a.fixed) - len(feeder.as_operated.capacitors), a.plain.table[:, branch.OF]
         loads, at = np.asarray(load).shape[1], a.position[feeder.energised]
         columns = np.full((3, len(a.position)), -1, dtype=np.int64)
         columns[0, at] = np.arange(len(at))
         nodes = []
         for of, column in (device < loads, columns[1]), ((device >= loads) & (device < last), columns[2]):
-            nodes.append(feeder.energised[np.isin(at, a.plain.table[of][:, [A, B]])])
+            nodes.append(feeder.energised[np.isin(at, a.plain.table[of][:, [branch.A, branch.B]])])
             column[a.position[nodes[-1]]] = np.arange(len(nodes[-1]))
         drawn, fed = (np.zeros((n, len(each)), dtype=np.complex128) for each in nodes)
         given = (np.asarray(load), injected if len(injected) else np.empty((n, 0), dtype=np.complex128))
-        nodal_powers(
+        kernels.nodal_powers(
             a.plain, (columns[0], columns[1], columns[2]), (*given, a.fixed), solution.v, (drawn, fed), last
         )
         return (nodes[0], drawn), (nodes[1], fed)
@@ -734,20 +695,20 @@ class OperatedSolver(Solver):
         v = checked_output((n, len(wanted)), out)
         regulators = len(feeder.as_operated.regulators)
         count = regulators + len(feeder.as_operated.capacitors)
-        jobs = Jobs(
+        jobs = kernels.Jobs(
             load=load.view(np.float64),
             generation=injected.view(np.float64),
             fixed=arrays.fixed,
             out=v.view(np.float64),
             targets=arrays.position[wanted],
             states=np.zeros((n, count), dtype=np.int64),
-            result=np.zeros((n, RESULT_COLUMNS), dtype=np.int64),
+            result=np.zeros((n, kernels.RESULT_COLUMNS), dtype=np.int64),
             mismatch=np.full(n, np.nan),
             first_states=first,
             levels=PER_NOMINAL,
             steps=steps,
             acting=acting and count > 0,
-            limits=Limits(
+            limits=kernels.Limits(
                 tolerance=self._tolerance,
                 decide=_DECIDE,
                 early=_EARLY,
@@ -760,27 +721,27 @@ class OperatedSolver(Solver):
         check = arrays.core_check if nodes == "retained" else arrays.full_check
         self._share(jobs, check, np.arange(n // steps))
         # Where the last sweep was foretold too kindly, the job is done again without foretelling.
-        unsure = (jobs.result[:, CONVERGED] == 0) & (jobs.result[:, GIVEN_UP] == 0)
+        unsure = (jobs.result[:, kernels.CONVERGED] == 0) & (jobs.result[:, kernels.GIVEN_UP] == 0)
         again = np.unique(np.flatnonzero(unsure) // steps)
         if len(again):
-            jobs.result[:, ROUNDS].reshape(-1, steps)[again] = 0
+            jobs.result[:, kernels.ROUNDS].reshape(-1, steps)[again] = 0
             self._share(jobs._replace(limits=jobs.limits._replace(forecast=0.0)), check, again)
         result = jobs.result
-        status = result[:, STATUS]
+        status = result[:, kernels.STATUS]
         refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
         return OperatedSolution(
             v,
-            result[:, CONVERGED] == 1,
-            result[:, ITERATIONS],
+            result[:, kernels.CONVERGED] == 1,
+            result[:, kernels.ITERATIONS],
             jobs.mismatch,
             jobs.states[:, :regulators],
             jobs.states[:, regulators:],
-            result[:, ROUNDS],
-            result[:, LOCKED] == 1,
-            result[:, REVERSED] == 1,
+            result[:, kernels.ROUNDS],
+            result[:, kernels.LOCKED] == 1,
+            result[:, kernels.REVERSED] == 1,
         )
 
-    def _share(self, jobs: Jobs, check: Check, chosen: IntArray) -> None:
+    def _share(self, jobs: kernels.Jobs, check: Check, chosen: IntArray) -> None:
         """Solve the chosen jobs on threads."""
         a = self._arrays
         network = (a.plan, a.branches, a.plain, a.controls, check)
@@ -788,22 +749,22 @@ class OperatedSolver(Solver):
         share = -(-len(chosen) // self._threads)
         task = max(_TASK // jobs.steps, min(share, _MOST_DAYS))
         in_threads(
-            lambda first: run_jobs(chosen[first : first + task], network, self._own_memory(), jobs),
+            lambda first: kernels.run_jobs(chosen[first : first + task], network, self._own_memory(), jobs),
             range(0, len(chosen), task),
             self._threads,
         )
 
-    def _own_memory(self) -> Memory:
-        found: Memory | None = getattr(self._memory, "arrays", None)
+    def _own_memory(self) -> kernels.Memory:
+        found: kernels.Memory | None = getattr(self._memory, "arrays", None)
         if found is None:
             a = self._arrays
             size = (len(a.plan.w_re), a.plan.phases, a.rows, len(a.branches.table), len(a.fixed))
             found = (
-                new_work(*size),
-                new_work(*size),
-                new_states(a.controls),
-                new_cache(a.plan, a.controls),
-                new_lanes(),
+                branch.new_work(*size),
+                branch.new_work(*size),
+                kernels.new_states(a.controls),
+                kernels.new_cache(a.plan, a.controls),
+                kernels.new_lanes(),
                 a.slow.for_thread(),
             )
             self._memory.arrays = found
@@ -882,7 +843,7 @@ class ActingSolver(OperatedSolver):
     ) -> None:
         if voltvar is not None and len(voltvar.curves) != 1:
             raise PowerFlowError("acting controls go with one volt-var curve for all nodes with PV")
-        self._of, self._voltvar = feeder, voltvar
+        self._of = feeder
         self._fed = np.flatnonzero(np.isin(feeder.retained, feeder.pv_shares.indices))
         super().__init__(
             _nodal(feeder, self._fed.tolist()),
@@ -892,24 +853,12 @@ class ActingSolver(OperatedSolver):
             threads=threads,
             volt_var=None if voltvar is None else voltvar.curves[0],
         )
+        self._settings = {"controls": controls, "steps": steps, "tolerance": tolerance, "voltvar": voltvar}
 
     @property
     def feeder(self) -> Feeder:
         """The network that is solved."""
         return self._of
-
-    def on(
-        self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int | None = None
-    ) -> ActingSolver:
-        """A solver of another feeder with the same settings; refused with volt-var curves."""
-        refuse_curves(self._voltvar)
-        return ActingSolver(
-            feeder,
-            controls=controls or self._controls,
-            steps=self._steps,
-            tolerance=self._tolerance,
-            threads=threads,
-        )
 
     def solve(
         self,

@@ -206,17 +206,12 @@ def read_irradiance(path: Path, steps: int, systems: Sequence[str]) -> FloatArra
         If a file is missing or cannot be used.
     """
     if path.is_dir():
-        series = [_one_column(_file_of(path, name)) for name in systems]
+        series = [_series(_file_of(path, name), (name,))[:, 0] for name in systems]
         if len({len(values) for values in series}) > 1:
             raise ConfigError(f"the irradiance files in {path} must have the same number of lines")
         values = np.stack(series, axis=1)
     elif path.is_file():
-        header = _header(path)
-        values = (
-            _columns(path, header, systems)
-            if header
-            else np.repeat(_one_column(path)[:, None], len(systems), axis=1)
-        )
+        values = _series(path, systems)
     else:
         raise ConfigError(f"irradiance file {path} does not exist; name a file, or a folder of files")
     if not len(values) or len(values) % steps:
@@ -240,38 +235,32 @@ def _file_of(folder: Path, system: str) -> Path:
     return found[0]
 
 
-def _header(path: Path) -> list[str]:
-    """Names of the columns, none where the first line is a number."""
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        names = [name.strip() for name in file.readline().strip().split(",")]
+def _series(path: Path, systems: Sequence[str]) -> FloatArray:
+    """(line, system) of a file of numbers, or of one with a header and a column for every system."""
+    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    rows = [line.split(",") for line in lines if line.strip()]
+    wanted, what = [0] * len(systems), "hold one number per line, or a header of PV systems"
+    if rows and not _are_numbers(rows[0]):
+        header = [name.strip().lower() for name in rows.pop(0)]
+        missing = [name for name in systems if header.count(name.lower()) != 1]
+        if missing:
+            raise ConfigError(
+                f"irradiance file {path} needs one number per line, or a header with one column for every PV "
+                f"system; there is none, or more than one, for '{missing[0]}'"
+            )
+        wanted, what = [header.index(name.lower()) for name in systems], "hold numbers below its header"
+    elif any(len(row) > 1 for row in rows):
+        raise ConfigError(f"irradiance file {path} must {what}")
     try:
-        [float(name) for name in names]
-    except ValueError:
-        return [name.lower() for name in names] if len(names) > 1 or names[0] else []
-    return []
-
-
-def _one_column(path: Path) -> FloatArray:
-    words = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    try:
-        return np.array([float(word) for word in words if word.strip()], dtype=np.float64)
-    except ValueError:
-        raise ConfigError(
-            f"irradiance file {path} must hold one number per line, or a header of PV systems"
-        ) from None
-
-
-def _columns(path: Path, header: list[str], systems: Sequence[str]) -> FloatArray:
-    missing = [name for name in systems if header.count(name.lower()) != 1]
-    if missing:
-        raise ConfigError(
-            f"irradiance file {path} needs one number per line, or a header with one column for every PV "
-            f"system; there is none, or more than one, for '{missing[0]}'"
-        )
-    wanted = [header.index(name.lower()) for name in systems]
-    rows = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()[1:]
-    cells = [row.split(",") for row in rows if row.strip()]
-    try:
-        return np.array([[float(row[column]) for column in wanted] for row in cells], dtype=np.float64)
+        found = [[float(row[column]) for column in wanted] for row in rows]
     except (ValueError, IndexError):
-        raise ConfigError(f"irradiance file {path} must hold numbers below its header") from None
+        raise ConfigError(f"irradiance file {path} must {what}") from None
+    return np.array(found, dtype=np.float64).reshape(-1, len(systems))
+
+
+def _are_numbers(words: list[str]) -> bool:
+    try:
+        [float(word) for word in words]
+    except ValueError:
+        return False
+    return True

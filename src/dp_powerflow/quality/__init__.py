@@ -3,7 +3,6 @@
 docs/reference/quality.md says what the page shows.
 """
 
-from dp_powerflow.quality.measure import Quality, measure
-from dp_powerflow.quality.result import Guarantee, Promise
+from dp_powerflow.quality.measure import Guarantee, Promise, Quality, measure
 
 __all__ = ["Guarantee", "Promise", "Quality", "measure"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dp_powerflow.page.charts import (
+from dp_powerflow.page import (
     CLOCK,
     Axis,
     Band,
@@ -25,14 +24,11 @@ from dp_powerflow.page.charts import (
     Quantiles,
     Series,
     Steps,
+    page_from,
 )
-from dp_powerflow.page.document import page_from
-from dp_powerflow.quality.result import LEVELS, RANGE_A, RANGE_B, Controls, Network, Power, Voltages
-from dp_powerflow.quality.tally import BINS_PER_PU, spread
+from dp_powerflow.quality.measure import Controls, Network, Power, Quality, Voltages
+from dp_powerflow.quality.tally import BINS_PER_PU, LEVELS, RANGE_A, RANGE_B, spread
 from dp_powerflow.units import IntArray
-
-if TYPE_CHECKING:
-    from dp_powerflow.quality.measure import Quality
 
 VOLTAGE = Axis("voltage magnitude", "p.u.", decimals=4)
 SHARE = Axis("share", "%", decimals=2)

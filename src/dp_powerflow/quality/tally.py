@@ -22,9 +22,14 @@ from dp_powerflow.corpus.grid import POWER_PER_KW, VA_PER_DEG, VM_PER_PU, Float3
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY, Corpus
 from dp_powerflow.corpus.schema import DATA, FEEDER, LOADS, feeder_columns
 from dp_powerflow.corpus.tables import Connections
-from dp_powerflow.quality.result import RANGE_A, RANGE_B
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
+LEVELS = (1, 5, 25, 50, 75, 95, 99)
+"""Levels of all quantiles [%]."""
+RANGE_A = (0.95, 1.05)
+"""ANSI C84.1, service voltage, range A [p.u.]."""
+RANGE_B = (0.917, 1.058)
+"""The same, range B [p.u.]."""
 BIN = 100
 """Grid counts per bin: 0.0001 p.u."""
 BINS_PER_PU = VM_PER_PU // BIN

@@ -81,7 +81,7 @@ def _aligned(text: str) -> str:
 
 @dataclass(frozen=True)
 class SetupRequest:
-    """What somebody asks of `init`.
+    """What a user asks of `init`.
 
     Attributes
     ----------
@@ -239,7 +239,7 @@ def _public_facts(
     map_path: str,
     written_scale_kw: float | None,
 ) -> dict[str, Any]:
-    """All that a config is written from: facts of format, what is declared, and public figures."""
+    """The facts of a config: format, declared facts, and public figures."""
     stem = _name(request.config.stem)
     release_id = f"{stem}-1" if request.release_id is None else request.release_id
     problem = RELEASE_RULE.problem(release_id)

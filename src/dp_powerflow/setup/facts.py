@@ -1,4 +1,4 @@
-"""Facts of format of a meter file: columns, step, customers. No reading is looked at.
+"""Facts of format of a meter file: columns, step, customers. Readings are not used.
 
 Two files of the same customers and columns give the same facts, whatever was read. The days are published
 with a release, so they are declared and never taken from stamps: the first and the last stamp of a file are
@@ -127,7 +127,7 @@ def unit_in(name: str) -> str | None:
 
 
 def declared_unit(word: str) -> str:
-    """The unit of a config that is meant by what somebody writes: kWh is that of an interval."""
+    """The unit of a config that a word means: kWh is that of an interval."""
     for unit in UNITS:
         if word.strip().casefold() in (unit.casefold(), unit.split()[0].casefold()):
             return unit
@@ -213,7 +213,7 @@ class MeterFacts:
     step_minutes : how far stamps are apart, mostly [min].
     first_day, last_day : as declared.
     customers : in order, without blanks around them.
-    notes : what the producer should look at.
+    notes : what the producer should check.
     """
 
     columns: Columns

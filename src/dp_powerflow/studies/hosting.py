@@ -19,8 +19,7 @@ from dp_powerflow.errors import ConfigError, PowerFlowError
 from dp_powerflow.grid.buses import bus_name
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, PVSystem
 from dp_powerflow.model.sample import SolvedDays, solve_days
-from dp_powerflow.page.charts import Axis, Band, Quantiles
-from dp_powerflow.page.document import Figure
+from dp_powerflow.page import Axis, Band, Figure, Quantiles
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
@@ -603,7 +602,7 @@ MOST_PHASORS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class HeldSnapshots:
     """Snapshots without new PV, and what they are held to.
 
     Attributes
@@ -657,7 +656,9 @@ class Hosts:
         """Voltages, loads and injections of one snapshot, for what is solved at once."""
         return len(self.solver.feeder.energised) + sum(self._sizes)
 
-    def voltages(self, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray) -> ComplexArray:
+    def voltages(
+        self, rows: HeldSnapshots, at: IntArray, candidate: IntArray, power: ComplexArray
+    ) -> ComplexArray:
         """Complex (solution, energised) [p.u.] of snapshots `at` with power at a candidate; NaN if none."""
         load, injected = (np.zeros((len(at), size), dtype=np.complex128) for size in self._sizes)
         load[:, self.load_at] = rows.load[at]
@@ -670,7 +671,7 @@ class Hosts:
 
 
 def margins(
-    hosts: Hosts, rows: Rows, at: IntArray, candidate: IntArray, power: ComplexArray
+    hosts: Hosts, rows: HeldSnapshots, at: IntArray, candidate: IntArray, power: ComplexArray
 ) -> tuple[FloatArray, IntArray]:
     """Margin and code (`Bounds.margins`) of snapshots with new PV, whatever their number.
 
@@ -733,7 +734,7 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
         own = np.searchsorted(wider.retained, feeder.retained)
         places = np.searchsorted(wider.retained, candidates)
         curves = _curves(base.voltvar, own, places, len(wider.retained))
-        return Prepared(base, Hosts(base.on(wider, curves), own, own, places), None)
+        return Prepared(base, Hosts(base.on(wider, voltvar=curves), own, own, places), None)
     raise PowerFlowError(
         "hosting capacity is computed by the package's own solvers; this is a bug, report it"
     )
@@ -929,7 +930,7 @@ class _Block:
         days = np.arange(solved.first_day, solved.first_day + solved.days)
         sun = study.irradiance[days % len(study.irradiance)].reshape(-1)
         bounds = bounds_of(study.feeder, solved.solution.v, question.limits, question.conductors)
-        self._whole = Rows(solved.load, solved.generation, sun, _states(solved), bounds)
+        self._whole = HeldSnapshots(solved.load, solved.generation, sun, _states(solved), bounds)
         self._v = solved.solution.v
         self._looks = 0
 
@@ -981,7 +982,7 @@ class _Block:
     def _narrow(
         self,
         hosts: Hosts,
-        rows: Rows,
+        rows: HeldSnapshots,
         brackets: Brackets,
         begin: tuple[IntArray, IntArray],
         active: IntArray,
@@ -1005,7 +1006,7 @@ class _Block:
         brackets.run(*begin, look)
 
     def _refuted(
-        self, hosts: Hosts, rows: Rows, brackets: Brackets, pairs: IntArray, day_of: IntArray
+        self, hosts: Hosts, rows: HeldSnapshots, brackets: Brackets, pairs: IntArray, day_of: IntArray
     ) -> tuple[IntArray, IntArray]:
         """Pairs whose capacity breaks a limit at some step with sun, and the worst step of each."""
         pairs = pairs[brackets.low[pairs] > 0]
@@ -1028,13 +1029,13 @@ class _Block:
         return pairs[refuted], worst[refuted]
 
     def _margins(
-        self, hosts: Hosts, rows: Rows, at: IntArray, candidate: IntArray, capacity: IntArray
+        self, hosts: Hosts, rows: HeldSnapshots, at: IntArray, candidate: IntArray, capacity: IntArray
     ) -> tuple[FloatArray, IntArray]:
         self._looks += len(at)
         power = np.asarray((capacity * rows.sun[at]) * self._q.per_step, dtype=np.complex128)
         return margins(hosts, rows, at, candidate, power)
 
-    def _forecast(self, hosts: Hosts, rows: Rows, day_of: IntArray) -> tuple[IntArray, IntArray]:
+    def _forecast(self, hosts: Hosts, rows: HeldSnapshots, day_of: IntArray) -> tuple[IntArray, IntArray]:
         """Tightest steps of every pair, and where to look first, by what a probe does to |v|² at peak sun."""
         q, probe = self._q, max(1, self._q.top // _PROBE)
         size = self._v.real**2 + self._v.imag**2
@@ -1103,19 +1104,19 @@ def _states(solved: SolvedDays) -> IntArray:
     return np.zeros((len(solved.load), 0), dtype=np.int64)
 
 
-def _sorted_by_state(rows: Rows) -> IntArray:
+def _sorted_by_state(rows: HeldSnapshots) -> IntArray:
     """Snapshots with sun, those with equal taps beside each other."""
     sunny = np.flatnonzero(rows.sun > 0.0)
     keys = rows.states[sunny].T[::-1]
     return sunny[np.lexsort((sunny, *keys))] if len(keys) else sunny
 
 
-def _chosen(rows: Rows, some: IntArray) -> Rows:
+def _chosen(rows: HeldSnapshots, some: IntArray) -> HeldSnapshots:
     generation = None if rows.generation is None else rows.generation[some]
-    return Rows(rows.load[some], generation, rows.sun[some], rows.states[some], rows.bounds.of(some))
+    return HeldSnapshots(rows.load[some], generation, rows.sun[some], rows.states[some], rows.bounds.of(some))
 
 
-def _reach(slope: FloatArray, rows: Rows, own: IntArray, size: FloatArray) -> FloatArray:
+def _reach(slope: FloatArray, rows: HeldSnapshots, own: IntArray, size: FloatArray) -> FloatArray:
     """(candidate, step) capacity at which a limit of voltage is met, were |v|² linear in it."""
     room_up, room_down = rows.bounds.high[own] - size, size - rows.bounds.low[own]
     reach = np.full((len(slope), len(own)), np.inf)

@@ -22,8 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.page.charts import Axis, NetworkMap
-from dp_powerflow.page.document import Item, environment
+from dp_powerflow.page import Axis, Item, NetworkMap, environment
 from dp_powerflow.units import FloatArray, IntArray
 
 if TYPE_CHECKING:

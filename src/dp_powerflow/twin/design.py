@@ -26,7 +26,7 @@ Laplace twin is easier to tell from its neighbour than the Gaussian one. Both ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -40,7 +40,6 @@ from dp_powerflow._bits.linear import log_ndtr1
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon, gdp_mu
-from dp_powerflow.units import FloatArray
 
 LOG_GRID = 2.0**-40
 """g: logarithms of levels are rounded to multiples of this."""
@@ -399,34 +398,6 @@ class Floor:
         """Element and range, without which the figures mean nothing."""
         chain = self.chain
         return f"{chain.element} between {chain.smallest:.3g} and {chain.largest:.3g} times its size"
-
-
-def chain_of(element: str, magnitudes: Callable[[float], FloatArray], *, down: bool = False) -> Chain:
-    """The chain of one element.
-
-    Parameters
-    ----------
-    magnitudes : factor on the element → voltage magnitudes (snapshot, node) [p.u.].
-    down : steps towards smaller figures, where larger ones have no power flow.
-    """
-    factors = (1.0 + CHANGE) ** ((-1.0 if down else 1.0) * np.arange(STEPS + 1))
-    ordered = [np.sort(magnitudes(float(factor)), axis=0) for factor in factors]
-    pooled = [np.sort(values, axis=None) for values in ordered]
-    away = np.mean(np.abs(ordered[-1] - ordered[0]), axis=0)
-    node = int(np.argmax(away))
-    return Chain(
-        element=element,
-        smallest=float(factors.min()),
-        largest=float(factors.max()),
-        pooled=_least_step(pooled),
-        node=_least_step([values[:, node] for values in ordered]),
-    )
-
-
-def _least_step(ordered: list[FloatArray]) -> float:
-    """Least step of the distance to the first, which bounds every distance from below; 0 if it ever falls."""
-    from_first = np.array([np.mean(np.abs(values - ordered[0])) for values in ordered])
-    return max(0.0, float(np.diff(from_first).min()))
 
 
 @lru_cache(maxsize=64)

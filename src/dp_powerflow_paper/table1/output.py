@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.lowlevel import figure_bytes, new_figure, plain
-from dp_powerflow.page import Bars, Callout, Figure, Page, Section, Series, Table
-from dp_powerflow.page.charts import Axis
+from dp_powerflow.page import Axis, Bars, Callout, Figure, Page, Section, Series, Table
 from dp_powerflow_paper.run import Written, write_report
 from dp_powerflow_paper.sources import ONE_CUSTOMER_STEP
 from dp_powerflow_paper.table1 import ticks

@@ -100,10 +100,7 @@ HARD: dict[str, Callable[[], tuple[LoadHistory, dict[str, Any]]]] = {
         varied(),
         {"epsilon": 0.01, "classes": PrivateClasses(3), "reactive": PublicSpread()},
     ),
-    "all days off": lambda: (
-        varied(),
-        {"days": replace(day_facts(varied()), off=(True,) * 14)},
-    ),
+    "all days off": lambda: (varied(), {"days": replace(day_facts(varied()), off=(True,) * 14)}),
     "weather that never changes": lambda: (
         varied(),
         {"days": day_facts(varied(), temperature=np.full(14, 3.0))},

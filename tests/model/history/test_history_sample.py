@@ -117,8 +117,7 @@ def summed(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
             z = z + people.own[i] * part.own_profile * eta
             log_load = np.interp(z, scores, people.log_map[i])
             load = np.stack(
-                [np.interp(log_load[:, t], logs, part.last_map[time_of_day[t]]) for t in range(steps)],
-                axis=1,
+                [np.interp(log_load[:, t], logs, part.last_map[time_of_day[t]]) for t in range(steps)], axis=1
             )
             active[people.load_of[i]] += people.scale_kw[i] * load
             reactive[people.load_of[i]] += people.tan_theta[i] * people.scale_kw[i] * load

@@ -20,16 +20,7 @@ from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.queries import Answer, Region
 from dp_powerflow.units import FloatArray
-from support.histories import (
-    BOUNDS,
-    Watched,
-    adversaries,
-    customers,
-    day_facts,
-    history_of,
-    released,
-    watch,
-)
+from support.histories import BOUNDS, Watched, adversaries, customers, day_facts, history_of, released, watch
 
 N, DAYS, STEPS = 9, 14, 12
 BUDGET = Budget(8.0, 1e-5)

@@ -28,13 +28,13 @@ from dp_powerflow.corpus.gridfm.network import (
     with_shares,
 )
 from dp_powerflow.corpus.gridfm.schema import (
-    SCENARIOS_PER_PARTITION,
     TABLES,
     GridfmStyle,
     ScenarioKeys,
     encode_table,
     file_name,
     partition_name,
+    pieces,
     table_directory,
 )
 from dp_powerflow.corpus.gridfm.tables import (
@@ -82,7 +82,7 @@ class GridfmVariety:
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class ReleasedPowers:
     """What is perturbed.
 
     Attributes
@@ -104,7 +104,7 @@ class Released:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class PerturbedBatch:
     """Perturbed scenarios on one network.
 
     Attributes
@@ -121,7 +121,9 @@ class Batch:
     refused: int
 
 
-def draw_batch(released: Released, variety: GridfmVariety, count: int, rng: np.random.Generator) -> Batch:
+def draw_batch(
+    released: ReleasedPowers, variety: GridfmVariety, count: int, rng: np.random.Generator
+) -> PerturbedBatch:
     """Some scenarios on a drawn network."""
     lines = released.lines
     strength = rng.uniform(-variety.line_spread, variety.line_spread, len(lines))
@@ -144,11 +146,15 @@ def draw_batch(released: Released, variety: GridfmVariety, count: int, rng: np.r
     at_buses[:, :, network.loaded] = demand[good], static[good]
     states = BusStates(at_buses[0], at_buses[1], v[good])
     opened = _opened(released.network.branches, network.branches)
-    return Batch(network, opened, picked[good], states, int(np.sum(~good)))
+    return PerturbedBatch(network, opened, picked[good], states, int(np.sum(~good)))
 
 
 def _drawn_powers(
-    released: Released, picked: IntArray, pv: BoolArray, variety: GridfmVariety, rng: np.random.Generator
+    released: ReleasedPowers,
+    picked: IntArray,
+    pv: BoolArray,
+    variety: GridfmVariety,
+    rng: np.random.Generator,
 ) -> tuple[ComplexArray, ComplexArray]:
     """Complex (scenario, loaded) net demand and generation under other levels of load and PV."""
     demand, static = released.demand[picked], released.static[picked]
@@ -377,25 +383,28 @@ class _Network:
         if not lines:
             raise CorpusError("no line was found in the tables of the network, so there is nothing to vary")
         rng = np.random.default_rng(variety.seed)
-        pending = _Pending(self._put, len(demand))
-        released = Released(self._network, lines, demand, static)
+        released = ReleasedPowers(self._network, lines, demand, static)
         networks = refused = in_a_row = 0
-        left = variety.scenarios
-        while left:
-            batch = draw_batch(released, variety, min(left, variety.per_network), rng)
-            refused += batch.refused
-            in_a_row = 0 if len(batch.picked) else in_a_row + 1
-            if in_a_row == _GIVE_UP:
-                raise CorpusError(
-                    f"{_GIVE_UP} perturbed networks in a row have no plausible power flow; the levels of "
-                    "load or PV, or the spread of the lines, are too large for this feeder"
-                )
-            if len(batch.picked):
-                networks += 1
-                pending.add(batch, self._tables.days(batch.picked))
-                self._advance(len(batch.picked))
-                left -= len(batch.picked)
-        pending.finish()
+        for piece in pieces(len(demand), variety.scenarios):
+            parts: list[dict[str, pa.Table]] = []
+            number = piece.start
+            while number < piece.stop:
+                batch = draw_batch(released, variety, min(piece.stop - number, variety.per_network), rng)
+                count = len(batch.picked)
+                refused += batch.refused
+                in_a_row = 0 if count else in_a_row + 1
+                if in_a_row == _GIVE_UP:
+                    raise CorpusError(
+                        f"{_GIVE_UP} perturbed networks in a row have no plausible power flow; the levels of "
+                        "load or PV, or the spread of the lines, are too large for this feeder"
+                    )
+                if count:
+                    networks += 1
+                    keys = ScenarioKeys(number + np.arange(count), self._tables.days(batch.picked))
+                    parts.append(scenario_tables(batch.network, keys, batch.states, batch.opened))
+                    number += count
+                    self._advance(count)
+            self._put(piece, {name: pa.concat_tables([part[name] for part in parts]) for name in TABLES})
         return networks, refused
 
     def _copy(self, partition: int) -> None:
@@ -407,37 +416,4 @@ class _Network:
         for table, content in tables.items():
             path = self._directory / file_name(table, piece)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(encode_table(content))
-
-
-class _Pending:
-    """Scenarios on their way into files, which end where a partition ends."""
-
-    def __init__(self, put: Callable[[range, Mapping[str, pa.Table]], None], first: int) -> None:
-        self._put, self._start, self._next = put, first, first
-        self._tables: dict[str, list[pa.Table]] = {table: [] for table in TABLES}
-
-    def add(self, batch: Batch, days: IntArray) -> None:
-        """Number the scenarios of a batch and write what fills a partition."""
-        keys = ScenarioKeys(self._next + np.arange(len(days)), days)
-        found = scenario_tables(batch.network, keys, batch.states, batch.opened)
-        for table, content in found.items():
-            self._tables[table].append(content)
-        self._next += len(days)
-        end = (self._start // SCENARIOS_PER_PARTITION + 1) * SCENARIOS_PER_PARTITION
-        if self._next >= end:
-            self._flush(end)
-
-    def finish(self) -> None:
-        """Write the rest."""
-        if self._next > self._start:
-            self._flush(self._next)
-
-    def _flush(self, end: int) -> None:
-        written = {}
-        for table, parts in self._tables.items():
-            whole = pa.concat_tables(parts).combine_chunks()
-            rows = int(np.searchsorted(whole["scenario"].to_numpy(), end))
-            written[table], self._tables[table] = whole.slice(0, rows), [whole.slice(rows)]
-        self._put(range(self._start, end), written)
-        self._start = end
+            path.write_bytes(encode_table(content.combine_chunks()))

@@ -51,7 +51,7 @@ from dp_powerflow.manifest.model import (
 from dp_powerflow.manifest.model import Name as Sentence
 from dp_powerflow.manifest.model import parse as parse_kind
 from dp_powerflow.manifest.render import NOT_STATED, Words, cited_as, license_of, literally, promise_of
-from dp_powerflow.page.document import environment
+from dp_powerflow.page import environment
 from dp_powerflow.studies.study import Kind, kind_of, sentences_of
 
 KIND: Literal["study"] = "study"

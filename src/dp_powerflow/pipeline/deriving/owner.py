@@ -23,6 +23,7 @@ from dp_powerflow.manifest.build import loads_guarantee
 from dp_powerflow.manifest.model import Manifest, ReleaseError, differences, policy_of, registered
 from dp_powerflow.manifest.verify import VerifyReport, manifest_content, no_manifest
 from dp_powerflow.pipeline.customers import count_customers
+from dp_powerflow.pipeline.deriving.make import DERIVATION, check_derived, open_files, with_derivation
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, FROM_STATE
 from dp_powerflow.pipeline.deriving.source import (
     ON_THE_TRUE_NETWORK,
@@ -32,7 +33,6 @@ from dp_powerflow.pipeline.deriving.source import (
     derivable_manifest,
     refuse_another_scene,
 )
-from dp_powerflow.pipeline.deriving.verify import DERIVATION, check_derived, open_files, with_derivation
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.plan import COMMITMENT, REPORT_FILE, kept_model, writer_of
@@ -199,7 +199,7 @@ def _sun(inputs: NetworkInputs, settings: StudySettings, steps: int) -> tuple[Fl
     return total / len(by_system), "the mean over the PV systems of the release, declared public"
 
 
-def audit_derived(path: Path, config: Config, state: Path, *, workers: int | None = None) -> VerifyReport:
+def audit_derived(path: Path, config: Config, state: Path) -> VerifyReport:
     """Everything that `verify_derived` checks, then every byte from twin and load model. INTERNAL.
 
     Parameters
@@ -221,5 +221,5 @@ def audit_derived(path: Path, config: Config, state: Path, *, workers: int | Non
             "directory of the release with --release instead"
         )
     return with_derivation(
-        report, opened, lambda settings: basis_of_config(config, settings, state_path=state), workers
+        report, opened, lambda settings: basis_of_config(config, settings, state_path=state)
     )

@@ -73,29 +73,21 @@ class StudySettings(Section):
     latitude_deg: Annotated[float, Field(ge=-90.0, le=90.0)] = DEFAULT_LATITUDE
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Public settings: of the study, and of the kind."""
+def split_settings(given: Mapping[str, Any] | None) -> tuple[StudySettings, dict[str, Any]]:
+    """Settings as a file or a caller gives them: those of the study, in the table `study`, and of the kind.
 
-    study: StudySettings
-    kind: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> Settings:
-        """Settings as a file or a caller gives them; the table `study` is for every kind.
-
-        Raises
-        ------
-        ConfigError : a setting of the study is unknown or out of range.
-        """
-        rest = dict(given or {})
-        own = rest.pop(STUDY, {})
-        try:
-            return cls(StudySettings.model_validate(own), rest)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join([STUDY, *(str(part) for part in first["loc"])])
-            raise ConfigError(f"setting {where} cannot be used: {first['msg']}") from None
+    Raises
+    ------
+    ConfigError : a setting of the study is unknown or out of range.
+    """
+    rest = dict(given or {})
+    own = rest.pop(STUDY, {})
+    try:
+        return StudySettings.model_validate(own), rest
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join([STUDY, *(str(part) for part in first["loc"])])
+        raise ConfigError(f"setting {where} cannot be used: {first['msg']}") from None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -30,8 +30,7 @@ from dp_powerflow.corpus.gridfm.tables import BusStates, scenario_tables
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.grid.feeder import GROUND, Feeder
 from dp_powerflow.model.sample import LoadBlock, PlacedDays, columns_of, placed_load, solve_placed
-from dp_powerflow.page.charts import CLOCK, Axis, Band, Histogram, Limit, Lines, Quantiles, Series
-from dp_powerflow.page.document import Figure, Item
+from dp_powerflow.page import CLOCK, Axis, Band, Figure, Histogram, Item, Limit, Lines, Quantiles, Series
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.studies.dispatch.dispatcher import (
     INACCURATE,
@@ -200,7 +199,7 @@ class OptimalDispatch(Kind):
 
     def _facts(self, study: Study, tree: BusTree) -> list[UnitFacts]:
         """Units with their public names, in order."""
-        places, units = Places.of(study, tree), []
+        places, units = UnitPlaces.of(study, tree), []
         for number, own in enumerate(self.units):
             kva = own.kva or max(own.kw, -own.kw_min)
             low, high = max(own.kw_min, -kva), min(own.kw, kva)
@@ -242,7 +241,7 @@ Columns = Mapping[str, Values]
 
 
 def tables_of(
-    study: Study, layout: Layout, facts: Sequence[UnitFacts], days: Sequence[DayResult]
+    study: Study, layout: PublishedPlaces, facts: Sequence[UnitFacts], days: Sequence[DayResult]
 ) -> dict[str, pa.Table]:
     """All tables but those of gridfm, by file name."""
     tables = {"units.parquet": _units(facts), "snapshots.parquet": _snapshots(days)}
@@ -301,7 +300,7 @@ def _power(values: ComplexArray) -> Columns:
     return {"p_kw": np.where(known, parts[0], np.nan), "q_kvar": np.where(known, parts[1], np.nan)}
 
 
-def _voltages(study: Study, layout: Layout, day: DayResult) -> Columns:
+def _voltages(study: Study, layout: PublishedPlaces, day: DayResult) -> Columns:
     v = day.found.checked.v[:, study.released]
     known = np.isfinite(v)
     phasors = round_to_grid(np.where(known, v, 0.0))
@@ -313,7 +312,7 @@ def _voltages(study: Study, layout: Layout, day: DayResult) -> Columns:
     }
 
 
-def _duals(layout: Layout, day: DayResult) -> Columns:
+def _duals(layout: PublishedPlaces, day: DayResult) -> Columns:
     found = day.found
     return {
         "price_per_kwh": on_grid(_at(layout, found.price.real), _PRICE),
@@ -324,7 +323,7 @@ def _duals(layout: Layout, day: DayResult) -> Columns:
     }
 
 
-def _at(layout: Layout, values: FloatArray) -> FloatArray:
+def _at(layout: PublishedPlaces, values: FloatArray) -> FloatArray:
     """(step, released node) of values of places; NaN at a source."""
     wide = np.concatenate([values, np.full((len(values), 1), np.nan)], axis=1)
     return np.asarray(wide[:, layout.places])
@@ -350,7 +349,7 @@ def _units(facts: Sequence[UnitFacts]) -> pa.Table:
     )
 
 
-def _branches(layout: Layout) -> pa.Table:
+def _branches(layout: PublishedPlaces) -> pa.Table:
     limit = np.where(np.isfinite(layout.limit_a), layout.limit_a, np.nan)
     return pa.table(
         {
@@ -703,7 +702,7 @@ Branches = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class UnitPlaces:
     """What units can be placed by.
 
     Attributes
@@ -718,7 +717,7 @@ class Places:
     bus_of: Mapping[str, int]
 
     @classmethod
-    def of(cls, study: Study, tree: BusTree) -> Places:
+    def of(cls, study: Study, tree: BusTree) -> UnitPlaces:
         nodes = dict(zip(study.node_ids, study.released.tolist(), strict=True))
         buses = {bus.lower(): k for k, bus in enumerate(tree.buses)} if study.file_names else {}
         return cls(tree, nodes, buses | {name: k for k, name in public_buses(study, tree).items()})
@@ -857,7 +856,7 @@ BEYOND_SHARE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class PublishedPlaces:
     """Which places are published, and under which names.
 
     Attributes
@@ -1010,7 +1009,7 @@ class _Worker:
         return np.asarray(spread[:, released])
 
 
-def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) -> Layout:
+def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) -> PublishedPlaces:
     """What of a network is published."""
     tree, feeder = network.tree, study.feeder
     place_of = {int(node): place for place, node in enumerate(network.node_of.tolist())}
@@ -1026,7 +1025,7 @@ def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) ->
         )
     ]
     nodes = [int(tree.nodes[k, slot]) for k, slot in rows]
-    return Layout(
+    return PublishedPlaces(
         places=places,
         branch_of=np.array([k for k, _ in rows], dtype=np.int64),
         slot=np.array([slot for _, slot in rows], dtype=np.int64),

@@ -48,7 +48,7 @@ _SPAN = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class DispatchLimits:
     """What must hold at every snapshot.
 
     Attributes
@@ -156,7 +156,7 @@ class _Program:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: DispatchLimits,
         tangent: Tangent,
         point: Point,
         units: UnitArrays,
@@ -666,7 +666,7 @@ class Dispatcher:
         self._base_kva = feeder.base_mva * KW_PER_MW
         self._there = self.network.number >= 0
         self._shares = unit_shares(feeder, self.units)[self.network.node_of]
-        self.limits = Limits(
+        self.limits = DispatchLimits(
             np.full(n, self.options.v_min), np.full(n, self.options.v_max), self._currents(ampacity or {})
         )
 

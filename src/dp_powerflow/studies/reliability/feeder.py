@@ -108,22 +108,13 @@ class Tree:
     doubled: int
 
 
-def require_lengths(feeder: Feeder) -> None:
-    """Refuse a feeder whose lines have no lengths.
-
-    Raises
-    ------
-    FeederError : some line has none.
-    """
+def _require_lengths_and_codes(feeder: Feeder, settings: Reliability) -> None:
+    """Refuse a feeder whose lines have no lengths, or no codes that could tell a cable."""
     if any(line.length_m is None and not line.is_switch for line in feeder.lines):
         raise FeederError(
             "reliability needs the length of every line, which this network does not state; compute it from "
             "a config whose feeder has lengths with a unit, not from released tables"
         )
-
-
-def _require_codes(feeder: Feeder, settings: Reliability) -> None:
-    """Refuse codes of cables where no line states a code: every cable would be overhead in silence."""
     if settings.underground_codes and all(line.code is None for line in feeder.lines):
         raise ConfigError(
             "no line of this network states a conductor code, so underground_codes can find no cable; leave "
@@ -138,8 +129,7 @@ def tree_of(feeder: Feeder, settings: Reliability) -> Tree:
     ------
     FeederError : a line has no length, or the feeder is not radial.
     """
-    require_lengths(feeder)
-    _require_codes(feeder, settings)
+    _require_lengths_and_codes(feeder, settings)
     graph = BusGraph.of(feeder)
     phases = _phases(feeder, graph)
     lines = [(line, pair) for line in feeder.lines if (pair := _pair_of(graph, line)) is not None]
@@ -394,11 +384,10 @@ def _declared(pairs: tuple[tuple[str, str], ...], names: Names, key: str) -> lis
 
 
 def _cut(tree: Tree, devices: set[Pair], switches: frozenset[Pair]) -> _Cut:
-    """Numbered in the order of the tree, in which what is below a bus follows it."""
+    """Numbered in the order of the tree, in which all buses below a bus follow it at once."""
     of_bus = np.full(len(tree.parent), -1, dtype=np.int64)
     parent: list[int] = []
     device: list[int] = []
-    children: dict[int, list[int]] = {}
     for bus in tree.order.tolist():
         before = int(tree.parent[bus])
         if before < 0 and not tree.graph.source[bus]:
@@ -407,37 +396,15 @@ def _cut(tree: Tree, devices: set[Pair], switches: frozenset[Pair]) -> _Cut:
         if before >= 0 and pair not in devices and pair not in switches:
             of_bus[bus] = of_bus[before]
             continue
-        own = len(parent)
+        own, above = len(parent), int(of_bus[before]) if before >= 0 else -1
         of_bus[bus] = own
-        above = int(of_bus[before]) if before >= 0 else -1
         parent.append(above)
         device.append(own if before < 0 or pair in devices else device[above])
-        children.setdefault(above, []).append(own)
-    return _renumbered(of_bus, parent, device, children)
-
-
-def _renumbered(
-    of_bus: IntArray, parent: list[int], device: list[int], children: dict[int, list[int]]
-) -> _Cut:
-    """The same with sections depth first."""
-    order: list[int] = []
-    waiting = children.get(-1, [])[::-1]
-    while waiting:
-        section = waiting.pop()
-        order.append(section)
-        waiting.extend(children.get(section, [])[::-1])
-    place = {old: new for new, old in enumerate(order)}
-    place[-1] = -1
-    end = [0] * len(order)
-    for new in range(len(order) - 1, -1, -1):
-        below = children.get(order[new], [])
-        end[new] = max((end[place[child]] for child in below), default=new + 1)
-    return _Cut(
-        of_bus=np.array([place[section] for section in of_bus.tolist()], dtype=np.int64),
-        parent=[place[parent[old]] for old in order],
-        end=end,
-        device=[place[device[old]] for old in order],
-    )
+    end = list(range(1, len(parent) + 1))
+    for section in range(len(parent) - 1, -1, -1):
+        if parent[section] >= 0:
+            end[parent[section]] = max(end[parent[section]], end[section])
+    return _Cut(of_bus, parent, end, device)
 
 
 def _section(element: Element, tree: Tree, cut: _Cut) -> int:

@@ -1,7 +1,10 @@
-"""INTERNAL. Voltages, node loads and feeder head of a release against the meters on the true feeder.
+"""INTERNAL. A release against what is real, half by half: customers, then voltages, node loads, feeder head.
 
-The meters are solved on the true network as the release is solved, half by half: half B is what the release
-is compared with, and half A, on other days, gives the floor. Only some days of the corpus are read.
+Drawn and real customers are compared in samples of the same size. In every split half A of the real customers
+stands in for the drawn ones once, which gives the floor.
+
+The meters are solved on the true network as the release is solved: half B is what the release is compared
+with, and half A, on other days, gives the floor. Only some days of the corpus are read.
 """
 
 from __future__ import annotations
@@ -10,13 +13,198 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import wasserstein_distance
 
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.fidelity.metrics import wasserstein_1
+from dp_powerflow.fidelity.metrics import Fidelity, Setting, autocorrelation, compare, lags
 from dp_powerflow.fidelity.verdicts import Effort, Finding, titled
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.fit import ONE_CLASS
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.customers import days_off
 from dp_powerflow.pipeline.metered import Ground, days_on
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+BAND = (0.1, 0.5, 0.9)
+"""Quantiles over customers and days that a daily profile is shown by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """INTERNAL. What the figures of a page show of both sides.
+
+    Attributes
+    ----------
+    hours : (step,) of the day.
+    drawn_band, real_band : (quantile of `BAND`, step) loads over the mean of all [1].
+    lag_hours : (lag,).
+    drawn_memory, real_memory, floor_memory : (lag,) autocorrelation: drawn, real half B, real half A.
+    """
+
+    hours: FloatArray
+    drawn_band: FloatArray
+    real_band: FloatArray
+    lag_hours: FloatArray
+    drawn_memory: FloatArray
+    real_memory: FloatArray
+    floor_memory: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class CustomerComparison:
+    """INTERNAL. All figures of customers, and their curves."""
+
+    findings: tuple[Finding, ...]
+    curves: Curves
+
+
+def compare_customers(
+    drawn: FloatArray,
+    real: FloatArray,
+    setting: Setting,
+    effort: Effort,
+    on_split: Callable[[int, int], None] = lambda done, total: None,
+) -> CustomerComparison:
+    """INTERNAL. Every figure of drawn customers, its floor and its verdict.
+
+    Parameters
+    ----------
+    drawn, real
+        Loads (customer, day, step) [kW] on the same days.
+    setting
+        Calendar, resolution of the meters, seed.
+    effort
+        Number of splits, and customers of a half.
+    """
+    pairs = []
+    for index, (own, first, second) in enumerate(_thirds(len(drawn), len(real), setting.seed, effort)):
+        halves = drawn[own], real[first], real[second]
+        pairs.append((compare(halves[0], halves[2], setting), compare(halves[1], halves[2], setting)))
+        on_split(index + 1, effort.splits)
+    return CustomerComparison(tuple(_customer_findings(pairs)), _customer_curves(halves))
+
+
+def _thirds(n_drawn: int, n_real: int, seed: int, effort: Effort) -> Iterator[tuple[IntArray, ...]]:
+    """Drawn customers, half A and half B, all of the same size, for every split."""
+    size = min(n_real // 2, n_drawn, effort.customers)
+    for split in range(effort.splits):
+        rng = np.random.default_rng([seed, 7, split])
+        drawn, real = rng.permutation(n_drawn), rng.permutation(n_real)
+        yield drawn[:size], real[:size], real[size : 2 * size]
+
+
+def _customer_findings(pairs: list[tuple[Fidelity, Fidelity]]) -> Iterator[Finding]:
+    """Of every split: the drawn side against B, and A against B."""
+    drawn, floor = ([pair[side] for pair in pairs] for side in range(2))
+    for by in ("distances", "uses", "areas"):
+        for one in titled(by):
+            values = [[float(getattr(found, one.name)) for found in side] for side in (drawn, floor)]
+            yield one.of_areas(*values) if by == "areas" else one.of_distances(*values)
+    for one in titled("figures"):
+        yield one.of_figures(
+            [getattr(found.drawn, one.name) for found in drawn],
+            [getattr(found.drawn, one.name) for found in floor],
+            [getattr(found.real, one.name) for found in floor],
+        )
+
+
+def _customer_curves(halves: tuple[FloatArray, FloatArray, FloatArray]) -> Curves:
+    drawn, first, second = halves
+    steps = drawn.shape[2]
+    mean = float(second.mean())
+    bands = [np.quantile(load.reshape(-1, steps) / mean, BAND, axis=0) for load in (drawn, second)]
+    memories = [autocorrelation(load) for load in (drawn, second, first)]
+    return Curves(
+        np.arange(steps) * 24.0 / steps,
+        bands[0],
+        bands[1],
+        lags(steps) * 24.0 / steps,
+        memories[0],
+        memories[1],
+        memories[2],
+    )
+
+
+# --- the meters -------------------------------------------------------------------------------------------
+
+
+MOST_DIGITS = 4
+_EXACT = 1e-3  # of a quantum
+_NEARLY_ALL = 0.99
+_COMMON = 0.1  # share of the customers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Customers:
+    """PRIVATE. Some customers and days of a history, with what the release's model says of them.
+
+    Attributes
+    ----------
+    history : the meters.
+    off : (day,) whether it is a day off.
+    floor_kw : (customer,) lowest load that the model knows [kW].
+    """
+
+    history: LoadHistory
+    off: BoolArray
+    floor_kw: FloatArray
+
+    @property
+    def load_kw(self) -> FloatArray:
+        """(customer, day, step) raised to the floor, as the fit does [kW]."""
+        return np.maximum(self.history.load_kw, self.floor_kw[:, None, None])
+
+
+def some_customers(
+    model: LoadModel, history: LoadHistory, most: tuple[int, int], rng: np.random.Generator
+) -> Customers:
+    """PRIVATE. At most so many customers, drawn at random, and so many first days.
+
+    Parameters
+    ----------
+    most : customers and days.
+    """
+    chosen = np.sort(rng.permutation(history.n_load_points)[: most[0]])
+    names = [history.load_points[k] for k in chosen]
+    part = history.select(names, history.days[: most[1]])
+    return Customers(part, days_off(model, part), _floors(model, part))
+
+
+def quantum_of(history: LoadHistory) -> float | None:
+    """INTERNAL. Resolution of the meters [kW], None where none is seen.
+
+    Energies of an interval with up to four digits, or powers: the coarsest of which, for one customer in ten
+    or more, nearly all readings are multiples. A lowest reading, such as a floor, does not count.
+    """
+    per_hour = 60.0 / history.step_minutes
+    grids = {scale * 10.0**-digits for digits in range(MOST_DIGITS + 1) for scale in (1.0, per_hour)}
+    some = history.load_kw[:: max(1, history.n_load_points // 200)]
+    some = some.reshape(len(some), -1)
+    thin = max(1, some.shape[1] // 1000)
+    for quantum in sorted(grids, reverse=True):
+        fitting = [_multiples(own[::thin], quantum) for own in some]
+        if np.mean(fitting) >= _COMMON:
+            return quantum
+    return None
+
+
+def _multiples(values: FloatArray, quantum: float) -> bool:
+    """Whether nearly all values above the lowest are multiples of a quantum, and not one and the same."""
+    above = values[values > values.min()]
+    if np.unique(above).size < 2:
+        return False
+    return bool(np.mean(np.abs(above / quantum - np.round(above / quantum)) < _EXACT) > _NEARLY_ALL)
+
+
+def _floors(model: LoadModel, history: LoadHistory) -> FloatArray:
+    low = {part.name: part.bounds[0] for part in model.classes}
+    lowest = min(low.values())
+    each = np.array([low.get(label or ONE_CLASS, lowest) for label in history.class_label])
+    return each * history.scale_kw if model.scaled and history.scale_kw is not None else each
+
+
+# --- the network ------------------------------------------------------------------------------------------
+
 
 ANSI_A = (0.95, 1.05)
 """Range A of ANSI C84.1 [p.u.]."""
@@ -130,8 +318,8 @@ def compare_network(
             mended += found.mended
         triples.append((_read(corpus, own, true.columns), halves[0], halves[1]))
         on_split(split + 1, effort.network_splits)
-    findings = tuple(_findings(triples, true.known))
-    return NetworkComparison(findings, _curves(triples), true.matched, mended, days)
+    findings = tuple(_network_findings(triples, true.known))
+    return NetworkComparison(findings, _network_curves(triples), true.matched, mended, days)
 
 
 def _read(corpus: Corpus, days: IntArray, columns: IntArray) -> Sample:
@@ -146,7 +334,7 @@ Triple = tuple[Sample, Sample, Sample]
 """Release, real half A, real half B."""
 
 
-def _findings(triples: list[Triple], known: bool) -> Iterator[Finding]:
+def _network_findings(triples: list[Triple], known: bool) -> Iterator[Finding]:
     """A finding for every figure: from distances of two samples, or from figures of one."""
     measures: dict[str, Callable[[Sample, Sample], tuple[float, ...]]] = {
         "voltage_distances": lambda a, b: voltage_distances(a.v, b.v, known),
@@ -181,9 +369,9 @@ def voltage_distances(first: FloatArray, second: FloatArray, known: bool = True)
     known
         Whether nodes are in the same order; otherwise they are ranked by their means.
     """
-    pooled = wasserstein_1(first.ravel(), second.ravel())
+    pooled = wasserstein_distance(first.ravel(), second.ravel())
     one, other = (_by_node(v, known) for v in (first, second))
-    worst = max(wasserstein_1(a, b) for a, b in zip(one, other, strict=True))
+    worst = max(wasserstein_distance(a, b) for a, b in zip(one, other, strict=True))
     return _MILLI * pooled, _MILLI * worst
 
 
@@ -197,7 +385,7 @@ def head_distances(first: FloatArray, second: FloatArray) -> tuple[float, float]
     """Difference of the mean days, W1 of step changes [% of the second's mean]; of powers (day, step)."""
     mean = float(second.mean())
     profile = np.mean(np.abs(first.mean(axis=0) - second.mean(axis=0)))
-    changes = wasserstein_1(*(np.diff(power, axis=1).ravel() for power in (first, second)))
+    changes = wasserstein_distance(*(np.diff(power, axis=1).ravel() for power in (first, second)))
     return 100 * float(profile) / abs(mean), 100 * changes / abs(mean)
 
 
@@ -216,7 +404,7 @@ def node_distances(first: FloatArray, second: FloatArray, known: bool = True) ->
     changes = [
         (np.diff(load, axis=1) / load.mean(axis=(0, 1))).ravel() for load in (_loaded(first), _loaded(second))
     ]
-    return 100 * error, 100 * wasserstein_1(*changes)
+    return 100 * error, 100 * wasserstein_distance(*changes)
 
 
 def node_peak(load: FloatArray) -> float:
@@ -245,7 +433,7 @@ def _loads(sample: Sample) -> FloatArray:
     return sample.load_kw
 
 
-def _curves(triples: list[Triple]) -> NetworkCurves:
+def _network_curves(triples: list[Triple]) -> NetworkCurves:
     drawn, real = (np.concatenate([triple[k].v.ravel() for triple in triples]) for k in (0, 2))
     low, high = min(drawn.min(), real.min()), max(drawn.max(), real.max())
     edges = np.linspace(low, max(high, low + 1e-4), BINS + 1)
