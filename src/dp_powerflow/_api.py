@@ -582,7 +582,7 @@ def release_fleet(
     dp_powerflow.errors.ConfigError: fleet file no such fleet.toml does not exist; ...
     """
     from dp_powerflow._parallel import engine_of
-    from dp_powerflow.fleet.config import read_fleet_config
+    from dp_powerflow.fleet.feeders import read_fleet_config
     from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(

@@ -25,8 +25,8 @@ from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet import making, publishing
 from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import feeders_of, write_register
+from dp_powerflow.fleet.customers import Customers
+from dp_powerflow.fleet.feeders import FleetConfig, feeders_of, write_register
 from dp_powerflow.fleet.making import Examined, Task
 from dp_powerflow.fleet.owner import read_failures
 from dp_powerflow.fleet.run import plan_fleet, run_fleet
@@ -47,6 +47,8 @@ from support.here import Here
 from support.small import CORNERS, READING, small_config, tree_hash
 
 Before = Callable[[Task], None]
+Done = Callable[[Any], None]
+Lost = Callable[[Any], Any] | None
 FEW = ("alder", "birch", "cedar")
 BAD = circuit(1.0).replace("New Line.second", "New Lnie.second")
 
@@ -57,13 +59,7 @@ class LossyKept:
     def __init__(self, before: Before) -> None:
         self._before = before
 
-    def map(
-        self,
-        job: Job[Any, Any],
-        items: Iterable[Any],
-        on_done: Callable[[Any], None],
-        on_lost: Callable[[Any], Any] | None = None,
-    ) -> None:
+    def map(self, job: Job[Any, Any], items: Iterable[Any], on_done: Done, on_lost: Lost = None) -> None:
         for task in reversed(list(items)):
             self._before(task)
             on_done(job.start(None)(task))
@@ -158,7 +154,7 @@ def test_a_price_is_of_the_file_that_was_examined(tmp_path: Path) -> None:
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     ledger = Ledger.open(state)
     [feeder] = feeders_of(config, state, ledger)
-    fleet = fleet_run._Fleet.open(config, state)
+    fleet = fleet_run._Run.open(config, state)
     _, facts = fleet.plan(feeder, Examined("0" * 64, "1" * 64, "2" * 64, 6, 1, ()))
     with pytest.raises(PrivacyError, match="changed while the release was being made"):
         facts.figures(state.stream_key())
@@ -180,7 +176,7 @@ def test_a_run_that_cannot_charge_leaves_nothing_where_the_corpus_will_be(
     def refuse(*_: object) -> None:
         raise PrivacyError("not today")
 
-    monkeypatch.setattr(fleet_run, "customers_charge", refuse)
+    monkeypatch.setattr(Customers, "charge", refuse)
     place = "memory://red-fleet-refused/out"
     with pytest.raises(PrivacyError, match="not today"):
         run_fleet(three(tmp_path, output=place), engine=Here())
@@ -232,13 +228,7 @@ class Losing(LossyKept):
         super().__init__(lambda _: None)
         self._paid, self._early = paid, early
 
-    def map(
-        self,
-        job: Job[Any, Any],
-        items: Iterable[Any],
-        on_done: Callable[[Any], None],
-        on_lost: Callable[[Any], Any] | None = None,
-    ) -> None:
+    def map(self, job: Job[Any, Any], items: Iterable[Any], on_done: Done, on_lost: Lost = None) -> None:
         tasks = list(items)
         if (tasks[0].paid is not None) is self._paid:
             lost, *tasks = tasks
@@ -348,7 +338,7 @@ POINTS: dict[str, tuple[Any, str, bool, int]] = {
     "receipt of the customers kept": (fleet_run, "keep_begun", True, 1),
     "one of the networks kept": (fleet_run, "keep_begun", True, 2),
     "all charged": (fleet_run._Run, "_charge_all", True, 1),
-    "model fitted": (fleet_run, "keep_shared_model", True, 1),
+    "model fitted": (Customers, "keep_shared_model", True, 1),
     "made, nothing of it kept": (fleet_run._Run, "_drawn", False, 1),
     "one of the drawn files kept": (PrivateState, "write_internal", True, 12),
     "drawn, kept": (fleet_run._Run, "_drawn", True, 1),
@@ -403,7 +393,7 @@ def test_a_model_that_was_never_fitted_is_asked_for_before_any_network_is_charge
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(fleet_run, "keep_shared_model", die)
+    monkeypatch.setattr(Customers, "keep_shared_model", die)
     with pytest.raises(Killed):
         run_fleet(one(tmp_path), engine=Here())
     monkeypatch.undo()

@@ -24,7 +24,7 @@ from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.tables import encode_nodes
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.fleet.manifest import FeederEntry
-from dp_powerflow.fleet.overview import fleet_page
+from dp_powerflow.fleet.publishing import fleet_page
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest import verify

@@ -29,8 +29,7 @@ from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter, RemoteStage, clear
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import FleetFeeder
+from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder
 from dp_powerflow.fleet.owner import Way
 from dp_powerflow.fleet.publishing import Store
 from dp_powerflow.fleet.run import run_fleet
@@ -444,8 +443,9 @@ def test_a_resumed_run_does_not_say_that_nothing_was_spent(
 
 def test_a_feeder_that_an_earlier_run_paid_for_does_not_say_that_nothing_was_spent(tmp_path: Path) -> None:
     state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    owner: Any = SimpleNamespace(state=state, shelf=SimpleNamespace(abandon=lambda *_: None))
-    run = fleet_run._Run(owner, lambda _: None, lambda *_: None, lambda _: None)
+    nothing: Any = None
+    shelf: Any = SimpleNamespace(abandon=lambda *_: None)
+    run = fleet_run._Run(nothing, state, nothing, shelf, ())
     feeder = FleetFeeder("private", "public", small_config(tmp_path, release={"id": "fleet_public"}))
 
     def said() -> str | None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from dp_powerflow.cli import app
 from dp_powerflow.config import Config
-from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.feeders import FleetConfig
 from support.pages import PROGRAM, is_a_command
 from support.pages_that_run import ROOT, Block, blocks_in, blocks_of, commands_of, run_python
 

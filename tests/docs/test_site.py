@@ -1,18 +1,26 @@
-"""The docs site: it builds without a warning, asks no other host, and leads from every claim to its proof."""
+"""The docs site: it builds without a warning, asks no other host, and figures and claims have a source."""
 
 from __future__ import annotations
 
 import html
+import math
 import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
+from typer.testing import CliRunner
 
 import dp_powerflow as dpf
+from dp_powerflow import TwinDesign
 from dp_powerflow.cli import app
+from dp_powerflow.manifest.model import LARGEST_DELTA, LARGEST_EPSILON, NO_PROTECTION, Release, at_most
+from dp_powerflow.manifest.true import SMALLEST_SHARE
+from dp_powerflow.privacy.budget import epsilon_to_rho
+from dp_powerflow.twin.design import twin_guarantee
 from support.pages_that_run import ROOT, Site
 
 DOCS = ROOT / "docs"
@@ -133,3 +141,107 @@ def test_files_that_the_docs_and_the_code_mention_exist() -> None:
         for file in (ROOT / folder).rglob("*.py"):
             for path in re.findall(r"\bdocs/[\w/-]+\.(?:md|json)\b", file.read_text(encoding="utf-8")):
                 assert (ROOT / path).exists() or file == Path(__file__), f"{file.name}: {path}"
+
+
+RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+COMMAND = re.compile(
+    r"\b(?:dp-powerflow \w+|python (?:benchmarks|examples|tests)/\S+\.py|pytest\b|"
+    r"make (?:demo|bench|faults|fuzz))"
+)
+ELSEWHERE = ("explanation", "how-to", "reference")
+MEASURED = re.compile(r"\d ± \d|\bMB/s\b|processor seconds|µs per snapshot", re.IGNORECASE)
+
+
+def sections(text: str) -> list[str]:
+    """What stands before the first heading of level two, then every section of that level."""
+    return re.split(r"^(?=## )", text, flags=re.MULTILINE)
+
+
+def tables_without_a_command(text: str) -> list[str]:
+    """Titles of sections with a table for which neither they nor the head of the page name a command."""
+    head, *rest = sections(text)
+    if COMMAND.search(head):
+        return []
+    found = [part for part in (head, *rest) if re.search(r"^\|[ :|-]+\|$", part, re.MULTILINE)]
+    return [part.splitlines()[0] for part in found if not COMMAND.search(part)]
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
+def test_every_table_has_a_command_in_its_section(page: Path) -> None:
+    assert tables_without_a_command(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_table_without_a_command_is_found() -> None:
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert tables_without_a_command(f"# Page\n\n## One\n\n{table}") == ["## One"]
+    assert tables_without_a_command(f"# Page\n\n## One\n\n`python benchmarks/x.py`\n\n{table}") == []
+    assert tables_without_a_command(f"# Page\n\n`dp-powerflow plan`\n\n## One\n\n{table}") == []
+
+
+def test_the_page_of_numbers_gives_every_figure_a_command_and_a_page() -> None:
+    text = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
+    rows = [row for row in re.findall(r"^\| (.+) \|$", text, re.MULTILINE) if not row.startswith("figure")]
+    assert len(rows) > 25
+    for row in rows:
+        *_, command, page = re.split(r" (?<!\\)\| ", row)
+        assert command == "the same" or COMMAND.search(command), row
+        assert re.search(r"\]\((\w[\w-]*\.md)[#)]", page), row
+    linked = set(re.findall(r"\]\((\w[\w-]*\.md)[#)]", text))
+    assert {page.name for page in RESULTS} - {"index.md"} <= linked
+
+
+def test_tables_of_measurements_stand_with_the_results() -> None:
+    for folder in ELSEWHERE:
+        for page in (ROOT / "docs" / folder).rglob("*.md"):
+            rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+            assert not [row for row in rows if MEASURED.search(row)], page.name
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "sign-a-release.md").read_text(encoding="utf-8")
+DELTA = 1e-5
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Cells of the first table below a heading, without its head."""
+    table = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = re.findall(r"^\|(.*)\|$", table, re.MULTILINE)
+    return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+
+
+def right(advantage: float) -> str:
+    return f"{at_most(50 * (1 + advantage))} %"
+
+
+@pytest.mark.parametrize("row", rows("Which ε for the customers"), ids=lambda row: row[0])
+def test_the_odds_of_the_customers_are_those_of_the_quality_page(row: list[str]) -> None:
+    epsilon = float(row[0])
+    advantage = min(math.sqrt(epsilon_to_rho(epsilon, DELTA) / 2), math.tanh(epsilon / 2) + 2 * DELTA)
+    factor = float(row[1].removeprefix("× ").replace(",", ""))
+    assert math.exp(epsilon) <= factor <= 1.01 * math.exp(epsilon)
+    assert row[2:4] == [at_most(advantage), right(advantage)]
+
+
+@pytest.mark.parametrize("row", rows("Which ε for the network"), ids=lambda row: row[0])
+def test_the_odds_of_the_network_are_those_of_plan(row: list[str]) -> None:
+    design = TwinDesign(epsilon=float(row[0]), change=0.05)
+    small, large = (twin_guarantee(design, change).advantage for change in (0.05, 0.5))
+    assert row[1:] == [at_most(small), right(small), at_most(large), right(large)]
+
+
+def test_what_is_marked_as_no_protection_is_what_the_program_marks() -> None:
+    assert NO_PROTECTION in PAGE
+    assert (LARGEST_EPSILON, LARGEST_DELTA, SMALLEST_SHARE) == (10.0, 1e-3, 0.01)
+
+
+def test_nothing_records_who_looked_and_the_page_says_that_choosing_by_a_look_is_a_leak() -> None:
+    """A record that only `plan` kept was empty for an owner who ran `release` first."""
+    assert set(Release.model_fields) == {"id", "software", "insecure_seed", "simulated_loads", "warnings"}
+    assert "Choosing settings by internal pages is a leak that no guarantee covers" in PAGE
+
+
+def test_every_command_of_the_page_has_these_options() -> None:
+    for command in re.findall(r"`dp-powerflow ([^`]+)`", PAGE):
+        name, *words = command.split()
+        shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"})
+        assert shown.exit_code == 0
+        assert all(word in shown.output for word in words if word.startswith("--"))

@@ -1,19 +1,22 @@
-"""Opening and reading a corpus compiles nothing: it is pyarrow and NumPy."""
+"""Readers compile nothing, and work where nothing can be written: containers, accounts without a home."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dp_powerflow as dpf
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.release import run_release
-from support.fleet_small import on_twins, write_feeders
+from support.fleet_small import circuit, on_twins, write_feeders
 from support.here import Here
 from support.reading import everything
 from support.small import TABLES, TWIN, small_config
@@ -63,3 +66,93 @@ def test_readers_do_without_compiling(releases: list[Path], tmp_path: Path) -> N
         here = json.loads(json.dumps(everything(folder)))
         assert found[str(folder)] == here
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release")
+    run_release(small_config(folder, release={"days": 2}, network={**TABLES, "graph_days": 1}), workers=1)
+    return folder / "out"
+
+
+def commands(release: Path, own: Path) -> list[list[str]]:
+    """All that a consumer runs; results go to a folder of its own."""
+    out = str(release)
+    return [
+        ["verify", out],
+        ["quality", out, "--json"],
+        ["quality", out, "--out", str(own / "page.html")],
+        ["export", "gridfm", out, str(own / "graphs")],
+        ["verify", str(own / "nothing")],
+    ]
+
+
+def run(release: Path, own: Path, **how: Any) -> list[tuple[int, str]]:
+    """Results of all commands; notes say that it compiles and keeps nothing."""
+    nowhere = {"HOME": "/nonexistent", "TMPDIR": "/nonexistent", "XDG_CACHE_HOME": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "support.unwritable", str(own)],
+        input=json.dumps(commands(release, own)),
+        env={**os.environ, **nowhere, "NUMBA_CACHE_DIR": "/nonexistent"},
+        cwd=own,
+        capture_output=True,
+        text=True,
+        check=False,
+        **how,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    # Where results are and how long it takes so far is progress, no notice.
+    said = [line for line in done.stderr.splitlines() if not re.search(r"^written: |: \d+ s$", line)]
+    *notes, last = said
+    assert last.startswith("error: ")
+    # Kernels that an earlier run has left beside the package are used; else it compiles, and says so once.
+    if notes:
+        assert [line.partition(":")[0] for line in notes] == ["note", "note"], done.stderr[-3000:]
+        assert any(line.startswith("note: compiled kernels cannot be kept") for line in notes)
+    return [(code, printed) for code, printed in json.loads(done.stdout)]
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_written_consumers_work_and_get_one_notice(
+    release: Path, tmp_path: Path
+) -> None:
+    verified, figures, page, export, mistake = run(release, tmp_path)
+    assert [verified[0], figures[0], page[0], export[0], mistake[0]] == [0, 0, 0, 0, 2]
+    assert "verdict: demonstration" in verified[1]
+    assert figures[1] == dpf.quality(dpf.open_corpus(release)).to_json()
+    assert (tmp_path / "page.html").read_bytes() == (release / "quality.html").read_bytes()
+    assert (tmp_path / "graphs" / "graphkit.yaml").exists()
+
+
+@pytest.mark.slow
+def test_another_user_verifies_with_an_install_of_somebody_else(release: Path) -> None:
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root may become another user")
+    user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    with tempfile.TemporaryDirectory() as name:
+        own, copy = Path(name), Path(name) / "release"
+        subprocess.run(["cp", "-r", str(release), str(copy)], check=True)
+        for path in (own, *own.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        try:
+            subprocess.run(
+                [sys.executable, "-c", "import numba"], check=True, capture_output=True, cwd=own, **user
+            )
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("another user cannot run this Python, which lies in root's home")
+        found = run(copy, own, **user)
+    assert [code for code, _ in found] == [0, 0, 0, 0, 2]
+
+
+def test_a_feeder_is_read_where_there_is_no_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    (tmp_path / "tiny.dss").write_text(circuit(1.0))
+    monkeypatch.setattr(tempfile, "gettempdir", nothing)
+    assert len(dpf.open_feeder(tmp_path / "tiny.dss").retained) == 6

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dp_powerflow import _files
+from dp_powerflow import _files, cli
 from dp_powerflow._files import create_once, is_temporary, remove_temporaries, whole_file, write_private
 from dp_powerflow._parallel import Local, cluster
 from dp_powerflow._parallel.cluster import refuse_unfit_workers
+from dp_powerflow._parallel.processes import Failure, Sealed
 from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.cli import app
 from dp_powerflow.errors import (
@@ -662,3 +663,27 @@ def test_whatever_ends_a_run_later_keeps_the_parts_that_are_made(
             run_release(config, engine=Local(1), progress=fail)
         assert list(tmp_path.glob("out.partial-small.*/data/*.parquet"))
     assert run_release(config, engine=Local(1)).path == tmp_path / "out"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_no_memory_in_the_middle_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: there is not enough memory; ")
+
+
+def test_no_memory_in_a_worker_is_a_sentence() -> None:
+    class Large:
+        def start(self, threads: int | None) -> Callable[[int], int]:
+            raise MemoryError
+
+    found = Sealed(Large()).attempt(0)
+    assert isinstance(found, Failure)
+    assert str(found.error).startswith("there is not enough memory; ")

@@ -20,7 +20,7 @@ from dp_powerflow import _parallel
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet import making
-from dp_powerflow.fleet import run as fleet_run
+from dp_powerflow.fleet.customers import Customers
 from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, read_register
 from dp_powerflow.fleet.manifest import fleet_words, open_fleet
 from dp_powerflow.fleet.owner import Outcome, Warned
@@ -299,12 +299,12 @@ def test_a_worker_that_dies_costs_time_and_nothing_else(
         shutil.rmtree(copied / "out" / f"feeder={name}")
     handed_out: list[str] = []
 
-    def kill_once(_: object, feeder: FleetFeeder, *others: object) -> None:
+    def kill_once(_: Customers, feeder: FleetFeeder) -> None:
         if not handed_out:
             kill_children()
         handed_out.append(feeder.name)
 
-    monkeypatch.setattr(fleet_run, "keep_own_model", kill_once)
+    monkeypatch.setattr(Customers, "keep_own_model", kill_once)
     told: list[tuple[int, int]] = []
     result = run_fleet(fleet_config(copied), workers=1, progress=lambda *done: told.append(done))
     assert set(handed_out) == set(released[1:3])

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import feeders_of
+from dp_powerflow.fleet.feeders import FleetConfig, feeders_of
 from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, TwinCap

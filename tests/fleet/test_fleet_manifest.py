@@ -18,7 +18,7 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, find_sources
-from dp_powerflow.fleet.manifest import is_fleet, open_fleet
+from dp_powerflow.fleet.manifest import is_fleet, open_fleet, release_paths
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.manifest.model import DIGEST, FORMAT, Check, ReleaseError, canonical_json, digest_of
@@ -124,6 +124,11 @@ def praise_the_fleet(out: Path) -> None:
     manifest = json.loads((out / "fleet.json").read_text())
     manifest["page_sha256"] = hashlib.sha256((out / "fleet.html").read_bytes()).hexdigest()
     seal(out, manifest)
+
+
+def test_tables_for_graph_models_are_taken_from_every_feeder(made: Path) -> None:
+    assert release_paths(made) == sorted(made.glob("feeder=*"))
+    assert release_paths(made / "feeder=feeder-0001") == [made / "feeder=feeder-0001"]
 
 
 def test_the_page_of_a_fleet_links_to_the_pages_of_its_feeders(made: Path) -> None:

@@ -15,7 +15,7 @@ from dp_powerflow.cli import main
 from dp_powerflow.config import path_or_url
 from dp_powerflow.corpus.storage import RemotePath, Snapshot, file_hashes, one_reading
 from dp_powerflow.errors import ConfigError, CorpusError
-from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.feeders import FleetConfig
 from dp_powerflow.fleet.manifest import read_entries, release_paths
 from dp_powerflow.fleet.owner import Outcome
 from dp_powerflow.fleet.publishing import Store, shelf_of
@@ -170,66 +170,47 @@ def test_what_does_not_fit_into_memory_is_fetched_in_pieces(made: Both) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("output", "says"),
     [
-        (["verify", "s3://nowhere/out"], r"has no manifest.json; give the URL of a finished release"),
-        (["verify", "nonsense://a/out"], "there is no nonsense:// storage"),
-        (["fleet", "nowhere.toml"], "there is no such bucket; make it first"),
-        (["fleet", "password.toml"], "a URL must not hold a password"),
+        ("s3://nowhere/out", "there is no such bucket; make it first"),
+        ("s3://me:hunter2@bucket/out", "a URL must not hold a password"),
+        (None, "no permission to read s3://"),
     ],
 )
-def test_a_wrong_url_is_one_sentence_and_exit_code_2(
+def test_a_url_that_cannot_be_used_is_one_sentence_and_exit_code_2(
     made: Both,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    command: list[str],
+    output: str | None,
     says: str,
 ) -> None:
-    write_feeders(tmp_path)
-    outputs = {"nowhere": "s3://nowhere/out", "password": "s3://me:hunter2@bucket/out"}
-    for name, url in outputs.items():
-        (tmp_path / f"{name}.toml").write_text(toml_of().replace('output = "out"', f'output = "{url}"'))
-    assert_refused(monkeypatch, capsys, tmp_path, command, says)
-    if (tmp_path / "state" / "ledger.sqlite").exists():
-        assert not Ledger.inspect(tmp_path / "state").spends()
-
-
-def test_missing_credentials_are_one_sentence_and_exit_code_2(
-    made: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    """None: a bucket that is there, without its credentials."""
     s3fs = pytest.importorskip("s3fs")
     write_feeders(tmp_path)
-    (tmp_path / "fleet.toml").write_text(toml_of().replace('output = "out"', f'output = "{made.remote}"'))
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    s3fs.S3FileSystem.clear_instance_cache()
-    for command in (["verify", str(made.remote)], ["fleet", "fleet.toml"]):
-        assert_refused(monkeypatch, capsys, tmp_path, command, "no permission to read s3://")
-    with pytest.raises(CorpusError, match="check the credentials in the environment"):
-        dpf.open_fleet(str(made.remote))
-    s3fs.S3FileSystem.clear_instance_cache()
-
-
-def assert_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    folder: Path,
-    command: list[str],
-    says: str,
-) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("sys.argv", ["dp-powerflow", *command])
+    url = output or str(made.remote)
+    (tmp_path / "fleet.toml").write_text(toml_of().replace('output = "out"', f'output = "{url}"'))
+    monkeypatch.chdir(tmp_path)
+    if output is None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+            monkeypatch.setenv(name, str(tmp_path / "none"))
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        s3fs.S3FileSystem.clear_instance_cache()
+        with pytest.raises(CorpusError, match="check the credentials in the environment"):
+            dpf.open_fleet(url)
+    monkeypatch.setattr("sys.argv", ["dp-powerflow", "fleet", "fleet.toml"])
     with pytest.raises(SystemExit) as ended:
         main()
+    s3fs.S3FileSystem.clear_instance_cache()
     assert ended.value.code == 2
     said = " ".join(capsys.readouterr().err.split())
     assert says in said
     assert "hunter2" not in said
     assert "Traceback" not in said
+    if (tmp_path / "state" / "ledger.sqlite").exists():
+        assert not Ledger.inspect(tmp_path / "state").spends()
 
 
 # ------------------------------------------------------------------------------- the shelf, without releases
@@ -280,8 +261,10 @@ def test_a_store_is_listed_once_and_knows_what_is_in_the_making(
     assert list(shelf.prefix.children()) == ["feeder=one"]
 
 
-def test_other_contents_of_a_store_are_refused(shelf: Store) -> None:
+def test_other_contents_of_a_store_are_refused_and_what_a_killed_run_tried_is_removed(shelf: Store) -> None:
+    (shelf.prefix / "feeder=two.probe-north_two").write_bytes(b"")
     shelf.refuse_other_contents()
+    assert list(shelf.prefix.children()) == ["feeder=one"]
     for name in ("notes.txt", "feeder=two/data/part", "feeder=two.partial-south_two"):
         (shelf.prefix / name).write_bytes(b"mine")
         with pytest.raises(ConfigError, match="which is not of fleet 'north'"):
@@ -290,12 +273,6 @@ def test_other_contents_of_a_store_are_refused(shelf: Store) -> None:
     put_feeder(shelf.prefix, "two", "south_two")
     with pytest.raises(ConfigError, match="holds feeder=two"):
         shelf.refuse_other_contents()
-
-
-def test_what_a_run_left_that_was_killed_while_it_tried_the_store_is_removed(shelf: Store) -> None:
-    (shelf.prefix / "feeder=two.probe-north_two").write_bytes(b"")
-    shelf.refuse_other_contents()
-    assert list(shelf.prefix.children()) == ["feeder=one"]
 
 
 def test_a_feeder_that_failed_leaves_nothing_in_a_store(shelf: Store) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dp_powerflow.fleet.manifest import FeederEntry, read_entries
-from dp_powerflow.fleet.overview import MOST_BARS, MOST_BINS, fleet_page
-from dp_powerflow.page import Bars, Figure, Histogram, Page, Table, read_summary
+from dp_powerflow.fleet.manifest import read_entries
+from dp_powerflow.fleet.publishing import fleet_page
+from dp_powerflow.page import Page, Table, read_summary
 from support.fleet_entries import entry, fleet, summary
-
-
-def figures(page: Page) -> dict[str, Figure]:
-    return {item.id: item for section in page.sections for item in section.items if isinstance(item, Figure)}
 
 
 def table(page: Page) -> Table:
@@ -30,11 +25,6 @@ def cells(page: Page, row: int = 0) -> dict[str, str]:
     return dict(zip(found.header, texts, strict=True))
 
 
-def same(count: int, **figures: Any) -> tuple[list[FeederEntry], dict[str, dict[str, Any]]]:
-    entries = [entry(number) for number in range(1, count + 1)]
-    return entries, {each.name: summary(**figures) for each in entries}
-
-
 def test_a_row_says_nodes_days_voltages_and_both_epsilons() -> None:
     page = fleet_page("north", [entry(7, days=1461, nodes=1234)], {"feeder-0007": summary(inside_a=0.98765)})
     assert cells(page) == {
@@ -45,7 +35,7 @@ def test_a_row_says_nodes_days_voltages_and_both_epsilons() -> None:
         "highest voltage [p.u.]": "1.0200",
         "within range A [%]": "98.77",
         "peak [kW]": "812",
-        "snapshots mended": "3",
+        "snapshots scaled down": "3",
         "ε, customers": "4",
         "ε, network": "4",
     }
@@ -67,7 +57,6 @@ def test_figures_that_no_page_can_have_are_not_shown(changed: dict[str, Any]) ->
     page = fleet_page("north", [entry(1)], {"feeder-0001": summary() | changed})
     assert cells(page)["lowest voltage [p.u.]"] == "–"
     assert b"feeder=feeder-0001" not in page.to_html()
-    assert not figures(page)
 
 
 @pytest.mark.slow
@@ -80,41 +69,6 @@ def test_five_thousand_feeders_make_less_than_two_megabytes_and_hold_nothing_tha
     assert found is not None
     assert found.keys() == {"fleet", "feeders", "feeder_days", "inside_a", "lowest_pu", "highest_pu"}
     assert (found["fleet"], found["feeders"]) == ("north", 5000)
-    drawn = len(json.dumps([str(each.chart) for each in figures(pages[5000]).values()]))
-    assert drawn < 10_000  # figures grow with nothing
-
-
-@pytest.mark.parametrize("extremes", [None, (1.0, 1.0), (0.0, 2.0), (0.9999, 1.0001)])
-def test_the_distribution_counts_every_feeder_once(extremes: tuple[float, float] | None) -> None:
-    """Also where all voltages are the same, and where they are far apart."""
-    entries, summaries = fleet(1000)
-    if extremes is not None:
-        entries, summaries = same(20, lowest=extremes[0], highest=extremes[1])
-    chart = figures(fleet_page("north", entries, summaries))["voltages"].chart
-    assert isinstance(chart, Histogram)
-    assert len(chart.edges) <= MOST_BINS + 1
-    if extremes is not None:
-        assert [sum(each.values) for each in chart.series] == [20, 20]
-        return
-    for series, key in zip(chart.series, ("lowest_pu", "highest_pu"), strict=True):
-        values = [each[key] for each in summaries.values()]
-        counts = [
-            sum(low <= value < high for value in values)
-            for low, high in zip(chart.edges[:-1], chart.edges[1:], strict=True)
-        ]
-        assert list(series.values) == counts
-        assert sum(counts) == 1000
-    assert [limit.value for limit in chart.limits] == [0.95, 1.05]
-
-
-def test_the_feeders_farthest_outside_range_a_are_shown_worst_first() -> None:
-    entries, summaries = fleet(300)
-    chart = figures(fleet_page("north", entries, summaries))["outside"].chart
-    assert isinstance(chart, Bars)
-    worst = sorted(summaries, key=lambda name: (summaries[name]["inside_a"], name))[:MOST_BARS]
-    assert list(chart.groups) == worst
-    # Of many feeders that are all within, bars of nothing but zeros say nothing.
-    assert "outside" not in figures(fleet_page("north", *same(300)))
 
 
 def test_a_warning_says_how_many_feeders_it_is_about() -> None:

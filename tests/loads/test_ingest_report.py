@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,28 +110,21 @@ def test_the_report_is_kept_before_anything_is_charged(
     assert not (tmp_path / "state" / "ledger.sqlite").exists()
 
 
-@dataclass(frozen=True)
-class Command:
-    """What a command printed, and its exit code."""
-
-    out: str
-    err: str
-    code: object
+Command = Callable[..., tuple[str, str, object]]
+"""Arguments → what a command printed on stdout and stderr, and its exit code."""
 
 
 @pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Command]:
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command line in this process, in the folder of the test."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> Command:
+    def run(*arguments: str) -> tuple[str, str, object]:
         monkeypatch.setattr(sys, "argv", ["dp-powerflow", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         printed = capsys.readouterr()
-        return Command(printed.out, printed.err, ended.value.code)
+        return printed.out, printed.err, ended.value.code
 
     return run
 
@@ -157,32 +149,30 @@ def write_config(folder: Path, meters: OwnMeters) -> None:
 
 
 @pytest.mark.slow
-def test_plan_and_release_show_the_report_on_stderr_marked_internal(
-    tmp_path: Path, command: Callable[..., Command]
-) -> None:
+def test_plan_and_release_show_the_report_on_stderr_marked_internal(tmp_path: Path, command: Command) -> None:
     write_config(tmp_path, planted())
-    planned = command("plan", "own.toml", "--json")
-    assert planned.code == 0, planned.err
-    assert json.loads(planned.out)["ingest"]["marking"] == MARKING
-    assert json.loads(planned.out)["ingest"]["n_rejected"] == 2
-    released = command("release", "own.toml", "--workers", "1")
-    assert released.code == 0, released.err
-    for shown in (planned.err, released.err):
+    planned, said_of_plan, code = command("plan", "own.toml", "--json")
+    assert code == 0, said_of_plan
+    assert json.loads(planned)["ingest"]["marking"] == MARKING
+    assert json.loads(planned)["ingest"]["n_rejected"] == 2
+    released, said_of_release, code = command("release", "own.toml", "--workers", "1")
+    assert code == 0, said_of_release
+    for shown in (said_of_plan, said_of_release):
         assert MARKING in shown
         assert "meters: 2 load points rejected for too many missing readings and replaced" in shown
         assert "secret" not in shown
-    assert MARKING not in released.out
+    assert MARKING not in released
     published = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert b"n_rejected" not in published
 
 
-def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path, command: Callable[..., Command]) -> None:
+def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path, command: Command) -> None:
     meters = OwnMeters()
     meters.listed = [f"{name}-typo" for name in meters.listed]
     write_config(tmp_path, meters)
-    refused = command("plan", "own.toml")
-    assert (refused.code, refused.out) == (2, "")
-    *stages, said = refused.err.strip().splitlines()
+    printed, error, code = command("plan", "own.toml")
+    assert (code, printed) == (2, "")
+    *stages, said = error.strip().splitlines()
     assert said.startswith("error: none of the 100 customers")
     assert stages == ["reading the feeder", "checking feeder, controls and sun", *stages[2:]]
 

@@ -1,4 +1,4 @@
-"""The package as people get it: what is in a wheel and an sdist, and that an installed wheel works."""
+"""The package as people get it: what is in a wheel and an sdist, and that an installed one works."""
 
 from __future__ import annotations
 
@@ -124,3 +124,14 @@ def test_the_installed_package_runs_from_where_it_is_installed(installed: Instal
 
 def test_the_installed_command_inspects_releases_and_verifies(installed: Installed, tmp_path: Path) -> None:
     assert installed.release(tmp_path) == f"dp-powerflow {public_version}"
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_a_clean_install_releases_and_verifies(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "checkout").mkdir()
+    package = build(copy_sources(tmp_path / "checkout"), kind, tmp_path / "dist")
+    installed = Installed.from_the_index(package, tmp_path / "venv")
+    installed.pip("check")
+    assert installed.run("dp-powerflow", "--version", cwd=tmp_path).strip() == public_version
+    installed.release(tmp_path)

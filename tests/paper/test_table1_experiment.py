@@ -20,7 +20,14 @@ from dp_powerflow.lowlevel import Solver
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow_paper.mechanisms import Setting
-from dp_powerflow_paper.sources import BY_RADIUS, ONE_CUSTOMER_DAY, SAME_MANIFOLD, Guarantee, LoadMechanism
+from dp_powerflow_paper.sources import (
+    BY_RADIUS,
+    ONE_CUSTOMER_DAY,
+    SAME_MANIFOLD,
+    Guarantee,
+    LoadMechanism,
+    Noiseless,
+)
 from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.entries import OtherEntry
 from dp_powerflow_paper.sources.iid import LaplaceLoads
@@ -211,7 +218,7 @@ CLAIM = Guarantee(1.0, 0.0, "any number of days", ONE_CUSTOMER_DAY, True)
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class Drawn(Noiseless):
     """Days drawn around the true load; `repeated` gives the same day again and again."""
 
     load: ComplexArray
@@ -219,10 +226,6 @@ class Drawn:
     repeated: bool = False
     name: str = "drawn"
     unlimited: bool = True
-
-    @property
-    def noise_std(self) -> dict[str, float]:
-        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         factors = generator.random(1 if self.repeated else days)[:, None, None]
@@ -329,17 +332,13 @@ def audited(make_scale: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class _Stated:
+class _Stated(Noiseless):
     """Loads of one mechanism with the claim of another."""
 
     loads: LaplaceLoads
     guarantee: Guarantee
     name: str = "planted"
     unlimited: bool = False
-
-    @property
-    def noise_std(self) -> dict[str, float]:
-        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         return self.loads.draw(generator, days)

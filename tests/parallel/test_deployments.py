@@ -65,18 +65,3 @@ def test_the_slurm_jobs_of_the_page_start_workers_that_never_spill(
     assert "--nworkers 8 " in command
     assert re.findall(r"--memory-limit (\S+)", command)[-1] == "0"  # the last one counts
     assert "#SBATCH --cpus-per-task=8" in script
-
-
-def test_the_kubernetes_workers_of_the_page_never_spill(monkeypatch: pytest.MonkeyPatch) -> None:
-    operator = pytest.importorskip(
-        "dask_kubernetes.operator",
-        reason="dask-kubernetes asks for another dateutil than pandas is tested with: pip install it by hand",
-    )
-    monkeypatch.setattr(operator, "KubeCluster", lambda custom_cluster_spec: custom_cluster_spec)
-    names: dict[str, Any] = {}
-    exec(snippet("KubeCluster("), names)
-    (container,) = names["cluster"]["spec"]["worker"]["spec"]["containers"]
-    command = " ".join(container["args"])
-    assert "--nthreads 1 --memory-limit 0" in command
-    assert container["image"] == "registry.example/dp-powerflow:0.6.0"
-    assert container["resources"]["limits"] == {"memory": "4Gi"}

@@ -42,12 +42,6 @@ def test_conversion_agrees_with_dp_accounting(rho: float, delta: float) -> None:
     assert rho_to_epsilon(rho, delta) == pytest.approx(theirs, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("rho", [0.01, 0.4, 3.0])
-def test_conversion_is_above_the_exact_gaussian_and_close_to_it(rho: float) -> None:
-    exact = gaussian_epsilon(rho, 1e-5)
-    assert exact < rho_to_epsilon(rho, 1e-5) < 1.15 * exact
-
-
 def test_composition_matches_the_privacy_loss_distribution() -> None:
     """Three queries composed by ρ equal one Gaussian of the summed ρ, as the PLD accountant computes it."""
     costs = [cost(4), cost(6), cost(9)]

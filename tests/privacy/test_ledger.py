@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import math
 import re
 from pathlib import Path
@@ -297,12 +296,6 @@ def test_costs_of_another_unit_or_kind_are_refused(
     with pytest.raises(PrivacyError, match="same unit of privacy"):
         ledgers.preview(ledger, dataset, cap, cost)
     assert ledger.spends() == ()
-
-
-def test_the_example_of_the_class_runs() -> None:
-    finder = doctest.DocTestFinder(recurse=False)
-    (example,) = finder.find(Ledger, "Ledger", globs={"Ledger": Ledger})
-    assert doctest.DocTestRunner().run(example) == (0, 5)
 
 
 def test_preview_says_what_a_spend_would_do_and_records_nothing(ledger: Ledger, dataset: str) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import shutil
-import signal
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -320,28 +318,6 @@ def test_a_locked_ledger_is_reported_after_a_while(
     assert len(ledger.spends()) == 3
 
 
-def test_a_full_disk_spends_nothing(state: PrivateState, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite's own answer to a disk without space, provoked by a limit on pages."""
-    connect = sqlite3.connect
-
-    def connect_without_space(*args: object, **kwargs: object) -> sqlite3.Connection:
-        connection = connect(*args, **kwargs)  # type: ignore[call-overload]
-        connection.execute("PRAGMA max_page_count = 1")  # SQLite takes the present number instead
-        return connection  # type: ignore[no-any-return]
-
-    ledger = Ledger.open(state)
-    account = account_of(state)
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", connect_without_space)
-        with pytest.raises(PrivacyError, match=r"disk is full; .*nothing was spent"):  # noqa: PT012
-            for number in range(3, 100):
-                ledgers.spend(ledger, account, f"r{number}", REQUEST, InstanceCost(1e-9, 0.0, LINE))
-    before = len(ledger.spends())
-    assert 3 <= before < 99
-    ledgers.spend(ledger, account, "later", REQUEST, COST)
-    assert len(ledger.spends()) == before + 1
-
-
 def in_child(prepare: Callable[[], None], state: PrivateState) -> list[str]:
     """What looking at the ledger and then spending "r9" says in a forked process, after `prepare`."""
     reader, writer = os.pipe()
@@ -363,53 +339,6 @@ def in_child(prepare: Callable[[], None], state: PrivateState) -> list[str]:
         lines = said.read().splitlines()
     os.waitpid(child, 0)
     return lines
-
-
-@pytest.mark.slow
-def test_a_write_that_fails_half_way_leaves_the_ledger_whole(state: PrivateState) -> None:
-    """A limit on the size of files lets the writes of the journal or of the database fail, at any point."""
-    directory = {path.name: path.read_bytes() for path in state.root.iterdir()}
-    refused = 0
-    for size in range(0, 20_000, 1000):
-        for name, content in directory.items():
-            (state.root / name).write_bytes(content)
-
-        def limit(size: int = size) -> None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-        lines = in_child(limit, state)
-        assert len(lines) == 2
-        assert lines[0] == "3 spends"
-        ledger = Ledger.open(state)
-        if lines[1] == "spent":
-            assert len(ledger.spends()) == 4
-        else:
-            refused += 1
-            assert "run again" in lines[1]
-            assert len(ledger.spends()) == 3
-        ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST)
-        assert len(ledger.spends()) == 4
-        assert set(os.listdir(state.root)) == set(directory)
-    assert 5 < refused < 20
-
-
-def test_a_spend_whose_anchor_cannot_be_written_is_kept_and_not_charged_twice(
-    state: PrivateState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise PrivacyError("no space")
-
-    ledger = Ledger.open(state)
-    with monkeypatch.context() as patch:
-        patch.setattr(ledger_store, "write_private", fail)
-        with pytest.raises(
-            PrivacyError, match=r"was written, but its anchor was not; .* never charges twice"
-        ):
-            ledgers.spend(ledger, account_of(state), "r3", REQUEST, COST)
-    assert len(ledger.spends()) == 4
-    ledgers.spend(ledger, account_of(state), "r3", REQUEST, COST)
-    assert len(ledger.spends()) == 4
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to hand the directory to a user without privileges")

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from dp_accounting.pld import common, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,15 +95,9 @@ def test_mixed_costs_are_safe_and_tight(epsilons: tuple[float, ...], mu: float, 
         assert exact_delta(found * (1 - 2e-3), epsilons, mu) > delta
 
 
-def test_mixed_costs_agree_with_dp_accounting_on_another_grid() -> None:
-    """The example of docs/reference/ledger.md: four Laplace twins at 1 and a Gaussian one of μ = 0.5."""
-    distribution = privacy_loss_distribution.from_gaussian_mechanism(1.0, sensitivity=0.5)
-    for _ in range(4):
-        one = common.DifferentialPrivacyParameters(1.0, 0.0)
-        distribution = distribution.compose(privacy_loss_distribution.from_privacy_parameters(one))
-    found = composed_epsilon((1.0,) * 4, 0.5, DELTA)
-    assert found == pytest.approx(distribution.get_epsilon_for_delta(DELTA), rel=1e-3)
-    assert found == 6.116
+def test_the_example_of_the_reference_is_true() -> None:
+    """docs/reference/ledger.md: four Laplace twins at 1 and a Gaussian one of μ = 0.5."""
+    assert composed_epsilon((1.0,) * 4, 0.5, DELTA) == 6.116
     assert 4.0 + gdp_epsilon(0.5, DELTA) == pytest.approx(6.254, abs=1e-3)
 
 

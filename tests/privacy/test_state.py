@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 import stat
@@ -204,27 +203,3 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: P
     write_private(path, b"new")
     assert path.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["report"]
-
-
-def _open_and_tell(path: Path, barrier: object, queue: object) -> None:
-    barrier.wait()  # type: ignore[attr-defined]
-    state = PrivateState.open(path)
-    Ledger.open(state)
-    queue.put(state.identity("x", [b""]))  # type: ignore[attr-defined]
-
-
-@pytest.mark.slow
-def test_processes_that_race_to_create_the_state_end_with_one_key_and_one_ledger(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    for attempt in range(5):
-        barrier, queue = context.Barrier(8), context.Queue()
-        path = tmp_path / str(attempt)
-        workers = [context.Process(target=_open_and_tell, args=(path, barrier, queue)) for _ in range(8)]
-        for worker in workers:
-            worker.start()
-        keys = {queue.get(timeout=60) for _ in workers}
-        for worker in workers:
-            worker.join()
-            assert worker.exitcode == 0
-        assert len(keys) == 1
-        assert sorted(os.listdir(path)) == ["ledger.anchor", "ledger.sqlite", "secret.key"]

@@ -45,31 +45,19 @@ def test_names_are_in_the_order_of_their_numbers() -> None:
 
 
 UNUSABLE: list[object] = [
-    "",
-    "another town",
-    "not loads-1: another town",
-    3,
-    ["loads-1"],
-    {},
-    {"accounts": ["loads-1"]},
-    {"reason": "another town"},
-    {"reason": "another town", "fleet": "north"},
-    table(),
-    table("loads-1", reason=""),
-    table("loads-1", reason="  "),
-    table("loads-1", reason=1),
-    table("loads"),
-    table("all"),
-    table("a new version of loads-1"),
-    table("loads-1, loads-2"),
-    table("loads-1 and loads-2"),
-    table("loads-1 to network-gdp-2"),
-    table("loads-3 to loads-1"),
-    table("loads-1 to loads-99999999"),
-    table("loads-1 to "),
-    table(1),
-    {"accounts": "loads-1", "reason": "another town"},
-    {**table("loads-1"), "fleet": "north"},
+    *("another town", 3, ["loads-1"], {}, {"accounts": ["loads-1"]}, {"reason": "another town"}),
+    *(
+        table(),
+        table(1),
+        {"accounts": "loads-1", "reason": "another town"},
+        {**table("loads-1"), "fleet": "n"},
+    ),
+    *(table("loads-1", reason=reason) for reason in ("", "  ", 1)),
+    *(table(name) for name in ("loads", "all", "a new version of loads-1", "loads-1, loads-2")),
+    *(
+        table(f"loads-{row}")
+        for row in ("1 to network-gdp-2", "3 to loads-1", "1 to loads-99999999", "1 to ")
+    ),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.fleet.config import FleetConfig, parse_fleet_config
+from dp_powerflow.fleet.feeders import FleetConfig, parse_fleet_config
 from support.fleet_small import RAW
 
 HEAD = "Clear\nNew Circuit.tiny basekv=12.47 pu=1.0 R1=0.01 X1=0.05 R0=0.01 X0=0.05\n"

@@ -7,7 +7,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.fleet.config import FleetConfig, parse_fleet_config
+from dp_powerflow.fleet.feeders import FleetConfig, parse_fleet_config
 from dp_powerflow.loads.simulate import simulate_load_history
 from support.small import RAW as RELEASE
 from support.small import other_section, toml_text

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.config import Config
-from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.feeders import FleetConfig
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.loads.simulate import calendar_of
 from dp_powerflow.pipeline.release import run_release

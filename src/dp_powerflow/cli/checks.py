@@ -299,7 +299,7 @@ def _fleet_quality(
 ) -> tuple[bytes, str]:
     """Page and key figures of a fleet; feeders without a page are computed."""
     from dp_powerflow.fleet.manifest import read_entries
-    from dp_powerflow.fleet.overview import fleet_page, read_summaries
+    from dp_powerflow.fleet.publishing import fleet_page, read_summaries
 
     fleet = dpf.open_fleet(path)
     entries = read_entries(fleet.path)

@@ -59,7 +59,7 @@ def fleet(
     Example: `dp-powerflow fleet fleet.toml --plan`
     """
     from dp_powerflow._parallel import engine_of
-    from dp_powerflow.fleet.config import read_fleet_config
+    from dp_powerflow.fleet.feeders import read_fleet_config
     from dp_powerflow.fleet.owner import FAILURES_FILE, Outcome
     from dp_powerflow.fleet.run import plan_fleet, run_fleet
 

@@ -81,16 +81,13 @@ class Guesses:
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """Clopper-Pearson interval of the rate, two-sided."""
-        tail, right, tried = (1 - confidence) / 2, self.right, self.tried
-        low = float(stats.beta.ppf(tail, right, tried - right + 1)) if right else 0.0
-        high = float(stats.beta.ppf(1 - tail, right + 1, tried - right)) if right < tried else 1.0
-        return low, high
+        found = stats.binomtest(self.right, self.tried).proportion_ci(confidence, "exact")
+        return float(found.low), float(found.high)
 
     def lower(self, confidence: float = CONFIDENCE) -> float:
         """Lower limit of the rate, one-sided."""
-        if not self.right:
-            return 0.0
-        return float(stats.beta.ppf(1 - confidence, self.right, self.tried - self.right + 1))
+        test = stats.binomtest(self.right, self.tried, alternative="greater")
+        return float(test.proportion_ci(confidence, "exact").low)
 
     def __add__(self, other: Guesses) -> Guesses:
         """Both games together."""

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import wasserstein_distance
 
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.fidelity.metrics import Fidelity, Setting, autocorrelation, compare, lags, wasserstein_1
+from dp_powerflow.fidelity.metrics import Fidelity, Setting, autocorrelation, compare, lags
 from dp_powerflow.fidelity.verdicts import Effort, Finding, titled
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import ONE_CLASS
@@ -368,9 +369,9 @@ def voltage_distances(first: FloatArray, second: FloatArray, known: bool = True)
     known
         Whether nodes are in the same order; otherwise they are ranked by their means.
     """
-    pooled = wasserstein_1(first.ravel(), second.ravel())
+    pooled = wasserstein_distance(first.ravel(), second.ravel())
     one, other = (_by_node(v, known) for v in (first, second))
-    worst = max(wasserstein_1(a, b) for a, b in zip(one, other, strict=True))
+    worst = max(wasserstein_distance(a, b) for a, b in zip(one, other, strict=True))
     return _MILLI * pooled, _MILLI * worst
 
 
@@ -384,7 +385,7 @@ def head_distances(first: FloatArray, second: FloatArray) -> tuple[float, float]
     """Difference of the mean days, W1 of step changes [% of the second's mean]; of powers (day, step)."""
     mean = float(second.mean())
     profile = np.mean(np.abs(first.mean(axis=0) - second.mean(axis=0)))
-    changes = wasserstein_1(*(np.diff(power, axis=1).ravel() for power in (first, second)))
+    changes = wasserstein_distance(*(np.diff(power, axis=1).ravel() for power in (first, second)))
     return 100 * float(profile) / abs(mean), 100 * changes / abs(mean)
 
 
@@ -403,7 +404,7 @@ def node_distances(first: FloatArray, second: FloatArray, known: bool = True) ->
     changes = [
         (np.diff(load, axis=1) / load.mean(axis=(0, 1))).ravel() for load in (_loaded(first), _loaded(second))
     ]
-    return 100 * error, 100 * wasserstein_1(*changes)
+    return 100 * error, 100 * wasserstein_distance(*changes)
 
 
 def node_peak(load: FloatArray) -> float:

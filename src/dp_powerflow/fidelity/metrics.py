@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
-from scipy.stats import rankdata
+from scipy.stats import rankdata, wasserstein_distance
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
@@ -179,17 +179,10 @@ def traits(load: FloatArray, seed: int = 0) -> Traits:
     )
 
 
-def wasserstein_1(first: FloatArray, second: FloatArray) -> float:
-    """W1 = ∫ |F − G| of two samples (n,), (m,), exactly."""
-    both = np.sort(np.concatenate([first, second]))
-    share = [np.searchsorted(np.sort(own), both[:-1], side="right") / own.size for own in (first, second)]
-    return float(np.sum(np.abs(share[0] - share[1]) * np.diff(both)))
-
-
 def w1_percent(drawn: FloatArray, real: FloatArray) -> float:
     """INTERNAL. W1 of the loads at one time of day, mean over times [% of the real mean load]."""
     steps = range(real.shape[2])
-    each = [wasserstein_1(drawn[:, :, t].ravel(), real[:, :, t].ravel()) for t in steps]
+    each = [wasserstein_distance(drawn[:, :, t].ravel(), real[:, :, t].ravel()) for t in steps]
     return 100 * float(np.mean(each)) / float(real.mean())
 
 
@@ -490,7 +483,7 @@ def changes(load: FloatArray) -> FloatArray:
 
 def changes_w1_percent(drawn: FloatArray, real: FloatArray) -> float:
     """INTERNAL. W1 of the relative step changes of all customers together [% of the mean load]."""
-    return 100 * wasserstein_1(changes(drawn).ravel(), changes(real).ravel())
+    return 100 * float(wasserstein_distance(changes(drawn).ravel(), changes(real).ravel()))
 
 
 def high_ramp(load: FloatArray) -> float:

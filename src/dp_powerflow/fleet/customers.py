@@ -11,16 +11,16 @@ feeder under the same fleet id is refused.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError, ServiceMapError
-from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
+from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder, find_sources
 from dp_powerflow.fleet.manifest import release_id_of
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
@@ -34,28 +34,6 @@ from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {"path", "services", "classes"}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Customers:
-    """PRIVATE. The meter data of a fleet, read once, and what the models cost.
-
-    Attributes
-    ----------
-    history : all load points of the meter source.
-    identity : keyed hash of the readings.
-    points_of : key of a feeder → its load points; None for one model of all.
-    plan : cost of one model and cap of the account.
-    request_sha256 : hash of everything that decides the models.
-    almanac : PUBLIC, holidays and weather of the days of the history.
-    """
-
-    history: LoadHistory
-    identity: str
-    points_of: Mapping[str, tuple[str, ...]] | None
-    plan: Plan
-    request_sha256: str
-    almanac: Almanac
 
 
 def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
@@ -99,62 +77,6 @@ def services_of(
     return {feeder.name: frozenset(points_of.get(feeder.key, ())) for feeder in feeders}
 
 
-def plan_customers(
-    config: FleetConfig, any_feeder: Config, state: PrivateState, history: LoadHistory, identity: str
-) -> Customers:
-    """What the models will cost; looks at public sizes only and records nothing."""
-    points_of = None
-    if config.fleet.models == "per-feeder" and config.model.reuse is None:
-        assert config.loads.services is not None
-        points_of = read_feeder_map(config.loads.services)
-        own = [len(points_of[key]) for key in find_sources(config) if key in points_of]
-        if not own:
-            raise ServiceMapError(
-                "the column 'feeder' of the service map names no feeder of the fleet, so no model could "
-                "be fitted; name a feeder by its path from the first wildcard on, without the extension"
-            )
-        refuse_large_delta(config.model.delta, min(own))
-    public = replace(almanac_of(any_feeder), calendar=None)  # a model knows nothing of the released days
-    public.check_meters(history.days)
-    inputs = state.identity("inputs", _chunks(history, points_of, public))
-    content = {
-        "models": config.fleet.models,
-        "model": config.model.model_dump(mode="json"),
-        "loads": config.loads.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST),
-        "random reactive load": config.network.random_reactive,
-        "inputs": inputs,
-        "version": __version__,
-    }
-    request = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    plan = plan_release(_fit_config(config, any_feeder, config.fleet.id), history, inputs, public)
-    return Customers(history, identity, points_of, plan, request, public)
-
-
-def customers_charge(
-    config: FleetConfig, state: PrivateState, ledger: Ledger, customers: Customers
-) -> Charge | Spend:
-    """What the customers are charged, once for all models of the fleet, or the charge that covers them.
-
-    Raises
-    ------
-    PrivacyError : the customers cannot pay, or were charged for something else; nothing is recorded.
-    """
-    fleet, reused, request = config.fleet, config.model.reuse, customers.request_sha256
-    plan = customers.plan
-    data = ChargedData(customers.identity, plan.loads_cap, fleet.continues_loads, fleet.unrelated_loads)
-    if reused is not None:
-        earlier = reused_charge(ledger, data, reused)
-        if earlier is None:
-            raise never_charged(reused)
-        refuse_unfitted(config, state)
-        return earlier
-    refuse_another_request(fleet.id, request, state, ledger)
-    ledger.account(data)  # asks now what these customers have to do with those of other accounts
-    asked = Charge(data, fleet.id, request, plan.loads_cost)
-    affordable = ledger.preview(data, plan.loads_cost, fleet.id).affordable
-    return asked if affordable else ledger.charge_all([asked])[0]  # which says why not
-
-
 def refuse_unfitted(config: FleetConfig, state: PrivateState) -> None:
     """With one model: refuse to reuse one that was paid for and is not there, before a network is charged."""
     reused = config.model.reuse
@@ -167,65 +89,132 @@ def refuse_unfitted(config: FleetConfig, state: PrivateState) -> None:
     )
 
 
-def keep_shared_model(
-    config: FleetConfig, any_feeder: Config, state: PrivateState, customers: Customers
-) -> None:
-    """Fit the one model of all customers, if that is what was paid for and it is not there yet."""
-    if config.fleet.models == "one" and config.model.reuse is None:
-        _fit(_fit_config(config, any_feeder, config.fleet.id), state, customers, customers.history)
+@dataclass(frozen=True, eq=False, repr=False)
+class Customers:
+    """PRIVATE. The meter data of a fleet, read once, and what the models cost; make it with `of`.
 
+    Attributes
+    ----------
+    feeder : config of any feeder of the fleet.
+    history : all load points of the meter source.
+    identity : keyed hash of the readings.
+    points_of : key of a feeder → its load points; None for one model of all.
+    plan : cost of one model and cap of the account.
+    request_sha256 : hash of everything that decides the models.
+    almanac : PUBLIC, holidays and weather of the days of the history.
+    """
 
-def refuse_without_model(
-    config: FleetConfig, feeder: FleetFeeder, state: PrivateState, customers: Customers
-) -> None:
-    """With models per feeder: refuse one that can have none, before its network is charged."""
-    if config.fleet.models == "one":
-        return
-    if config.model.reuse is not None:
-        if state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE) is None:
-            raise PrivacyError(
-                f"fleet '{config.model.reuse}' has fitted no load model of feeder '{feeder.name}'; set "
-                "fleet.continues to that fleet so that names agree, or fit anew",
-                code="model-reuse",
+    config: FleetConfig
+    feeder: Config
+    state: PrivateState
+    history: LoadHistory
+    identity: str
+    points_of: Mapping[str, tuple[str, ...]] | None
+    plan: Plan
+    request_sha256: str
+    almanac: Almanac
+
+    @classmethod
+    def of(
+        cls, config: FleetConfig, feeder: Config, state: PrivateState, history: LoadHistory, identity: str
+    ) -> Customers:
+        """What the models will cost; public sizes decide it, and nothing is recorded."""
+        points_of = None
+        if config.fleet.models == "per-feeder" and config.model.reuse is None:
+            assert config.loads.services is not None
+            points_of = read_feeder_map(config.loads.services)
+            own = [len(points_of[key]) for key in find_sources(config) if key in points_of]
+            if not own:
+                raise ServiceMapError(
+                    "the column 'feeder' of the service map names no feeder of the fleet, so no model could "
+                    "be fitted; name a feeder by its path from the first wildcard on, without the extension"
+                )
+            refuse_large_delta(config.model.delta, min(own))
+        public = replace(almanac_of(feeder), calendar=None)  # a model knows nothing of the released days
+        public.check_meters(history.days)
+        map_of_points = repr(None if points_of is None else sorted(points_of.items())).encode()
+        chunks = itertools.chain([map_of_points], public.chunks(), loads_chunks(history))
+        inputs = state.identity("inputs", chunks)
+        content = {
+            "models": config.fleet.models,
+            "model": config.model.model_dump(mode="json"),
+            "loads": config.loads.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST),
+            "random reactive load": config.network.random_reactive,
+            "inputs": inputs,
+            "version": __version__,
+        }
+        request = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        plan = plan_release(_fit_config(config, feeder, config.fleet.id), history, inputs, public)
+        return cls(config, feeder, state, history, identity, points_of, plan, request, public)
+
+    def charge(self, ledger: Ledger) -> Charge | Spend:
+        """What the customers are charged, once for all models of the fleet, or the charge that covers them.
+
+        Raises
+        ------
+        PrivacyError : the customers cannot pay, or were charged for something else; nothing is recorded.
+        """
+        fleet, reused, plan = self.config.fleet, self.config.model.reuse, self.plan
+        data = ChargedData(self.identity, plan.loads_cap, fleet.continues_loads, fleet.unrelated_loads)
+        if reused is not None:
+            earlier = reused_charge(ledger, data, reused)
+            if earlier is None:
+                raise never_charged(reused)
+            refuse_unfitted(self.config, self.state)
+            return earlier
+        refuse_another_request(fleet.id, self.request_sha256, self.state, ledger)
+        ledger.account(data)  # asks now how these customers relate to other accounts
+        asked = Charge(data, fleet.id, self.request_sha256, plan.loads_cost)
+        affordable = ledger.preview(data, plan.loads_cost, fleet.id).affordable
+        return asked if affordable else ledger.charge_all([asked])[0]  # which says why not
+
+    def keep_shared_model(self) -> None:
+        """Fit the one model of all customers, if that is what was paid for and it is not there yet."""
+        if self.config.fleet.models == "one" and self.config.model.reuse is None:
+            self._fit(self.feeder, self.config.fleet.id, self.history)
+
+    def keep_own_model(self, feeder: FleetFeeder) -> None:
+        """With models per feeder: put this feeder's model where its release finds it."""
+        if self.config.fleet.models == "one":
+            return
+        source = self.source_of_model(feeder)
+        if isinstance(source, bytes):
+            self.state.write_internal(feeder.release_id, MODEL_FILE, source)
+        else:
+            self._fit(feeder.config, feeder.release_id, self.history.select(source))
+
+    def source_of_model(self, feeder: FleetFeeder) -> bytes | tuple[str, ...]:
+        """The model that an earlier fleet has fitted for a feeder, or the load points for a new one.
+
+        Raises
+        ------
+        DpPowerflowError : there are none; asked before the network of the feeder is charged.
+        """
+        reused = self.config.model.reuse
+        if self.config.fleet.models == "one":
+            return ()
+        if reused is not None:
+            earlier = self.state.read_internal(release_id_of(reused, feeder.name), MODEL_FILE)
+            if earlier is None:
+                raise PrivacyError(
+                    f"fleet '{reused}' has fitted no load model of feeder '{feeder.name}'; set "
+                    "fleet.continues to that fleet so that names agree, or fit anew",
+                    code="model-reuse",
+                )
+            return earlier
+        assert self.points_of is not None
+        if feeder.key not in self.points_of:
+            raise ServiceMapError(
+                f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
             )
-        return
-    assert customers.points_of is not None
-    if feeder.key not in customers.points_of:
-        raise ServiceMapError(
-            f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
-        )
+        return self.points_of[feeder.key]
 
-
-def keep_own_model(
-    config: FleetConfig, feeder: FleetFeeder, state: PrivateState, customers: Customers
-) -> None:
-    """With models per feeder: put this feeder's model where its release finds it."""
-    if config.fleet.models == "one":
-        return
-    refuse_without_model(config, feeder, state, customers)
-    if config.model.reuse is not None:
-        earlier = state.read_internal(release_id_of(config.model.reuse, feeder.name), MODEL_FILE)
-        state.write_internal(feeder.release_id, MODEL_FILE, earlier or b"")
-        return
-    assert customers.points_of is not None
-    own = customers.history.select(customers.points_of[feeder.key])
-    _fit(_fit_config(config, feeder.config, feeder.release_id), state, customers, own)
+    def _fit(self, feeder: Config, release_id: str, history: LoadHistory) -> None:
+        config, key = _fit_config(self.config, feeder, release_id), self.state.stream_key()
+        fitted_model(config, self.state, history, self.plan, key.bind("release", release_id), self.almanac)
 
 
 def _fit_config(config: FleetConfig, feeder: Config, release_id: str) -> Config:
     """The config that a model is fitted with: nothing of the feeder decides the fit."""
     release = feeder.release.model_copy(update={"id": release_id})
     return feeder.model_copy(update={"model": config.model, "release": release})
-
-
-def _fit(config: Config, state: PrivateState, customers: Customers, history: LoadHistory) -> None:
-    key = state.stream_key().bind("release", config.release.id)
-    fitted_model(config, state, history, customers.plan, key, customers.almanac)
-
-
-def _chunks(
-    history: LoadHistory, points_of: Mapping[str, tuple[str, ...]] | None, almanac: Almanac
-) -> Iterator[bytes]:
-    yield repr(None if points_of is None else sorted(points_of.items())).encode()
-    yield from almanac.chunks()
-    yield from loads_chunks(history)

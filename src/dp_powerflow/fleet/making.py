@@ -39,7 +39,7 @@ class Examined:
     Attributes
     ----------
     dataset, frame : what a charge asks of the network (`NetworkFacts`).
-    inputs : keyed hash of everything beside the config that decides the release.
+    inputs : keyed hash of everything but the config that decides the release.
     nodes : PUBLIC. Released nodes.
     corpus_bytes : PUBLIC. How large the corpus will be, about.
     warnings : PUBLIC. What public loads do.
@@ -123,7 +123,7 @@ class FeederJob:
     files: Files = field(default_factory=dict)
 
     def start(self, threads: int | None) -> Callable[[Task], Stage]:
-        """A worker with so many threads, None for all cores."""
+        """A worker with this many threads, None for all cores."""
         return lambda task: self._stage(task, threads or cores())
 
     def _stage(self, task: Task, threads: int) -> Stage:

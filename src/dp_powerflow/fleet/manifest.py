@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 FLEET_FILE, PAGE_FILE = "fleet.json", "fleet.html"
 ONE_MODEL, PER_FEEDER = "one", "per-feeder"
-"""Whether the feeders share a load model, or each has one of its own."""
+"""Whether the feeders share one load model, or each has another."""
 
 
 def partition(name: str) -> str:

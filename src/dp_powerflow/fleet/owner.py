@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.making import Examined
-from dp_powerflow.page import Axis, Bars, Callout, Card, Figure, Page, Section, Series, Table
+from dp_powerflow.page import Callout, Card, Page, Section, Table
 from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE
 from dp_powerflow.pipeline.modes.twin import DISTANCE
 from dp_powerflow.pipeline.release import Paid
@@ -27,6 +27,7 @@ from dp_powerflow.privacy.state import PrivateState
 
 FAILURES_FILE, INTERNAL_PAGE = "failures.json", "fleet-internal.html"
 MOST_WARNINGS = 20
+"""Of feeders, that the page shows, the most common first; the manifests have all."""
 DRAWS_PER_NODE = 20
 """Customers that are drawn in the time in which a node is solved and written, about."""
 _UNKNOWN = "–"
@@ -39,7 +40,6 @@ _CAPTION = (
     "One row per feeder; – where nothing is known (yet). A click on a column sorts by it. The distance is "
     "that of voltages on the twin to those on the true network (W1), over all nodes and at the worst node."
 )
-_SLOWEST = 12
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,6 @@ def write_owner_files(
         *_failed(ways),
         *_warned(ways, warnings),
         Section("feeders", "Feeders", (), (table,)),
-        *_slowest(ways),
     )
     page = Page(f"Fleet {fleet_id}, for its owner", INTERNAL, lead, sections, _cards(ways, customers))
     state.write_internal(fleet_id, INTERNAL_PAGE, page.to_html())
@@ -195,13 +194,6 @@ def _cards(ways: Sequence[Way], customers: tuple[Spend, Balance] | None) -> tupl
     if customers is not None:
         account, charged, left = _account(*customers)
         cards.append(Card("Customers", f"ε {left} left", f"{account}, ε {charged} charged"))
-    balances = [way.paid.network for way in ways if way.paid is not None]
-    if balances:
-        least = min(balance.available.epsilon for balance in balances)
-        cards.append(Card("Networks", f"ε {least:.4g} left", "of the account with least"))
-    seconds = sum(way.seconds for way in ways)
-    if seconds:
-        cards.append(Card("Time of the workers", _hours(seconds), "of all feeders together"))
     return tuple(cards)
 
 
@@ -209,24 +201,22 @@ def _failed(ways: Sequence[Way]) -> list[Section]:
     rows = tuple((way.feeder.key, way.feeder.name, way.problem) for way in ways if way.problem is not None)
     if not rows:
         return []
-    words = "Correct the feeder or its overrides, and run the fleet again: what is released stays as it is."
+    words = "Correct the feeder or its overrides, and run the fleet again: what is released stays."
     table = Table(("feeder", "public name", "why"), rows, "Feeders that failed", sortable=len(rows) > 10)
     return [Section("failed", "Failed", (words,), (table,))]
 
 
 def _warned(ways: Sequence[Way], warnings: Sequence[str]) -> list[Section]:
     counted = Counter(text for way in ways if way.examined for text in dict.fromkeys(way.examined.warnings))
-    said = [*warnings]
-    said += [
-        f"{text} ({count:,} of {len(ways):,} feeders)"
-        for text, count in counted.most_common(MOST_WARNINGS)
-        if text not in warnings
-    ]
-    if len(counted) > MOST_WARNINGS:
-        said.append(f"And {len(counted) - MOST_WARNINGS:,} more, in the manifests of the feeders.")
-    if not said:
-        return []
-    return [Section("warnings", "Warnings", (), (Callout("Warnings", tuple(said), "warning", wide=True),))]
+    told = (
+        f"{text} ({count:,} of {len(ways):,} feeders)" for text, count in counted.most_common(MOST_WARNINGS)
+    )
+    said = (*warnings, *told)
+    return (
+        [Section("warnings", "Warnings", (), (Callout("Warnings", said, "warning", wide=True),))]
+        if said
+        else []
+    )
 
 
 def _row(way: Way, owner: bytes | None) -> tuple[str, ...]:
@@ -253,20 +243,3 @@ def _distances(owner: bytes | None) -> tuple[str, str]:
         return f"{found['pooled']:.5f}", f"{found['worst_node']:.5f}"
     except (ValueError, KeyError, TypeError):  # none: it says why, or the mode has no twin
         return _UNKNOWN, _UNKNOWN
-
-
-def _slowest(ways: Sequence[Way]) -> list[Section]:
-    timed = sorted((way for way in ways if way.seconds), key=lambda way: -way.seconds)
-    shown = timed[:_SLOWEST]
-    if len(shown) < 2:
-        return []
-    series = Series("time of its worker", [round(way.seconds, 1) for way in shown])
-    chart = Bars(Axis("time", "s", decimals=1), tuple(way.feeder.key for way in shown), (series,))
-    caption = f"The {len(shown)} feeders that took longest, of {len(timed):,} that this run made."
-    return [Section("time", "Time", (), (Figure("slowest", "What took longest", caption, chart),))]
-
-
-def _hours(seconds: float) -> str:
-    if seconds < 120.0:
-        return f"{seconds:,.0f} s"
-    return f"{seconds / 60.0:,.0f} min" if seconds < 7200.0 else f"{seconds / 3600.0:,.1f} h"

@@ -3,9 +3,13 @@
 What is there already, where the release of a feeder is made, how it gets into the corpus, and `fleet.json` at
 the end. Nothing private comes here: a shelf knows public names only.
 
-A feeder of a folder is made in a staging directory beside it that other users cannot read, and moved when it
+A feeder of a folder is made in a staging directory next to it that other users cannot read, and moved when it
 is finished. A store has no renaming: there a feeder is made where it will stay, its manifest last, and an
 object `feeder=<name>.partial-<release id>` says so meanwhile (`RemoteStage`).
+
+`fleet.html` shows the feeders in one table, with links to their pages, and key figures of all. It is a
+function of the manifests of the feeders and of the key figures that their pages hold. Five thousand feeders
+have a row of about 150 bytes each.
 """
 
 from __future__ import annotations
@@ -13,13 +17,16 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from dp_powerflow._files import is_temporary, sync_directory
 from dp_powerflow._threads import in_order
 from dp_powerflow.config import StorageUrl
+from dp_powerflow.corpus.grid import VM_MAX_PU
 from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
@@ -33,19 +40,32 @@ from dp_powerflow.corpus.writer import PROBE, RemoteStage
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.manifest import (
     FLEET_FILE,
+    ONE_MODEL,
     PAGE_FILE,
+    FeederEntry,
     feeder_of,
     fleet_manifest,
+    fleet_words,
     partition,
     read_entries,
     release_id_of,
 )
-from dp_powerflow.fleet.overview import fleet_page, read_summaries
-from dp_powerflow.manifest.model import canonical_json
+from dp_powerflow.manifest.model import QUALITY_FILE, at_most, canonical_json
+from dp_powerflow.manifest.render import Words, promise_of
 from dp_powerflow.manifest.verify import release_at
+from dp_powerflow.page import (
+    Callout,
+    Card,
+    Link,
+    Page,
+    Section,
+    Table,
+    read_summary,
+)
+from dp_powerflow.quality.figures import percent
 
 OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
-"""What lies beside the feeders, written last."""
+"""Files of the whole, written last."""
 _PARTIAL = ".partial-"
 
 
@@ -173,7 +193,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def _directories(self) -> list[str]:
-        """Names of all that is there but for what lies beside the feeders; what a killed run left is gone."""
+        """Names of everything but the files of the whole; what a killed run left is removed."""
 
     @abstractmethod
     def _stages(self) -> Iterable[tuple[str, str]]:
@@ -198,7 +218,7 @@ class Folder(Shelf):
         """Make the staging directory."""
         with storing(self.staging):
             self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.staging.chmod(0o700)  # whoever made it
+            self.staging.chmod(0o700)  # also one that was there
         if self.folder.is_dir() and not os.access(self.folder, os.W_OK | os.X_OK):
             raise CorpusError(
                 f"no permission to write {self.folder}; change its permissions "
@@ -336,3 +356,192 @@ def shelf_of(output: Path | StorageUrl, fleet_id: str) -> Shelf:
     """The corpus of a fleet at its place."""
     place = location(output)
     return Store(place, fleet_id) if isinstance(place, RemotePath) else Folder(place, fleet_id)
+
+
+# ----------------------------------------------------------------------------------------------- the page
+
+Summary = Mapping[str, Any]
+MOST_WARNINGS = 10
+_ABSURD = 2.0**63
+"""No true figure of a page is as large."""
+_HEADER = (
+    *("feeder", "days", "nodes", "lowest voltage [p.u.]", "highest voltage [p.u.]", "within range A [%]"),
+    *("peak [kW]", "snapshots scaled down", "ε, customers"),
+)
+
+
+def read_summaries(place: Location, entries: Sequence[FeederEntry]) -> dict[str, Summary]:
+    """Key figures of the feeders that have a page, by name."""
+    names = [entry.name for entry in entries]
+    found = in_order(lambda name: summary_at(place / partition(name)), names, readers_of(place))
+    return {name: summary for name, summary in zip(names, found, strict=True) if summary is not None}
+
+
+def summary_at(release: Location) -> Summary | None:
+    """Key figures that the page of a release holds; None if it has no page."""
+    try:
+        return read_summary((release / QUALITY_FILE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Key figures of a feeder's page that can be shown."""
+
+    lowest: float
+    highest: float
+    inside_a: float
+    phasors: int
+
+
+def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping[str, Summary]) -> Page:
+    """The page of a fleet.
+
+    Parameters
+    ----------
+    summaries : key figures by feeder; of a feeder without any, the manifest alone is shown.
+    """
+    seen = {entry.name: found for entry in entries if (found := _seen(summaries.get(entry.name)))}
+    days = sum(entry.manifest.data.days for entry in entries)
+    lead = (
+        f"{_how_many(len(entries))} with {days:,} synthetic days of voltage phasors together, made from one "
+        "source of meters with differential privacy.",
+        "Every feeder has a page of its own: follow its name. All figures are computed from released files.",
+    )
+    sections = (
+        *_warnings(entries),
+        Section("feeders", "Feeders", (), (_table(entries, summaries, seen),)),
+        Section("privacy", "What is protected", (), _promises(entries)),
+    )
+    return Page(
+        f"Fleet {fleet_id}",
+        None,
+        lead,
+        sections,
+        _cards(entries, seen),
+        summary={"fleet": fleet_id, "feeders": len(entries), "feeder_days": days, **_extremes(seen)},
+    )
+
+
+def _how_many(count: int) -> str:
+    return f"{count:,} feeders" if count != 1 else "One feeder"
+
+
+def _seen(summary: Summary | None) -> _Seen | None:
+    """Key figures, which may be forged; None if they cannot be true."""
+    most = {"inside_a": 1.0, "lowest_pu": VM_MAX_PU, "highest_pu": VM_MAX_PU, "phasors": 2.0**63}
+    if summary is None or type(summary.get("phasors")) is not int or summary["phasors"] <= 0:
+        return None
+    if not all(
+        type(summary.get(name)) in (int, float) and 0.0 <= summary[name] <= limit
+        for name, limit in most.items()
+    ):
+        return None
+    return _Seen(summary["lowest_pu"], summary["highest_pu"], summary["inside_a"], summary["phasors"])
+
+
+def _extremes(seen: Mapping[str, _Seen]) -> dict[str, float]:
+    if not seen:
+        return {}
+    phasors = sum(each.phasors for each in seen.values())
+    return {
+        "inside_a": sum(each.inside_a * each.phasors for each in seen.values()) / phasors,
+        "lowest_pu": min(each.lowest for each in seen.values()),
+        "highest_pu": max(each.highest for each in seen.values()),
+    }
+
+
+def _cards(entries: Sequence[FeederEntry], seen: Mapping[str, _Seen]) -> tuple[Card, ...]:
+    phasors = sum(entry.manifest.data.phasors for entry in entries)
+    nodes = sum(entry.manifest.data.nodes for entry in entries)
+    cards = [Card("Feeders", f"{len(entries):,}", f"{nodes:,} nodes, {phasors:,} phasors")]
+    if seen:
+        all_of = _extremes(seen)
+        highest = f"of all feeders; the highest is {all_of['highest_pu']:.4f} p.u."
+        cards += [
+            Card("Lowest voltage", f"{all_of['lowest_pu']:.4f} p.u.", highest),
+            Card("Within ANSI range A", percent(all_of["inside_a"]), "of all voltages, 0.95 to 1.05 p.u."),
+        ]
+    loads = max(entry.manifest.guarantee.loads.epsilon for entry in entries)
+    network = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
+    return (
+        *cards,
+        Card("The customers", f"ε ≤ {at_most(loads)}", "all feeders together"),
+        Card("Every network", network.manifest.guarantee.network.figure, "by itself, at most"),
+    )
+
+
+def _table(
+    entries: Sequence[FeederEntry], summaries: Mapping[str, Summary], seen: Mapping[str, _Seen]
+) -> Table:
+    header = (*_HEADER, f"{_sign(entries)}, network")
+    return Table(
+        header,
+        tuple(_row(entry, summaries.get(entry.name, {}), seen.get(entry.name)) for entry in entries),
+        "One row per feeder; – where a release does not say. A click on a column sorts by it. Range A of "
+        "ANSI C84.1 is 0.95 to 1.05 p.u.; a snapshot had no solution until its powers were scaled down.",
+        frozenset(range(1, len(header))),
+        sortable=True,
+    )
+
+
+def _sign(entries: Sequence[FeederEntry]) -> str:
+    """ε, or ε* where no differential privacy is promised of some network."""
+    return " or ".join(sorted({entry.manifest.guarantee.network.sign for entry in entries}))
+
+
+def _row(entry: FeederEntry, summary: Summary, seen: _Seen | None) -> tuple[str | Link, ...]:
+    manifest = entry.manifest
+    loads, network = manifest.guarantee.loads, manifest.guarantee.network
+    name: str | Link = entry.name
+    shown = ["–"] * 5
+    if seen is not None:
+        name = Link(entry.name, f"{partition(entry.name)}/{QUALITY_FILE}")
+        peak, mended = summary.get("peak_kw"), summary.get("mended")
+        shown = [
+            f"{seen.lowest:.4f}",
+            f"{seen.highest:.4f}",
+            percent(seen.inside_a).removesuffix(" %"),
+            f"{peak:,.0f}" if _is_a_figure(peak, int, float) else "–",
+            f"{mended:,}" if _is_a_figure(mended, int) else "–",
+        ]
+    figures = (at_most(loads.epsilon), network.figure.partition(" ")[2].lstrip("≤= "))
+    return (name, f"{manifest.data.days:,}", f"{manifest.data.nodes:,}", *shown, *figures)
+
+
+def _is_a_figure(value: Any, *kinds: type) -> bool:
+    return type(value) in kinds and abs(value) < _ABSURD
+
+
+def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:
+    """What the customers are promised, whose dearest model counts, and the network that is promised least."""
+    dearest = max(entries, key=lambda entry: entry.manifest.guarantee.loads.rho)
+    weakest = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
+    loads, network = promise_of(dearest.manifest).loads, promise_of(weakest.manifest).network
+    words, largest = fleet_words(ONE_MODEL), f"No network has a larger epsilon than that of {weakest.name}:"
+    tones = ["good" if of.holds else "warning" for of in (loads, network)]
+    return (
+        Callout(loads.title, loads.sentences, tones[0]),
+        Callout("The networks", (*words["networks"], largest, *network.sentences), tones[1]),
+        Callout("Every reader learns", tuple(words["unprotected"]), wide=True),
+    )
+
+
+def _warnings(entries: Sequence[FeederEntry]) -> tuple[Section, ...]:
+    """Each once, with how many feeders it is about unless it is about all; the most common first."""
+    counted, known = Counter[str](), dict[str, list[str]]()
+    for entry in entries:
+        if entry.manifest.release.warnings:
+            stated = entry.manifest
+            same = repr((stated.release.warnings, stated.guarantee, stated.composition))
+            known[same] = known.get(same) or Words.of(stated)["warnings"]
+            counted.update(set(known[same]))
+    shown = [
+        text if count == len(entries) else f"{count:,} of {_how_many(len(entries))}: {text}"
+        for text, count in counted.most_common(MOST_WARNINGS)
+    ]
+    if len(counted) > len(shown):
+        shown.append(f"And {len(counted) - len(shown):,} more, on the pages of the feeders.")
+    told = Callout("Warnings", tuple(shown), "warning", wide=True)
+    return (Section("warnings", "Read this first", (), (told,)),) if shown else ()

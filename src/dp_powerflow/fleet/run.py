@@ -28,18 +28,8 @@ from dp_powerflow._parallel import Engine, Kept, Needs, engine_of
 from dp_powerflow._spending import of_one_feeder, true_words
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ChangedRequestError, ConfigError, DpPowerflowError, PrivacyError
-from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.customers import (
-    Customers,
-    customers_charge,
-    keep_own_model,
-    keep_shared_model,
-    plan_customers,
-    refuse_unfitted,
-    refuse_without_model,
-    services_of,
-)
-from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, source_files, write_register
+from dp_powerflow.fleet.customers import Customers, refuse_unfitted, services_of
+from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder, feeders_of, source_files, write_register
 from dp_powerflow.fleet.making import UNEXPECTED, Examined, FeederJob, Stage, Task
 from dp_powerflow.fleet.owner import Outcome, Warned, Way, write_owner_files
 from dp_powerflow.fleet.publishing import Shelf, shelf_of
@@ -158,10 +148,11 @@ def run_fleet(
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with true_words(begun=_is_begun(state, config.fleet.id)), only_process(internal):
-        run = _Run(_Fleet.open(config, state), say, progress or (lambda *_: None), on_outcome)
+        run = _Run.open(config, state)
+        run.say, run.progress, run.on_outcome = say, progress or run.progress, on_outcome
         run.make_missing(engine)
     outcomes = tuple(way.outcome for way in run.ways.values())
-    return FleetResult(run.fleet.shelf.place, outcomes, internal, run.warned.sentences(), run.ingest)
+    return FleetResult(run.shelf.place, outcomes, internal, run.warned.sentences(), run.ingest)
 
 
 def _is_begun(state: PrivateState, fleet_id: str) -> bool:
@@ -173,18 +164,46 @@ def _is_begun(state: PrivateState, fleet_id: str) -> bool:
 # ------------------------------------------------------------------------------------------ what is asked
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class _Bill:
+    """PRIVATE. What the network of one feeder is charged."""
+
+    way: Way
+    examined: Examined
+    plan: Plan
+    charge: Charge
+
+
 @dataclass(eq=False, repr=False)
-class _Fleet:
-    """PRIVATE. The data owner's side of a fleet: state, ledger, meters, and where the corpus goes."""
+class _Run:
+    """PRIVATE. One run of a fleet, or one plan: the data owner's side.
+
+    Attributes
+    ----------
+    feeders : in the order of public names.
+    ways : every feeder by its public name, in their order.
+    loads : the charge of the customers, to be made or made already; None before they are asked.
+    ended : how many feeders are released or have failed.
+    room : bytes left for networks that are kept between their check and their release.
+    """
 
     config: FleetConfig
     state: PrivateState
     ledger: Ledger
     shelf: Shelf
     feeders: tuple[FleetFeeder, ...]
+    say: Say = lambda _: None
+    progress: Progress = lambda *_: None
+    on_outcome: OnOutcome = lambda _: None
+    ways: dict[str, Way] = field(default_factory=dict)
+    warned: Warned = field(default_factory=Warned)
+    ingest: IngestReport | None = None
+    loads: Charge | Spend | None = None
+    ended: int = 0
+    room: int = MOST_BYTES
 
     @classmethod
-    def open(cls, config: FleetConfig, state: PrivateState) -> _Fleet:
+    def open(cls, config: FleetConfig, state: PrivateState) -> _Run:
         ledger, shelf = open_ledger(state), shelf_of(config.fleet.output, config.fleet.id)
         return cls(config, state, ledger, shelf, feeders_of(config, state, ledger))
 
@@ -203,7 +222,7 @@ class _Fleet:
     def customers(self) -> Customers:
         """What the load models cost."""
         some, history = self.feeders[0].config, self.source.history
-        return plan_customers(self.config, some, self.state, history, self.meters.identity)
+        return Customers.of(self.config, some, self.state, history, self.meters.identity)
 
     def map(self, workers: Kept, tasks: Iterator[Task], on_done: Callable[[Stage], None]) -> None:
         """Have feeders examined or made; workers get the load model too, once it is there."""
@@ -287,54 +306,17 @@ class _Fleet:
         placed = enumerate(zip(history.load_points, history.node_of, strict=True))
         return {k: node for k, (point, node) in placed if node is not None and point in own}
 
-
-# -------------------------------------------------------------------------------------------------- the run
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Bill:
-    """PRIVATE. What the network of one feeder is charged."""
-
-    way: Way
-    examined: Examined
-    plan: Plan
-    charge: Charge
-
-
-@dataclass(eq=False, repr=False)
-class _Run:
-    """One run of a fleet; PRIVATE.
-
-    Attributes
-    ----------
-    ways : every feeder by its public name, in their order.
-    loads : the charge of the customers, to be made or made already; None before they are asked.
-    ended : how many feeders are released or have failed.
-    room : bytes left for networks that are kept between their check and their release.
-    """
-
-    fleet: _Fleet
-    say: Say
-    progress: Progress
-    on_outcome: OnOutcome
-    ways: dict[str, Way] = field(default_factory=dict)
-    warned: Warned = field(default_factory=Warned)
-    ingest: IngestReport | None = None
-    loads: Charge | Spend | None = None
-    ended: int = 0
-    room: int = MOST_BYTES
-
     def make_missing(self, engine: Engine) -> None:
         """Make what is missing; whatever ends the run, `fleet.json` says what is there."""
-        fleet, config, state, shelf = self.fleet, self.fleet.config, self.fleet.state, self.fleet.shelf
+        config, state, shelf = self.config, self.state, self.shelf
         shelf.refuse_other_contents()
         shelf.refuse_other_states(partial(committed, state), partial(is_begun, state))
-        self.ways = {feeder.name: Way(feeder, shelf.has(feeder.name)) for feeder in fleet.feeders}
+        self.ways = {feeder.name: Way(feeder, shelf.has(feeder.name)) for feeder in self.feeders}
         missing = [way for way in self.ways.values() if not way.released]
         if missing:
             _refuse_another_config(config, state)
             shelf.prepare()
-        write_register(state, config.fleet.id, fleet.feeders)
+        write_register(state, config.fleet.id, self.feeders)
         self.ended = len(self.ways) - len(missing)
         self.progress(self.ended, len(self.ways))
         try:
@@ -352,31 +334,31 @@ class _Run:
 
         A fleet that cannot release anything costs nothing.
         """
-        fleet, config, state = self.fleet, self.fleet.config, self.fleet.state
+        config, state = self.config, self.state
         self.say("reading the meter data")
-        self.ingest = fleet.source.ingest
+        self.ingest = self.source.ingest
         if self.ingest is not None:
             keep_ingest(state, config.fleet.id, self.ingest)
-        plan = fleet.customers.plan
+        plan = self.customers.plan
         for warning in plan.warnings:
             self.say(warning)
         self.warned.of_all(*plan.warnings, *plan.notes)
 
         self.say("checking all feeders")
-        fleet.map(workers, (fleet.task(way.feeder) for way in missing), self._examined)
+        self.map(workers, (self.task(way.feeder) for way in missing), self._examined)
         good = [way for way in missing if way.examined is not None]
         if good:
             self.say("charging customers and networks")
-            self.loads = customers_charge(config, state, fleet.ledger, fleet.customers)
+            self.loads = self.customers.charge(self.ledger)
             self._charge_all(good)
         paid = [way for way in good if way.paid is not None]
         if paid:
             self.say("fitting the load model")
-            keep_shared_model(config, fleet.feeders[0].config, state, fleet.customers)
+            self.customers.keep_shared_model()
             self.say("making the feeders")
-            if fleet.shelf.in_place:
-                fleet.map(workers, self._tasks(paid, only_draws=True), self._drawn)
-            fleet.map(workers, self._tasks(paid), self._made)
+            if self.shelf.in_place:
+                self.map(workers, self._tasks(paid, only_draws=True), self._drawn)
+            self.map(workers, self._tasks(paid), self._made)
         for way in missing:  # none is left without a word, whatever the workers did
             if not way.ended:
                 self._fail(way, LOST, UNEXPECTED)
@@ -384,7 +366,7 @@ class _Run:
     def _examined(self, stage: Stage) -> None:
         way = self.ways[stage.name]
         if not isinstance(stage.said, Examined):
-            self._fail(way, *self.fleet.problem_of(stage))
+            self._fail(way, *self.problem_of(stage))
             return
         way.examined, way.seconds = stage.said, stage.seconds
         self.room -= len(stage.said.feeder or b"")
@@ -398,21 +380,20 @@ class _Run:
         follow: what they cost depends on what was charged before. A feeder that is refused costs nothing and
         does not keep the others from being charged.
         """
-        fleet = self.fleet
         while left:
             accounts, together, later = set[str](), list[_Bill](), list[Way]()
             for way in left:
                 feeder, examined = way.feeder, way.examined
                 assert examined is not None
-                account = fleet.account_of(feeder, examined)
+                account = self.account_of(feeder, examined)
                 if account in accounts:
                     later.append(way)
                     continue
                 accounts.add(account)
                 try:
-                    refuse_without_model(fleet.config, feeder, fleet.state, fleet.customers)
-                    plan, facts = fleet.plan(feeder, examined)
-                    fleet.refuse(feeder, plan, facts)
+                    self.customers.source_of_model(feeder)  # refused without one
+                    plan, facts = self.plan(feeder, examined)
+                    self.refuse(feeder, plan, facts)
                     charge = network_charge(network_data(feeder.config, plan, facts), plan)
                     together.append(_Bill(way, examined, plan, charge))
                 except DpPowerflowError as error:
@@ -424,7 +405,7 @@ class _Run:
         """All together; if that is refused, one by one, to find out whom it is about."""
         if not bills:
             return
-        state, ledger = self.fleet.state, self.fleet.ledger
+        state, ledger = self.state, self.ledger
         own = [self.loads] if isinstance(self.loads, Charge) else []
         try:
             spends = ledger.charge_all([*own, *(bill.charge for bill in bills)])
@@ -437,7 +418,7 @@ class _Run:
             return
         if own:
             self.loads = spends[0]
-            keep_begun(state, self.fleet.config.fleet.id, self.fleet.customers.request_sha256, self.loads)
+            keep_begun(state, self.config.fleet.id, self.customers.request_sha256, self.loads)
         assert isinstance(self.loads, Spend)
         customers = ledger.balance_after(self.loads)
         for bill, spend in zip(bills, spends[len(own) :], strict=True):
@@ -446,17 +427,16 @@ class _Run:
             bill.way.paid = Paid(found.dataset, found.inputs, customers, network, spend)
 
     def _tasks(self, paid: Sequence[Way], *, only_draws: bool = False) -> Iterator[Task]:
-        """What is paid, the largest first; a model of its own is fitted before."""
-        fleet = self.fleet
+        """What is paid, the largest first; where models are per feeder, its model is fitted before."""
         for way in sorted(paid, key=lambda way: -way.work):
             if way.problem is not None:
                 continue
             try:
-                keep_own_model(fleet.config, way.feeder, fleet.state, fleet.customers)
+                self.customers.keep_own_model(way.feeder)
             except DpPowerflowError as error:
                 self._fail(way, str(error), error.code)
                 continue
-            yield fleet.task(way.feeder, way, only_draws=only_draws)
+            yield self.task(way.feeder, way, only_draws=only_draws)
             if way.examined is not None and not only_draws:
                 way.examined = replace(way.examined, feeder=None)
 
@@ -465,41 +445,41 @@ class _Run:
         way = self.ways[stage.name]
         way.seconds += stage.seconds
         for (where, name), content in stage.files.items():
-            self.fleet.state.write_internal(where, name, content)
+            self.state.write_internal(where, name, content)
         if stage.problem is not None or stage.defect is not None:
-            self._fail(way, *self.fleet.problem_of(stage))
+            self._fail(way, *self.problem_of(stage))
 
     def _made(self, stage: Stage) -> None:
         """Keep what a worker wrote, then put the feeder into the corpus."""
         self._drawn(stage)
-        way, made, fleet = self.ways[stage.name], stage.said, self.fleet
+        way, made = self.ways[stage.name], stage.said
         if way.problem is not None:
             return
         if not isinstance(made, Made):
-            self._fail(way, *fleet.problem_of(stage))
+            self._fail(way, *self.problem_of(stage))
             return
         try:
-            fleet.shelf.publish(way.feeder.name)
+            self.shelf.publish(way.feeder.name)
         except DpPowerflowError as error:
             self._fail(way, str(error), error.code)
             return
         config = way.feeder.config
         self.warned.of_all(*promise_warnings(config), *made.notes)
-        mended = mended_words(made, config.release.days * fleet.meters.n_steps)
+        mended = mended_words(made, config.release.days * self.meters.n_steps)
         self.warned.of_feeder(way.feeder.name, *mended, *(way.examined.warnings if way.examined else ()))
-        fleet_id = fleet.config.fleet.id
-        if fleet.state.read_internal(fleet_id, CONFIG_FILE) is None:  # from now on the config stays
-            fleet.state.write_internal(fleet_id, CONFIG_FILE, _config_sha256(fleet.config).encode())
+        fleet_id = self.config.fleet.id
+        if self.state.read_internal(fleet_id, CONFIG_FILE) is None:  # from now on the config stays
+            self.state.write_internal(fleet_id, CONFIG_FILE, _config_sha256(self.config).encode())
         way.released = True
         self._end(way)
 
     def _fail(self, way: Way, problem: str, code: str) -> None:
         """A feeder has failed; where others may read, nothing of it stays."""
-        begun = way.paid is not None or is_begun(self.fleet.state, way.feeder.release_id)
+        begun = way.paid is not None or is_begun(self.state, way.feeder.release_id)
         way.problem, way.code = of_one_feeder(problem, paid=begun), code
         if begun:
             try:
-                self.fleet.shelf.abandon(way.feeder.name, way.feeder.release_id)
+                self.shelf.abandon(way.feeder.name, way.feeder.release_id)
             except DpPowerflowError as error:
                 way.problem = f"{way.problem}; and what it left cannot be removed: {error}"
         self._end(way)
@@ -510,11 +490,11 @@ class _Run:
         self.on_outcome(way.outcome)
 
     def _tell_the_owner(self) -> None:
-        fleet, customers = self.fleet, None
+        customers = None
         if isinstance(self.loads, Spend):
-            customers = self.loads, fleet.ledger.balance_after(self.loads)
+            customers = self.loads, self.ledger.balance_after(self.loads)
         ways, warnings = [*self.ways.values()], self.warned.sentences()
-        write_owner_files(fleet.state, fleet.config.fleet.id, ways, customers, warnings)
+        write_owner_files(self.state, self.config.fleet.id, ways, customers, warnings)
 
 
 def _refuse_another_config(config: FleetConfig, state: PrivateState) -> None:
@@ -580,7 +560,7 @@ class FleetPlan:
 def plan_fleet(
     config: FleetConfig, *, engine: Engine | None = None, progress: Progress | None = None
 ) -> FleetPlan:
-    """Plan a fleet; every feeder is opened, the ledger is looked at, nothing is recorded.
+    """Plan a fleet; every feeder is opened, the ledger is read, nothing is recorded.
 
     Parameters
     ----------
@@ -589,48 +569,46 @@ def plan_fleet(
     """
     engine = engine or engine_of(None, None)
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
-    fleet = _Fleet.open(config, state)
+    run = _Run.open(config, state)
     found: dict[str, Stage] = {}
 
     def examined(stage: Stage) -> None:
         found[stage.name] = stage
         if progress is not None:
-            progress(len(found), len(fleet.feeders))
+            progress(len(found), len(run.feeders))
 
-    with engine.kept(AHEAD, len(fleet.feeders), FEEDERS_PER_PROCESS) as workers:
-        cost = fleet.customers.plan
-        fleet.map(workers, map(fleet.task, fleet.feeders), examined)
-    data = ChargedData(fleet.meters.identity, cost.loads_cap, config.fleet.continues_loads)
-    loads = fleet.ledger.preview(data, cost.loads_cost, config.charged_under)
+    with engine.kept(AHEAD, len(run.feeders), FEEDERS_PER_PROCESS) as workers:
+        cost = run.customers.plan
+        run.map(workers, map(run.task, run.feeders), examined)
+    data = ChargedData(run.meters.identity, cost.loads_cap, config.fleet.continues_loads)
+    loads = run.ledger.preview(data, cost.loads_cost, config.charged_under)
     if config.model.reuse is not None and not loads.already_charged:
         raise never_charged(config.model.reuse)
     refuse_unfitted(config, state)
     seen: dict[str, dict[str, str]] = {}
-    plans = tuple(_feeder_plan(fleet, seen, feeder, found[feeder.name]) for feeder in fleet.feeders)
-    return FleetPlan(config, cost, loads, plans, fleet.source.ingest)
+    plans = tuple(_feeder_plan(run, seen, feeder, found[feeder.name]) for feeder in run.feeders)
+    return FleetPlan(config, cost, loads, plans, run.source.ingest)
 
 
-def _feeder_plan(
-    fleet: _Fleet, seen: dict[str, dict[str, str]], feeder: FleetFeeder, stage: Stage
-) -> FeederPlan:
+def _feeder_plan(run: _Run, seen: dict[str, dict[str, str]], feeder: FleetFeeder, stage: Stage) -> FeederPlan:
     """What the network would be charged; refused where it was begun otherwise.
 
     Parameters
     ----------
     seen : of the feeders before this one, frame → data set → key of the first feeder with it.
     """
-    released, examined, network = fleet.shelf.has(feeder.name), stage.said, None
+    released, examined, network = run.shelf.has(feeder.name), stage.said, None
     if not isinstance(examined, Examined):
-        problem, code = fleet.problem_of(stage)
+        problem, code = run.problem_of(stage)
         return FeederPlan(feeder.key, feeder.name, released, problem, None, code)
     alike = seen.setdefault(examined.frame, {})
     try:
-        plan, facts = fleet.plan(feeder, examined)
+        plan, facts = run.plan(feeder, examined)
         if not released:
-            fleet.refuse(feeder, plan, facts)
-        network = preview_network(fleet.ledger, feeder.config, plan.network, examined.dataset)
+            run.refuse(feeder, plan, facts)
+        network = preview_network(run.ledger, feeder.config, plan.network, examined.dataset)
         if network.account is None and examined.dataset not in alike:
-            _refuse_unnamed(fleet.config, feeder, alike.values())
+            _refuse_unnamed(run.config, feeder, alike.values())
     except DpPowerflowError as error:
         return FeederPlan(feeder.key, feeder.name, released, str(error), network, error.code)
     finally:

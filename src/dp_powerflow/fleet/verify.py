@@ -48,7 +48,7 @@ from dp_powerflow.fleet.manifest import (
     partition,
     shared,
 )
-from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
+from dp_powerflow.fleet.publishing import Summary, fleet_page, summary_at
 from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import (
     DIGEST,

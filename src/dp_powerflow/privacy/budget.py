@@ -218,7 +218,9 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
         return 0.0
 
     def epsilon_at(log_order_minus_1: float) -> float:
-        return _epsilon_at(rho, delta, log_order_minus_1)
+        excess = exp1(log_order_minus_1)
+        order = 1 + excess
+        return rho * order + log1(excess / order) - log1(delta * order) / excess
 
     # The classical conversion ρ + 2√(ρ ln 1/δ) has α − 1 = √(ln(1/δ)/ρ); the optimum is close to it.
     near = 0.5 * log1(log1(1 / delta) / rho)
@@ -226,12 +228,6 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
 
     found = minimize_scalar(epsilon_at, bounds=(near - 5, near + 5), method="bounded")
     return max(0.0, min(float(found.fun), epsilon_at(near)))
-
-
-def _epsilon_at(rho: float, delta: float, log_order_minus_1: float) -> float:
-    excess = exp1(log_order_minus_1)
-    order = 1 + excess
-    return rho * order + log1(excess / order) - log1(delta * order) / excess
 
 
 def epsilon_to_rho(epsilon: float, delta: float) -> float:

@@ -172,7 +172,7 @@ class Stream:
     def round_keys(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
         """(22,) for kernels that take the blocks of the stream by number; see `_bits.aes`.
 
-        Whoever takes them uses no counter twice, and neither `words` nor `generator` of the same stream.
+        The caller uses no counter twice, and neither `words` nor `generator` of the same stream.
         """
         from dp_powerflow._bits.aes import round_keys  # numba: only for those who draw
 

@@ -1,7 +1,7 @@
 """The private state directory: the secret key, the ledger and everything marked INTERNAL.
 
     state/                     0700
-      secret.key               0600  created once, by way of secret.key.new; whoever has it can take the
+      secret.key               0600  created once, by way of secret.key.new; with it, anybody can take the
                                      noise off every release
       ledger.sqlite            0600  what has been spent (see `ledger`)
       ledger.anchor            0600  where the ledger stood last
@@ -82,9 +82,9 @@ class PrivateState:
         root = Path(path).absolute()
         refuse_unusable(root, PrivacyError)
         ensure_private_directory(root, create=create)
-        if create and _read_key(root) is None:
+        if create and read_private(root / KEY_FILE) is None:
             _create_key(root, insecure_seed)
-        key = _existing_key(root)
+        key = _read_key(root)
         remove_new(root / KEY_FILE)
         remove_temporaries(root)
         if insecure_seed is None and key.insecure_seed:
@@ -105,7 +105,7 @@ class PrivateState:
         root = Path(path).absolute()
         refuse_unusable(root, PrivacyError)
         ensure_private_directory(root, create=False)
-        return cls(root, _existing_key(root))
+        return cls(root, _read_key(root))
 
     @property
     def insecure_seed(self) -> bool:
@@ -168,7 +168,7 @@ class PrivateState:
         """SHA-256 of a salt and private bytes: a commitment that can be published.
 
         The salt is derived from the key, so that a resumed release publishes the same digest. It is a secret
-        of 256 bits for whoever has no key, and tells apart what is committed to for another `purpose`.
+        of 256 bits for a reader without the key, and tells apart what is committed to for another `purpose`.
         Nobody can open the digest to other bytes.
         """
         bound = self._key.bind("commitment", check_release_id(release_id)).bind("purpose", purpose)
@@ -214,17 +214,10 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
         ) from error
 
 
-def _existing_key(root: Path) -> StreamKey:
-    key = _read_key(root)
-    if key is None:
-        raise PrivateStateError(f"the private state directory {root} has no {KEY_FILE}; check the path")
-    return key
-
-
-def _read_key(root: Path) -> StreamKey | None:
+def _read_key(root: Path) -> StreamKey:
     content = read_private(root / KEY_FILE)
     if content is None:
-        return None
+        raise PrivateStateError(f"the private state directory {root} has no {KEY_FILE}; check the path")
     damaged = PrivateStateError(f"the {KEY_FILE} of {root} is damaged; restore it from a backup")
     try:
         fields: Any = json.loads(content)
@@ -259,7 +252,7 @@ class CarriedState(PrivateState):
 
     @property
     def ledger_path(self) -> Path:
-        """There is none: whoever makes a release elsewhere asks to be paid for."""
+        """There is none: a worker makes what is paid for."""
         raise PrivacyError("a worker has no ledger; this is a bug, report it")
 
     def internal_directory(self, release_id: str) -> Path:

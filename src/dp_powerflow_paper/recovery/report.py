@@ -318,7 +318,7 @@ def _part_json(part: Part) -> dict[str, Any]:
 
 def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> bytes:
     """Training and test error against the epoch at every ε, as the bytes of an SVG or PNG file."""
-    width = max(1.8 * len(parts) + 1.0, 7.5)
+    width = max(1.8 * len(parts) + 1.0, 8.2)
     legend_columns = 2 if width > _TWO_COLUMNS else 1
     figure = new_figure((width, 5.0 + 0.2 * len(picture.columns) / legend_columns))
     panels: Any = figure.subplots(2, len(parts), sharex=True, sharey="row", squeeze=False)

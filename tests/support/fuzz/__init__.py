@@ -1,7 +1,6 @@
 """Fuzzing of every input format: `python -m support.fuzz` runs the campaign, `test_fuzzing.py` a short one.
 
-`changes` makes other inputs of valid ones; `owned`, `released` and `called` hold the formats, each with the
-inputs that it starts from and the function that a user's input goes through; `judging` says what became of an
-input; `campaign` tries many of them in processes that may hang or die; `planted` are inputs that must be
-refused.
+`changes` makes other inputs of valid ones; `doors` holds the formats, each with the inputs that it starts
+from and the function that a user's input goes through; `judging` says what became of an input; `campaign`
+tries many of them in processes that may hang or die; `planted` are inputs that must be refused.
 """

@@ -11,16 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from support.fuzz import called, owned, released
 from support.fuzz.changes import damaged
+from support.fuzz.doors import DOORS
 from support.fuzz.judging import Door, Outcome, judged
 from support.fuzz.world import World, without_warnings
-
-DOORS: dict[str, Callable[[World], Door]] = {**owned.DOORS, **released.DOORS, **called.DOORS}
 
 
 def input_of(door: Door, name: str, seed: int, case: int) -> bytes:

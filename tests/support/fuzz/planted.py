@@ -26,7 +26,7 @@ from dp_powerflow.pipeline.plan import open_ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit
 from support.fuzz.changes import WORDS
-from support.fuzz.owned import FORMAT
+from support.fuzz.doors import FORMAT
 from support.fuzz.world import CUSTOMERS, SEED, World, copied, swapped, without_warnings
 from support.small import RAW, toml_text
 from support.tampering import leaves, with_leaf

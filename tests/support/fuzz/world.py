@@ -25,7 +25,7 @@ from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
-from dp_powerflow.fleet.overview import fleet_page, read_summaries
+from dp_powerflow.fleet.publishing import fleet_page, read_summaries
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
 from dp_powerflow.pipeline.plan import keep_receipt

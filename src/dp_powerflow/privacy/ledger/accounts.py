@@ -431,7 +431,7 @@ class TwinCap(Cap):
 
 @dataclass(frozen=True)
 class AdditiveCap(Cap):
-    """A cap whose quantities add up, whatever the order and whoever is touched."""
+    """A cap whose quantities add up, whatever the order and the element."""
 
     quantities: ClassVar[tuple[str, ...]]
 

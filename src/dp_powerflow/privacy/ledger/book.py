@@ -138,7 +138,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class ChargedData:
-    """Data to be charged, and what they have to do with those of other accounts.
+    """Data to be charged, and how they relate to other accounts.
 
     Attributes
     ----------

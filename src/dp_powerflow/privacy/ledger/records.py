@@ -172,7 +172,7 @@ def spelled(names: Iterable[str]) -> str:
 
 
 def unrelated_line(key: str, names: Iterable[str]) -> str:
-    """The line of a config that says so of these accounts; the reason is left to whoever copies it."""
+    """The line of a config that says so of these accounts; the reason is left to the reader."""
     return f'{key} = {{ accounts = {json.dumps(rows_of(names))}, reason = "{_PLACEHOLDER}" }}'
 
 
@@ -254,7 +254,7 @@ class LostAnchor:
 
 @dataclass(frozen=True)
 class Account:
-    """One account, as it is or was: what it may spend, and every charge.
+    """One account at some time: what it may spend, and every charge.
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ found out by what later releases left: see `pipeline.plan`.
 
 `Ledger.open` checks the whole chain. What is opened then reads from its last entry on: that entry must be
 there unchanged, and what other processes appended must continue the chain. An edit of older entries in the
-meantime cannot mislead it, because it goes by what it remembers (`Books`); whoever opens the ledger next
+meantime cannot mislead it, because it goes by what it remembers (`Books`); the next one who opens the ledger
 notices it.
 
 Durability: journal_mode=DELETE with synchronous=EXTRA. A spend that was answered must survive a loss of
@@ -17,7 +17,7 @@ power, or the same budget could be used twice; EXTRA also flushes the directory 
 without which a committed spend could be rolled back. WAL would be faster, but needs shared memory and two
 more files beside the database.
 
-Each operation opens a connection of its own: no connection is shared across a fork, and threads of one
+Each operation opens a new connection: no connection is shared across a fork, and threads of one
 process take turns. The file itself is never opened other than by SQLite, since closing such a descriptor
 would drop SQLite's locks; but when it is made, and other threads wait then (`undisturbed`).
 """
@@ -126,7 +126,7 @@ class Database:
             ) from error
 
     def check_tables(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file that has not exactly the tables of a ledger."""
+        """Refuse a file whose tables are not those of a ledger."""
         tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         if {sql for (sql,) in tables} != set(_SCHEMA):
             raise self.error("had its tables changed", _BACKUP)
@@ -142,7 +142,7 @@ class Database:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own, whose errors are sentences."""
+        """A new connection, whose errors are sentences."""
         with self._translated(), self._connection() as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -233,7 +233,7 @@ class AnchorFile:
         return Anchor(number, mac, hmac.compare_digest(tag.encode(), self._tag(number, mac).encode()))
 
     def write(self, number: int, mac: str) -> None:
-        """Replace the anchor; whoever calls holds the lock of the ledger."""
+        """Replace the anchor; the caller holds the lock of the ledger."""
         write_private(self._path, f"{_ANCHOR} {number} {mac} {self._tag(number, mac)}\n".encode())
         # Under the lock any other temporary anchor is of a process that was killed.
         for stale in self._path.parent.glob(f"{self._path.name}*"):
@@ -322,7 +322,7 @@ class LedgerStore:
 
     @contextlib.contextmanager
     def _begun(self, how: str) -> Iterator[sqlite3.Connection]:
-        """A connection of its own with a transaction, which ends here."""
+        """A new connection with a transaction, which ends here."""
         with self._database.session() as connection:
             connection.execute(how)
             try:

@@ -1,4 +1,4 @@
-"""The experiment about derived figures: real fits and twins, errors against the true network, resumable."""
+"""Experiments on twins and derived releases: rows, errors against the true network, stored and taken up."""
 
 from __future__ import annotations
 
@@ -10,11 +10,51 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from dp_powerflow_paper import twin
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.derived import experiment
 from dp_powerflow_paper.derived.studies import CASES, TRUE, Bench, Compared, Measure, figure, reliability
 from dp_powerflow_paper.derived.tables import row_of
 from dp_powerflow_paper.run import Store, Written
+from dp_powerflow_paper.twin import surrogate
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The experiment on IEEE 13 alone, two draws of one kind: so few are made in this process."""
+    kinds = {kind: (1.0,) for kind in twin.KINDS if kind.words == "Laplace on lengths"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(twin, "KINDS", kinds)
+        patch.setattr(twin, "_QUICK", twin._Size(2, 0, 3))
+        patch.setattr(twin, "settings_of", lambda options: [surrogate("ieee13")])
+        return twin.run(ExperimentOptions(out=tmp_path_factory.mktemp("twin"), quick=True))
+
+
+def test_every_row_has_both_yardsticks_and_both_distances(twins: Written) -> None:
+    assert "| Laplace on lengths | 1 / 8.31 | 0 | 0.393 / 0.984 |" in twins.text
+    content = json.loads(Path(twins.files[2]).read_text())
+    (row,) = content["rows"]["ieee13"]
+    assert 0.0 < row["pooled"][0] < row["worst_node"][0]
+    assert (row["draws"], row["failed"]) == (2, 0)
+
+
+def test_the_floor_is_that_of_the_line_that_matters_most_and_states_its_range(twins: Written) -> None:
+    chains = json.loads(Path(twins.files[2]).read_text())["floors"]["ieee13"]
+    assert [chain["element"].split()[0] for chain in chains] == ["line", "capacitor"]
+    assert "times its size | 1 | 1e-06 |" in twins.text
+    assert all(0.0 < chain["pooled"] < chain["node"] for chain in chains)
+
+
+def test_twins_are_kept_as_text_table_data_and_picture(twins: Written) -> None:
+    assert [path.name for path in twins.files] == [
+        "twin.md",
+        "twin.csv",
+        "twin.json",
+        "twin.svg",
+        "twin.png",
+    ]
+    assert all(path.stat().st_size for path in twins.files)
+    assert (twins.files[0].parent / "twin" / "table-ieee13.json").is_file()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,393 @@
+"""Odd ids, names, encodings and values: read as meant, counted and cut, or refused in one sentence."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import gzip
+import io
+import sys
+import unicodedata
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dp_powerflow import cli
+from dp_powerflow.almanac.calendar import WeatherFormat, read_holidays, read_readings
+from dp_powerflow.config import read_toml
+from dp_powerflow.errors import UNSEEN, DpPowerflowError, LoadDataError, printable
+from dp_powerflow.fleet.customers import read_feeder_map
+from dp_powerflow.grid.sources import read_loads, read_taps
+from dp_powerflow.loads.declared import IngestRules, MeterFormat, one_service_each, read_service_map
+from dp_powerflow.loads.ingest import read_long
+from dp_powerflow.loads.profiles import read_load_classes
+from dp_powerflow.loads.report import IngestResult, Quantity, RawHistory, check_history
+from dp_powerflow.loads.timegrid import ReadingCounts
+from dp_powerflow.powerflow.sun import read_irradiance
+from dp_powerflow.units import FloatArray
+from support.manifest_releases import make_release
+
+FMT = MeterFormat("kW", "start", "UTC", step_minutes=60)
+ODD = {
+    "escape": "secret\x1b[31m",
+    "line end": "secret\nhouse",
+    "carriage return": "secret\rhouse",
+    "tab": "secret\thouse",
+    "bidi": "secret\u202ehouse",
+    "zero width": "secret\u200bhouse",
+    "nul": "secret\0house",
+    "c1": "secret\x9bhouse",
+    "line separator": "secret\u2028house",
+    "long": "secret" * 2_000,
+    "blank": "   ",
+}
+
+
+def services(folder: Path, *ids: str) -> Path:
+    path = folder / "services.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = [(name, f"p{k}") for k, name in enumerate(ids)]
+        csv.writer(file).writerows([("customer", "load_point"), *rows])
+    return path
+
+
+def meters(folder: Path, *ids: str) -> Path:
+    path, begin = folder / "meters.parquet", dt.datetime(2024, 1, 1)
+    rows = [(name, begin + dt.timedelta(hours=hour), 1.0 + hour % 3) for hour in range(24) for name in ids]
+    customer, time, kwh = zip(*rows, strict=True)
+    pq.write_table(pa.table({"customer": customer, "time": pa.array(time), "kwh": kwh}), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_ids_are_refused_and_not_repeated(kind: str, tmp_path: Path) -> None:
+    for read in (
+        lambda: read_service_map(services(tmp_path, ODD[kind], "b")),
+        lambda: read_long(meters(tmp_path, ODD[kind], "b"), FMT),
+    ):
+        with pytest.raises(LoadDataError) as refused:
+            read()
+        said = str(refused.value)
+        assert "secret" not in said
+        assert said.isprintable()
+        assert len(said) < 500
+
+
+def test_plain_ids_of_any_script_are_read(tmp_path: Path) -> None:
+    ids = ("Zähler 7", "счётчик", "電表-1", "x" * 200)
+    assert read_service_map(services(tmp_path, *ids)).customers == ids
+
+
+def test_what_a_terminal_would_obey_is_shown() -> None:
+    every = "".join(map(chr, [*range(0x3000), *range(0xD7F0, 0x10000), 0xE0001]))
+    shown = printable(every, lines=True)
+    assert {sign for sign in shown if unicodedata.category(sign) in UNSEEN} == {"\n", "\t"}
+    assert printable("ε = 1, Zürich\n", lines=True) == "ε = 1, Zürich\n"
+    assert printable("\x1b[2J\udcff\u202e") == "\\x1b[2J\\udcff\\u202e"
+
+
+class Screen(io.TextIOWrapper):
+    """A terminal of some code page that fails on all that it cannot write."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding, errors="strict", write_through=True)
+
+    @property
+    def shown(self) -> str:
+        return self.buffer.getvalue().decode(self.encoding, "replace")  # type: ignore[attr-defined,no-any-return]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, encoding: str, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the program on such a terminal."""
+    out, err = Screen(encoding), Screen(encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(sys, "argv", ["dp-powerflow", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    code = ended.value.code
+    return code if isinstance(code, int) else 0, out.shown, err.shown
+
+
+COMMANDS = sorted(command.name or command.callback.__name__ for command in cli.app.registered_commands)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_every_command_writes_to_any_terminal(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = str(make_release(tmp_path).path)
+    for command in (*COMMANDS, "export gridfm", "export"):
+        code, out, err = run(monkeypatch, encoding, *command.split(), "--help")
+        assert (code, err) == (0, "")
+        assert command.split()[-1] in out
+    code, out, _ = run(monkeypatch, encoding, "verify", release)
+    assert code == 0
+    assert "release" in out
+    assert run(monkeypatch, encoding, "verify", release, "--json")[0] == 0
+    assert run(monkeypatch, encoding, "quality", release, "--json")[0] == 0
+    assert run(monkeypatch, encoding, "inspect", "ieee13")[0] == 0
+    for wrong in (["nonsense-ε"], ["plan"], ["release", "x.toml", "--workers", "σ"], ["inspect", "ε.dss"]):
+        code, out, err = run(monkeypatch, encoding, *wrong)
+        assert code == 2
+        assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_names_of_files_are_shown_and_not_obeyed(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "\x1b]0;title\x07\u202e\udcff"
+    for words in (["inspect", f"{name}.dss"], ["plan", f"{name}.toml"], ["verify", f"{tmp_path}/{name}"]):
+        code, out, err = run(monkeypatch, encoding, *words)
+        assert code == 2
+        assert "\x1b" not in out + err
+        assert "\u202e" not in out + err
+        assert "\\x1b" in err
+
+
+def test_names_in_a_feeder_are_shown_and_not_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feeder = tmp_path / "feeder.dss"
+    feeder.write_text("New Circuit.c\n\x1b[2J\x1b[31mwipe everything\n")
+    code, out, err = run(monkeypatch, "utf-8", "inspect", str(feeder))
+    assert code == 2
+    assert "\x1b" not in out + err
+
+
+SERVICES, HOURS = tuple(f"secret{k}" for k in range(7)), 48
+BEGIN = dt.datetime(2024, 1, 1)
+READING = 1.23456
+ROWS = [
+    (customer, BEGIN + dt.timedelta(hours=hour), READING + hour % 3)
+    for hour in range(HOURS)
+    for customer in SERVICES
+]
+METERS = "customer,time,kwh\n" + "".join(f"{who},{when.isoformat()},{kw}\n" for who, when, kw in ROWS)
+
+
+def toml(path: Path) -> Any:
+    return read_toml(path, "config file", "write one")
+
+
+TEXTS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
+    "meters": (".csv", METERS, lambda path: read_long(path, FMT).history.load_kw.tobytes()),
+    "services": (".csv", "customer,load_point\nsecret0,t1\n", lambda path: read_service_map(path).customers),
+    "fleet": (".csv", "customer,load_point,feeder\nsecret0,t1,a\n", read_feeder_map),
+    "taps": (".csv", "transformer,winding,tap\nt1,2,1.0\n", read_taps),
+    "loads": (".csv", "name,kw,kvar\nmill,2,1.0\n", read_loads),
+    "classes": (".csv", "load,class\nmill,home\n", read_load_classes),
+    "holidays": (".txt", "2024-12-25\n2024-12-26 # second\n", read_holidays),
+    "irradiance": (".csv", "0.1\n" * 24, lambda path: read_irradiance(path, 24, ["t1"]).tobytes()),
+    "config": (".toml", '[release]\nid = "mill"\n', toml),
+}
+
+
+def zipped() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr("xl/workbook.xml", "<workbook/>")
+    return content.getvalue()
+
+
+READ: dict[str, Callable[[str], bytes]] = {
+    "old line ends": lambda text: text.replace("\n", "\r").encode(),
+    "line ends of Windows": lambda text: text.replace("\n", "\r\n").encode(),
+    "a mark": lambda text: text.encode("utf-8-sig"),
+}
+REFUSED: dict[str, Callable[[str], bytes | None]] = {
+    "utf-16": lambda text: text.encode("utf-16"),
+    "utf-16 without a mark": lambda text: text.encode("utf-16-le"),
+    "code page": lambda text: f"{text}ü,ß\n".encode("cp1252"),
+    "nul": lambda text: text[:12].encode() + b"\0" + text[12:].encode(),
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "spreadsheet": lambda text: zipped(),
+    "folder": lambda text: None,
+    "one long word": lambda text: text.encode() + b'"' + b"x" * 200_000 + b'"\n',
+}
+
+
+def sentence(error: DpPowerflowError) -> None:
+    said = str(error)
+    assert "secret" not in said
+    assert "1.23" not in said
+    assert len(said) < 1_000
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_other_line_ends_and_a_mark_are_read(what: str, tmp_path: Path) -> None:
+    suffix, text, read = TEXTS[what]
+    (tmp_path / f"plain{suffix}").write_bytes(text.encode())
+    plain = read(tmp_path / f"plain{suffix}")
+    for name, change in READ.items():
+        if (what, name) == ("config", "old line ends"):  # which TOML does not know as line ends
+            continue
+        path = tmp_path / f"{name}{suffix}"
+        path.write_bytes(change(text))
+        assert read(path) == plain
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_what_is_no_such_text_is_one_sentence(what: str, tmp_path: Path) -> None:
+    suffix, text, read = TEXTS[what]
+    for name, change in REFUSED.items():
+        path, content = tmp_path / f"{name}{suffix}", change(text)
+        if content is None:
+            path.mkdir()
+        else:
+            path.write_bytes(content)
+        with pytest.raises(DpPowerflowError) as refused:
+            read(path)
+        sentence(refused.value)
+
+
+def test_weather_that_is_no_table_is_one_sentence(tmp_path: Path) -> None:
+    for name, change in REFUSED.items():
+        path, content = tmp_path / f"{name}.csv", change("time,temperature\n2024-01-01T00:00,1.0\n")
+        if content is None:
+            path.mkdir()
+        else:
+            path.write_bytes(content)
+        with pytest.raises(DpPowerflowError) as refused:
+            read_readings(path, "UTC", WeatherFormat())
+        sentence(refused.value)
+
+
+# ------------------------------------------------------------------------------------------ Parquet
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    customer, time, kwh = zip(*ROWS, strict=True)
+    table = {"customer": pa.array(customer), "time": pa.array(time), "kwh": pa.array(kwh)} | columns
+    pq.write_table(pa.table(table), path)
+    return path
+
+
+def test_no_damage_to_a_parquet_file_is_a_traceback(tmp_path: Path) -> None:
+    whole = parquet(tmp_path / "whole.parquet").read_bytes()
+    damaged = [b"", whole[:-30], whole[: len(whole) // 2], bytes(len(whole)), METERS.encode()]
+    damaged += [whole[:at] + b"\xff" * 20 + whole[at + 20 :] for at in range(4, len(whole), 97)]
+    refused = 0
+    for content in damaged:
+        path = tmp_path / "meters.parquet"
+        path.write_bytes(content)
+        try:
+            read_long(path, FMT)
+        except DpPowerflowError as error:
+            sentence(error)
+            refused += 1
+    assert refused >= 10  # some bytes are of statistics that nobody reads, or of values
+
+
+def test_columns_of_strange_types_are_one_sentence(tmp_path: Path) -> None:
+    n = len(ROWS)
+    strange = {
+        "binary ids": {"customer": pa.array([b"secret\xff"] * n)},
+        "lists of ids": {"customer": pa.array([["secret"]] * n)},
+        "binary stamps": {"time": pa.array([b"\xff"] * n)},
+        "end of time": {"time": pa.array([2**63 - 1 - k for k in range(n)], pa.timestamp("us"))},
+        "year 9999": {"time": pa.array([dt.datetime(9999, 12, 31)] * n)},
+        "text": {"kwh": pa.array([str(READING)] * n)},
+        "nothing": {"kwh": pa.nulls(n)},
+    }
+    for columns in strange.values():
+        with pytest.raises(LoadDataError) as refused:
+            read_long(parquet(tmp_path / "meters.parquet", **columns), FMT)
+        sentence(refused.value)
+
+
+def test_numbers_of_other_types_are_read(tmp_path: Path) -> None:
+    whole = np.array([2.0 + k % 3 for k in range(len(ROWS))])
+    plain = read_long(parquet(tmp_path / "a.parquet", kwh=pa.array(whole)), FMT).history.load_kw
+    for kind in (pa.float16(), pa.float32(), pa.int8(), pa.uint64(), pa.decimal128(9, 2)):
+        values = pa.array(whole.astype(np.float16)) if kind == pa.float16() else pa.array(whole).cast(kind)
+        found = read_long(parquet(tmp_path / "b.parquet", kwh=values), FMT).history.load_kw
+        assert np.array_equal(found, plain)
+
+
+CUSTOMERS, DAYS, STEPS = 30, 14, 24
+KEEP = IngestRules(on_suspect_unit="keep", on_export="floor")
+
+
+def readings() -> FloatArray:
+    found: FloatArray = np.random.default_rng(4).gamma(2.0, 0.3, (CUSTOMERS, DAYS, STEPS)) + 0.05
+    return found
+
+
+def check(values: FloatArray, rules: IngestRules | None = None) -> IngestResult:
+    names = tuple(f"secret{k}" for k in range(CUSTOMERS))
+    days = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=k) for k in range(DAYS))
+    quantity = Quantity("active", values.copy(), ReadingCounts(accepted=values.size))
+    none = np.empty(0, dtype=np.int64)
+    raw = RawHistory((quantity,), names, one_service_each(names), days, 60, none)
+    return check_history(raw, rules or IngestRules(on_export="floor"))
+
+
+def cancelling(size: float) -> Callable[[FloatArray], None]:
+    """As many huge values of either sign on every day: the mean of a day tells nothing."""
+
+    def change(values: FloatArray) -> None:
+        values[:, :, 0:4], values[:, :, 4:8] = size, -size
+
+    return change
+
+
+def extremes(values: FloatArray) -> None:
+    values[:, :, 3], values[:, :, 4] = 2.0**63 - 1, -(2.0**63)
+
+
+def some_customers(values: FloatArray) -> None:
+    values[:3, :, 5], values[:3, :, 6] = 1e300, -1e300
+
+
+WILD: dict[str, Callable[[FloatArray], None]] = {
+    "cancelling 1e300": cancelling(1e300),
+    "cancelling 1e308": cancelling(1.7e308),
+    "cancelling 1e18": cancelling(1e18),
+    "cancelling 1e6": cancelling(1e6),
+    "int64": extremes,
+    "three customers": some_customers,
+    "far below": lambda values: values.__setitem__((slice(None), slice(None), 2), -1e18),
+}
+
+
+@pytest.mark.parametrize("kind", WILD)
+def test_many_wild_readings_are_refused(kind: str) -> None:
+    values = 1000.0 * readings()  # and all of it in watts, which the unit check must not overlook
+    WILD[kind](values)
+    with pytest.raises(LoadDataError, match=r"readings are 1000 times or more what") as refused:
+        check(values)
+    assert "secret" not in str(refused.value)
+    assert "e+" not in str(refused.value)
+
+
+def test_a_wrong_unit_behind_few_wild_readings_is_still_seen() -> None:
+    """One huge value of either sign on most days, in so few customers that they are not many."""
+    values = 1000.0 * readings()
+    values[0, :5, 0] = -1e12
+    with pytest.raises(LoadDataError, match="as if the unit were off by a factor of"):
+        check(values)
+
+
+def test_few_wild_readings_are_counted_and_change_no_other_figure() -> None:
+    values = readings()
+    plain = check(values)
+    values[2, 3, 4], values[5, 6, 7] = 1e300, -1e18
+    found = check(values)
+    assert found.report.units.wild == 2
+    assert plain.report.units.wild == 0
+    assert any("2 readings beyond what any customer draws" in line for line in found.report.summary())
+    assert found.report.units.above == plain.report.units.above == 0
+    assert found.history.load_kw.max() == 1e300  # the bounds of the model cut it, as for every record
+
+
+@pytest.mark.filterwarnings("error")
+def test_whoever_keeps_them_has_them_counted() -> None:
+    values = readings()
+    cancelling(1e18)(values)
+    assert check(values, KEEP).report.units.wild == 8 * CUSTOMERS * DAYS
