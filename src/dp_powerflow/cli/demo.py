@@ -171,7 +171,7 @@ def demo_page(sides: Sequence[Side]) -> bytes:
             "Open",
             items=(Table(("release", "its data in figures", "its guarantees"), tuple(links)),),
         ),
-        Section("beside", "Released beside true", items=tuple(f for side in sides for f in _figures(side))),
+        Section("beside", "Released and true", items=tuple(f for side in sides for f in _figures(side))),
         Section(
             "table",
             "What each protects, and what it costs",
@@ -214,7 +214,7 @@ def _figures(side: Side) -> Iterator[Figure]:
         yield Figure(
             f"{name}-load",
             f"Load of the feeder over a day, {of}",
-            "Quantiles (5, 25, 50, 75, 95 %) over the days: drawn customers beside the simulated homes.",
+            "Quantiles (5, 25, 50, 75, 95 %) over the days: drawn customers and the simulated homes.",
             _band(
                 (("released", side.released_kw), ("true", side.true_kw)),
                 Axis("load of the feeder", "kW", decimals=0),
@@ -361,7 +361,7 @@ NOTES = (
     "twin as operated, regulators acting; the paper's with fixed taps). A node of the paper's release is one "
     "draw, fitted to sums of 20 of these homes. Its load is the twin's on average, and the "
     "taps are those of that load: too high where load is light, as nothing moves them.",
-    "Each release has a load model of its own, which the customers pay for (the ledger adds them up). "
+    "Each release has its own load model, which the customers pay for (the ledger adds them up). "
     "Both together give away what the weaker one does. Publish one of them.",
 )
 
