@@ -49,9 +49,9 @@ _NAMES = {
     "dp_powerflow.privacy.random": "discrete_gaussian discrete_laplace",
     "dp_powerflow._certify": "figure_bytes marked_figures new_figure",
     "dp_powerflow.studies.study": "Study",
-    "dp_powerflow.twin.choosing": "GAUSSIAN_DELTA surrogate_load voltage_distance",
+    "dp_powerflow.twin.choosing": "GAUSSIAN_DELTA surrogate_load",
     "dp_powerflow.twin.design": "LOG_GRID Chain twin_guarantee twin_neighbours",
-    "dp_powerflow.twin.draw": "draw_twin parameters_of",
+    "dp_powerflow.twin.draw": "draw_twin parameters_of voltage_distance",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

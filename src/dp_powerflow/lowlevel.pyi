@@ -50,10 +50,10 @@ from dp_powerflow.privacy.random import discrete_laplace as discrete_laplace
 from dp_powerflow.studies.study import Study as Study
 from dp_powerflow.twin.choosing import GAUSSIAN_DELTA as GAUSSIAN_DELTA
 from dp_powerflow.twin.choosing import surrogate_load as surrogate_load
-from dp_powerflow.twin.choosing import voltage_distance as voltage_distance
 from dp_powerflow.twin.design import LOG_GRID as LOG_GRID
 from dp_powerflow.twin.design import Chain as Chain
 from dp_powerflow.twin.design import twin_guarantee as twin_guarantee
 from dp_powerflow.twin.design import twin_neighbours as twin_neighbours
 from dp_powerflow.twin.draw import draw_twin as draw_twin
 from dp_powerflow.twin.draw import parameters_of as parameters_of
+from dp_powerflow.twin.draw import voltage_distance as voltage_distance

@@ -19,8 +19,7 @@ from dp_powerflow import BatchSolver, Config, Feeder, LoadHistory, MeterFormat, 
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, MissingExtraError, PrivacyError
 from dp_powerflow.grid.sources import BUILT_IN, network_parameters
 from dp_powerflow.loads.declared import IngestRules, ServiceMap, WideColumns
-from dp_powerflow.loads.ingest import open_table, read_wide
-from dp_powerflow.loads.profiles import read_opendss_shapes
+from dp_powerflow.loads.ingest import open_table, read_opendss_shapes, read_wide
 from dp_powerflow.lowlevel import (
     ClassLaw,
     Estimator,

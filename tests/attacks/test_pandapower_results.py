@@ -295,7 +295,7 @@ def test_a_drawn_code_brings_all_its_figures() -> None:
     twins = [twin_of(feeder, CODES, levels, thick) for feeder in feeders]
     assert differing(*twins) == []
     assert twins[0].origin.net.line.g_us_per_km.tolist()[1] == 0.25  # type: ignore[attr-defined]
-    with pytest.raises(FeederError, match="lacks the code of line 'cable'"):
+    with pytest.raises(FeederError, match="no code of line 'cable'"):
         Rebuilder(feeders[0], CODES).build(levels)
 
 
@@ -418,7 +418,7 @@ def test_every_level_is_needed() -> None:
     levels = levels_of(feeder, EVERYTHING)
     for key in levels:
         rest = {other: level for other, level in levels.items() if other != key}
-        with pytest.raises(FeederError, match=f"lacks the {key.quantity} of '{key.element}'"):
+        with pytest.raises(FeederError, match=f"has no {key.quantity} of '{key.element}'"):
             twin_of(feeder, EVERYTHING, rest)
 
 
@@ -473,3 +473,10 @@ def test_twins_of_neighbours_are_the_same_to_the_last_byte(protected: Protected)
     neighbour = feeder_of(small_net(**changes))  # all at once: neighbours of neighbours are the same too
     assert differing(first, neighbour)
     assert differing(twin, twin_of(neighbour, protected, levels)) == []
+
+
+def test_a_record_with_a_figure_that_the_net_lacks_is_refused() -> None:
+    feeder = feeder_of(small_net())
+    levels = {**levels_of(feeder, Protected()), ParameterKey(Quantity.LENGTH, "own"): 1.0}
+    with pytest.raises(FeederError, match="a length of 'own', which the feeder does not"):
+        twin_of(feeder, Protected(), levels)

@@ -8,7 +8,7 @@ own, taps and states that controls left, coordinates) differs between the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -21,14 +21,12 @@ from dp_powerflow.grid.opendss.parameters import frame_and_parameters
 from dp_powerflow.grid.opendss.reader import read_dss
 from support.attacks import assert_twins_agree
 
+COVERED = Protected(transformers=True, capacitors=True, pv=True)
 CHOICES = [
-    Protected(transformers=True, capacitors=True, pv=True, charging=charging, lines=lines, codes=codes)
-    for charging, lines, codes in (
-        (False, "impedance", False),
-        (True, "impedance", False),
-        (False, "length", False),
-        (False, "length", True),
-    )
+    COVERED,
+    replace(COVERED, charging=True),
+    replace(COVERED, lines="length"),
+    replace(COVERED, lines="length", codes=True),
 ]
 MATRICES = "rmatrix=[{r}|{m} {r}|{m} {m} {r}] xmatrix=[{x}|{m} {x}|{m} {m} {x}] cmatrix=[9|-1 9|-1 -1 9]"
 
@@ -42,7 +40,8 @@ class Hidden:
     closed: bool
 
     def factors(self, n: int, spread: float) -> list[float]:
-        return np.exp(np.random.default_rng(self.seed).uniform(-spread, spread, n)).tolist()
+        drawn = np.random.default_rng(self.seed).uniform(-spread, spread, n)
+        return [float(factor) for factor in np.exp(drawn)]
 
 
 @dataclass(frozen=True)

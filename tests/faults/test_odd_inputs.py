@@ -25,8 +25,7 @@ from dp_powerflow.errors import UNSEEN, DpPowerflowError, LoadDataError, printab
 from dp_powerflow.fleet.customers import read_feeder_map
 from dp_powerflow.grid.sources import read_loads, read_taps
 from dp_powerflow.loads.declared import IngestRules, MeterFormat, one_service_each, read_service_map
-from dp_powerflow.loads.ingest import read_long
-from dp_powerflow.loads.profiles import read_load_classes
+from dp_powerflow.loads.ingest import read_load_classes, read_long
 from dp_powerflow.loads.report import IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.powerflow.sun import read_irradiance

@@ -23,6 +23,9 @@ LARGE = (
     "ieee9500_dss/Master-unbal-initial-config.dss",
     "smartds_small/opendss/Master.dss",
 )
+PUBLISHED = pytest.mark.parametrize(
+    "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+)
 CIRCUIT = """
 Clear
 New Circuit.small basekv=12.47 bus1=source pu=1.05 r1=0.5 x1=1.5 r0=0.5 x0=1.5
@@ -81,9 +84,7 @@ def control_voltage(feeder: Feeder, each: Regulator, solution: EngineSolution) -
 # ------------------------------------------------------------------------------- published feeders
 
 
-@pytest.mark.parametrize(
-    "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
-)
+@PUBLISHED
 def test_published_feeders_are_modelled_throughout(name: str, request: pytest.FixtureRequest) -> None:
     feeder = opened(name, request)
     operation = feeder.as_operated
@@ -94,9 +95,7 @@ def test_published_feeders_are_modelled_throughout(name: str, request: pytest.Fi
     assert all(load.rated_kv is not None for load in feeder.loads)
 
 
-@pytest.mark.parametrize(
-    "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
-)
+@PUBLISHED
 def test_folding_taps_and_capacitors_back_gives_the_frozen_frame(
     name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -115,9 +114,7 @@ def test_folding_taps_and_capacitors_back_gives_the_frozen_frame(
     assert np.all(difference.data <= 1e-9 * np.sqrt(scale[rows] * scale[columns]) + 1e-12)
 
 
-@pytest.mark.parametrize(
-    "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
-)
+@PUBLISHED
 def test_currents_balance_at_the_voltages_that_opendss_finds(
     name: str, request: pytest.FixtureRequest
 ) -> None:

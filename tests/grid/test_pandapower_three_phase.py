@@ -12,7 +12,7 @@ import scipy.sparse.linalg as sl
 
 pytest.importorskip("pandapower")
 
-from dp_powerflow import BatchSolver, Feeder, OperatedSolver, Protected, open_feeder
+from dp_powerflow import Feeder, OperatedSolver, Protected
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import GROUND, Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower, with_declared_loads
@@ -94,19 +94,6 @@ def changed(net: Any, **figures: object) -> Any:
 @pytest.mark.parametrize("scenario", ["on_peak_566", "off_peak_1", "off_peak_1440"])
 def test_european_low_voltage_feeder_has_the_voltages_of_runpp_3ph(scenario: str) -> None:
     assert largest_difference(european(scenario)) < 1e-9
-
-
-@pytest.mark.slow
-def test_batch_solver_has_the_voltages_of_runpp_3ph() -> None:
-    net = european()
-    feeder = read_pandapower(net, name="european")
-    nodes, expected = of_pandapower(net, feeder)
-    load = -feeder.nominal_injection[feeder.retained]
-    solution = BatchSolver(feeder).solve(np.array([load]), nodes="all")
-    v = np.zeros(len(feeder.nodes), dtype=complex)
-    v[feeder.energised] = solution.v[0]
-    assert solution.converged.all()
-    assert np.max(np.abs(v[nodes] - expected)) < 1e-7
 
 
 @pytest.mark.slow
@@ -280,14 +267,6 @@ def test_declared_loads_replace_those_of_single_phases() -> None:
     }
     with pytest.raises(FeederError, match="the load table states"):
         with_declared_loads(feeder, {**powers, "two": (1.0, 0.0), "two a": (0.0, 0.0)})
-
-
-def test_a_saved_net_is_read_by_phases_too(tmp_path: Any) -> None:
-    net = unbalanced_net()
-    with quiet() as pp:
-        pp.to_json(net, str(tmp_path / "net.json"))
-    feeder = open_feeder(tmp_path / "net.json")
-    assert feeder.nodes == read_pandapower(net, name="net").nodes
 
 
 # --------------------------------------------------------------------------------------------- its twin

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.profiles import read_opendss_shapes
+from dp_powerflow.loads.ingest import read_opendss_shapes
 from support.meter_files import median_pairwise_correlation
 
 FIRST = dt.date(2017, 1, 1)

@@ -130,26 +130,6 @@ def test_what_is_declared_wrongly_is_refused_before_anything_is_spent(
     assert not (tmp_path / "state" / "ledger.sqlite").exists()
 
 
-def test_two_power_factors_at_one_node_are_refused(tmp_path: Path) -> None:
-    circuit = """
-Clear
-New Circuit.c basekv=4.16 bus1=s
-New Line.a bus1=s bus2=x length=0.5 units=km
-New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30
-New Load.two bus1=x.1 phases=1 kv=2.4 kW=80 kvar=20
-New Load.three bus1=x.2 phases=1 kv=2.4 kW=80 kvar=20
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
-    (tmp_path / "c.dss").write_text(circuit)
-    for factors in ({"one": 0.9}, {"one": 0.9, "two": -0.9}):
-        config = small_config(tmp_path, feeder={"source": "c.dss"}, nodes={"power_factor_of_load": factors})
-        with pytest.raises(ConfigError, match=r"node x\.1 carries loads of different power factors"):
-            inputs_of(config)
-    same = {"power_factor_of_load": {"one": 0.9, "two": 0.9}}
-    inputs_of(small_config(tmp_path, feeder={"source": "c.dss"}, nodes=same))
-
-
 # ------------------------------------------------------------------------------------------ OpenDSS shapes
 
 

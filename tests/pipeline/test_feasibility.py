@@ -286,7 +286,7 @@ def test_on_the_true_network_plan_states_what_is_known_of_a_refusal(tmp_path: Pa
     assert "Chance of refusal" in text
     assert "% of δ* whatever it finds" in text
     assert "no figure can be given before the charge" in text
-    assert "nothing is mended on the true network" in text
+    assert "no power is scaled down on the true network" in text
     assert found.feasibility.public is None
     assert "with 95 % confidence at most 6.2 % of them" in internal_lines(found)[1]
     assert [year.network.epsilon for year in found.yearly] == pytest.approx([2.0, 10.0, 20.0])

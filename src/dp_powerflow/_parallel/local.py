@@ -108,7 +108,9 @@ class Local(Engine):
         elif threads > 1:
             _run_in_threads(Sealed(job, max(1, self.workers // threads)), threads, items, on_done)
         else:
-            _run_here(job, items, on_done)
+            work = job.start(None)
+            for item in items:
+                on_done(finished(work(item)))
 
     @contextmanager
     def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
@@ -137,7 +139,7 @@ class Processes(Runner):
     def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
         """Do every item."""
         if self.workers <= 1 or len(items) <= self.workers:
-            _run_here(job, items, on_done)
+            Local(1).map(job, items, on_done)
         else:
             run_on_pool(self.workers, job, items, on_done)
 
@@ -151,12 +153,6 @@ class Threads(Runner):
     def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
         """Do every item."""
         _run_in_threads(Sealed(job), max(1, min(self.workers, len(items))), items, on_done)
-
-
-def _run_here(job: Job[Any, Result], items: Iterable[Any], on_done: Callable[[Result], None]) -> None:
-    work = job.start(None)
-    for item in items:
-        on_done(finished(work(item)))
 
 
 def _run_in_threads(

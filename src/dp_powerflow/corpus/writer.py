@@ -155,11 +155,8 @@ class RemoteStage:
         begun : as of `reserve`.
         """
         held = self._held()
-        if not (begun and held):
-            self._refuse_taken()
-        if held is None:  # the name of a reservation: what a killed run leaves is known for what it is
-            with storing(self.target):
-                self.marker.write_bytes(b"")
+        self.reserve(begun=begun)
+        if held is None:
             self.leave()
 
     def _take(self, content: bytes) -> None:

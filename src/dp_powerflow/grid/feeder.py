@@ -326,6 +326,30 @@ class ParameterKey:
 Levels = Mapping[ParameterKey, float]
 
 
+class Record:
+    """Levels of a twin, each to be taken once: one that is missing is never replaced by a true figure."""
+
+    def __init__(self, levels: Levels) -> None:
+        self._levels = levels
+        self._left = set(levels)
+
+    def take(self, key: ParameterKey) -> float:
+        if key not in self._levels:
+            raise FeederError(
+                f"the record of the twin has no {key.quantity} of '{key.element}'; draw the twin again"
+            )
+        self._left.discard(key)
+        return self._levels[key]
+
+    def refuse_rest(self) -> None:
+        if self._left:
+            key = min(self._left)
+            raise FeederError(
+                f"the record of the twin has a {key.quantity} of '{key.element}', which the feeder does not; "
+                "draw the twin again"
+            )
+
+
 @dataclass(frozen=True)
 class CodedLine:
     """A line whose impedance per length is that of an entry of the file's catalogue of conductors.

@@ -84,15 +84,8 @@ _MEASURED: Mapping[Figure, Quantity] = {
 
 def declared_figures(protected: Protected) -> tuple[Figure, ...]:
     """The figures beside R and X that noise is to cover."""
-    chosen: dict[Figure, bool] = {
-        "lengths": protected.lines == "length",
-        "codes": protected.codes,
-        "charging": protected.charging,
-        "transformers": protected.transformers,
-        "capacitors": protected.capacitors,
-        "pv": protected.pv,
-    }
-    return tuple(figure for figure, covered in chosen.items() if covered)
+    lengths = protected.lines == "length"
+    return tuple(f for f in WITHOUT if (lengths if f == "lengths" else getattr(protected, f)))
 
 
 def absent_figures(

@@ -166,7 +166,7 @@ class Tables(Section):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, and a sentence about it."""
+    """One thing that was checked, and a sentence about it."""
 
     name: str
     ok: bool

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from importlib.resources import files
 from typing import Any
 
 import yaml
@@ -28,12 +29,6 @@ from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.schema import (
-    BUSES_FILE,
-    CONNECTIONS_FILE,
-    DATA,
-    DAYS_FILE,
-    FEEDER,
-    LOADS,
     NODES_FILE,
     POWER_GRID,
     VA_GRID,
@@ -292,9 +287,13 @@ def _environment(*, html: bool) -> Environment:
 
 # --------------------------------------------------------------------------------------- tables and hubs
 
-PARTS, LOADS_PARTS, FEEDER_PARTS = (f"{folder}/part-*.parquet" for folder in (DATA, LOADS, FEEDER))
-VOLTAGES = "voltages"
-"""Name of the table with the voltages."""
+
+@cache
+def _hubs() -> dict[str, Any]:
+    """What hubs are told of any release."""
+    text = files("dp_powerflow.manifest").joinpath("templates", "hubs.yaml").read_text("utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
 
 
 @dataclass(frozen=True)
@@ -347,27 +346,9 @@ def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
         coordinates=None if data.connections is None else data.connections.coordinates,
     ):
         found.setdefault(column.file, []).append(column)
-    known = (
-        (VOLTAGES, "parts", PARTS, "One row per day and node.", "voltages"),
-        ("nodes", "nodes-file", NODES_FILE, "One row per node.", "the released nodes"),
-        ("loads", "loads-parts", LOADS_PARTS, "One row per day and node.", "powers of the nodes"),
-        (
-            *("feeder", "feeder-parts", FEEDER_PARTS, "One row per day."),
-            "power of the sources, states of the controls",
-        ),
-        (
-            *("buses", "buses-file", BUSES_FILE, "One row per bus."),
-            "the buses, with or without a released node",
-        ),
-        (
-            *("connections", "connections-file", CONNECTIONS_FILE, "One row per pair of buses."),
-            "which buses are joined by what",
-        ),
-        ("days", "days-file", DAYS_FILE, "One row per day.", "dates and public figures of the days"),
-    )
-    for name, node, files, rows, means in known:
-        if files in found:
-            yield PublishedTable(name, node, files, rows, means, tuple(found[files]))
+    for table in _hubs()["tables"]:
+        if table["files"] in found:
+            yield PublishedTable(**table, columns=tuple(found[table["files"]]))
     if data.network_tables is not None:
         yield from _twin_tables("network and loads" if data.network_tables.days else "network")
 
@@ -395,51 +376,20 @@ def _twin_tables(holds: str) -> Iterator[PublishedTable]:
         )
 
 
-_SIZES = {"n<1K": 10**3} | {
-    f"{low}<n<{high}": limit
-    for low, high, limit in (
-        ("1K", "10K", 10**4),
-        ("10K", "100K", 10**5),
-        ("100K", "1M", 10**6),
-        ("1M", "10M", 10**7),
-        ("10M", "100M", 10**8),
-        ("100M", "1B", 10**9),
-    )
-}
-_OF_THE_HUB = {
-    **{"ODC-By-1.0": "odc-by", "ODbL-1.0": "odbl", "PDDL-1.0": "pddl"},
-    **{
-        name: name.lower()
-        for name in (
-            *("CC0-1.0", "CC-BY-4.0", "CC-BY-SA-4.0", "CC-BY-NC-4.0", "CC-BY-ND-4.0", "CC-BY-NC-SA-4.0"),
-            *("CC-BY-NC-ND-4.0", "CC-BY-3.0", "CC-BY-SA-3.0", "MIT", "Apache-2.0", "BSD-2-Clause"),
-            *("BSD-3-Clause", "CDLA-Permissive-1.0", "CDLA-Permissive-2.0", "CDLA-Sharing-1.0"),
-        )
-    },
-}
-"""Licenses that the hub knows by a name of its own; it takes any other with its name and a link."""
-
-
 def _front_matter(statement: Statement[Any]) -> dict[str, Any]:
     data = statement.data
     graph = data.connections is not None or data.network_tables is not None
-    rows = data.days * data.nodes
+    rows, hubs = data.days * data.nodes, _hubs()
     return {
         "pretty_name": f"{TITLE}, release {statement.release.id}",
         **license_of(statement.publication),
-        "tags": [
-            *("power-flow", "distribution-grid", "voltage-phasors", "smart-grid", "energy"),
-            *("synthetic", "differential-privacy", "dp-powerflow"),
-        ],
-        "task_categories": [
-            *("time-series-forecasting", "tabular-regression"),
-            *(("graph-ml",) if graph else ()),
-        ],
-        "size_categories": [next((name for name, limit in _SIZES.items() if rows < limit), "n>1B")],
+        "tags": hubs["tags"],
+        "task_categories": [*hubs["tasks"], *(["graph-ml"] if graph else [])],
+        "size_categories": [next((name for name, limit in hubs["sizes"].items() if rows < limit), "n>1B")],
         "configs": [
             {"config_name": table.name, "data_files": table.files}
-            | ({"default": True} if table.name == VOLTAGES else {})
-            for table in published_tables(statement)
+            | ({"default": True} if number == 0 else {})
+            for number, table in enumerate(published_tables(statement))
         ],
     }
 
@@ -448,35 +398,14 @@ def license_of(publication: Publication) -> dict[str, str]:
     """As the hub writes it: a name of its own, or `other` with name and link, or `unknown`."""
     if publication.license is None:
         return {"license": "unknown"}
-    if publication.license in _OF_THE_HUB:
-        return {"license": _OF_THE_HUB[publication.license]}
+    if publication.license in _hubs()["licenses"]:
+        return {"license": _hubs()["licenses"][publication.license]}
     link = {} if publication.license_url is None else {"license_link": publication.license_url}
     return {"license": "other", "license_name": publication.license.lower(), **link}
 
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-_KINDS = {
-    **{"string": "sc:Text", "date": "sc:Date", "bool": "sc:Boolean"},
-    **dict.fromkeys(("int8", "int16", "int32", "int64"), "sc:Integer"),
-}
 _PARQUET, _JSON = "application/x-parquet", "application/json"
-_TERMS = (
-    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
-    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace "
-    "samplingRate separator source subField transform"
-)
-_CONTEXT: dict[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "sc": "https://schema.org/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-} | {term: f"cr:{term}" for term in _TERMS.split()}
 
 
 def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> bytes:
@@ -491,7 +420,7 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
     about = (*words["warnings"], *words["summary"], *words["network_in_one_sentence"])
     model = _file("load-model", MODEL_FILE, _JSON, "the differentially private load model", hashes)
     dataset = {
-        "@context": _CONTEXT,
+        "@context": _hubs()["context"],
         "@type": "sc:Dataset",
         "name": f"dp-powerflow-{statement.release.id}",
         "conformsTo": CONFORMS_TO,
@@ -561,7 +490,7 @@ def _records(table: PublishedTable) -> dict[str, Any]:
 
 
 def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
-    kind = _KINDS.get(column.type.split()[-1], "sc:Float")
+    kind = _hubs()["kinds"].get(column.type.split()[-1], "sc:Float")
     unit = "" if column.unit is None else f" [{column.unit}]"
     field = {
         "@type": "cr:Field",
@@ -653,14 +582,14 @@ def _shown(
     return Corpus(directory, corpus.layout, corpus.nodes, corpus.release_id), tables
 
 
-@lru_cache(maxsize=16)  # feeders of a fleet are looked at at the same time
+@lru_cache(maxsize=16)  # feeders of a fleet are checked at the same time
 def _page(corpus: Corpus, hashes: frozenset[tuple[str, str]], promise: Promise) -> bytes:
     return replace(_measured(corpus, hashes), promise=promise).to_html()
 
 
 @lru_cache(maxsize=1)
 def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
-    """Figures of files with these hashes, looked at once."""
+    """Figures of files with these hashes, measured once."""
     return measure(corpus)
 
 

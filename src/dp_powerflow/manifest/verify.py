@@ -345,7 +345,7 @@ def model_of(content: bytes) -> LoadModel | None:
     return _begun(content).result()
 
 
-@lru_cache(maxsize=16)  # feeders of a fleet are looked at at the same time
+@lru_cache(maxsize=16)  # feeders of a fleet are checked at the same time
 def _begun(content: bytes) -> Future[LoadModel | None]:
     """What is derived is kept, so that it is there when all is put together; a fleet may share one model."""
     thread = ThreadPoolExecutor(1)
@@ -618,7 +618,7 @@ def check_pages(opened: Opened) -> Iterator[Check]:
     wrong = [name for name in PAGES if opened.small.get(name) != made[name]]
     problems = [f"{name} does not say what the manifest says." for name in wrong]
     shown = opened.small.get(QUALITY_FILE)
-    # What is wrong with the voltages is found by another check; then they are not looked at again.
+    # What is wrong with the voltages is found by another check; then they are not measured again.
     sound = opened.corpus.ok
     if sound and (
         shown is None or shown != quality_page(opened.directory, opened.corpus, opened.hashes, manifest)

@@ -116,7 +116,7 @@ def verify_private(
     recompute : makes the internal report again from the private inputs; without it the evidence is opened
         and not recomputed.
     redraw : of a release on a twin: whether the twin kept in the private state directory is the one that key
-        and network give; without it the twin is not looked at.
+        and network give; without it the twin is not checked.
     resolve : names of the files that do not hold what key, network and load model give; without it nothing
         is solved again.
 

@@ -25,7 +25,7 @@ from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError, Servic
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.loads.history import SATURDAY, LoadHistory, MeterFacts
-from dp_powerflow.loads.profiles import read_load_classes
+from dp_powerflow.loads.ingest import read_load_classes
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.sample import HistorySampler, Population, path_of, population_of

@@ -54,7 +54,7 @@ TRANSFORMER_PERCENT, REGULATOR_PERCENT = 5.0, 0.1
 CAPACITOR_SHARE, PV_SHARE = 0.5, 0.2
 """All capacitors over all nominal kvar, and all PV systems over all nominal kW."""
 TWINS = 2
-"""Stand-ins that are looked at; one of a large network, which takes seconds to build."""
+"""Stand-ins that are solved; one of a large network, which takes seconds to build."""
 LENGTHS = (*(2.0**k for k in range(-20, 0, 2)), *(2.0**k for k in range(7)))
 """Lengths of lines that are tried, over those of the table; the short ones are for loads of transmission
 systems on lines of a voltage that was never meant."""
@@ -67,7 +67,7 @@ _LARGE = 2000
 """Nodes of a large network."""
 _KEPT = 4
 _known: dict[Hashable, tuple[Feeder, ...]] = {}
-"""The stand-ins built last: `release` looks at those of its `plan`, a fleet at its feeders twice."""
+"""The stand-ins built last: `release` checks those of its `plan`, a fleet checks its feeders twice."""
 
 
 def stand_in_twins(
@@ -246,7 +246,7 @@ _SEED = 18
 
 @dataclass(frozen=True)
 class Course:
-    """The steps of a day that are looked at: at most one an hour.
+    """The steps of a day that are solved: at most one an hour.
 
     Attributes
     ----------
@@ -443,7 +443,7 @@ class Look:
 
     Attributes
     ----------
-    networks, snapshots : how many were looked at, snapshots of all networks together.
+    networks, snapshots : how many were solved, snapshots of all networks together.
     unsolved : snapshots without solution.
     unusual, strained : solved snapshots with a voltage outside `USUAL`, or `ENDURED`, somewhere.
     lowest, highest : voltage of any node with a load [p.u.], None where nothing is solved.
@@ -539,7 +539,7 @@ class Feasibility:
     Attributes
     ----------
     public : on public stand-ins; None in a mode that has none.
-    internal : INTERNAL, on the network itself; None where nobody looks.
+    internal : INTERNAL, on the network itself; None where it is not checked.
     kw_per_customer : PUBLIC. What to set nodes.kw_per_customer to so that less than 1 % of the snapshots on
         stand-ins are unusual; None where nothing is to be changed, or where it does not help.
     """
@@ -610,7 +610,7 @@ class Trial:
 
 
 def on_twins(trial: Trial, twins: tuple[Feeder, ...], structure: Feeder) -> Feasibility:
-    """Look at public stand-ins and at the network itself; refuse what could not be released.
+    """Solve public stand-ins and the network itself; refuse what could not be released.
 
     Parameters
     ----------

@@ -30,8 +30,7 @@ from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL, TAPS_SOLVED, 
 from dp_powerflow.grid.sources import BUILT_IN, open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
-from dp_powerflow.loads.ingest import read_long, read_wide
-from dp_powerflow.loads.profiles import read_opendss_shapes
+from dp_powerflow.loads.ingest import read_long, read_opendss_shapes, read_wide
 from dp_powerflow.loads.report import IngestReport, IngestResult, count_clipped, refuse_many_clipped
 from dp_powerflow.loads.simulate import (
     DEMO_CLASSES,

@@ -70,7 +70,7 @@ class Ground:
     ----------
     scene : the network with the places of the draws.
     solver : what solves the power flow.
-    nodes : (node,) indices in `feeder.nodes` whose voltages and loads are looked at.
+    nodes : (node,) indices in `feeder.nodes` whose voltages and loads are compared.
     """
 
     scene: Scene

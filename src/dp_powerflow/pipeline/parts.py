@@ -337,7 +337,7 @@ def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
 def head_power(feeder: Feeder, v: ComplexArray) -> ComplexArray:
     """Power that the sources feed in, from voltages of the energised nodes: complex (snapshot, slack) [p.u.].
 
-    Only neighbours of the slack are looked at; the current of a source is summed in the order of its row.
+    Only neighbours of the slack count; the current of a source is summed in the order of its row.
     """
     rows = feeder.y[feeder.slack].tocsr()
     column = np.full(len(feeder.nodes), -1, dtype=np.int64)

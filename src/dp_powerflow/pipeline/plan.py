@@ -109,7 +109,7 @@ class Ready:
     ----------
     mode : how the network is treated.
     structure : has the nodes, loads and controls of the network that will be solved.
-    feasibility : what public loads do on it; nobody looks once the release is begun and paid for.
+    feasibility : what public loads do on it; not checked once the release is begun and paid for.
     corpus_bytes : PUBLIC. How large the corpus will be, about.
     """
 
@@ -532,7 +532,7 @@ def plan_release(
     almanac: Almanac | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
+    """Plan from the public facts of the history: its size, labels and scales; no reading plays a part.
 
     Which queries are asked and what they cost in ρ is public; the natural scale of second-round queries
     follows the released answers of the first round, so those scales are typical ones. The ledger is charged

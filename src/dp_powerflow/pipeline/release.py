@@ -447,7 +447,7 @@ def make(
             mended=mended + written.mended,
             connections=mode.connections(inputs, network, job.released, key),
         )
-        say("looking at the corpus")
+        say("measuring the corpus")
         write_documents(staged, facts, written.hashes, progress)
         staged.finish()
     except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use

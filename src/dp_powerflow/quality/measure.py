@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -576,15 +577,15 @@ def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
     days = [chosen[block.rows] for block in of.corpus.layout.blocks(chosen)]
     if len(names):
         shown = spread(len(names), MOST_UNBALANCED)
-        counts = np.concatenate(
-            list(in_order(lambda some: _of_buses(of.corpus, some, nodes[shown]), days, workers))
-        )
+        found = partial(_of_buses, of.corpus, nodes=nodes[shown])
+        counts = np.concatenate(list(in_order(found, days, workers)))
         return _summary(of, "each three-phase bus", tuple(names[k] for k in shown), counts)
     groups = three_groups(of.groups)
     if groups is None:
         return None
     members = np.stack(groups)
-    counts = np.concatenate(list(in_order(lambda some: _of_feeder(of.corpus, some, members), days, workers)))
+    found = partial(_of_feeder, of.corpus, members=members)
+    counts = np.concatenate(list(in_order(found, days, workers)))
     return _summary(of, "the mean phasors of three groups of nodes", ("feeder",), counts)
 
 

@@ -21,7 +21,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.twin.design import CHANGE, LOG_GRID, Chain, Floor, Noise, TwinDesign, twin_guarantee
-from dp_powerflow.units import ComplexArray, FloatArray
+from dp_powerflow.units import ComplexArray
 
 SHOWN_EPSILONS = (0.5, 1.0, 2.0, 4.0)
 LARGE_CHANGE = 0.5
@@ -171,37 +171,6 @@ def choosing_lines(design: TwinDesign) -> list[str]:
 _SNAPSHOTS = 96
 _LOAD_SPREAD = 0.3
 _SEED = 0
-
-
-@dataclass(frozen=True)
-class VoltageDistance:
-    """Distances between the magnitudes of two networks' voltages [p.u.].
-
-    Attributes
-    ----------
-    pooled : W1 between all magnitudes of all retained nodes.
-    worst_node, median_node : W1 between the magnitudes of one node, over the nodes.
-    rms : root mean square difference, snapshot by snapshot.
-    """
-
-    pooled: float
-    worst_node: float
-    median_node: float
-    rms: float
-
-
-def voltage_distance(true: FloatArray, twin: FloatArray) -> VoltageDistance:
-    """Distances between magnitudes (snapshot, node) of the same snapshots.
-
-    The W1 distance of two samples of equal size is the mean distance of their order statistics.
-    """
-    by_node = np.mean(np.abs(np.sort(true, axis=0) - np.sort(twin, axis=0)), axis=0)
-    return VoltageDistance(
-        pooled=float(np.mean(np.abs(np.sort(true, axis=None) - np.sort(twin, axis=None)))),
-        worst_node=float(np.max(by_node)),
-        median_node=float(np.median(by_node)),
-        rms=float(np.sqrt(np.mean((true - twin) ** 2))),
-    )
 
 
 def surrogate_load(feeder: Feeder, snapshots: int = _SNAPSHOTS) -> ComplexArray:

@@ -43,7 +43,7 @@ from dp_powerflow.privacy.random import (
     uniform_below,
 )
 from dp_powerflow.twin.design import CODE, KINDS, LOG_GRID, TwinDesign
-from dp_powerflow.units import IntArray
+from dp_powerflow.units import FloatArray, IntArray
 
 _KEYS: dict[Figure, str] = {
     "codes": "code_epsilon",
@@ -414,3 +414,34 @@ def respond(stream: Stream, line: CodedLine, epsilon: float) -> str:
 
 def _quantities(keys: Mapping[ParameterKey, object]) -> set[Quantity]:
     return {key.quantity for key in keys}
+
+
+@dataclass(frozen=True)
+class VoltageDistance:
+    """Distances between the magnitudes of two networks' voltages [p.u.].
+
+    Attributes
+    ----------
+    pooled : W1 between all magnitudes of all retained nodes.
+    worst_node, median_node : W1 between the magnitudes of one node, over the nodes.
+    rms : root mean square difference, snapshot by snapshot.
+    """
+
+    pooled: float
+    worst_node: float
+    median_node: float
+    rms: float
+
+
+def voltage_distance(true: FloatArray, twin: FloatArray) -> VoltageDistance:
+    """Distances between magnitudes (snapshot, node) of the same snapshots.
+
+    The W1 distance of two samples of equal size is the mean distance of their order statistics.
+    """
+    by_node = np.mean(np.abs(np.sort(true, axis=0) - np.sort(twin, axis=0)), axis=0)
+    return VoltageDistance(
+        pooled=float(np.mean(np.abs(np.sort(true, axis=None) - np.sort(twin, axis=None)))),
+        worst_node=float(np.max(by_node)),
+        median_node=float(np.median(by_node)),
+        rms=float(np.sqrt(np.mean((true - twin) ** 2))),
+    )

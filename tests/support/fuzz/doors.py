@@ -39,7 +39,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.sources import feeder_problems, open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import read_service_map
-from dp_powerflow.loads.profiles import read_load_classes, read_opendss_shapes
+from dp_powerflow.loads.ingest import read_load_classes, read_opendss_shapes
 from dp_powerflow.page import read_summary
 from dp_powerflow.pipeline.inputs import almanac_of, budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of

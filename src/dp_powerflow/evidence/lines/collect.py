@@ -452,7 +452,7 @@ def _protected(
     # One δ for all days, so that the days can be compared.
     common = max(
         request.delta,
-        supported_delta(len(_names(few)), max(request.protected_draws, longest), longest, request.confidence),
+        supported_delta(len(few.by_line), max(request.protected_draws, longest), longest, request.confidence),
     )
     over = []
     for horizon in (1, *HORIZONS):
@@ -468,12 +468,8 @@ def _typical_lines(evidence: LineEvidence) -> set[str]:
 
 
 def _some(losses: LineLosses, names: set[str]) -> LineLosses:
-    own = [k for k, item in enumerate(losses.neighbours) if item.line.name in names]
+    own = [k for name, rows in losses.by_line.items() if name in names for k in rows]
     return LineLosses(tuple(losses.neighbours[k] for k in own), losses.forward[own], losses.reverse[own])
-
-
-def _names(losses: LineLosses) -> list[str]:
-    return list(dict.fromkeys(item.line.name for item in losses.neighbours))
 
 
 def _attack(engine: LineLoss, request: LineRequest, key: StreamKey) -> dict[str, tuple[float, float]]:
@@ -526,13 +522,12 @@ def protected_sizes(
     groups = target.days // horizon
     if groups < 1:
         raise PrivacyError("the protected x needs at least as many drawn days as are released")
-    lines = tuple({item.line.name: item.line for item in pilot.neighbours}.values())
+    lines = tuple(pilot.neighbours[own[0]].line for own in pilot.by_line.values())
     each = (1.0 - target.confidence) / (4 * len(lines) * len(_STEPS_DOWN))
     supported = supported_delta(len(lines), target.days, horizon, target.confidence)
     used = max(target.delta, supported)
-    candidate = _candidates(
-        pilot, lines, epsilon, _SAFETY / groups / 4.0 if used == supported else used / 4.0, horizon
-    )
+    tail = _SAFETY / groups / 4.0 if used == supported else used / 4.0
+    candidate = _candidates(pilot, epsilon, tail, horizon)
     found: dict[str, float | None] = dict.fromkeys(candidate)
     open_lines: Sequence[Line] = lines
     for attempt, down in enumerate(_STEPS_DOWN):
@@ -564,19 +559,16 @@ def supported_delta(lines: int, days: int, horizon: int, confidence: float = CON
     return min(1.0, _SLACK * smallest_share(max(1, days // horizon), each))
 
 
-def _candidates(
-    pilot: LineLosses, lines: Sequence[Line], epsilon: float, tail: float, horizon: int
-) -> dict[str, int]:
+def _candidates(pilot: LineLosses, epsilon: float, tail: float, horizon: int) -> dict[str, int]:
     """Index into SIZES per line: Λ of a day taken as N(s²/2, s²) with s in proportion to x."""
     z = -float(ndtri(tail))
     wanted = (-z + np.sqrt(z**2 + 2.0 * epsilon)) / np.sqrt(horizon)
     spread = _spread(pilot.by_direction)
     chosen = {}
-    for line in lines:
-        own = [k for k, item in enumerate(pilot.neighbours) if item.line.name == line.name]
+    for name, own in pilot.by_line.items():
         size = max(abs(pilot.neighbours[k].size or 0.0) for k in own)
         x = size * wanted / max(float(spread[own].max()), 1e-12)
-        chosen[line.name] = max(0, int(np.searchsorted(SIZES, x, side="right")) - 1)
+        chosen[name] = max(0, int(np.searchsorted(SIZES, x, side="right")) - 1)
     return chosen
 
 

@@ -279,6 +279,14 @@ class LineLosses:
         """(neighbour, direction, day)."""
         return np.stack([self.forward, self.reverse], axis=1)
 
+    @property
+    def by_line(self) -> dict[str, list[int]]:
+        """Numbers of the neighbours that change a line, by its name."""
+        found: dict[str, list[int]] = {}
+        for k, item in enumerate(self.neighbours):
+            found.setdefault(item.line.name, []).append(k)
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class _Days:
@@ -666,9 +674,7 @@ def judge(
     tail = least_epsilon(bounds.tail, used)
     sums = {days: _summed(by_direction, days, delta, confidence, len(horizons)) for days in horizons}
     rows = []
-    names = list(dict.fromkeys(item.line.name for item in losses.neighbours))
-    for name in names:
-        own = [k for k, item in enumerate(losses.neighbours) if item.line.name == name]
+    for name, own in losses.by_line.items():
         values = by_direction[own]
         finite = values[np.isfinite(values)]
         epsilon = float(day[own].max())

@@ -27,6 +27,7 @@ from dp_powerflow.grid.feeder import (
     Levels,
     NetworkParameters,
     ParameterKey,
+    Record,
     Tap,
     level_of,
     shape_of,
@@ -981,7 +982,7 @@ def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | No
 
 def _commands(frame: Frame, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> Iterator[str]:
     """The twin, written down."""
-    record = _Record(levels)
+    record = Record(levels)
     catalogue = dict(frame.catalogue)
     yield from frame.start
     for element in frame.elements:
@@ -991,40 +992,17 @@ def _commands(frame: Frame, protected: Protected, levels: Levels, codes: Mapping
         figures = ""
         if element.quantity is not None:
             key = element.name if element.kind != "autotrans" else f"autotrans.{element.name}"
-            level = record.take(element.quantity, key)
+            level = record.take(ParameterKey(element.quantity, key))
             figures = " " + figures_of(element, level * np.array(element.shape))
         yield f'New "{element.kind}.{element.name}" {element.properties}{figures}'
     record.refuse_rest()
     yield from frame.end
 
 
-class _Record:
-    """Levels, each to be taken once: one that is missing is never replaced by a true figure."""
-
-    def __init__(self, levels: Levels) -> None:
-        self._levels = levels
-        self._left = set(levels)
-
-    def take(self, quantity: Quantity, element: str) -> float:
-        key = ParameterKey(quantity, element)
-        if key not in self._levels:
-            raise FeederError(f"the record of the twin has no {quantity} of '{element}'; draw the twin again")
-        self._left.discard(key)
-        return self._levels[key]
-
-    def refuse_rest(self) -> None:
-        if self._left:
-            key = min(self._left)
-            raise FeederError(
-                f"the record of the twin has a {key.quantity} of '{key.element}', which the feeder does not; "
-                "draw the twin again"
-            )
-
-
 def _line(
     line: LineFrame,
     protected: Protected,
-    record: _Record,
+    record: Record,
     codes: Mapping[str, str],
     catalogue: Mapping[str, Code],
 ) -> str:
@@ -1032,7 +1010,7 @@ def _line(
     if line.switch:
         return line.start
     if line.by_length:
-        length = record.take(Quantity.LENGTH, line.name)
+        length = record.take(ParameterKey(Quantity.LENGTH, line.name))
         if protected.codes and codes.get(line.name) not in catalogue:
             raise FeederError(
                 f"the record of the twin has no code of line '{line.name}'; draw the twin again"
@@ -1082,10 +1060,10 @@ def _units_of_length(
     raise FeederError(f"line '{line.name}' has neither resistance nor reactance; declare it a switch")
 
 
-def _scaled(shape: Matrix | None, quantity: Quantity, line: LineFrame, record: _Record) -> FloatArray:
+def _scaled(shape: Matrix | None, quantity: Quantity, line: LineFrame, record: Record) -> FloatArray:
     if shape is None:
         return np.zeros((line.phases, line.phases))
-    return record.take(quantity, line.name) * np.array(shape)
+    return record.take(ParameterKey(quantity, line.name)) * np.array(shape)
 
 
 def _per_km(r: FloatArray, x: FloatArray, c: FloatArray, length: float) -> str:

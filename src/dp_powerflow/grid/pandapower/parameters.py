@@ -21,6 +21,7 @@ from dp_powerflow.grid.feeder import (
     Levels,
     NetworkParameters,
     ParameterKey,
+    Record,
     level_of,
     rounded,
     shape_of,
@@ -565,8 +566,10 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     # Without a tap file only `Rebuilder.check` says so, to compare at the taps that a control left.
     declared = feeder.taps_from.startswith(TAPS_DECLARED) and (origin.taps_given or controlled)
     made = source.frame(declared=declared)
-    _fill_lines(source, made, protected, levels, codes)
-    _fill_groups(source, made, protected, levels)
+    record = Record(levels)
+    _fill_lines(source, made, protected, record, codes)
+    _fill_groups(source, made, protected, record)
+    record.refuse_rest()
     twin = read_pandapower(
         made,
         name=feeder.name,
@@ -577,14 +580,6 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     )
     neutral = controlled and not (declared or origin.public)
     return replace(twin, taps_from=TAPS_NEUTRAL if neutral else feeder.taps_from)
-
-
-def _level(levels: Levels, key: ParameterKey) -> float:
-    if key not in levels:
-        raise FeederError(
-            f"the twin lacks the {key.quantity} of '{key.element}'; draw a twin of this network"
-        )
-    return levels[key]
 
 
 # ------------------------------------------------------------------------------------------ lines
@@ -676,7 +671,7 @@ def _in_steps(ratios: FloatArray) -> tuple[float, ...]:
 
 
 def _fill_lines(
-    source: _Source, made: Any, protected: Protected, levels: Levels, codes: Mapping[str, str]
+    source: _Source, made: Any, protected: Protected, record: Record, codes: Mapping[str, str]
 ) -> None:
     """Length and figures per km of every line; those out of service get figures that mean nothing.
 
@@ -694,7 +689,7 @@ def _fill_lines(
     place = {int(index): k for k, index in enumerate(table.index)}
     for line in source.lines:
         totals = {
-            quantity: math.copysign(_level(levels, ParameterKey(quantity, line.name)), figure)
+            quantity: math.copysign(record.take(ParameterKey(quantity, line.name)), figure)
             for quantity, figure in line.figures.items()
             if figure != 0.0
         }
@@ -705,7 +700,7 @@ def _fill_lines(
             code = codes.get(line.name)
             if code not in source.catalogue:
                 raise FeederError(
-                    f"the twin lacks the code of line '{line.name}'; draw a twin of this network"
+                    f"the record of the twin has no code of line '{line.name}'; draw the twin again"
                 )
         entry = None if code is None else source.catalogue[code]
         values = _per_km(totals, entry, protected, source.charged[line.index])
@@ -778,13 +773,13 @@ def _ratings(row: Any) -> FloatArray:
     return np.array([p, stated if stated > 0.0 else p])
 
 
-def _fill_groups(source: _Source, made: Any, protected: Protected, levels: Levels) -> None:
+def _fill_groups(source: _Source, made: Any, protected: Protected, record: Record) -> None:
     origin, names = source.origin, source.names
     for group in source.groups:
         if not protected.covers(group.quantity):
             values = [rule(value) for rule, value in zip(group.rules, group.figures, strict=True)]
         elif level_of(group.figures) > 0.0:
-            values = list(_level(levels, _key(names, group)) * shape_of(group.figures))
+            values = list(record.take(_key(names, group)) * shape_of(group.figures))
         else:
             values = [0.0] * len(group.columns)
         for column, value in zip(group.columns, values, strict=True):

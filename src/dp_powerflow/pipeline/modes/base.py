@@ -189,7 +189,7 @@ class NetworkMode(ABC, Generic[Section]):
         return inputs.feeder
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
-        """What public loads do before anything is spent; by default nobody looks.
+        """What public loads do before anything is spent; by default it is not checked.
 
         Parameters
         ----------

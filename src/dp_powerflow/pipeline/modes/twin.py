@@ -56,7 +56,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.twin.choosing import choosing_lines, voltage_distance
+from dp_powerflow.twin.choosing import choosing_lines
 from dp_powerflow.twin.design import (
     DELTA_LIMIT,
     LINE,
@@ -65,7 +65,15 @@ from dp_powerflow.twin.design import (
     twin_guarantee,
     twin_neighbours,
 )
-from dp_powerflow.twin.draw import FORMAT, Changes, Twin, draw_twin, elements_of, parameters_of
+from dp_powerflow.twin.draw import (
+    FORMAT,
+    Changes,
+    Twin,
+    draw_twin,
+    elements_of,
+    parameters_of,
+    voltage_distance,
+)
 from dp_powerflow.units import FloatArray, IntArray
 
 COMPARED_DAYS = 8
