@@ -17,8 +17,9 @@ from dp_powerflow._parallel import engine_of
 from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, Lines, LoadDataError, printable
 from dp_powerflow.loads.declared import MeterFormat
-from support.fuzz.campaign import DOORS, Tally, added_up, input_of, smaller
+from support.fuzz.campaign import Tally, added_up, input_of, smaller
 from support.fuzz.changes import damaged
+from support.fuzz.doors import DOORS
 from support.fuzz.judging import Door, Outcome, judged, wrong_words
 from support.fuzz.planted import KINDS, run_planted
 from support.fuzz.world import World, without_warnings

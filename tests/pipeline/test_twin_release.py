@@ -12,7 +12,7 @@ import pytest
 from dp_powerflow.cli.release import render_plan
 from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
 from dp_powerflow.grid.opendss.reader import read_dss
@@ -28,7 +28,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.twin.design import twin_guarantee
 from dp_powerflow.twin.draw import Twin
 from support.made import Released, twin_config
-from support.small import small_config, tree_hash
+from support.small import tree_hash
 
 
 @pytest.fixture(scope="module")
@@ -292,24 +292,3 @@ def test_the_plan_of_a_twin_states_cost_and_prediction_from_public_figures(tmp_p
     assert "| 0.5 | 8.32 | 0.985 |" in shown
     assert "| **laplace** | 1 | 8.31 | 0.39 / 0.98 |" in shown
     assert "Floor on ieee123: no mechanism with ε = 1 for 5 %" in shown
-
-
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"network": {"bound": "paper"}}, "mode 'true-network'"),
-        ({"network": {"radius": 1e-9}}, "mode 'true-network'"),
-        ({"network": {"lenght": 0.1}}, "unknown key"),
-        ({"network": {"length": 0.1}}, r"unknown key 'network\.length'"),
-        ({"network": {"noise": "gaussian"}}, "delta"),
-        ({"network": {"change": -0.1}}, "change"),
-    ],
-)
-def test_wrong_sections_are_one_sentence(tmp_path: Path, sections: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        twin_config(tmp_path, **sections)
-
-
-def test_a_true_network_takes_no_key_of_a_twin(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'network\.change'"):
-        small_config(tmp_path, network={"change": 0.05})

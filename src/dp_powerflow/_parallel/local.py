@@ -44,6 +44,7 @@ class Runner(Protocol):
 
     def check(self, needs: Needs = NOTHING) -> None:
         """Fail now if the work could not be done later; nothing has been spent yet. This machine can."""
+        return
 
     def map(
         self,

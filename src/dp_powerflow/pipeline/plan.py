@@ -27,7 +27,7 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -89,7 +89,7 @@ from dp_powerflow.privacy.budget import (
     rho_to_epsilon,
     total_rho,
 )
-from dp_powerflow.privacy.ledger.accounts import Cap, Cost, LoadsCap, LoadsCost, Promised
+from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost, Promised
 from dp_powerflow.privacy.ledger.book import ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
@@ -490,8 +490,15 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     refuse_unpaid_model(config, state, paid=loads.already_charged)
     network = preview_network(ledger, config, found.network, facts.dataset)
     whole = mode.charge(found.request_sha256)
-    yearly = yearly_costs(
-        (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_under is not None
+    cap: Any = whole.cap
+    yearly = tuple(
+        YearlyCost(
+            releases=count,
+            customers=found.loads_cap.promised([found.loads_cost] * count),
+            network=cap.promised([whole.cost] * count),
+            kept_network=None if mode.kept_under is None else cap.promised([whole.cost]),
+        )
+        for count in YEARS
     )
     return PlannedRelease(
         mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
@@ -749,31 +756,6 @@ class YearlyCost:
     customers: Promised
     network: Promised
     kept_network: Promised | None
-
-
-def yearly_costs(
-    customers: tuple[Cap, Cost], network: tuple[Cap, Cost], *, kept: bool, years: Sequence[int] = YEARS
-) -> tuple[YearlyCost, ...]:
-    """The cost of yearly releases.
-
-    Parameters
-    ----------
-    customers, network : the arithmetic of each account, and what one release asks of it.
-    kept : whether later releases can use what the network paid for once.
-    """
-    return tuple(
-        YearlyCost(
-            releases=count,
-            customers=_after(*customers, count),
-            network=_after(*network, count),
-            kept_network=_after(*network, 1) if kept else None,
-        )
-        for count in years
-    )
-
-
-def _after(cap: Cap, cost: Any, count: int) -> Promised:
-    return cap.promised([cost] * count)
 
 
 def stand_in_errors(

@@ -7,7 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.fuzz.campaign import DOORS, Tallies, input_of, run_campaign, work
+from support.fuzz.campaign import Tallies, input_of, run_campaign, work
+from support.fuzz.doors import DOORS
 from support.fuzz.judging import judged
 from support.fuzz.planted import run_planted
 from support.fuzz.world import World, without_warnings
