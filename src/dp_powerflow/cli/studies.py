@@ -33,7 +33,7 @@ def derive(
     ],
     settings: Annotated[Path | None, typer.Option(help="Public settings (TOML); default: all as is.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--out", help="Folder to create; default: RELEASE-KIND next to the release.")
+        Path | None, typer.Option("--out", help="Folder; default: RELEASE-KIND next to the release.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Workers; default: one per core.", min=1)] = None,
     as_json: AsJson = False,
