@@ -243,16 +243,14 @@ def test_a_small_planted_bug_is_seen(ieee13: Feeder, bug: str, truncated: bool) 
 
 
 def test_nothing_but_solve_days_draws_loads_and_solves_them() -> None:
-    """Whoever asks a source for a block of loads leaves the power flow to `solve_days`, and the reverse."""
+    """What asks a source for a block of loads leaves the power flow to `solve_days`, and the reverse."""
     package = Path(dp_powerflow.__file__).parent
     both = []
     for file in package.rglob("*.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        # The front door has a function for each, so there it is asked of functions.
-        scopes = (
-            [n for n in tree.body if isinstance(n, ast.FunctionDef)] if file.name == "_api.py" else [tree]
-        )
-        for scope in scopes:
+        # The front door has a function for each, dispatch has blocks of loads and a linear solver.
+        parts = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+        for scope in parts if file.name in {"_api.py", "__init__.py"} else [tree]:
             called = {
                 node.func.attr
                 for node in ast.walk(scope)

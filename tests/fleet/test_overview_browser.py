@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,7 @@ import pytest
 from dp_powerflow.fleet.publishing import fleet_page
 from support.fleet_entries import entry, fleet
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-sync_api: Any = pytest.importorskip(
-    "playwright.sync_api", reason="the browser is driven by playwright, which is not installed"
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
-]
+pytestmark = pytest.mark.slow
 FEEDERS = 300
 SHOWN = "[...document.querySelectorAll('.data tbody tr')].filter((row) => !row.hidden)"
 
@@ -35,14 +27,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("fleet") / "fleet.html"
     found.write_bytes(fleet_page("north", [*entries, unknown], summaries).to_html())
     return found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(params=[1280, 420], ids=["wide", "narrow"])

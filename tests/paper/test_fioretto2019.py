@@ -240,8 +240,8 @@ def test_experiment_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(experiment, "QUICK", scale)
     options = ExperimentOptions(tmp_path, quick=True)
     first = experiment.run(options)
-    monkeypatch.setattr(experiment, "measure_case", None)
-    monkeypatch.setattr(experiment, "measure_feeder", None)
+    monkeypatch.setattr(experiment, "measure_case", pytest.fail)
+    monkeypatch.setattr(experiment, "measure_feeder", pytest.fail)
     assert experiment.run(options).text == first.text
     assert "| case14 | 8081.527 | 8081.527 | 20 | 25 % |" in first.text
     assert json.loads((tmp_path / "fioretto2019.json").read_text())["cases"][0]["feasible"] == 1.0
