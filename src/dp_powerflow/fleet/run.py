@@ -248,7 +248,10 @@ class _Run:
                     content = None if is_receipt(name) else self.state.read_internal(where, name)
                     if content is not None:
                         files[where, name] = content
-        return Task(feeder.name, feeder.config, files, self._places(feeder), paid, read, only_draws)
+        classes, earlier = (None, None) if way is not None else self.customers.known_before(feeder)
+        if earlier is not None:  # it is compared with the config before anything is charged
+            files[feeder.release_id, MODEL_FILE] = earlier
+        return Task(feeder.name, feeder.config, files, self._places(feeder), paid, read, only_draws, classes)
 
     def plan(self, feeder: FleetFeeder, examined: Examined) -> tuple[Plan, NetworkFacts]:
         """What a feeder that has passed all checks costs, and what the ledger is asked about."""
