@@ -18,6 +18,7 @@ from dp_powerflow.errors import FeederError, FeederScriptError, LoadTableError, 
 from dp_powerflow.grid.buses import Problems, some_of
 from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
+    SHAPE_GRID,
     TAPS_DECLARED,
     TAPS_INTERNAL,
     TAPS_NOT_FOUND,
@@ -718,7 +719,9 @@ class ElementReader:
         return ElementFrame(kind, name, " ".join(parts))
 
     def _pv(self, own: Properties, name: str) -> ElementFrame:
-        tangent, _ = power_factor(self.engine, name)
+        tangent, fixed = power_factor(self.engine, name)
+        if fixed and self.protected.pv:  # relative to a protected size: as coarse as a shape
+            tangent = nearest(tangent, SHAPE_GRID)
         own = Properties(self.engine, "pvsystem", name)
         figures = np.array([own.number("pmpp"), own.number("kva")])
         properties = f"{self._buses()} {_stated(own, _FRAME['pvsystem'])}"
