@@ -123,7 +123,6 @@ OF_POLICY = {("guarantee", "network", "delta"), ("guarantee", "network", "epsilo
 """A policy within what the ledger was charged: that the evidence supports it is attested."""
 ATTESTED = OF_POLICY | {
     ("declared_public", "node_scales", "factor"),
-    *(("declared_public", "net_loads", name) for name in ("floor_kw", "most_export", "on_export")),
     ("internal_report", "sha256"),
     *(("declared_public", "net_loads", name) for name in ("floor_kw", "most_export")),
     *(("publication", name) for name in ("publisher", "license", "citation")),

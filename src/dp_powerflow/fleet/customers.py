@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
-from dp_powerflow.errors import PrivacyError, ServiceMapError
+from dp_powerflow.errors import DpPowerflowError, PrivacyError, ServiceMapError
 from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder, find_sources
 from dp_powerflow.fleet.manifest import release_id_of
 from dp_powerflow.loads.declared import read_service_rows
@@ -208,6 +208,22 @@ class Customers:
                 f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
             )
         return self.points_of[feeder.key]
+
+    def known_before(self, feeder: FleetFeeder) -> tuple[tuple[str, ...] | None, bytes | None]:
+        """PUBLIC. With models per feeder: classes that a new one will have, or an earlier one itself."""
+        try:
+            source = self.source_of_model(feeder)
+        except DpPowerflowError:  # said where the feeder is charged
+            return None, None
+        if isinstance(source, bytes):
+            return None, source
+        own, history = frozenset(source), self.history
+        labels = (
+            label
+            for point, label in zip(history.load_points, history.class_label, strict=True)
+            if point in own and label is not None
+        )
+        return tuple(dict.fromkeys(labels)) if own else None, None
 
     def _fit(self, feeder: Config, release_id: str, history: LoadHistory) -> None:
         config, key = _fit_config(self.config, feeder, release_id), self.state.stream_key()

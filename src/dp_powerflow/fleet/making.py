@@ -22,7 +22,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.history import MeterFacts
-from dp_powerflow.pipeline.customers import count_customers
+from dp_powerflow.pipeline.customers import count_customers, refuse_unknown_classes
 from dp_powerflow.pipeline.plan import Ready, keep_derived_model, kept_model, make_ready, refuse_another_model
 from dp_powerflow.pipeline.release import Made, Paid, draw, make, place_kept, ready_writer
 from dp_powerflow.privacy.random import StreamKey
@@ -68,6 +68,7 @@ class Task:
     files : what the private state keeps of it.
     places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
     paid : what was paid for it; None if it is only to be examined.
+    classes : PUBLIC. Of its own load points, where a model will be fitted to these alone.
     feeder : the network, as `Examined` has it.
     only_draws : whether it is drawn and reported, and nothing published yet: at a store the private state
         keeps both before anybody sees the first part.
@@ -80,6 +81,7 @@ class Task:
     paid: Paid | None = None
     feeder: bytes | None = None
     only_draws: bool = False
+    classes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -142,7 +144,7 @@ class FeederJob:
                 meters = replace(meters, node_of=tuple(map(places.get, range(len(meters.node_of)))))
             ready = make_ready(task.config, state, history=meters, feeder=feeder)
             if task.paid is None:
-                return Stage(task.name, _examined(ready))
+                return Stage(task.name, _examined(ready, task.classes))
             return Stage(task.name, _made(ready, task.paid, threads, only_draws=task.only_draws))
         except DpPowerflowError as error:
             return Stage(task.name, problem=str(error), code=error.code)
@@ -154,9 +156,12 @@ class FeederJob:
             return Stage(task.name, defect=traceback.format_exc())
 
 
-def _examined(ready: Ready) -> Examined:
+def _examined(ready: Ready, classes: tuple[str, ...] | None) -> Examined:
     inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
     refuse_another_model(inputs)
+    if classes is not None:
+        counted = mode.counts_customers
+        refuse_unknown_classes(inputs.config, ready.structure, inputs.services, classes, counted=counted)
     facts, draws = mode.facts(inputs), mode.drawn(ready.structure)
     source = inputs.config.feeder.source.lower()
     takes_long = source.endswith(".json") or source.startswith(SIMBENCH)

@@ -49,6 +49,7 @@ from dp_powerflow.pipeline.plan import (
     open_ledger,
     plan_release,
     preview_network,
+    was_charged,
 )
 from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,
@@ -157,8 +158,12 @@ def run_fleet(
 
 def _is_begun(state: PrivateState, fleet_id: str) -> bool:
     """Whether an earlier run has charged the customers or a feeder."""
-    every = ((kept, names) for kept, names in state.internal_files() if kept.partition("_")[0] == fleet_id)
-    return any(REQUEST_FILE in names for _, names in every)
+
+    def own(release_id: str) -> bool:
+        return release_id.partition("_")[0] == fleet_id
+
+    every = (names for kept, names in state.internal_files() if own(kept))
+    return any(REQUEST_FILE in names for names in every) or was_charged(state, own)
 
 
 # ------------------------------------------------------------------------------------------ what is asked
@@ -248,7 +253,10 @@ class _Run:
                     content = None if is_receipt(name) else self.state.read_internal(where, name)
                     if content is not None:
                         files[where, name] = content
-        return Task(feeder.name, feeder.config, files, self._places(feeder), paid, read, only_draws)
+        classes, earlier = (None, None) if way is not None else self.customers.known_before(feeder)
+        if earlier is not None:  # it is compared with the config before anything is charged
+            files[feeder.release_id, MODEL_FILE] = earlier
+        return Task(feeder.name, feeder.config, files, self._places(feeder), paid, read, only_draws, classes)
 
     def plan(self, feeder: FleetFeeder, examined: Examined) -> tuple[Plan, NetworkFacts]:
         """What a feeder that has passed all checks costs, and what the ledger is asked about."""
@@ -476,7 +484,8 @@ class _Run:
     def _fail(self, way: Way, problem: str, code: str) -> None:
         """A feeder has failed; where others may read, nothing of it stays."""
         begun = way.paid is not None or is_begun(self.state, way.feeder.release_id)
-        way.problem, way.code = of_one_feeder(problem, paid=begun), code
+        paid = begun or bool(self.ledger.spends(release_id=way.feeder.charged_under))
+        way.problem, way.code = of_one_feeder(problem, paid=paid), code
         if begun:
             try:
                 self.shelf.abandon(way.feeder.name, way.feeder.release_id)

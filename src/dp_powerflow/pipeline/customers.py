@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -259,6 +259,37 @@ def count_customers(config: Config, feeder: Feeder, services: Services) -> Count
             "no load of the feeder has a customer; the release would be empty", code="loads-without-customers"
         )
     return Counted(np.array(positions, dtype=np.int64), np.array(customers, dtype=np.int64), tuple(own))
+
+
+def refuse_unknown_classes(
+    config: Config, feeder: Feeder, services: Services, known: Collection[str], *, counted: bool
+) -> None:
+    """Refuse loads of a class that none of the load points has which a model will be fitted to.
+
+    Parameters
+    ----------
+    known : classes of those load points.
+    counted : whether loads are sums of customers, each with the class that the service map declares.
+    """
+    if config.model.private_classes or not known:
+        return
+    if counted:
+        labels, of = declared_labels(config, feeder, services), count_customers(config, feeder, services)
+        wanted = {
+            services.class_of[point] or labels[k]
+            for k, points in zip(of.positions, of.services, strict=True)
+            for point in points
+        } | {labels[k] for k, points in zip(of.positions, of.services, strict=True) if not points}
+    else:
+        first = next(iter(known))
+        wanted = {*declared_classes(config, feeder, some_loaded_nodes(feeder)[0], first)}
+    missing = sorted(label for label in wanted if label is not None and label not in known)
+    if missing:
+        raise ConfigError(
+            f"loads of the feeder have the class '{missing[0]}', and none of its own load points, which its "
+            f"load model is fitted to, has it; they have {', '.join(sorted(known))}; name one of these in "
+            "nodes.load_class under its overrides, or set fleet.models = 'one'; nothing was spent"
+        )
 
 
 def _services_on_loads(feeder: Feeder, services: Services) -> dict[int, list[int]]:

@@ -310,6 +310,21 @@ def is_begun(state: PrivateState, release_id: str) -> bool:
     return state.read_internal(release_id, REQUEST_FILE) is not None
 
 
+def was_charged(state: PrivateState, charged: Callable[[str], bool]) -> bool:
+    """Whether the ledger has a charge under such an id: who is killed after it may leave nothing else.
+
+    Parameters
+    ----------
+    charged : whether an id is meant.
+    """
+    if not state.ledger_path.exists():
+        return False
+    try:
+        return any(charged(spend.release_id) for spend in Ledger.open(state, create=False).spends())
+    except PrivacyError:
+        return False  # which is refused where it is opened
+
+
 def committed(state: PrivateState, release_id: str) -> str | None:
     """What the manifest of a release made with this private state commits to; None if it has no report."""
     report = state.read_internal(release_id, REPORT_FILE)

@@ -77,6 +77,7 @@ from dp_powerflow.pipeline.plan import (
     refuse_unpaid_model,
     request_of,
     seems_made,
+    was_charged,
     writer_of,
 )
 from dp_powerflow.privacy.ledger.accounts import Balance
@@ -176,7 +177,8 @@ def run_release(
     engine.check()  # a cluster that does not answer is found out before anything is spent
     state = open_state(config)
     internal = state.internal_directory(config.release.id)
-    with true_words(begun=is_begun(state, config.release.id)), only_process(internal):
+    begun = is_begun(state, config.release.id) or was_charged(state, config.release.id.__eq__)
+    with true_words(begun=begun), only_process(internal):
         ready = make_ready(config, state, history=history, say=say)
         inputs = ready.inputs
         with place_kept(ready):

@@ -18,6 +18,7 @@ from dp_powerflow.errors import FeederError, FeederScriptError, LoadTableError, 
 from dp_powerflow.grid.buses import Problems, some_of
 from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
+    SHAPE_GRID,
     TAPS_DECLARED,
     TAPS_INTERNAL,
     TAPS_NOT_FOUND,
@@ -70,8 +71,9 @@ Matrix = tuple[tuple[float, ...], ...]
 Rule = Callable[[Properties, str], str]
 """How a property of an element is written down for its twins."""
 
-RATING, FIGURE, IMPEDANCE, CODE = 5, 3, 4, 5
-"""Significant digits: ratings; loads and unprotected impedances; transformers, capacitors; conductors."""
+RATING, FIGURE, IMPEDANCE, CODE, _TUNED = 5, 3, 4, 5, 2
+"""Significant digits: ratings; loads and unprotected impedances; transformers, capacitors; conductors; what a
+capacitor of a protected size is tuned with."""
 _KM = 1000.0
 _SHARE = 1e-3
 _TAP_STEP = 0.00625
@@ -254,7 +256,12 @@ class LineFrame:
 
 @dataclass(frozen=True)
 class ElementFrame:
-    """Any other element: properties that are public, and the shape of figures that follow from a level."""
+    """Any other element: properties that are public, and the shape of figures that follow from a level.
+
+    Attributes
+    ----------
+    tuned : of a capacitor with a level, its series R and XL times that level.
+    """
 
     kind: str
     name: str
@@ -262,6 +269,7 @@ class ElementFrame:
     quantity: Quantity | None = None
     shape: tuple[float, ...] = ()
     windings: int = 0
+    tuned: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -648,12 +656,18 @@ class ElementReader:
             )
         self._note_open("capacitor", name)
         parts = [f"{self._buses()} {_stated(own, _FRAME['capacitor'])}"]
-        series = {key: np.array(own.numbers(key)) for key in ("r", "xl")}
-        parts += [f"{key}={array(significant(z, FIGURE))}" for key, z in series.items() if np.any(z)]
+        series, kvar = {key: np.array(own.numbers(key)) for key in ("r", "xl")}, np.array(own.numbers("kvar"))
+        series, level = {key: z for key, z in series.items() if np.any(z)}, level_of(kvar)
+        covered = self.protected.covers(Quantity.CAPACITOR) and level > 0.0
+        if not covered:
+            parts += [f"{key}={array(significant(z, FIGURE))}" for key, z in series.items()]
         parts.append(f"states=[{' '.join(str(int(state)) for state in states)}]{self._base_frequency(own)}")
-        return self._with_level(
-            ElementFrame("capacitor", name, " ".join(parts)), np.array(own.numbers("kvar"))
-        )
+        made = self._with_level(ElementFrame("capacitor", name, " ".join(parts)), kvar)
+        if not covered:
+            return made
+        # A bank is tuned to its size: what it is tuned with would give the size away.
+        tuned = ((key, tuple(significant(z * level, _TUNED).tolist())) for key, z in series.items())
+        return replace(made, tuned=tuple(tuned))
 
     def _reactor(self, own: Properties, name: str) -> ElementFrame:
         active = self.circuit.ActiveCktElement
@@ -705,7 +719,9 @@ class ElementReader:
         return ElementFrame(kind, name, " ".join(parts))
 
     def _pv(self, own: Properties, name: str) -> ElementFrame:
-        tangent, _ = power_factor(self.engine, name)
+        tangent, fixed = power_factor(self.engine, name)
+        if fixed and self.protected.pv:  # relative to a protected size: as coarse as a shape
+            tangent = nearest(tangent, SHAPE_GRID)
         own = Properties(self.engine, "pvsystem", name)
         figures = np.array([own.number("pmpp"), own.number("kva")])
         properties = f"{self._buses()} {_stated(own, _FRAME['pvsystem'])}"
@@ -994,6 +1010,7 @@ def _commands(frame: Frame, protected: Protected, levels: Levels, codes: Mapping
             key = element.name if element.kind != "autotrans" else f"autotrans.{element.name}"
             level = record.take(ParameterKey(element.quantity, key))
             figures = " " + figures_of(element, level * np.array(element.shape))
+            figures += "".join(f" {key}={array(np.array(z) / level)}" for key, z in element.tuned)
         yield f'New "{element.kind}.{element.name}" {element.properties}{figures}'
     record.refuse_rest()
     yield from frame.end
