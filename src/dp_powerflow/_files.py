@@ -63,6 +63,8 @@ def undisturbed() -> Iterator[None]:
 
 def temporary_name(path: Path) -> Path:
     """A name nobody uses, in the same directory, so that a rename or link stays within one file system."""
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     # Random, not drawn from any stream of a release: the name never outlives the call that made it.
     return path.with_name(f"{path.name}{_TEMPORARY}{secrets.token_hex(8)}")
 

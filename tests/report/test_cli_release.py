@@ -81,6 +81,8 @@ def test_quality_says_where_the_page_is_and_makes_it_again(folder: Path, tmp_pat
     assert told.exit_code == 0
     assert str(folder / "out" / "quality.html") in told.stderr.replace("\n", "")
     run("quality", folder / "out", "--out", tmp_path / "again.html")
+    with pytest.raises(IsADirectoryError):  # one sentence, as of every file that cannot be written
+        run("quality", folder / "out", "--out", "")
     assert (tmp_path / "again.html").read_bytes() == (folder / "out" / "quality.html").read_bytes()
     figures = json.loads(run("quality", folder / "out", "--json").stdout)
     assert figures["days"] == 30

@@ -211,8 +211,12 @@ def _stamps(column: Any, path: Path, fmt: WeatherFormat) -> list[dt.datetime]:
             f"the column '{fmt.time}' of the weather {path} holds {kind}, not stamps; write ISO 8601 text, "
             "such as 2024-01-31T13:00+01:00"
         )
+    try:
+        texts = column.to_pylist()
+    except UnicodeDecodeError:
+        raise WeatherError(f"stamps of the weather {path} are no UTF-8 text; write the file again") from None
     stamps = []
-    for text in column.to_pylist():
+    for text in texts:
         try:
             stamps.append(dt.datetime.fromisoformat(text.strip()))
         except ValueError:

@@ -165,6 +165,8 @@ def write_owner_files(
     content = {"marking": INTERNAL, "fleet": fleet_id, "failed": failed}
     failures = json.dumps(content, indent=1, ensure_ascii=False)
     state.write_internal(fleet_id, FAILURES_FILE, failures.encode())
+    if not any(way.examined for way in ways) and state.read_internal(fleet_id, INTERNAL_PAGE) is not None:
+        return  # nothing was left to do: the page of the run that did it says more
     lead = (
         f"{len(ways):,} feeders of fleet {fleet_id}: what became of each, what it was charged and what is "
         "left.",

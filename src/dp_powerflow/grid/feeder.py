@@ -14,6 +14,7 @@ A feeder rebuilt from other levels (`Rebuilder`) is a function of levels, shapes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -168,6 +169,9 @@ class Feeder:
 
     def __post_init__(self) -> None:
         self._refuse_no_voltage()
+        for load in self.loads:
+            if not (math.isfinite(load.kw) and math.isfinite(load.kvar)):
+                raise FeederError(f"the power of load '{load.name}' is no number; correct the file")
         moved = len({name for name, *_ in self._levelled})
         note = f"{moved} of {len(self.loads)} loads {_MOVED}"
         if moved and not any(known.endswith(_MOVED) for known in self.notes):

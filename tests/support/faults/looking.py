@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dp_powerflow.fleet.owner import INTERNAL_PAGE
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import ANCHOR_FILE, KEY_FILE, LEDGER_FILE
 from support.faults.store import Store
@@ -239,6 +240,7 @@ class Reference:
     @classmethod
     def of(cls, before: Snapshot, first: Snapshot, second: Snapshot, order: Order) -> Reference:
         same = {name for name, digest in first.files.items() if second.files.get(name) == digest}
+        same -= {name for name in same if name.endswith(INTERNAL_PAGE)}  # it says what its run did
         if order is not Order.SAME:
             same = {name for name in same if _NUMBERED.search(name) is None}
         if order is Order.OF_CHARGES:

@@ -198,6 +198,8 @@ class _Watch:
             writes = any(sign in mode for sign in "wax+") if isinstance(mode, str) else bool(flags & 0o3)
             if writes and isinstance(path, str | bytes):
                 self._look("open", path)
+        elif event in {"os.remove", "os.rmdir"} and arguments[-1] >= 0:
+            pass  # a name within an open folder: a tree is removed that was made below an allowed one
         elif event in _CHANGES:
             self._look(event, arguments[0])
         elif event in _PROCESSES or event in _CONNECTIONS:
