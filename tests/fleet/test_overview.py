@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +79,26 @@ def test_a_warning_says_how_many_feeders_it_is_about() -> None:
     text = fleet_page("north", entries, {}).to_html().decode()
     assert "<p>The noise came from an insecure seed" in text
     assert "<p>1 of 2 feeders: The loads are simulated" in text
+
+
+@pytest.mark.slow
+def test_the_page_has_the_same_bytes_in_every_process() -> None:
+    code = (
+        "import sys; from dp_powerflow.fleet.publishing import fleet_page; "
+        "from support.fleet_entries import entry; "
+        "one = entry(1, warnings=('insecure-seed', 'simulated-loads')); "
+        "sys.stdout.buffer.write(fleet_page('north', [one], {}).to_html())"
+    )
+    pages = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in range(6)
+    }
+    assert len(pages) == 1
 
 
 def test_manifests_of_a_fleet_share_what_they_say_alike(tmp_path: Path) -> None:

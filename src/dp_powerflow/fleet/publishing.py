@@ -536,7 +536,8 @@ def _warnings(entries: Sequence[FeederEntry]) -> tuple[Section, ...]:
             stated = entry.manifest
             same = repr((stated.release.warnings, stated.guarantee, stated.composition))
             known[same] = known.get(same) or Words.of(stated)["warnings"]
-            counted.update(set(known[same]))
+            # In their order: that of a set differs from process to process.
+            counted.update([*dict.fromkeys(known[same])])
     shown = [
         text if count == len(entries) else f"{count:,} of {_how_many(len(entries))}: {text}"
         for text, count in counted.most_common(MOST_WARNINGS)
