@@ -83,9 +83,9 @@ def fleet_release(tmp_path_factory: pytest.TempPathFactory) -> made.ReleasedFlee
     return made.made_fleet(tmp_path_factory)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium."""
+    """A headless Chromium for one file of tests: others end the processes of their worker."""
     with chromium() as opened:
         yield opened
 

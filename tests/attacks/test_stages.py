@@ -445,7 +445,8 @@ def test_a_feeder_that_an_earlier_run_paid_for_does_not_say_that_nothing_was_spe
     state = PrivateState.open(tmp_path / "state", insecure_seed=7)
     nothing: Any = None
     shelf: Any = SimpleNamespace(abandon=lambda *_: None)
-    run = fleet_run._Run(nothing, state, nothing, shelf, ())
+    ledger: Any = SimpleNamespace(spends=lambda **_: ())
+    run = fleet_run._Run(nothing, state, ledger, shelf, ())
     feeder = FleetFeeder("private", "public", small_config(tmp_path, release={"id": "fleet_public"}))
 
     def said() -> str | None:
