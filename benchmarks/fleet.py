@@ -1,12 +1,12 @@
-"""Fleets, end to end: twelve mixed feeders by one worker, by default and on Dask, and many small feeders.
+"""Fleets, end to end: twelve mixed feeders by one worker and by default, and many small feeders.
 
     python benchmarks/fleet.py --mixed [--days 365] [--repetitions 1]
     python benchmarks/fleet.py --small 100 300 1000 [--days 28]
     python benchmarks/fleet.py --mixed --small 100 --against COMMIT
 
-`--mixed` releases the same fleet with `--workers 1`, by default, and with `--scheduler local`, in turns, and
-compares every released byte. A ratio is the time of one worker over that of the setting; wanted are 1.6 by
-default and 1.5 on Dask, on two idle cores.
+`--mixed` releases the same fleet with `--workers 1` and by default, in turns, and
+compares every released byte. A ratio is the time of one worker over that of the setting; wanted are 1.6,
+on two idle cores.
 
 `--small` releases fleets of so many small feeders, by default workers, and the smallest of them once more
 with a year of days. From both it says what a feeder costs, what a further day of it, and what 5,000 feeders
@@ -37,9 +37,8 @@ DEFAULT: tuple[str, ...] = ()
 SETTINGS: dict[str, tuple[str, ...]] = {
     "--workers 1": ("--workers", "1"),
     "default": DEFAULT,
-    "--scheduler local": ("--scheduler", "local"),
 }
-WANTED = {"default": 1.6, "--scheduler local": 1.5}
+WANTED = {"default": 1.6}
 YEAR, FEEDERS, YEARS = 365, 5_000, 10
 FLAT, CLIENT_MIB = 0.10, 1024.0
 COLUMNS = (

@@ -84,7 +84,7 @@ def by_hand(study: Study, node: int, kind: HostingCapacity) -> list[int]:
         while bad - good > 1:
             middle = (good + bad) // 2
             power = middle * kind.grid_kw / 1000.0 / study.feeder.base_mva * sun[rows % STEPS]
-            v = solver.solve_held(
+            v = solver.solve_from(
                 states[rows], solved.load[rows], power[:, None].astype(complex), nodes="all"
             )
             fits = bool(((np.abs(v) <= high) & (np.abs(v) >= low)).all())

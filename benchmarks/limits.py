@@ -43,7 +43,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from machine import Machine, measured, zstd_speed  # noqa: E402
 
-from dp_powerflow._bits.normal_pairs import PAIR_FLOPS  # noqa: E402
 from dp_powerflow.corpus.grid import round_to_grid  # noqa: E402
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
@@ -60,6 +59,9 @@ from dp_powerflow.powerflow.jacobian.batch import JacobianBatch  # noqa: E402
 from dp_powerflow.powerflow.jacobian.matrices import VECTORS  # noqa: E402
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver  # noqa: E402
 from dp_powerflow.units import KW_PER_MW  # noqa: E402
+
+PAIR_FLOPS = {"pair1": 67, "short_pair1": 46}
+"""Operations of two normals, each sum, product, quotient and root counted as one."""
 
 STEPS = 96
 CUSTOMERS = 2000
@@ -217,7 +219,7 @@ def new_workload(days: int, customers: int) -> Workload:
         loads=True,
         regulators=len(operation.regulators),
         capacitors=len(operation.capacitors),
-        mended=True,
+        scaled_down=True,
     )
     flops = flops_of_a_history(source.law.classes[0].ladder) / SINGLE
     values = customers / len(feeder.energised)
@@ -339,14 +341,16 @@ def part_extras(workload: Workload, made: SolvedDays) -> PartExtras | None:
     if not isinstance(solution, OperatedSolution):
         return None
     shape, kw = (made.days, made.steps, -1), workload.solver.feeder.base_mva * KW_PER_MW
-    drawn, _ = workload.solver.powers(made.load, made.generation, solution)
+    (nodes, power), _ = workload.solver.device_powers(made.load, made.generation, solution)
+    drawn = np.zeros_like(solution.v)
+    drawn[:, np.searchsorted(workload.solver.feeder.energised, nodes)] = power
     holds = workload.extras
     return PartExtras(
         loads=drawn.reshape(shape) * kw,
         taps=solution.taps.reshape(shape) if holds.regulators else None,
         capacitors=solution.capacitors.reshape(shape) if holds.capacitors else None,
         locked=solution.locked.reshape(shape[:2]) if holds.states else None,
-        mended=made.mended.reshape(shape[:2]),
+        scaled_down=made.scaled_down.reshape(shape[:2]),
     )
 
 

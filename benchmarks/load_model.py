@@ -22,7 +22,7 @@ import argparse
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ from load_model_kl import kl_tables, sampling_rate
 from load_populations import MAKERS, Customers, meters, open_populations
 
 from dp_powerflow import FitOptions
-from dp_powerflow.fidelity.metrics import COINCIDENT, Fidelity, Traits, compare
+from dp_powerflow.fidelity.metrics import COINCIDENT, Fidelity, compare
 from dp_powerflow.lowlevel import Plain, Structured
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.history.estimate import History, PredictedError
@@ -43,7 +43,7 @@ from dp_powerflow.units import FloatArray
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: title, name in `Fidelity` or `Traits`, decimals, and whether real B has it too."""
+    """A row of the table: title, name in `Fidelity`, decimals, and whether real B has it too."""
 
     title: str
     name: str
@@ -72,9 +72,7 @@ Figures = dict[str, float]
 
 def flat(result: Fidelity) -> dict[str, float]:
     """The figures by name; traits of the drawn side only."""
-    own = {field.name: getattr(result, field.name) for field in fields(result)}
-    drawn = {field.name: getattr(result.drawn, field.name) for field in fields(Traits)}
-    return {name: value for name, value in own.items() if isinstance(value, float)} | drawn
+    return {**result.between, **result.drawn}
 
 
 def measure(seed: int, population: Customers, sizes: list[int], history_only: bool = False) -> list[Figures]:
@@ -84,7 +82,7 @@ def measure(seed: int, population: Customers, sizes: list[int], history_only: bo
         compare(column.draw(half_a, population, seed), half_b, population.setting(seed))
         for column in columns(sizes, history_only=history_only)
     ]
-    return [asdict(results[0].real), *(flat(result) for result in results)]
+    return [results[0].real, *(flat(result) for result in results)]
 
 
 def cell(values: list[float], decimals: int) -> str:

@@ -161,7 +161,7 @@ def sampling_rate() -> None:
         model = fit(history, budget=Budget(4.0), options=options, key=key)
         law = model.at(LoadNodes(("residential",) * 96), truncated=truncated)
         sampler = LoadSampler(law, key, 100_000)
-        accepted = f"{law.classes[0].acceptance[0].probability.value:.3g}" if truncated else "—"
+        accepted = f"{law.classes[0].acceptance[0].value:.3g}" if truncated else "—"
         start, drawn = time.perf_counter(), 0
         for block in sampler.blocks():
             drawn += block.load_kw.shape[0] * block.load_kw.shape[1]

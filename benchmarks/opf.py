@@ -83,12 +83,11 @@ def main() -> None:
     )
     parser.add_argument("--snapshots", type=int, default=480)
     parser.add_argument("--frame", choices=("fixed", "operated"), default="operated")
-    parser.add_argument("--taps", choices=("as operated", "optimised"), default="as operated")
     parser.add_argument("--workers", type=int, default=cores())
     parser.add_argument("--peer", type=int, default=24, help="snapshots of the loop over cvxpy; 0 for none")
     given = parser.parse_args()
     feeder = dpf.open_feeder("ieee123")
-    options = Options(taps=given.taps)
+    options = Options()
     made: dict[int, Dispatcher] = {}
 
     def one_day(task: tuple[int, int]) -> Dispatched:
@@ -115,7 +114,7 @@ def main() -> None:
     cost, linear = (np.concatenate([getattr(each, k) for each in found]) for k in ("cost", "linear_cost"))
     known = np.isfinite(linear)
     error = 100.0 * np.abs(linear[known] / cost[known] - 1.0)
-    print(f"{count} snapshots of IEEE 123, {given.frame} frame, taps {given.taps}, {given.workers} workers")
+    print(f"{count} snapshots of IEEE 123, {given.frame} frame, {given.workers} workers")
     print(
         f"  wall {wall:.1f} s ({count / wall:.0f} per s), CPU {used:.1f} s ({1e3 * used / count:.1f} ms each)"
     )

@@ -27,7 +27,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.quality import measure
 
 NODES, DAYS_PER_PART = 278, 48
-EXTRAS = ExtrasLayout(loads=True, sources=3, regulators=7, capacitors=4, mended=True)
+EXTRAS = ExtrasLayout(loads=True, sources=3, regulators=7, capacitors=4, scaled_down=True)
 LIMIT_SECONDS, LIMIT_MIB = 30.0, 1024.0
 PHASES = np.arange(NODES) % 3
 BUSES = -(-NODES // 3)
@@ -62,7 +62,7 @@ def write_part(writer: CorpusWriter, part: int) -> int:
         taps=np.rint(4 * level * np.ones(7)).astype(np.int64),
         capacitors=(level * np.ones(4) > 1.0).astype(np.int64),
         locked=np.zeros((days, steps), dtype=np.bool_),
-        mended=np.zeros((days, steps), dtype=np.int64),
+        scaled_down=np.zeros((days, steps), dtype=np.int64),
     )
     writer.write_part(part, magnitude * np.exp(1j * np.deg2rad(angle)), extras)
     return part

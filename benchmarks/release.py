@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, nargs="+", default=[28, 365, 3650])
     parser.add_argument("--workload", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--scheduler", action="store_true", help="a Dask cluster of this machine as well")
+    parser.add_argument("--scheduler", action="store_true", help="worker processes of this machine as well")
     parser.add_argument("--against", metavar="COMMIT", help="compare with an earlier commit instead")
     parser.add_argument("--stages", action="store_true", help="print the stages instead")
     asked = parser.parse_args()

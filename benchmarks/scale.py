@@ -217,7 +217,10 @@ def operated_job(solver: Any, folder: Path) -> Job:
     horizon = SNAPSHOT_NODES // nodes
     source = history(feeder, houses, horizon)
     extras = ExtrasLayout(
-        loads=True, regulators=len(operation.regulators), capacitors=len(operation.capacitors), mended=True
+        loads=True,
+        regulators=len(operation.regulators),
+        capacitors=len(operation.capacitors),
+        scaled_down=True,
     )
     layout = CorpusLayout(days=horizon, steps=STEPS, nodes=nodes, days_per_part=days_per_block(houses))
     writer = CorpusWriter(folder / "corpus", layout, "scale", extras)
@@ -240,19 +243,19 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
     from dp_powerflow.powerflow.operated import days_at_once
 
     job.writer.prepare()
-    spent, days, first, mended = np.zeros(3), 0, 0, 0
+    spent, days, first, scaled_down = np.zeros(3), 0, 0, 0
     source, feeder = Timed(job.source), job.solver.feeder
     width = len(feeder.retained if job.nodes == "retained" else feeder.energised)
     lanes = days_at_once("day") if isinstance(job.solver, OperatedSolver) else 1
     runs = runs_of(range(job.writer.layout.n_parts), blocks_at_once(source, width, lanes))
     # A log-normal draw has a long tail: a few snapshots in a million have no solution as drawn.
-    blocks = BlockSolver(job.solver, source, nodes=job.nodes, mend=True)
+    blocks = BlockSolver(job.solver, source, nodes=job.nodes, scale_down=True)
     for number, run in enumerate(runs):
         if number > 1 and spent.sum() >= least_s:
             break
         source.seconds, marks = 0.0, [time.process_time()]
         solved = blocks.run(run)
-        mended += sum(int(np.count_nonzero(made.mended)) for made in solved)
+        scaled_down += sum(int(np.count_nonzero(made.scaled_down)) for made in solved)
         marks.append(time.process_time())
         for part, made in zip(run, solved, strict=True):
             job.writer.write_part(part, made.v, job.extras(made))
@@ -262,8 +265,8 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
             spent += (source.seconds, both - source.seconds, writing)
             days += sum(made.days for made in solved)
         first = first or sum(made.days for made in solved)
-    if mended:
-        print(f"{mended} snapshots mended", file=sys.stderr)
+    if scaled_down:
+        print(f"{scaled_down} snapshots scaled down", file=sys.stderr)
     size = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
     return days, tuple(spent.tolist()), size * days / (days + first)
 
@@ -307,7 +310,6 @@ def theorem(feeder, days: int) -> float:  # type: ignore[no-untyped-def]
         Instance(Network(feeder), law),
         Policy(1e-10, 50.0, 0.9, 1, days),
         StreamKey.from_insecure_seed(0),
-        curves=False,
     )
     return time.process_time() - began
 

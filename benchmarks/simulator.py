@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
 
 import numpy as np
 from load_populations import DAYS, swiss
@@ -60,7 +59,7 @@ def homes(seed: int, quantum_kwh: float | None) -> FloatArray:
 def figures(load: FloatArray) -> dict[str, float]:
     """All figures of a population by name."""
     mean = load.mean(axis=(1, 2))
-    shown = {name.replace("_", " "): value for name, value in asdict(traits(load)).items()}
+    shown = {name.replace("_", " "): value for name, value in traits(load).items()}
     for lag, value in zip(LAG_MINUTES, autocorrelation(load), strict=True):
         shown[f"autocorrelation at {lag} min"] = value
     shown["mean load [kW], median home"] = np.median(mean)

@@ -79,7 +79,7 @@ def history_release(tmp_path_factory: pytest.TempPathFactory) -> made.Released:
 
 @pytest.fixture(scope="session")
 def fleet_release(tmp_path_factory: pytest.TempPathFactory) -> made.ReleasedFleet:
-    """Six feeders of two lines on twins."""
+    """Two feeders of two lines, on twins."""
     return made.made_fleet(tmp_path_factory)
 
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from dp_powerflow.cli import app
 from dp_powerflow.config import TrueNetwork, read_config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
 from dp_powerflow.loads.declared import read_service_map
-from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.setup import SetupRequest, Written, set_up
@@ -27,7 +22,6 @@ from dp_powerflow.setup.facts import (
     UNNAMED,
     DeclaredFormat,
     MeterFacts,
-    Named,
     kind_of,
     meter_facts,
     unit_in,
@@ -86,10 +80,6 @@ def written(folder: Path, **asked: object) -> Written:
     return set_up(SetupRequest(**{**request, **asked}))  # type: ignore[arg-type]
 
 
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 # ------------------------------------------------------------------------------------------------ facts
 
 
@@ -138,7 +128,7 @@ def test_a_wide_file_has_a_column_per_customer(tmp_path: Path) -> None:
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = meters(tmp_path)
     path.write_text(path.read_text().replace("customer,time,kwh", "who,when,what", 1))
-    declared = DeclaredFormat("kWh", BERLIN, None, Named("who", "when", "what"), (FIRST, LAST))
+    declared = DeclaredFormat("kWh", BERLIN, None, "who", "when", "what", (FIRST, LAST))
     facts = meter_facts(path, declared)
     assert (facts.columns.customer, facts.columns.active) == ("who", "what")
     assert facts.unit == "kWh per interval"
@@ -204,57 +194,77 @@ def test_a_unit_is_taken_from_the_name_of_a_column(name: str, unit: str | None) 
 # ----------------------------------------------------------------------------------- what is not told
 
 
-def both_files(folder: Path) -> tuple[bytes, bytes]:
-    return (folder / "release.toml").read_bytes(), (folder / "release-services.csv").read_bytes()
+def assert_same_bytes(
+    tmp_path: Path, *makes: Callable[[Path], object], net: str = "net.dss", **asked: Any
+) -> None:
+    """What `init` writes after each has changed the files of a folder."""
+    found = []
+    for number, make in enumerate(makes):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        circuit(folder)
+        meters(folder)
+        make(folder)
+        made = written(folder, feeder=str(folder / net), **asked)
+        assert made.services is not None
+        found.append((made.config.read_bytes(), made.services.read_bytes()))
+    assert found[0] == found[1]
+
+
+def other_rows(change: Callable[[int, str], list[str]]) -> Callable[[Path], object]:
+    """Other rows of one customer, by their number."""
+
+    def make(folder: Path) -> None:
+        path = folder / "meters.csv"
+        header, *rows = path.read_text().splitlines()
+        own = (change(k, row) if row.startswith(NAMES[2]) else [row] for k, row in enumerate(rows))
+        path.write_text("\n".join([header, *(row for many in own for row in many)]) + "\n")
+
+    return make
+
+
+def nothing(_: Path) -> None:
+    """As it is."""
 
 
 @pytest.mark.parametrize("mode", ["twin-network", "true-network"])
 def test_other_readings_give_the_same_bytes(tmp_path: Path, mode: str) -> None:
-    found = []
-    for seed in (0, 1):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        circuit(folder)
-        path = meters(folder, seed=seed)
-        if seed:  # other readings of one customer: zeros, a gap in the values, a wild one
-            rows = [
-                row.rsplit(",", 1)[0] + "," + ("", "0", "-5", "1e6")[k % 4]
-                if row.startswith(NAMES[2])
-                else row
-                for k, row in enumerate(path.read_text().splitlines())
-            ]
-            path.write_text("\n".join(rows) + "\n")
-        written(folder, mode=mode)
-        found.append(both_files(folder))
-    assert found[0] == found[1]
+    wild = other_rows(lambda k, row: [row.rsplit(",", 1)[0] + "," + ("", "0", "-5", "1e6")[k % 4]])
+    assert_same_bytes(tmp_path, nothing, lambda folder: (meters(folder, seed=1), wild(folder)), mode=mode)
+
+
+OTHER_STAMPS: dict[str, Callable[[str], list[str]]] = {
+    "a day more at the end": lambda row: [row, row.replace("2024-04-02", "2024-04-03")],
+    "a day more at the beginning": lambda row: [row.replace("2024-03-29", "2024-03-28"), row],
+    "a day less": lambda row: [] if "2024-04-02" in row else [row],
+    "years away": lambda row: [row.replace("2024-", "1999-")],
+    "every five minutes": lambda row: [row.replace(":00:00", f":{k:02}:00") for k in range(0, 60, 5)],
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_STAMPS)
+def test_the_stamps_of_one_customer_do_not_change_the_config(tmp_path: Path, kind: str) -> None:
+    """The first and the last stamp of all decided the published days: 14 or 15, by one customer."""
+    assert_same_bytes(tmp_path, nothing, other_rows(lambda _, row: OTHER_STAMPS[kind](row)))
 
 
 def test_another_length_of_a_line_gives_the_same_bytes(tmp_path: Path) -> None:
-    found = []
-    for length in (1.5, 0.2):
-        folder = tmp_path / str(length)
-        folder.mkdir()
-        circuit(folder, length=length, more=ROOF + ISLAND + REGULATOR)
-        meters(folder)
-        written(folder, latitude=52.5)
-        found.append(both_files(folder))
-    assert found[0] == found[1]
+    more = ROOF + ISLAND + REGULATOR
+    lengths = (partial(circuit, length=km, more=more) for km in (1.5, 0.2))
+    assert_same_bytes(tmp_path, *lengths, latitude=52.5)
 
 
 def test_another_length_in_a_pandapower_net_gives_the_same_bytes(tmp_path: Path) -> None:
     pandapower = pytest.importorskip("pandapower")
     networks = pytest.importorskip("pandapower.networks")
-    found = []
-    for factor in (1.0, 0.3):
-        folder = tmp_path / str(factor)
-        folder.mkdir()
+
+    def shortened(folder: Path, factor: float) -> None:
         net = networks.create_kerber_dorfnetz()
         net.line.loc[3, "length_km"] *= factor
         pandapower.to_json(net, str(folder / "net.json"))
-        meters(folder)
-        written(folder, feeder=str(folder / "net.json"))
-        found.append(both_files(folder))
-    assert found[0] == found[1]
+
+    lengths = (partial(shortened, factor=factor) for factor in (1.0, 0.3))
+    assert_same_bytes(tmp_path, *lengths, net="net.json")
 
 
 # ------------------------------------------------------------------------------------- what is written
@@ -275,32 +285,6 @@ def test_a_config_reads_back_and_its_inputs_fit(tmp_path: Path) -> None:
     inputs = read_inputs(config, state)
     assert inputs.readings.load_kw.shape == (len(NAMES), 5, 24)
     assert read_service_map(tmp_path / "release-services.csv").load_points == tuple(sorted(NAMES))
-
-
-OTHER_STAMPS: dict[str, Callable[[str], list[str]]] = {
-    "a day more at the end": lambda row: [row, row.replace("2024-04-02", "2024-04-03")],
-    "a day more at the beginning": lambda row: [row.replace("2024-03-29", "2024-03-28"), row],
-    "a day less": lambda row: [] if "2024-04-02" in row else [row],
-    "years away": lambda row: [row.replace("2024-", "1999-")],
-    "every five minutes": lambda row: [row.replace(":00:00", f":{k:02}:00") for k in range(0, 60, 5)],
-}
-
-
-@pytest.mark.parametrize("kind", OTHER_STAMPS)
-def test_the_stamps_of_one_customer_do_not_change_the_config(tmp_path: Path, kind: str) -> None:
-    """The first and the last stamp of all decided the published days: 14 or 15, by one customer."""
-    texts = []
-    for folder, change in ((tmp_path / "one", lambda row: [row]), (tmp_path / "other", OTHER_STAMPS[kind])):
-        folder.mkdir()
-        circuit(folder)
-        path = meters(folder)
-        header, *rows = path.read_text().splitlines()
-        changed = [new for row in rows for new in (change(row) if row.startswith(NAMES[0]) else [row])]
-        path.write_text("\n".join([header, *changed]) + "\n")
-        made = written(folder)
-        assert made.services is not None
-        texts.append((made.config.read_text(), made.services.read_text()))
-    assert texts[0] == texts[1]
 
 
 def test_every_choice_has_a_comment(tmp_path: Path) -> None:
@@ -423,45 +407,6 @@ def test_a_wrong_request_is_one_sentence(tmp_path: Path, asked: dict[str, object
         written(tmp_path, **asked)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "release.toml").exists()
-
-
-# --------------------------------------------------------------------------------------- the journey
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "more"), [("twin-network", REGULATOR), ("true-network", "")])
-def test_the_written_config_is_planned_released_and_verified_without_an_edit(
-    tmp_path: Path, mode: str, more: str
-) -> None:
-    """Meters with gaps, zeros, negatives, duplicates and a clock change; regulators, PV and an island."""
-    circuit(tmp_path, more=ROOF + ISLAND + more)
-    simulated = simulate_load_history(120, n_days=12, step_minutes=60, seed=3)
-    homes = [k for k, label in enumerate(simulated.class_label) if label == "residential"][:80]
-    history = simulated.load_kw[homes]
-    begin = dt.datetime(2024, 3, 24, tzinfo=ZoneInfo(BERLIN)).astimezone(dt.UTC)
-    rows = ["meter,timestamp,kwh"]
-    for customer, own in enumerate(history.reshape(len(history), -1)):
-        for hour, load in enumerate(own):
-            local = (begin + dt.timedelta(hours=hour)).astimezone(ZoneInfo(BERLIN))
-            value = 0.0 if hour % 61 == 0 else -0.1 if hour % 83 == 0 else load
-            if (hour + customer) % 53:
-                rows += [f"m{customer},{local:%Y-%m-%d %H:%M},{value:.4f}"] * (1 + (hour % 97 == 0))
-    (tmp_path / "meters.csv").write_text("\n".join(rows) + "\n")
-    file = tmp_path / "release.toml"
-    made = run(
-        *("init", file, "--feeder", tmp_path / "net.dss", "--meters", tmp_path / "meters.csv"),
-        *("--time-zone", BERLIN, "--latitude", "52.5", "--days", "2", "--json", "--mode", mode),
-        *("--first-day", "2024-03-24", "--last-day", "2024-04-04"),
-    )
-    assert made.exit_code == 0, made.output
-    assert json.loads(made.stdout)["config"] == str(file)
-    assert tomllib.loads(file.read_text())["loads"]["first_day"] == dt.date(2024, 3, 24)
-    for command in ("plan", "release"):
-        result = run(command, file)
-        assert result.exit_code == 0, (result.output, result.exception)
-    verified = run("verify", tmp_path / "release", "--json")
-    assert verified.exit_code == 0
-    assert json.loads(verified.stdout)["verdict"] == "release"
 
 
 def test_a_service_map_that_a_killed_run_left_does_not_stand_in_the_way(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from dp_powerflow._api import verify as verify
 from dp_powerflow._names import __version__ as __version__
 from dp_powerflow.config import Config as Config
 from dp_powerflow.corpus.gridfm.export import GridfmVariety as GridfmVariety
-from dp_powerflow.corpus.gridfm.schema import GridfmStyle as GridfmStyle
 from dp_powerflow.corpus.gridfm.tables import read_gridfm as read_gridfm
 from dp_powerflow.corpus.reader import Corpus as Corpus
 from dp_powerflow.fidelity.report import FidelityReport as FidelityReport
@@ -36,7 +35,7 @@ from dp_powerflow.loads.declared import WideColumns as WideColumns
 from dp_powerflow.loads.history import LoadHistory as LoadHistory
 from dp_powerflow.model.gaussian import LoadModel as LoadModel
 from dp_powerflow.model.options import FitOptions as FitOptions
-from dp_powerflow.pipeline.deriving.make import Derived as Derived
+from dp_powerflow.pipeline.deriving.derived import Derived as Derived
 from dp_powerflow.powerflow.batch import BatchSolver as BatchSolver
 from dp_powerflow.powerflow.batch import Solution as Solution
 from dp_powerflow.powerflow.operated import OperatedSolution as OperatedSolution

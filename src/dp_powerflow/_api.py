@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dp_powerflow.almanac.weather import Weather
     from dp_powerflow.config import Config
     from dp_powerflow.corpus.gridfm.export import GridfmExport, GridfmVariety
-    from dp_powerflow.corpus.gridfm.schema import GridfmStyle
     from dp_powerflow.corpus.reader import Corpus
     from dp_powerflow.fidelity.report import FidelityReport
     from dp_powerflow.fleet.manifest import Fleet
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from dp_powerflow.model.gaussian import LoadModel
     from dp_powerflow.model.options import FitOptions
     from dp_powerflow.pipeline.customers import DrawnDays
-    from dp_powerflow.pipeline.deriving.make import Derived
+    from dp_powerflow.pipeline.deriving.derived import Derived
     from dp_powerflow.pipeline.plan import PlannedRelease
     from dp_powerflow.pipeline.release import ReleaseResult
     from dp_powerflow.powerflow.batch import Solution
@@ -200,7 +199,7 @@ def verify(
     ['random source']
     """
     if config is not None and private is None:
-        raise ConfigError("the config recomputes the evidence and needs the private state beside it")
+        raise ConfigError("the config recomputes the evidence and needs the private state too")
     from dp_powerflow.manifest.verify import begin
 
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
@@ -210,9 +209,9 @@ def verify(
 
     place = location(release)
     if isinstance(place, Path):
-        from dp_powerflow.pipeline.deriving.manifest import is_derived
+        from dp_powerflow.manifest.verify import STUDY, kind_at
 
-        if is_derived(place):
+        if kind_at(place) == STUDY:
             return _verify_derived(place, private, config, source)
     if source is not None:
         raise ConfigError(f"{place} is no derived release, so it came from no other; leave out its source")
@@ -245,7 +244,7 @@ def _verify_derived(
     source: str | PathLike[str] | None,
 ) -> VerifyReport:
     if private is None:
-        from dp_powerflow.pipeline.deriving.make import verify_derived
+        from dp_powerflow.pipeline.deriving.derived import verify_derived
 
         return verify_derived(place, release=None if source is None else Path(source))
     if config is None or source is not None:
@@ -270,7 +269,7 @@ def derive(
 ) -> Derived:
     """Compute figures from the twin and the loads of a finished release. Spends nothing.
 
-    Both guarantees are those of the release, for any number of such derivations. The ledger is not opened.
+    Both guarantees of the release hold, for any number of such derivations. The ledger is not opened.
 
     Parameters
     ----------
@@ -310,7 +309,7 @@ def derive(
         ...
     dp_powerflow.errors.ConfigError: there is no derived release 'weather'; choose one of opf, ...
     """
-    from dp_powerflow.pipeline.deriving.make import make_derived, open_derived, prepare
+    from dp_powerflow.pipeline.deriving.derived import make_derived, open_derived, prepare
     from dp_powerflow.pipeline.deriving.source import split_settings
     from dp_powerflow.studies.study import kind_of
 
@@ -359,7 +358,7 @@ def open_derived(path: str | PathLike[str]) -> Derived:
         ...
     dp_powerflow.manifest.model.ReleaseError: release is not a derived release; ...
     """
-    from dp_powerflow.pipeline.deriving.make import open_derived
+    from dp_powerflow.pipeline.deriving.derived import open_derived
 
     return open_derived(Path(path))
 
@@ -445,33 +444,27 @@ def open_corpus(path: str | PathLike[str], *, check: bool = True) -> Corpus:
 
 
 def fidelity(
-    corpus: Corpus,
-    history: LoadHistory,
-    feeder: Feeder,
+    release: str | PathLike[str],
+    config: Config,
     *,
     quick: bool = False,
-    key: StreamKey | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> FidelityReport:
-    """Compare a release with the true meters and the true feeder. INTERNAL; spends nothing.
+    """Compare a release with its true meters and its true feeder. INTERNAL; spends nothing.
 
-    Every figure stands beside its floor, real customers against other real customers, with a verdict in
+    Every figure stands next to its floor, real customers against other real customers, with a verdict in
     words. An attack panel fits the design of the release's load model again with fresh noise, and says what
-    attackers get beside what ε allows. Choosing the settings of a release by any of it is a leak:
-    ``dp-powerflow fidelity RELEASE CONFIG`` records that somebody has looked, and knows the order of nodes.
+    attackers get next to what ε allows. To choose the settings of a release by any of it is a leak.
 
     Parameters
     ----------
-    corpus : Corpus
-        From `open_corpus`, a release of this machine.
-    history : LoadHistory
-        PRIVATE. The meters that the release was made from: at least 8 customers and 14 days.
-    feeder : Feeder
-        PRIVATE. The true feeder.
+    release : str or path
+        Directory or URL of the release.
+    config : Config
+        What the release was made from; its private state is needed. The page and the figures are kept
+        there, in ``internal/<release id>/``.
     quick : bool
         Fewer customers, days and fits.
-    key : StreamKey, optional
-        Secret of draws and noise; by default a fresh one.
     on_stage : callable, optional
         Told what is being done.
 
@@ -483,24 +476,22 @@ def fidelity(
     Raises
     ------
     errors.DpPowerflowError
-        The meters are too few or not those of the release, or the feeder has other nodes.
+        Another config made the release, or its meters are fewer than 8 customers or 14 days.
 
     Examples
     --------
     >>> import dp_powerflow as dpf
-    >>> history = dpf.simulate_meters(200, days=3, step_minutes=60)
-    >>> dpf.fidelity(dpf.open_corpus("release"), history, dpf.open_feeder("ieee13"))
+    >>> dpf.fidelity("no release", dpf.read_config("release.toml"))
     Traceback (most recent call last):
         ...
-    dp_powerflow.errors.LoadDataError: a comparison needs meters of at least 8 customers and 14 days; ...
+    dp_powerflow.errors.CorpusError: ...no release is not a directory; give the directory of a release
     """
-    from dp_powerflow.fidelity.measure import Watch, fidelity_by_hand
+    from dp_powerflow.corpus.storage import location
+    from dp_powerflow.fidelity.measure import fidelity_of_release
     from dp_powerflow.fidelity.verdicts import FULL, QUICK
-    from dp_powerflow.privacy.random import StreamKey
 
-    watch = Watch() if on_stage is None else Watch(on_stage)
-    own = StreamKey.from_system() if key is None else key
-    return fidelity_by_hand(corpus, history, feeder, QUICK if quick else FULL, own, watch)
+    effort = QUICK if quick else FULL
+    return fidelity_of_release(location(release), config, effort, on_stage or (lambda _: None))[0]
 
 
 # --- fleets -----------------------------------------------------------------------------------------------
@@ -627,7 +618,6 @@ def export_gridfm(
     releases: str | PathLike[str] | Sequence[str | PathLike[str]],
     directory: str | PathLike[str],
     *,
-    style: GridfmStyle | None = None,
     variety: GridfmVariety | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> GridfmExport:
@@ -639,8 +629,6 @@ def export_gridfm(
         Directories of releases on a twin whose tables are published, or of fleets of them.
     directory : str or path
         A new folder. It gets one folder per release and a configuration, `graphkit.yaml`.
-    style : GridfmStyle, optional
-        Frame of the voltages and whether switches are merged; by default turned back and merged.
     variety : GridfmVariety, optional
         Perturbed scenarios to add to every release: lines out, ties, other lines, loads and PV.
     on_progress : callable, optional
@@ -668,7 +656,7 @@ def export_gridfm(
 
     given = [releases] if isinstance(releases, str | PathLike) else list(releases)
     paths = [found for path in given for found in release_paths(path)]
-    return export_gridfm(paths, Path(directory), style=style, variety=variety, on_progress=on_progress)
+    return export_gridfm(paths, Path(directory), variety=variety, on_progress=on_progress)
 
 
 # --- by hand: feeder, meters, model, twin, power flow ------------------------------------------------------
@@ -770,7 +758,7 @@ def read_meters(
     columns : LongColumns or WideColumns, optional
         `LongColumns` (default): one row per customer and interval. `WideColumns`: one column per customer.
     services : str or path, optional
-        PUBLIC table of customers and load points. Without it every customer is a load point of its own.
+        PUBLIC table of customers and load points. Without it every customer is a load point.
     days : pair of dates, optional
         First and last local day. By default all whole days of the file.
 

@@ -5,9 +5,9 @@ directory is flushed too: after a crash there is the old file or the new one, ne
 files have mode 0600 and lie in directories of mode 0700; their errors are sentences.
 
 A writer holds a lock on its temporary file until the file has its name. The system frees the lock when the
-process ends, however it ends. So whoever can take the lock knows that nobody will finish the file, and may
-remove it, even while others write in the same directory (`remove_temporaries`). One moment is left: a file
-that was just created is not locked yet. A writer therefore looks, once it has the lock, whether its file
+process ends, however it ends. So a process that can take the lock knows that nobody will finish the file, and
+may remove it, even while others write in the same directory (`remove_temporaries`). One moment is left: a
+file that was just created is not locked yet. A writer therefore looks, once it has the lock, whether its file
 still has a name, and otherwise begins again. A file system without locks lets nobody take one: there
 temporary files stay.
 
@@ -171,7 +171,7 @@ def whole_file(
     Parameters
     ----------
     private : mode 0600 whatever the umask; otherwise the mode that new files have.
-    once : leave a file that is there already as it is; see `publish_once`.
+    once : keep a file that is there already; see `publish_once`.
     durable : whether it must survive a loss of power; a file that can be made again needs not.
 
     Raises
@@ -260,7 +260,7 @@ def create_private(path: Path) -> int:
 def create_once(path: Path, content: bytes) -> None:
     """Write a private file unless there is one; of several processes that race, one creates it.
 
-    It is written under one fixed name beside it, `<name>.new`, whose lock is held meanwhile: a secret never
+    It is written under one fixed name next to it, `<name>.new`, whose lock is held meanwhile: a secret never
     lies under a name that nobody knows. What a killed process left there is written anew by the next one, or
     removed by `remove_new`.
 
@@ -278,7 +278,7 @@ def create_once(path: Path, content: bytes) -> None:
             if not _locked(handle, wait=True):
                 raise OSError(errno.ENOLCK, "the file system has no locks")
             if not _has_name(handle, new):
-                continue  # whoever had the lock has published or removed this one
+                continue  # the process that had the lock has published or removed this one
             if not os.path.lexists(path):  # and nobody makes it now: that takes the lock
                 os.ftruncate(handle, 0)
                 _write_all(handle, content)
@@ -351,7 +351,7 @@ def check_private(path: Path, found: os.stat_result) -> None:
 
 
 def ensure_private_directory(path: Path, *, create: bool) -> None:
-    """Create a directory of mode 0700 if asked to, and refuse one that somebody else could read."""
+    """Create a directory of mode 0700 if asked to, and refuse one that others could read."""
     if create:
         try:
             path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)

@@ -9,15 +9,13 @@ from typing import Annotated, get_origin, get_type_hints
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, Feeder
-from dp_powerflow.grid.opendss.engine import DssOrigin, declared_voltages
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.operation import Response
 from dp_powerflow.grid.reduction import Network, kron_amplification, sigma_min
 from dp_powerflow.grid.sources import twin_problems
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.comparison import Comparison, compare
-from dp_powerflow.units import ComplexArray
 
 INTERNAL = "INTERNAL: computed from the private network; not for publication"
 
@@ -34,8 +32,6 @@ class Inspection:
     norm_b : ‖b‖₂, the current of the slack into the retained nodes.
     vm_min_pu, vm_max_pu : voltage range with the nominal loads in the frozen frame, None where no solution
         was found.
-    wye_error_pu : largest |Δv| that nodal wye equivalents of the loads make in the frozen frame, None if not
-        known.
     operated_error_pu, frozen_error_pu : largest |Δv| between this program and the one that the file was
         written for, with the file's own models and controls; None if not measured.
     same_states : in how many of the compared snapshots taps and capacitors are the same, "5 of 5".
@@ -77,7 +73,6 @@ class Inspection:
     vm_max_no_load_pu: Annotated[float, "highest voltage without load [p.u.]"]
     vm_min_pu: Annotated[float | None, "lowest voltage, nominal load, frozen [p.u.]"]
     vm_max_pu: Annotated[float | None, "highest voltage, nominal load, frozen [p.u.]"]
-    wye_error_pu: Annotated[float | None, "error of the wye equivalents, frozen [p.u.]"]
     operated_error_pu: Annotated[float | None, "difference from the file, as operated [p.u.]"]
     same_states: Annotated[str | None, "snapshots with the file's own taps"]
     same_states_error_pu: Annotated[float | None, "difference where taps are the same [p.u.]"]
@@ -119,7 +114,6 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
             "power flow finds no solution at nominal load; reduce the loads, or give an ungrounded winding "
             "that carries load a reference to ground",
         )
-    wye_error, reason = _wye_error(feeder, loaded)
     found = compare(feeder)
     return Inspection(
         marking=INTERNAL,
@@ -149,7 +143,6 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
         vm_max_no_load_pu=float(np.abs(no_load[live]).max()),
         vm_min_pu=None if loaded is None else float(np.abs(loaded[live]).min()),
         vm_max_pu=None if loaded is None else float(np.abs(loaded[live]).max()),
-        wye_error_pu=wye_error,
         operated_error_pu=found.operated_pu,
         same_states=None if found.same_states is None else f"{found.same_states} of {found.snapshots}",
         same_states_error_pu=found.same_states_pu,
@@ -159,7 +152,7 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
         left_out=tuple(_left_out(feeder)),
         refused=(*feeder.as_operated.refused, *_different(feeder, found)),
         no_twin=_no_twin(feeder),
-        notes=(*notes, *reason),
+        notes=notes,
     )
 
 
@@ -230,16 +223,3 @@ def _law(response: Response) -> str:
 
 def _counts(words: Iterable[str]) -> str:
     return ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))
-
-
-def _wye_error(feeder: Feeder, loaded: ComplexArray | None) -> tuple[float | None, tuple[str, ...]]:
-    """Largest |Δv| against OpenDSS's own connections, and why there is none."""
-    if not any(GROUND not in branch for load in feeder.loads for branch in load.branches):
-        return 0.0, ()
-    if loaded is None or not isinstance(feeder.origin, DssOrigin):
-        return None, ()
-    try:
-        declared = declared_voltages(feeder)
-    except FeederError as error:
-        return None, (f"the error of the wye equivalents is not known: {error}",)
-    return float(np.abs(declared[feeder.energised] - loaded).max()), ()

@@ -111,9 +111,8 @@ def alike(names: Iterable[str]) -> int:
     return sum(number for number in count.values() if number > 1)
 
 
-def spelling(name: str, *, fold: bool = True) -> str:
-    """A name without signs that are not seen and with single blanks; without case too, unless told not to."""
+def spelling(name: str) -> str:
+    """A name without case and signs that are not seen, and with single blanks."""
     text = unicodedata.normalize("NFKC", name)
     seen = "".join(sign for sign in text if unicodedata.category(sign) != "Cf")
-    plain = " ".join(seen.split())
-    return plain.casefold() if fold else plain
+    return " ".join(seen.split()).casefold()

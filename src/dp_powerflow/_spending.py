@@ -55,7 +55,7 @@ def true_words(*, begun: bool) -> Iterator[None]:
 
 
 def of_one_feeder(sentence: str, *, paid: bool) -> str:
-    """A sentence about a feeder of a fleet, whose customers and other feeders are charged beside it.
+    """A sentence about a feeder of a fleet, whose customers and other feeders are charged too.
 
     Parameters
     ----------

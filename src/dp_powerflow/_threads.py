@@ -1,6 +1,6 @@
 """Threads over work that leaves Python's lock: compiled kernels and large array operations.
 
-They have the context variables of whoever started them.
+They have the context variables of the thread that started them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def cores() -> int:
 def in_order(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
 ) -> Iterator[Result]:
-    """Results in the order of the items, from so many threads, None for one per core; few are waiting."""
+    """Results in the order of the items, from a number of threads, None for one per core; few are waiting."""
     threads = workers or cores()
     if threads == 1:
         yield from map(function, items)
@@ -63,7 +63,7 @@ def ahead(items: Iterator[Item], count: int = 2) -> Iterator[Item]:
 
 
 def slices(size: int, parts: int | None = None) -> list[slice]:
-    """At most so many slices that make up a whole; one per core by default."""
+    """At most this many slices that make up a whole; one per core by default."""
     count = max(1, min(size, cores() if parts is None else parts))
     edges = [size * k // count for k in range(count + 1)]
     return [slice(*pair) for pair in pairwise(edges)]

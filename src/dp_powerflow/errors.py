@@ -45,7 +45,7 @@ class DpPowerflowError(Exception):
     ----------
     problem : one sentence: what is wrong and where, and after the last semicolon what to do.
     fix : what to do, where the sentence does not end with it.
-    code : the kind of refusal; without it that of the class.
+    code : the kind of refusal; without it the code of the class.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ def require(package: str, extra: str) -> Any:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        # A package that is there but lacks one of its own dependencies is another problem: show that one.
+        # A package that is there but lacks one of its dependencies is another problem: show that one.
         missing = package.partition(".")[0]
         if error.name not in (package, missing):
             raise

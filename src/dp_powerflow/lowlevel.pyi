@@ -15,7 +15,7 @@ from dp_powerflow.evidence.lines.evidence import upper_share as upper_share
 from dp_powerflow.evidence.lines.evidence import with_change as with_change
 from dp_powerflow.evidence.theorem import NetworkFacts as NetworkFacts
 from dp_powerflow.evidence.theorem import OperatingSet as OperatingSet
-from dp_powerflow.grid.buses import BusGraph as BusGraph
+from dp_powerflow.grid.feeder import BusGraph as BusGraph
 from dp_powerflow.grid.feeder import Levels as Levels
 from dp_powerflow.grid.quantities import Quantity as Quantity
 from dp_powerflow.grid.reduction import Network as Network
@@ -30,11 +30,11 @@ from dp_powerflow.model.law import LoadLaw as LoadLaw
 from dp_powerflow.model.law import nominal_law as nominal_law
 from dp_powerflow.model.law import truncate as truncate
 from dp_powerflow.model.options import PublicSpread as PublicSpread
-from dp_powerflow.model.plain import Plain as Plain
 from dp_powerflow.model.sample import LoadSampler as LoadSampler
 from dp_powerflow.model.sample import placed_load as placed_load
 from dp_powerflow.model.sample import solve_days as solve_days
-from dp_powerflow.model.structured import Structured as Structured
+from dp_powerflow.model.single_days import Plain as Plain
+from dp_powerflow.model.single_days import Structured as Structured
 from dp_powerflow.pipeline.modes.base import INTERNAL as INTERNAL
 from dp_powerflow.powerflow.batch import Solver as Solver
 from dp_powerflow.powerflow.devices import VoltVar as VoltVar

@@ -27,7 +27,7 @@ from cffi import FFI
 from scipy.linalg import lu_factor, lu_solve
 
 from dp_powerflow import Feeder, open_feeder
-from dp_powerflow.errors import FeederError, PowerFlowError
+from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.opendss.engine import (
     CONTROLS_OFF,
     DssOrigin,
@@ -40,7 +40,6 @@ from dp_powerflow.grid.opendss.engine import run as command
 from dp_powerflow.lowlevel import plain
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 from dp_powerflow_paper.datasets import ExperimentOptions, oedi_history
-from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.run import Written, block, write_report
 
@@ -51,7 +50,7 @@ _COMPLEX_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class MatrixUnit:
     """Of r and of the noise. `siemens` (node, node) is one unit in every entry of the system matrix."""
 
     name: str
@@ -144,10 +143,12 @@ class DrivenCircuit:
         """(node,) |v| [p.u.]."""
         return np.asarray(np.abs(v) / (1000.0 * self.base_kv))
 
-    def units(self, base_mva: float) -> tuple[Unit, Unit]:
+    def units(self, base_mva: float) -> tuple[MatrixUnit, MatrixUnit]:
         """Per unit and siemens."""
         base = admittance_base_siemens(self.base_kv, base_mva)
-        return Unit("p.u.", np.sqrt(np.outer(base, base))), Unit("siemens", np.ones((len(base), len(base))))
+        return MatrixUnit("p.u.", np.sqrt(np.outer(base, base))), MatrixUnit(
+            "siemens", np.ones((len(base), len(base)))
+        )
 
     @property
     def tied(self) -> BoolArray:
@@ -188,7 +189,6 @@ def _origin(feeder: Feeder) -> DssOrigin:
 EPSILON, DELTA = 100.0, 1e-5
 REGULATED_LIMITS = (10, 100)
 """Rounds of the regulators: OpenDSS's default, and that of the feeder's own file."""
-_FIXED_POINT_ITERATIONS = 100
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,6 @@ class Row:
     shift : median over the solutions of the mean change of |v| at the tied nodes [p.u.].
     largest : median of the largest such change [p.u.].
     floating : median of the largest |v| at the floating bus [p.u.], None where the feeder has none.
-    fixed_point : share that this program's fixed point solves on the same matrices, loads of constant power.
     """
 
     loads: str
@@ -240,7 +239,6 @@ class Row:
     shift: float
     largest: float
     floating: float | None
-    fixed_point: float
 
 
 @dataclass(frozen=True)
@@ -325,17 +323,11 @@ def _driven(
                     case = (made.converged, made.iterations, change.mean(), change.max(), floating)
                     found.setdefault((unit.name, radius), []).append(case)
         options.progress(number + 1, len(relative))
-    rows = []
-    for unit in units:
-        for radius in scale.radii:
-            solved = _fixed_point(circuit, feeder, relative, noise, sigma_of(radius) * unit.siemens)
-            rows.append(_row(unit, radius, found[unit.name, radius], solved))
+    rows = [_row(unit, radius, found[unit.name, radius]) for unit in units for radius in scale.radii]
     return rows, untouched
 
 
-def _row(
-    unit: Unit, radius: float, cases: list[tuple[bool, int, float, float, float]], fixed_point: float
-) -> Row:
+def _row(unit: MatrixUnit, radius: float, cases: list[tuple[bool, int, float, float, float]]) -> Row:
     converged, iterations, mean, largest, floating = (np.array(column) for column in zip(*cases, strict=True))
     return Row(
         loads="",
@@ -347,35 +339,7 @@ def _row(
         shift=float(np.median(mean)),
         largest=float(np.median(largest)),
         floating=float(np.median(floating)) if floating.any() else None,
-        fixed_point=fixed_point,
     )
-
-
-def _fixed_point(
-    circuit: DrivenCircuit,
-    feeder: Feeder,
-    relative: FloatArray,
-    noise: list[ComplexArray],
-    siemens: FloatArray,
-) -> float:
-    """Share of the snapshots that this program's own iteration solves with noise of that size [S]."""
-    shares = sp.csr_array(feeder.load_shares)[feeder.retained]
-    load = np.ascontiguousarray((shares @ (feeder.nominal_load[:, None] * relative.T)).T)
-    base = admittance_base_siemens(circuit.base_kv, feeder.base_mva)
-    per_unit = siemens / np.sqrt(np.outer(base, base))
-    solved = []
-    for drawn in noise:
-        y = feeder.y.toarray()
-        y[np.ix_(circuit.place, circuit.place)] += per_unit * drawn
-        try:
-            solver = DenseSolver(
-                replace(feeder, y=sp.csc_array(y), origin=None), max_iterations=_FIXED_POINT_ITERATIONS
-            )
-        except (FeederError, PowerFlowError):
-            solved.append(0.0)
-            continue
-        solved.append(float(np.mean(solver.solve(load).converged)))
-    return float(np.mean(solved))
 
 
 def _with_reactors(feeder: Feeder, radius: float, unit_name: str, draws: int, seed: int) -> list[ReactorRow]:
@@ -456,8 +420,7 @@ def to_markdown(result: Result) -> str:
         floating = "—" if row.floating is None else f"{row.floating:.3g}"
         return (
             f"{row.loads} | {row.radius:g} {row.unit} | {row.sigma:.2g} | {100 * row.converged:.4g} % | "
-            f"{row.iterations} | {row.shift:.2g} | {row.largest:.2g} | {floating} | "
-            f"{100 * row.fixed_point:.4g} %"
+            f"{row.iterations} | {row.shift:.2g} | {row.largest:.2g} | {floating}"
         )
 
     def reactors(row: ReactorRow) -> str:
@@ -472,7 +435,7 @@ def to_markdown(result: Result) -> str:
         f"{scale.draws} draws × {scale.snapshots} snapshots of the year. Without noise the driven iteration\n"
         f"differs from OpenDSS's own by {result.untouched:.1e} p.u. at most.",
         "loads | r | σ | OpenDSS converged | iterations, most | mean shift of \\|v\\| [p.u.] | "
-        "largest shift | bus 610 | our fixed point converged",
+        "largest shift | bus 610",
         map(noisy, result.rows),
     )
     lines += block(

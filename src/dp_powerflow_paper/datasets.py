@@ -15,8 +15,19 @@ from typing import get_args
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow import BatchSolver, Config, Feeder, LoadHistory, MeterFormat, Protected, open_feeder
+from dp_powerflow import (
+    BatchSolver,
+    Config,
+    Feeder,
+    LoadHistory,
+    MeterFormat,
+    OperatedSolution,
+    OperatedSolver,
+    Protected,
+    open_feeder,
+)
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, MissingExtraError, PrivacyError
+from dp_powerflow.grid.feeder import GROUND, Load, PVSystem
 from dp_powerflow.grid.sources import BUILT_IN, network_parameters
 from dp_powerflow.loads.declared import IngestRules, ServiceMap, WideColumns
 from dp_powerflow.loads.ingest import open_table, read_opendss_shapes, read_wide
@@ -36,10 +47,11 @@ from dp_powerflow.lowlevel import (
     nominal_law,
     simulate_load_history,
 )
+from dp_powerflow.powerflow.batch import Columns, Nodes, checked_pair
 from dp_powerflow.powerflow.devices import CATEGORY_B
-from dp_powerflow.powerflow.operated import ActingSolver, ControlMode
+from dp_powerflow.powerflow.operated import ControlMode
 from dp_powerflow.powerflow.sun import read_irradiance
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 FILE = "kwh_15min.parquet"
 HOME_KW = 8.0
@@ -512,3 +524,62 @@ def open_dataset(options: ExperimentOptions) -> Dataset:
 
         return open_own(options.config, options)
     return DATASETS[options.dataset].open(options)
+
+
+class ActingSolver(OperatedSolver):
+    """Solves nodal loads of constant power with acting controls.
+
+    Parameters
+    ----------
+    feeder : with its `operation`.
+    controls, steps, threads : as of `OperatedSolver`.
+    voltvar : one curve at every node with PV, or None.
+    """
+
+    columns: Columns = "nodes"
+
+    def __init__(
+        self,
+        feeder: Feeder,
+        *,
+        controls: ControlMode = "day",
+        steps: int = 1,
+        threads: int | None = None,
+        voltvar: VoltVar | None = None,
+    ) -> None:
+        self._of = feeder
+        self._fed = np.flatnonzero(np.isin(feeder.retained, feeder.pv_shares.indices))
+        curve = None if voltvar is None else voltvar.curves[0]
+        nodal = _nodal(feeder, self._fed.tolist())
+        super().__init__(nodal, controls=controls, steps=steps, threads=threads, volt_var=curve)
+        self._settings = {"controls": controls, "steps": steps, "voltvar": voltvar}
+
+    @property
+    def feeder(self) -> Feeder:
+        """The network that is solved."""
+        return self._of
+
+    def solve(
+        self,
+        load: ComplexArray,
+        generation: ComplexArray | None = None,
+        *,
+        nodes: Nodes = "retained",
+        out: ComplexArray | None = None,
+    ) -> OperatedSolution:
+        """Voltages of every snapshot; parameters as of `BatchSolver.solve`."""
+        load, injected = checked_pair(self._of, load, generation)
+        fed = np.ascontiguousarray(injected[:, self._fed]) if len(injected) else None
+        return super().solve(load, fed, nodes=nodes, out=out)
+
+
+def _nodal(feeder: Feeder, fed: list[int]) -> Feeder:
+    """The feeder with one load of constant power at every retained node, and a PV system where it has any."""
+    kw = -feeder.nominal_injection[feeder.retained] * feeder.base_mva * KW_PER_MW
+    nodes = [feeder.nodes[k] for k in feeder.retained]
+    loads = [
+        Load(name, ((int(at), GROUND),), float(power.real), float(power.imag), "wye")
+        for name, at, power in zip(nodes, feeder.retained, kw, strict=True)
+    ]
+    pv = [PVSystem(nodes[k], ((int(feeder.retained[k]), GROUND),), 0.0, 0.0) for k in fed]
+    return replace(feeder, loads=tuple(loads), pv=tuple(pv))

@@ -10,8 +10,9 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
 from dp_powerflow import Feeder
+from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.lowlevel import Solver, VoltVar
-from dp_powerflow.powerflow.batch import Nodes, Solution, checked_output, checked_pair, refuse_bad_loads
+from dp_powerflow.powerflow.batch import Nodes, Solution, checked_output, checked_pair
 from dp_powerflow.powerflow.factor import no_load_voltage, rounding_floor
 from dp_powerflow.units import ComplexArray, IntArray
 
@@ -46,7 +47,8 @@ class DenseSolver(Solver):
         """Voltages of every snapshot; parameters as of `BatchSolver.solve`."""
         places = np.searchsorted(self._feeder.energised, self._asked(nodes))
         load, generation = checked_pair(self._feeder, load, generation)
-        refuse_bad_loads(self._feeder, load, generation)
+        if not (np.isfinite(load).all() and np.isfinite(generation).all()):
+            raise PowerFlowError("snapshots hold NaN or infinite power; fill or drop the gaps before solving")
         at, w = self._at, self._w
         x = np.zeros((len(load), len(w)), dtype=np.complex128)
         v = w[at] + x[:, at]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow import Feeder, StreamKey, open_feeder
-from dp_powerflow._certify import line_figures, line_lines
+from dp_powerflow._certify import line_lines
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
 from dp_powerflow.evidence.lines.evidence import LineLoss
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, PublicSpread, nominal_law, plain
 from dp_powerflow_paper.datasets import ExperimentOptions, Progress
-from dp_powerflow_paper.run import Written, write_results
+from dp_powerflow_paper.run import Written, write_report
 
 STEP_MINUTES = 15
 SPREAD_P = 0.3
@@ -23,8 +22,8 @@ SPREAD_P = 0.3
 SPREAD_Q = 0.15
 """Standard deviation of q's random part, as a share of the mean p."""
 X = 0.01
-FULL = LineRequest(x=X, epsilon=1.0, draws=500, protected_draws=200, audit_days=150, attack_days=300)
-QUICK = LineRequest(x=X, epsilon=1.0, draws=40, protected_draws=0, audit_days=0, attack_days=60)
+FULL = LineRequest(x=X, draws=500, audit_days=150, attack_days=300)
+QUICK = LineRequest(x=X, draws=40, audit_days=0, attack_days=60)
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,7 @@ def to_json(result: Result) -> dict[str, Any]:
 
 
 def run(options: ExperimentOptions) -> Written:
-    """The experiment of the command line: tables and pictures."""
+    """The experiment of the command line: tables."""
     feeder = open_feeder("ieee123")
     result = run_lines(feeder, QUICK if options.quick else FULL, seed=options.seed, progress=options.progress)
-    text = to_markdown(result)
-    tables = {"lines.md": text, "lines.json": json.dumps(to_json(result), indent=1)}
-    return write_results(options.out, text, {**tables, **line_figures(feeder, result.report, None)})
+    return write_report(options.out, "lines", to_markdown(result), to_json(result))

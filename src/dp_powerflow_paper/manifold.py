@@ -19,7 +19,6 @@ from scipy.stats import beta
 
 from dp_powerflow import BatchSolver, Feeder, StreamKey, open_feeder
 from dp_powerflow.evidence.collect import printed_formula
-from dp_powerflow.evidence.symbols import Admittance, Loss, implied_load, manifold_log_density
 from dp_powerflow.evidence.theorem import corrected_bound
 from dp_powerflow.lowlevel import (
     DaySolver,
@@ -37,6 +36,7 @@ from dp_powerflow.lowlevel import (
 )
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
+from dp_powerflow_paper.losses import Admittance, Loss, implied_load, manifold_log_density
 from dp_powerflow_paper.neighbours import (
     LINE_CHANGE,
     Dimensions,
@@ -218,7 +218,7 @@ def _spans(
     key = StreamKey.from_insecure_seed(options.seed).bind("manifold", "calibration")
     found = monte_carlo(DaySolver(lab.network), LoadSampler(cut, key, options.calibration_days))
     asked = (radius, DELTA, found.confidence)
-    printed = printed_formula(facts, cut, found.operating, found.worst_mu, asked).exact
+    printed = printed_formula(facts, cut, found.operating, found.worst_mu, asked)
     middle = int(np.argmin(np.abs(1.0 / law.std[0] ** 2 - printed.median.gamma)))
     spans = []
     for name, terms, own, of in (

@@ -3,7 +3,7 @@
 With fixed power factors the voltages satisfy Im{e^{−jθ_k}·load_k} = 0 at every node. A change of row k of
 (Y, b) keeps that for *all* loads only along two real directions: the row times a real number, and a shunt
 t·e^{−jθ_k} of the node's own power factor (paper correction 4). Everything here is linear in the change but
-the loss itself, which `evidence.symbols.manifold_loss` gives exactly.
+the loss itself, which `losses.manifold_loss` gives exactly.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from scipy.linalg import eigh
 from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.symbols import Admittance, implied_load
 from dp_powerflow.grid.reduction import NONZERO_ABOVE
 from dp_powerflow.lowlevel import LoadLaw, Network
-from dp_powerflow.powerflow.jacobian.matrices import jacobian_real
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow_paper.losses import Admittance, implied_load, jacobian_real
 
 LINE_CHANGE = 0.01
 _HALF_MAGNITUDE = 0.5e-6

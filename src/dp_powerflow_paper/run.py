@@ -6,9 +6,7 @@ and add it to `EXPERIMENTS`.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
 import os
@@ -233,16 +231,11 @@ def write_report(
     stem: str,
     text: str,
     content: object,
-    *,
-    table: str | None = None,
-    page: bytes | None = None,
     figures: Mapping[str, Callable[[str], bytes]] = MappingProxyType({}),
 ) -> Written:
-    """Write a text as Markdown, its content as JSON, a table as CSV, a page, and figures."""
+    """Write a text as Markdown, everything behind it as JSON, and figures."""
     contents: dict[str, str | bytes] = {f"{stem}.md": text}
-    contents |= {} if table is None else {f"{stem}.csv": table}
     contents[f"{stem}.json"] = json.dumps(content, indent=1, allow_nan=False)
-    contents |= {} if page is None else {f"{stem}.html": page}
     contents |= {f"{name}.{form}": draw(form) for name, draw in figures.items() for form in ("svg", "png")}
     return write_results(folder, text, contents)
 
@@ -274,15 +267,4 @@ def _marked(name: str, content: str) -> str:
         found = json.loads(content)
         found = found if isinstance(found, dict) else {"content": found}
         return json.dumps({"marking": INTERNAL, "leak": LEAK, **found}, indent=1)
-    if name.endswith(".csv"):
-        return f"# {INTERNAL}\n{content}"
     return f"**{INTERNAL}**\n\n{LEAK}\n\n{content}"
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A CSV file with a header."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return buffer.getvalue()

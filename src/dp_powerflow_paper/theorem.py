@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow import StreamKey
+from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.evidence.calibration import Progress
 from dp_powerflow.evidence.collect import (
     BoundRow,
@@ -60,7 +61,11 @@ def run_theorem(
     for floor in floors:
         wide = law.with_floor(floor)
         instance = Instance(network, wide, data.generation, data.voltvar)
-        evidence = collect_evidence(instance, policy, key, progress=progress, curves=False, any_day=True)
+        try:
+            evidence = collect_evidence(instance, policy, key, progress=progress, any_day=True)
+        except PowerFlowError:  # of days beyond the margins, which concern the full support alone
+            instance = replace(instance, law=replace(wide, q_size=None))
+            evidence = collect_evidence(instance, policy, key, progress=progress, any_day=True)
         cut = evidence.monte_carlo_truncated
         asked = (data.radius, DELTA, cut.confidence)
         formula = printed_formula(facts, wide.within(), cut.operating, cut.worst_mu, asked)
@@ -102,14 +107,14 @@ def to_markdown(words: str, rows: tuple[FloorRow, ...]) -> str:
     radius = first.policy.radius
     lines = [f"{words}.", "", *_network_lines(first), ""]
     lines += block(
-        f"**Formula as printed, not a bound here**: B + ψ̄·τ(δ) at r = {radius:g}, δ = {DELTA:g}, per "
-        "sample (smallest / median / largest step of a day) and per day; μ₀ and δ_M of Remark "
-        f"mc_calibration. Why no bound: {_reason(rows)}.",
-        "floor | κ | per sample | per day | μ₀ | δ_M | δ + δ_M",
-        (line for row in rows for line in _formula_lines(row)),
+        f"**Formula as printed, with the exact κ, not a bound here**: B + ψ̄·τ(δ) at r = {radius:g}, "
+        f"δ = {DELTA:g}, per sample (smallest / median / largest step of a day) and per day; μ₀ and δ_M of "
+        f"Remark mc_calibration. Why no bound: {_reason(rows)}.",
+        "floor | per sample | per day | μ₀ | δ_M | δ + δ_M",
+        map(_formula_line, rows),
     )
     lines += block(
-        "Its terms with the exact κ, of the median step and of the day:",
+        "Its terms, of the median step and of the day:",
         "floor | of | γ | ψ̄ | ψ̄·τ | ψ̄²/2 | mean term | Jacobian | α | sum",
         (line for row in rows for line in _term_lines(row)),
     )
@@ -119,6 +124,11 @@ def to_markdown(words: str, rows: tuple[FloorRow, ...]) -> str:
         f"floor | mode | largest r | share of the median line | at r = {radius:g}",
         (_bound_line(row, mode) for row in rows for mode in row.evidence.rows),
     )
+    if not any(mode.mode == "full-support" for row in rows for mode in row.evidence.rows):
+        lines += [
+            "Full support has no number: days beyond the margins have no power flow on this network.",
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -152,20 +162,17 @@ def _shares(evidence: Evidence) -> tuple[float | None, ...]:
     return lines.weakest, lines.median, lines.strongest
 
 
-def _formula_lines(row: FloorRow) -> list[str]:
-    lines = []
-    for found in (row.formula.exact, row.formula.as_printed):
-        samples = " / ".join(f"{terms.formula:.4g}" for terms in (found.least, found.median, found.most))
-        mu = found.calibration
-        lines.append(
-            f"{row.floor:g} | {found.kappa} | {samples} | {found.day.formula:.4g} | {mu.mu_0:.4g} | "
-            f"{mu.delta:.2g} | {found.delta:.2g}"
-        )
-    return lines
+def _formula_line(row: FloorRow) -> str:
+    found, mu = row.formula, row.formula.calibration
+    samples = " / ".join(f"{terms.formula:.4g}" for terms in (found.least, found.median, found.most))
+    return (
+        f"{row.floor:g} | {samples} | {found.day.formula:.4g} | {mu.mu_0:.4g} | {mu.delta:.2g} | "
+        f"{found.delta:.2g}"
+    )
 
 
 def _term_lines(row: FloorRow) -> list[str]:
-    found = row.formula.exact
+    found = row.formula
     return [
         f"{row.floor:g} | {name} | {t.gamma:.3g} | {t.psi_bar:.3g} | {t.tail:.3g} | {t.quadratic:.3g} | "
         f"{t.mean:.3g} | {t.jacobian:.3g} | {t.alpha:.2g} | {t.formula:.4g}"

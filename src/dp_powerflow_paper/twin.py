@@ -44,7 +44,7 @@ from dp_powerflow.twin.choosing import LARGE_CHANGE, SCALES, Figures
 from dp_powerflow.twin.design import CHANGE, STEPS, Noise, shift_of
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
-from dp_powerflow_paper.run import Written, block, csv_text, store_of, write_report
+from dp_powerflow_paper.run import Written, block, store_of, write_report
 
 SIMBENCH = "simbench:1-MV-rural--0-no_sw"
 SURROGATE_FEEDERS = ("ieee13", SIMBENCH)
@@ -196,24 +196,6 @@ def _floor_row(chain: Chain, epsilon: float) -> str:
     return f"{floor.words} | {epsilon:g} | {floor.delta:g} | {floor.pooled:.5f} | {floor.worst_node:.5f}"
 
 
-def to_csv(tables: _Tables) -> str:
-    """One row per feeder and design."""
-    header = ["feeder", "noise", "epsilon 5 %", "epsilon 50 %", "delta", "advantage 5 %", "advantage 50 %"]
-    header += ["draws", "without power flow", "W1 pooled", "standard error"]
-    header += ["W1 worst node", "standard error"]
-    return csv_text(
-        header,
-        (
-            [
-                *(setting.feeder, row.kind, row.epsilon, row.large_epsilon, row.delta),
-                *(row.advantage, row.large_advantage, row.draws, row.failed, *row.pooled, *row.worst_node),
-            ]
-            for setting, rows in tables.items()
-            for row in rows
-        ),
-    )
-
-
 def draw_figure(tables: _Tables, chains: _Floors, form: str) -> bytes:
     """W1 against ε, one panel per feeder, as the bytes of an SVG or PNG file."""
     figure = new_figure((11.0, 4.2))
@@ -240,7 +222,7 @@ def draw_figure(tables: _Tables, chains: _Floors, form: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TwinKind:
     """One kind of twin: its noise and what it is on."""
 
     words: str
@@ -260,12 +242,12 @@ class Kind:
         return Protected(lines="impedance", capacitors=self.figures == "impedance and capacitors")
 
 
-KINDS: dict[Kind, tuple[float, ...]] = {
-    Kind("Gaussian on lengths", "gaussian", "length"): (1.0,),
-    Kind("Gaussian on R and X", "gaussian", "impedance"): (1.0,),
-    Kind("Laplace on lengths", "laplace", "length"): (1.0, 1.5, 2.0),
-    Kind("K-norm on (R, X)", "laplace", "impedance"): (1.0, 1.6, 2.0),
-    Kind("K-norm on (R, X), capacitors", "laplace", "impedance and capacitors"): (1.0,),
+KINDS: dict[TwinKind, tuple[float, ...]] = {
+    TwinKind("Gaussian on lengths", "gaussian", "length"): (1.0,),
+    TwinKind("Gaussian on R and X", "gaussian", "impedance"): (1.0,),
+    TwinKind("Laplace on lengths", "laplace", "length"): (1.0, 1.5, 2.0),
+    TwinKind("K-norm on (R, X)", "laplace", "impedance"): (1.0, 1.6, 2.0),
+    TwinKind("K-norm on (R, X), capacitors", "laplace", "impedance and capacitors"): (1.0,),
 }
 """Rows of the table: kind → ε for a change of 5 %."""
 
@@ -337,14 +319,14 @@ def run(options: ExperimentOptions) -> Written:
     }
     text = to_markdown(tables, chains, size.tried)
     figures = {"twin": partial(draw_figure, tables, chains)}
-    return write_report(options.out, "twin", text, content, table=to_csv(tables), figures=figures)
+    return write_report(options.out, "twin", text, content, figures)
 
 
 def _file(setting: Setting) -> str:
     return setting.feeder.split(":")[-1]
 
 
-def _fits(setting: Setting, kind: Kind) -> bool:
+def _fits(setting: Setting, kind: TwinKind) -> bool:
     """Whether the feeder has all that the kind puts noise on."""
     if not kind.protected.capacitors:
         return True
@@ -353,7 +335,7 @@ def _fits(setting: Setting, kind: Kind) -> bool:
 
 
 def _table(
-    setting: Setting, kinds: dict[Kind, tuple[float, ...]], size: _Size, options: ExperimentOptions
+    setting: Setting, kinds: dict[TwinKind, tuple[float, ...]], size: _Size, options: ExperimentOptions
 ) -> dict[str, Any]:
     named = [(kind.words, kind.design(epsilon)) for kind, epsilons in kinds.items() for epsilon in epsilons]
     named += [] if setting.own_design is None else [("as in the config", setting.own_design)]
@@ -499,7 +481,7 @@ _FIGURES: tuple[Figures, ...] = ("length", "impedance", "impedance and capacitor
 
 def design_of_scale(noise: Noise, figures: Figures, scale: float) -> TwinDesign:
     """A design whose noise has this scale in the logarithm of a line's figures."""
-    kind = Kind("", noise, figures)
+    kind = TwinKind("", noise, figures)
     moved = shift_of(CHANGE) * LOG_GRID
     if noise == "laplace":
         return kind.design(moved / scale)

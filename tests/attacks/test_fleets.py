@@ -5,13 +5,12 @@ Workers are lost after every step, files change in between, the process of the d
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,14 @@ import scipy.sparse as sp
 from dp_powerflow._parallel import Job, Kept
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.errors import LoadDataError, PrivacyError
-from dp_powerflow.fleet import making, publishing
+from dp_powerflow.fleet import publishing
 from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.customers import Customers
-from dp_powerflow.fleet.feeders import FleetConfig, feeders_of, write_register
+from dp_powerflow.fleet.feeders import FleetConfig, feeders_of
 from dp_powerflow.fleet.making import Examined, Task
-from dp_powerflow.fleet.owner import read_failures
-from dp_powerflow.fleet.run import plan_fleet, run_fleet
+from dp_powerflow.fleet.run import plan_fleet, read_failures, run_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.pipeline.inputs import frame_chunks, meters_of, read_network
-from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.inputs import frame_chunks, meters_of
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import CHANGED_MEANWHILE, keep_begun, run_release
 from dp_powerflow.privacy.budget import Neighbours
@@ -68,13 +64,13 @@ class LossyKept:
 class Lossy(Here):
     """An engine of such workers; `before` is called before every request."""
 
-    def __init__(self, before: Before = lambda _: None) -> None:
+    def __init__(self, before: Before = lambda _: None, kept: Kept | None = None) -> None:
         super().__init__()
-        self._before = before
+        self._kept = LossyKept(before) if kept is None else kept
 
     @contextmanager
     def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
-        yield LossyKept(self._before)
+        yield self._kept
 
 
 def write(folder: Path, text: str, key: str = "alder") -> None:
@@ -113,38 +109,35 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("mode", ["true", "twin"])
-def test_a_file_that_changes_after_it_was_examined_is_not_released(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "other"),
+    [
+        ("true", circuit(1.7)),
+        ("twin", circuit(1.7)),
+        # What decides the release is more than what the account of the network is about.
+        ("twin", circuit(1.0).replace("kw=200 ", "kw=220 ")),
+    ],
+)
+def test_a_file_that_changes_after_it_was_examined_is_not_released(
+    tmp_path: Path, mode: str, other: str
+) -> None:
     """Else a network would be published that nobody was charged for."""
     write(tmp_path, circuit(1.0))
 
     def change(task: Task) -> None:
         if task.paid is not None:
-            write(tmp_path, circuit(1.7))
+            write(tmp_path, other)
 
     [outcome] = run_fleet(one(tmp_path, mode), engine=Lossy(change)).outcomes
     assert outcome.problem == CHANGED_MEANWHILE
     assert out_of(tmp_path) == {}
-    network = "network-instance-1" if mode == "true" else "network-twin-1"
     paid = spends(tmp_path)
-    assert paid[network] == ["north_feeder-0001"]
+    assert paid["network-instance-1" if mode == "true" else "network-twin-1"] == ["north_feeder-0001"]
     [outcome] = run_fleet(one(tmp_path, mode), engine=Here()).outcomes
     assert "was begun with another file" in str(outcome.problem)
     write(tmp_path, circuit(1.0))
     assert not run_fleet(one(tmp_path, mode), engine=Here()).failed
     assert spends(tmp_path) == paid
-
-
-def test_other_loads_of_the_same_network_are_not_released_either(tmp_path: Path) -> None:
-    """What decides the release is more than what the account of the network is about."""
-    write(tmp_path, circuit(1.0))
-
-    def change(task: Task) -> None:
-        if task.paid is not None:
-            write(tmp_path, circuit(1.0).replace("kw=200 ", "kw=220 "))
-
-    [outcome] = run_fleet(one(tmp_path, "twin"), engine=Lossy(change)).outcomes
-    assert outcome.problem == CHANGED_MEANWHILE
 
 
 def test_a_price_is_of_the_file_that_was_examined(tmp_path: Path) -> None:
@@ -160,36 +153,28 @@ def test_a_price_is_of_the_file_that_was_examined(tmp_path: Path) -> None:
         facts.figures(state.stream_key())
 
 
-@pytest.mark.parametrize("output", ["out", "memory://red-fleet-plan/out"])
-def test_a_plan_leaves_nothing_where_the_corpus_will_be(tmp_path: Path, output: str) -> None:
-    """Whoever sees that place would see which feeders cannot be released."""
-    plan = plan_fleet(three(tmp_path, output=output), engine=Here())
-    assert [item.problem is None for item in plan.feeders].count(False) == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"feeders", "state"}
-    if "://" in output:
-        assert RemotePath(output).with_name("").below() == {}
-
-
-def test_a_run_that_cannot_charge_leaves_nothing_where_the_corpus_will_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("output", ["out", "memory://red-fleet/out"])
+def test_a_plan_and_a_run_that_cannot_charge_leave_nothing_where_the_corpus_will_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
+    """Whoever sees that place would see which feeders cannot be released."""
+
     def refuse(*_: object) -> None:
         raise PrivacyError("not today")
 
-    monkeypatch.setattr(Customers, "charge", refuse)
-    place = "memory://red-fleet-refused/out"
+    monkeypatch.setattr(fleet_run._Run, "_ask_customers", refuse)
+    plan = plan_fleet(three(tmp_path, output=output), engine=Here())
+    assert [item.problem is None for item in plan.feeders].count(False) == 1
     with pytest.raises(PrivacyError, match="not today"):
-        run_fleet(three(tmp_path, output=place), engine=Here())
-    assert RemotePath(place).with_name("").below() == {}
-    with pytest.raises(PrivacyError, match="not today"):
-        run_fleet(three(tmp_path), engine=Here())
+        run_fleet(three(tmp_path, output=output), engine=Here())
     assert {path.name for path in tmp_path.iterdir()} == {"feeders", "state"}
+    assert "://" not in output or RemotePath(output).with_name("").below() == {}
 
 
 def test_a_staging_directory_that_others_can_enter_is_closed(tmp_path: Path) -> None:
     staging = tmp_path / "out.partial-north"
     staging.mkdir(mode=0o755)
-    publishing.shelf_of(tmp_path / "out", "north").prepare()
+    publishing.Shelf(tmp_path / "out", "north").prepare()
     assert stat.S_IMODE(staging.stat().st_mode) == 0o700
 
 
@@ -243,12 +228,7 @@ class Losing(LossyKept):
 def test_a_feeder_that_is_lost_has_failed_and_keeps_nobody_from_being_made(
     tmp_path: Path, made: Path, paid: bool, early: bool
 ) -> None:
-    class LosingEngine(Here):
-        @contextmanager
-        def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
-            yield Losing(paid, early=early)
-
-    result = run_fleet(three(tmp_path), engine=LosingEngine())
+    result = run_fleet(three(tmp_path), engine=Lossy(kept=Losing(paid, early=early)))
     failed = {outcome.key: outcome.problem for outcome in result.failed}
     assert fleet_run.LOST in failed.values()
     released = {outcome.name for outcome in result.outcomes if outcome.problem is None}
@@ -295,9 +275,8 @@ def test_feeders_of_one_account_are_priced_one_after_the_other_in_one_run(tmp_pa
     caps = {"network_epsilon_cap": 40.0, "network_delta_cap": 1e-3}
     write(tmp_path, circuit(1.0))
     assert not run_fleet(one(tmp_path, "twin", **caps), engine=Here()).failed
-    third = "New Line.third phases=3 bus1=b bus2=c r1=0.3 x1=0.6 r0=0.9 x0=1.8 length=1 units=km\n"
-    write(tmp_path, circuit(1.0) + third)
-    write(tmp_path, circuit(1.1) + third, "aspen")
+    write(tmp_path, LONGER)
+    write(tmp_path, circuit(1.1) + THIRD, "aspen")
     alike = {"feeders": ["alder", "aspen"], "reason": "versions of one network"}
     ids = {"id": "south", "continues": "north", "output": "south", "names": {"aspen": "a-first"}}
     config = on_twins(
@@ -316,46 +295,24 @@ def test_feeders_of_one_account_are_priced_one_after_the_other_in_one_run(tmp_pa
     assert [cost.scope.replaced for cost in costs if isinstance(cost, PureCost)] == [(), (), ("line third",)]
 
 
-def test_a_defect_is_one_failed_feeder_and_no_value_in_its_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise KeyError("line 17.25 Ohm")
-
-    monkeypatch.setattr(making, "make", fail)
-    result = run_fleet(three(tmp_path), engine=Here())
-    assert len(result.failed) == 3
-    assert "17.25" not in repr([outcome.problem for outcome in result.failed])
-    assert len(list(result.internal.glob("*-traceback.txt"))) == 2
-
-
 class Killed(BaseException):
     """The process of the data owner ends, and nothing of it is done afterwards."""
 
 
 POINTS: dict[str, tuple[Any, str, bool, int]] = {
     "customers and networks charged, nothing kept": (Ledger, "charge_all", True, 1),
-    "receipt of the customers kept": (fleet_run, "keep_begun", True, 1),
     "one of the networks kept": (fleet_run, "keep_begun", True, 2),
-    "all charged": (fleet_run._Run, "_charge_all", True, 1),
-    "model fitted": (Customers, "keep_shared_model", True, 1),
+    "model fitted": (fleet_run._Run, "_fit", True, 1),
     "made, nothing of it kept": (fleet_run._Run, "_drawn", False, 1),
     "one of the drawn files kept": (PrivateState, "write_internal", True, 12),
-    "drawn, kept": (fleet_run._Run, "_drawn", True, 1),
-    "published, not in the corpus": (publishing.Folder, "publish", False, 1),
-    "in the corpus, not in its manifest": (publishing.Folder, "publish", True, 1),
+    "published, not in the corpus": (publishing.Shelf, "publish", False, 1),
+    "in the corpus, not in its manifest": (publishing.Shelf, "publish", True, 1),
 }
 
 
-QUICK = (
-    "customers and networks charged, nothing kept",
-    "made, nothing of it kept",
-    "one of the drawn files kept",
-)
-
-
 @pytest.mark.parametrize(
-    "point", [pytest.param(name, marks=() if name in QUICK else pytest.mark.campaign) for name in POINTS]
+    "point",
+    [pytest.param(name, marks=[pytest.mark.campaign] * (number % 2)) for number, name in enumerate(POINTS)],
 )
 def test_whenever_the_process_of_the_owner_ends_the_next_run_costs_nothing_more(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch, point: str
@@ -369,7 +326,7 @@ def test_whenever_the_process_of_the_owner_ends_the_next_run_costs_nothing_more(
             return original(*arguments, **options)
         if after:
             original(*arguments, **options)
-        for gone, what in ((publishing.Shelf, "write_manifest"), (publishing.Folder, "discard_staging")):
+        for gone, what in ((publishing.Shelf, "write_manifest"), (publishing.Shelf, "discard_staging")):
             monkeypatch.setattr(gone, what, lambda *_, **__: None)
         monkeypatch.setattr(fleet_run._Run, "_tell_the_owner", lambda _: None)
         raise Killed
@@ -387,13 +344,13 @@ def test_whenever_the_process_of_the_owner_ends_the_next_run_costs_nothing_more(
 def test_a_model_that_was_never_fitted_is_asked_for_before_any_network_is_charged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The earlier fleet was killed after its charge, or has models per feeder."""
+    """The earlier fleet was killed after its charge."""
     write(tmp_path, circuit(1.0))
 
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(Customers, "keep_shared_model", die)
+    monkeypatch.setattr(fleet_run._Run, "_fit", die)
     with pytest.raises(Killed):
         run_fleet(one(tmp_path), engine=Here())
     monkeypatch.undo()
@@ -453,100 +410,55 @@ def test_no_pickle_in_the_private_state_is_loaded(tmp_path: Path) -> None:
     assert not loaded.exists()
 
 
-def test_a_worker_has_neither_ledger_nor_meters_nor_receipts(tmp_path: Path) -> None:
+def test_a_worker_has_neither_ledger_nor_meters_nor_receipts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is sent holds keyed hashes and public facts of the meters; the state is not looked at there."""
     config, sent, readings = one(tmp_path, "twin"), list[Any](), list[bytes]()
     write(tmp_path, circuit(1.0))
 
-    class Watched(Here):
-        @contextmanager
-        def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
-            class Watching(LossyKept):
-                def map(self, job: Job[Any, Any], items: Iterable[Any], *how: Any) -> None:
-                    tasks = list(items)
-                    sent.append((job, tasks))
-                    super().map(job, tasks, *how)
+    class Watching(LossyKept):
+        def map(self, job: Job[Any, Any], items: Iterable[Any], *how: Any) -> None:
+            tasks = list(items)
+            sent.append((job, tasks))
+            super().map(job, tasks, *how)
 
-            yield Watching(lambda _: None)
+    def noted(*arguments: Any) -> Any:
+        found = meters_of(*arguments)
+        readings.append(found.history.load_kw[0, 0].tobytes())
+        return found
 
-    with pytest.MonkeyPatch.context() as patch:
-        read = meters_of
-
-        def noted(*arguments: Any) -> Any:
-            found = read(*arguments)
-            readings.append(found.history.load_kw[0, 0].tobytes())
-            return found
-
-        patch.setattr(fleet_run, "meters_of", noted)
-        assert not run_fleet(config, engine=Watched()).failed
+    monkeypatch.setattr(fleet_run, "meters_of", noted)
+    assert not run_fleet(config, engine=Lossy(kept=Watching(lambda _: None))).failed
     assert len(sent) == 2
     assert readings
     for job, tasks in sent:
         content = pickle.dumps((job, tasks))
         assert not any(reading in content for reading in readings)
         assert not any(name.startswith("paid-") for task in tasks for _, name in task.files)
-        carried = CarriedState(job.root, job.key, dict(job.files))
         with pytest.raises(PrivacyError, match="no ledger"):
-            Ledger.open(carried)
+            Ledger.open(CarriedState(job.root, job.key, dict(job.files)))
 
 
-@pytest.mark.campaign
-def test_nothing_of_a_feeder_is_in_arguments_or_environment_of_a_worker(tmp_path: Path) -> None:
-    write(tmp_path, circuit(1.0))
-    seen: set[bytes] = set()
-
-    def look(_: object) -> None:
-        for task in Path(f"/proc/{os.getpid()}/task").iterdir():
-            with suppress(OSError):  # a thread or a child that has ended
-                for child in (task / "children").read_text().split():
-                    seen.add(Path(f"/proc/{child}/cmdline").read_bytes())
-                    seen.add(Path(f"/proc/{child}/environ").read_bytes())
-
-    assert not run_fleet(one(tmp_path), workers=1, say=look, on_outcome=look).failed
-    assert any(b"dp-powerflow worker" in text for text in seen)
-    assert not any(b"alder" in text or str(tmp_path).encode() in text for text in seen)
-    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
-
-
-POLICY = {"epsilon": 1e5, "delta": 0.2}
 ENDLESS = circuit(1.0).replace("kw=300 ", "kw=3e7 ")
-LONGER = (
-    circuit(1.0) + "New Line.third phases=3 bus1=b bus2=c r1=0.3 x1=0.6 r0=0.9 x0=1.8 length=1 units=km\n"
-)
+THIRD = "New Line.third phases=3 bus1=b bus2=c r1=0.3 x1=0.6 r0=0.9 x0=1.8 length=1 units=km\n"
+LONGER = circuit(1.0) + THIRD
 """The same feeder with one line more: another structure."""
 
 
-def later(fleet_id: str) -> dict[str, Any]:
-    """A later fleet of the same feeders, with their accounts and the load model."""
-    if fleet_id == "north":
-        return {"fleet": {}, "model": {}}
-    return {
-        "fleet": {"id": fleet_id, "continues": "north", "output": fleet_id},
-        "model": {"reuse": "north"},
-    }
-
-
 def on_true(folder: Path, fleet_id: str = "north") -> FleetConfig:
-    """The cap is that of two releases."""
-    own = later(fleet_id)
-    fleet = {"same_frame": None, "network_epsilon_cap": 2e5, "network_delta_cap": 0.4, **own["fleet"]}
-    return fleet_config(folder, network=POLICY, fleet=fleet, model=own["model"])
-
-
-def twins(folder: Path, fleet_id: str = "north", twin_id: str = "north", **own: Any) -> FleetConfig:
-    """The cap is that of two twins."""
-    sections = later(fleet_id)
-    fleet = {"same_frame": None, "network_epsilon_cap": 8.0, "network_delta_cap": 1e-4, **sections["fleet"]}
-    network = {"id": twin_id}
-    overrides = {"alder": own} if own else {}
-    return on_twins(folder, fleet=fleet, network=network, model=sections["model"], overrides=overrides)
+    """A fleet, or a later one of its feeders with their accounts and load model; the cap is that of two."""
+    fleet: dict[str, Any] = {"same_frame": None, "network_epsilon_cap": 2e5, "network_delta_cap": 0.4}
+    network, model = {"epsilon": 1e5, "delta": 0.2}, {}
+    if fleet_id != "north":
+        fleet |= {"id": fleet_id, "continues": "north", "output": fleet_id}
+        model = {"reuse": "north"}
+    return fleet_config(folder, network=network, fleet=fleet, model=model)
 
 
 def charged(folder: Path) -> dict[str, list[str]]:
     """Account of a network → what it was charged for."""
-    accounts = Ledger.inspect(folder / "state").summary().accounts
-    networks = [account for account in accounts if account.name.startswith("network")]
-    return {account.name: [spend.release_id for spend in account.spends] for account in networks}
+    return {name: found for name, found in spends(folder).items() if name.startswith("network")}
 
 
 @pytest.fixture(scope="module")
@@ -605,35 +517,6 @@ def test_the_version_that_failed_has_no_budget_of_its_own(copied: Path) -> None:
     assert charged(copied) == {"network-instance-1": ["north_feeder-0001"]}
 
 
-@pytest.mark.usefixtures("late")
-def test_every_twin_is_paid_for_and_one_that_is_paid_for_is_drawn_once(tmp_path: Path) -> None:
-    write(tmp_path, circuit(1.0))
-    assert not run_fleet(twins(tmp_path), engine=Here()).failed
-
-    def kept() -> dict[str, str]:
-        files = tree_hash(tmp_path / "state" / "internal")
-        return {name: digest for name, digest in files.items() if "/twin-" in name}
-
-    first, twin, name = kept(), "north_feeder-0001", "network-twin-1"
-    # Other settings: another release on the same twin.
-    config = twins(tmp_path, "south", nodes={"kw_per_customer": 25.0})
-    assert not run_fleet(config, engine=Here()).failed
-    assert (kept(), charged(tmp_path)) == (first, {name: [twin]})
-    # Another design under the same id is refused; under another one it is paid for as a whole.
-    own: dict[str, Any] = {"network": {"epsilon": 3.0}}
-    [refused] = run_fleet(twins(tmp_path, "west", **own), engine=Here()).failed
-    assert "choose a new twin id" in str(refused.problem)
-    assert not run_fleet(twins(tmp_path, "west", "other", **own), engine=Here()).failed
-    second, paid = kept(), {name: [twin, "other_feeder-0001"]}
-    assert len(second) == 2
-    assert charged(tmp_path) == paid
-    # A third one does not fit into the cap, and nothing is drawn.
-    config = twins(tmp_path, "east", "third", network={"epsilon": 2.0})
-    [refused] = run_fleet(config, engine=Here()).failed
-    assert "of the network, which has" in str(refused.problem)
-    assert (kept(), charged(tmp_path)) == (second, paid)
-
-
 CAP = InstanceCap(2.0, 0.0, Neighbours("one line, admittance scaled by up to 1 %"))
 LINE = re.compile(r"New Line\.second.*\n")
 
@@ -642,129 +525,100 @@ def frame(feeder: Feeder) -> bytes:
     return b"".join(frame_chunks(feeder))
 
 
-def open_accounts(folder: Path, **fleet: Any) -> list[str]:
-    """Account of every feeder of a fleet, opened and charged as its release would, or why it is not."""
-    config = fleet_config(folder, fleet={"same_frame": None, **fleet})
-    state = PrivateState.open(config.fleet.state, insecure_seed=7)
-    ledger, found = Ledger.open(state), []
-    feeders = feeders_of(config, state, ledger)
-    write_register(state, config.fleet.id, feeders)
-    for feeder in feeders:
-        inputs, mode = read_network(feeder.config, state, 24), mode_of(feeder.config)
-        facts = mode.facts(inputs)
-        asked, release = mode.charge("0" * 64), feeder.config.release
-        try:
-            account = ledgers.account(
-                ledger,
-                facts.dataset,
-                asked.cap,
-                continues=release.continues_network,
-                unrelated=release.unrelated_network,
-                frame=facts.frame,
-            )
-        except PrivacyError as error:
-            found.append(str(error))
-        else:
-            ledgers.spend(ledger, account, asked.paid_by, asked.request_sha256, asked.cost)
-            found.append(account.name)
-    return found
+def refused(folder: Path, **fleet: Any) -> list[str]:
+    """What a plan says of the feeders that have no budget of their own."""
+    plan = plan_fleet(fleet_config(folder, fleet={"same_frame": None, **fleet}), engine=Here())
+    return [str(feeder.problem) for feeder in plan.feeders if feeder.problem is not None]
+
+
+def keep(folder: Path, copies: int) -> None:
+    for number in range(copies, 8):
+        (folder / "feeders" / f"copy-{number}.dss").unlink()
 
 
 @pytest.fixture
 def copies(tmp_path: Path) -> Path:
     """Eight near copies, half of them with other names of buses, and a feeder of another structure."""
-    (tmp_path / "feeders").mkdir()
     for number in range(8):
         text = circuit(1.0 + 1e-9 * number)
-        if number % 2:
-            text = text.replace("bus2=a", f"bus2=x{number}").replace("bus1=a", f"bus1=x{number}")
-        (tmp_path / "feeders" / f"copy-{number}.dss").write_text(text)
+        other = text.replace("bus2=a", f"bus2=x{number}").replace("bus1=a", f"bus1=x{number}")
+        write(tmp_path, other if number % 2 else text, f"copy-{number}")
     stump = LINE.sub("", circuit(1.0)).replace("New Load.lb bus1=b", "New Load.lb bus1=a")
-    (tmp_path / "feeders" / "stump.dss").write_text(stump)
+    write(tmp_path, stump, "stump")
     return tmp_path
 
 
 def test_near_copies_in_a_fleet_get_one_budget(copies: Path) -> None:
-    found = open_accounts(copies)
-    opened = [name for name in found if name.startswith("network-instance-")]
-    refused = [name for name in found if "has the nodes and connections of account" in name]
-    assert len(opened) == 2
-    assert len(refused) == 7
-    assert all("fleet.same_frame" in sentence and "nothing was spent" in sentence for sentence in refused)
-    assert sorted(open_accounts(copies)) == sorted(found), "nor do they in a second run"
+    sentences = refused(copies)
+    assert len(sentences) == 7
+    assert all("has the nodes and connections of feeder 'copy-" in sentence for sentence in sentences)
+    assert all("under [fleet] same_frame = {" in sentence for sentence in sentences)
+    keep(copies, 2)
+    for _ in range(2):  # nor do they in a second run
+        [failed] = run_fleet(fleet_config(copies, fleet={"same_frame": None}), engine=Here()).failed
+        assert "has the nodes and connections of" in str(failed.problem)
+        assert len(charged(copies)) == 2
 
 
-@pytest.mark.parametrize(("public", "opened"), [("zz", 4), ("aa", 2)])
-def test_only_feeders_that_are_named_are_different_networks(copies: Path, public: str, opened: int) -> None:
+@pytest.mark.parametrize(("public", "others"), [("zz", 1), ("aa", 3)])
+def test_only_feeders_that_are_named_are_different_networks(copies: Path, public: str, others: int) -> None:
     """A fifth copy, which nobody named, comes last and gets none, or first and then the others get none."""
-    for number in range(4, 8):
-        (copies / "feeders" / f"copy-{number}.dss").unlink()
+    keep(copies, 4)
     named: dict[str, Any] = {"feeders": ["copy-0", "copy-1", "copy-2"], "reason": "a standard design"}
-    found = open_accounts(copies, same_frame=named, names={"copy-3": public})
-    assert sum(name.startswith("network-instance-") for name in found) == opened
+    fleet = {"same_frame": named, "names": {"copy-3": public}}
+    assert len(refused(copies, **fleet)) == others
+    assert len(run_fleet(fleet_config(copies, fleet=fleet), engine=Here()).failed) == others
     accounts = Ledger.inspect(copies / "state").summary().accounts
-    reasons = [item.changes[0].reason for item in accounts]
     same = "another feeder of fleet 'north'; same frame: a standard design"
-    assert reasons.count(same) == (3 if opened == 4 else 0)
+    assert [item.changes[0].reason for item in accounts].count(same) == (3 if others == 1 else 0)
     # What is named later counts for an account that is there.
     named["feeders"] = [f"copy-{number}" for number in range(4)]
-    found = open_accounts(copies, same_frame=named, names={"copy-3": public})
-    assert sum(name.startswith("network-instance-") for name in found) == 5
+    assert refused(copies, **fleet) == []
 
 
-def test_the_plan_of_a_fleet_says_what_to_write(copies: Path) -> None:
-    for number in range(2, 8):
-        (copies / "feeders" / f"copy-{number}.dss").unlink()
-    plans = plan_fleet(fleet_config(copies, fleet={"same_frame": None}), engine=Here()).feeders
-    [problem] = [plan.problem for plan in plans if plan.problem is not None]
-    wanted = 'same_frame = { feeders = ["copy-0", "copy-1"], reason = "<why>" }'
-    assert problem.endswith(wanted)
-    named = {"feeders": ["copy-0", "copy-1"], "reason": "a standard design"}
-    plans = plan_fleet(fleet_config(copies, fleet={"same_frame": named}), engine=Here()).feeders
-    assert [plan.problem for plan in plans] == [None] * 3
-
-
-def test_a_reason_of_the_list_does_not_explain_the_same_frame_and_one_by_name_does(tmp_path: Path) -> None:
+@pytest.fixture
+def open_account(tmp_path: Path) -> Callable[..., ledgers.Opened]:
+    """Opens the account of a network by its name, in one ledger."""
     state = PrivateState.open(tmp_path / "state")
     ledger = Ledger.open(state)
-    first, second, third = (state.identity("network", [name]) for name in (b"1", b"2", b"3"))
-    shape, other = "f" * 64, "e" * 64
-    opened = ledgers.account(
-        ledger, first, CAP, frame=shape, unrelated=Unrelated(frozenset(), "first", "north")
-    )
+
+    def open_one(name: bytes, **relation: Any) -> ledgers.Opened:
+        return ledgers.account(ledger, state.identity("network", [name]), CAP, **relation)
+
+    return open_one
+
+
+FIRST, SECOND = (Unrelated(frozenset(), name, "north") for name in ("first", "second"))
+SHAPE = "f" * 64
+
+
+def test_a_reason_of_the_list_does_not_explain_the_same_frame_and_one_by_name_does(
+    open_account: Callable[..., ledgers.Opened], tmp_path: Path
+) -> None:
+    opened = open_account(b"1", frame=SHAPE, unrelated=FIRST)
     names = frozenset({opened.name})
     listed = Unrelated(names, "another feeder", "north", listed=names)
     with pytest.raises(PrivacyError, match=f"connections of account {opened.name}"):
-        ledgers.account(ledger, second, CAP, frame=shape, unrelated=listed)
+        open_account(b"2", frame=SHAPE, unrelated=listed)
     with pytest.raises(PrivacyError, match=r"\(network-instance-1 with the same nodes and connections\)"):
-        ledgers.account(ledger, second, CAP, frame=shape)
-    assert ledgers.account(ledger, second, CAP, frame=other, unrelated=listed).name == "network-instance-2"
+        open_account(b"2", frame=SHAPE)
+    assert open_account(b"2", frame="e" * 64, unrelated=listed).name == "network-instance-2"
     named = Unrelated.to(["network-instance-1", "network-instance-2"], "another valley")
-    assert ledgers.account(ledger, third, CAP, frame=shape, unrelated=named).name == "network-instance-3"
-    fourth = ledgers.account(
-        ledger, state.identity("network", [b"4"]), CAP, frame=shape, continues=opened.name
-    )
-    assert fourth.name == opened.name
-    assert Ledger.open(state).summary() == ledger.summary()
+    assert open_account(b"3", frame=SHAPE, unrelated=named).name == "network-instance-3"
+    assert open_account(b"4", frame=SHAPE, continues=opened.name).name == opened.name
+    assert len(Ledger.inspect(tmp_path / "state").summary().accounts) == 3
 
 
-def test_an_account_of_an_earlier_version_learns_its_frame_when_it_is_used(tmp_path: Path) -> None:
-    state = PrivateState.open(tmp_path / "state")
-    ledger = Ledger.open(state)
-    dataset = state.identity("network", [b"1"])
-    ledgers.account(ledger, dataset, CAP, unrelated=Unrelated(frozenset(), "first", "north"))
-    entries = ledger.summary().entries
+def test_an_account_of_an_earlier_version_learns_its_frame_when_it_is_used(
+    open_account: Callable[..., ledgers.Opened], tmp_path: Path
+) -> None:
+    open_account(b"1", unrelated=FIRST)
+    entries = Ledger.inspect(tmp_path / "state").summary().entries
     for _ in range(2):
-        ledgers.account(ledger, dataset, CAP, frame="f" * 64)
-        assert ledger.summary().entries == entries + 1
+        open_account(b"1", frame=SHAPE)
+        assert Ledger.inspect(tmp_path / "state").summary().entries == entries + 1
     with pytest.raises(PrivacyError, match="has the nodes and connections"):
-        ledgers.account(
-            ledger,
-            state.identity("network", [b"2"]),
-            CAP,
-            frame="f" * 64,
-            unrelated=Unrelated(frozenset(), "second", "north"),
-        )
+        open_account(b"2", frame=SHAPE, unrelated=SECOND)
 
 
 def test_the_frame_knows_structure_and_nothing_else() -> None:
@@ -814,16 +668,17 @@ def _chain_with_branch(count: int, at: int) -> Feeder:
     )
 
 
-def test_a_release_that_names_no_model_of_its_customers_opens_no_account(tmp_path: Path) -> None:
-    with pytest.raises(PrivacyError, match="were never charged for"):
-        run_release(small_config(tmp_path, model={"reuse": "never"}), workers=1)
-    assert Ledger.inspect(tmp_path / "state").summary().accounts == ()
+@pytest.mark.parametrize("fleet", [False, True])
+def test_what_names_no_model_of_its_customers_opens_no_account(tmp_path: Path, fleet: bool) -> None:
+    write(tmp_path, circuit(1.0))
+    reuse = {"reuse": "never"}
 
+    def make() -> object:
+        if fleet:
+            config = fleet_config(tmp_path, fleet={"same_frame": None}, model=reuse)
+            return run_fleet(config, engine=Here())
+        return run_release(small_config(tmp_path, model=reuse), workers=1)
 
-def test_nor_does_a_fleet(tmp_path: Path) -> None:
-    (tmp_path / "feeders").mkdir()
-    (tmp_path / "feeders" / "alder.dss").write_text(circuit(1.0))
-    config = fleet_config(tmp_path, fleet={"same_frame": None}, model={"reuse": "never"})
     with pytest.raises(PrivacyError, match="were never charged for"):
-        run_fleet(config, engine=Here())
+        make()
     assert Ledger.inspect(tmp_path / "state").summary().accounts == ()

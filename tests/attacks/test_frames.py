@@ -6,40 +6,34 @@ from pathlib import Path
 
 import pytest
 
+from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.parameters import Frame, frame_and_parameters
 from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
+from support.small_circuits import script
 
 KV, TUNED = 12.47, 4.7
 COVERED = Protected(capacitors=True, pv=True)
 
 
-def bank(folder: Path, kvar: float) -> Path:
-    """A feeder with a capacitor bank that is tuned, as its R and XL say."""
-    reactance = KV**2 / (kvar / 1e3) / TUNED**2
-    file = folder / f"bank-{kvar}.dss"
-    file.write_text(
-        f"Clear\nNew Circuit.c basekv={KV} pu=1.02 r1=0.5 x1=1.5 r0=0.5 x0=1.5\n"
-        "New Line.a bus1=sourcebus bus2=b r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 length=1.2 units=km\n"
-        f"New Capacitor.bank bus1=b kv={KV} kvar={kvar} XL={reactance!r} R={reactance / 30!r}\n"
-        f"New Load.l bus1=b phases=3 kv={KV} kw=300 kvar=90\n"
-        f"Set VoltageBases=[{KV}]\nCalcVoltageBases\n"
-    )
+def written(folder: Path, element: str) -> Path:
+    """A feeder of a line, an element and a load."""
+    file = folder / f"feeder-{len(list(folder.iterdir()))}.dss"
+    file.write_text(script("one_line", element=element))
     return file
+
+
+def bank(folder: Path, kvar: float) -> Path:
+    """A capacitor bank that is tuned, as its R and XL say."""
+    reactance = KV**2 / (kvar / 1e3) / TUNED**2
+    tuned = f"kvar={kvar} XL={reactance!r} R={reactance / 30!r}"
+    return written(folder, f"New Capacitor.bank bus1=b kv={KV} {tuned}")
 
 
 def roof(folder: Path, kw: float) -> Path:
-    """A feeder with a PV system of fixed reactive power."""
-    file = folder / f"roof-{kw}.dss"
-    file.write_text(
-        f"Clear\nNew Circuit.c basekv={KV} pu=1.02 r1=0.5 x1=1.5 r0=0.5 x0=1.5\n"
-        "New Line.a bus1=sourcebus bus2=b r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 length=1.2 units=km\n"
-        f"New PVSystem.roof bus1=b kv={KV} pmpp={kw!r} kva={1.25 * kw!r} kvar=120\n"
-        f"New Load.l bus1=b phases=3 kv={KV} kw=300 kvar=90\n"
-        f"Set VoltageBases=[{KV}]\nCalcVoltageBases\n"
-    )
-    return file
+    """A PV system of fixed reactive power."""
+    return written(folder, f"New PVSystem.roof bus1=b kv={KV} pmpp={kw!r} kva={1.25 * kw!r} kvar=120")
 
 
 def frame_of(file: Path) -> Frame:
@@ -63,3 +57,8 @@ def test_a_fixed_reactive_power_tells_the_size_of_a_pv_system_no_better_than_its
 ) -> None:
     """One per cent more power: the ratio to 120 kvar, to three digits, would show it."""
     assert frame_of(roof(tmp_path, 480.0)) == frame_of(roof(tmp_path, 484.8))
+
+
+def test_a_setting_that_is_no_finite_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FeederError, match="states vminpu that is no finite number"):
+        frame_of(written(tmp_path, f"New Load.odd bus1=b kv={KV} kw=10 kvar=1 vminpu=1e400"))

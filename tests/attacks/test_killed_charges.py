@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,36 +19,61 @@ from support.here import Here
 from support.small import TWIN, small_config
 
 
-def killed(*_: object) -> None:
-    raise KeyboardInterrupt
+def killed_when_kept(patch: pytest.MonkeyPatch, module: Any, begun: bool) -> None:
+    """The run ends just before, or just after, it keeps that the release is begun."""
+    keep = module.keep_begun
+
+    def killed(*arguments: Any) -> None:
+        if begun:
+            keep(*arguments)
+        raise KeyboardInterrupt
+
+    patch.setattr(module, "keep_begun", killed)
 
 
 def no_room(*_: object) -> None:
     raise CorpusError(f"the disk is full; free some space; {NOTHING_SPENT}")
 
 
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("reuse", [False, True])
 def test_the_next_run_does_not_say_that_nothing_was_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, reuse: bool
 ) -> None:
-    config = small_config(tmp_path, network={**TWIN, "controls": "frozen"}, release={"days": 3})
+    """Who believes the sentence begins anew, and pays twice; with a used model only the twin is charged."""
+    network = {**TWIN, "controls": "frozen"}
+    asked: dict[str, Any] = {"days": 3, "network_epsilon_cap": 100.0}
+    config = small_config(tmp_path, network=network, release=asked)
+    if reuse:
+        first = run_release(config, workers=1).internal.name
+        asked, network = {**asked, "id": "later", "output": "later"}, {**network, "id": "another"}
+        config = small_config(tmp_path, network=network, model={"reuse": first}, release=asked)
+
+    def refused(sentence: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(plan, "check_room", no_room)
+            with pytest.raises(CorpusError, match=sentence):
+                run_release(config, workers=1)
+
+    refused(NOTHING_SPENT)
     with monkeypatch.context() as patch:
-        patch.setattr(release, "keep_begun", killed)
+        killed_when_kept(patch, release, begun)
         with pytest.raises(KeyboardInterrupt):
             run_release(config, workers=1)
+    refused(STAYS_SPENT)
     before = Ledger.inspect(tmp_path / "state").spends()
-    with monkeypatch.context() as patch:
-        patch.setattr(plan, "check_room", no_room)
-        with pytest.raises(CorpusError, match=STAYS_SPENT):
-            run_release(config, workers=1)
     run_release(config, workers=1)
     assert Ledger.inspect(tmp_path / "state").spends() == before
 
 
-def test_nor_does_that_of_a_fleet_and_of_its_feeders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_nor_does_that_of_a_fleet_and_of_its_feeders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
     write_feeders(tmp_path)
     config = fleet_config(tmp_path, fleet={"feeders": ["feeders/alder*.dss"], "same_frame": None})
     with monkeypatch.context() as patch:
-        patch.setattr(fleet_run, "keep_begun", killed)
+        killed_when_kept(patch, fleet_run, begun)
         with pytest.raises(KeyboardInterrupt):
             run_fleet(config, engine=Here())
     with monkeypatch.context() as patch:

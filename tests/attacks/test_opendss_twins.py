@@ -8,57 +8,56 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, ParameterKey
-from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, file_origin
+from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
 from dp_powerflow.grid.opendss.parameters import frame_and_parameters, read_parameters
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.grid.sources import LoadTable, open_feeder, read_loads, read_taps, write_taps
 from support.attacks import EVERYTHING, assert_twins_agree, bits_of, record_of, twin_of
+from support.small_circuits import script
 from support.tiny_feeder import two_lines
 
-FEEDER = """
-Clear
-New Circuit.small basekv=12.47 bus1=source pu=1.05 r1=0.5 x1=1.5 r0=0.5 x0=1.5
-New Line.secret bus1=source bus2=a r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length={length} units=km
-{regulator}
-New Line.b bus1={from_bus} bus2=b r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length=2 units=km
-New Load.one bus1=b phases=3 kv=12.47 kw=2000 kvar=900 {load}
-New Load.two bus1=a phases=3 kv=12.47 kw=500 kvar=100
-{more}
-Set VoltageBases=[12.47]
-CalcVoltageBases
-{end}
-"""
-REGULATOR = """
-New Transformer.reg phases=3 windings=2 buses=[a r] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1 {tap}
-New RegControl.creg transformer=reg winding=2 vreg=122 band=1 ptratio=60 ctprim=500 {settings}
-"""
+LINE = "New Line.secret bus1=source bus2=a {figures} length={length!r} units=km"
+OWN = "r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4"
 
 
-def written(folder: Path, length: float, **parts: str) -> Feeder:
-    """The feeder of a file, opened."""
-    regulator = REGULATOR.format(tap=parts.pop("tap", ""), settings=parts.pop("settings", ""))
-    with_regulator = parts.pop("regulated", "yes") == "yes"
-    blanks = {"load": "", "more": "", "end": ""}
-    text = FEEDER.format(
-        length=length,
-        regulator=regulator if with_regulator else "",
-        from_bus="r" if with_regulator else "a",
-        **(blanks | parts),
-    )
+def scripted(length: float, *, regulated: bool = True, secret: str = "", **parts: str) -> str:
+    """The script of a feeder with a line whose length is a secret."""
+    regulator = script("attacked_regulator", **parts) if regulated else ""
+    line = secret or LINE.format(figures=OWN, length=length)
+    bus = "r" if regulated else "a"
+    return script("attacked", secret=line, regulator=regulator, from_bus=bus, **parts)
+
+
+def written(folder: Path, length: float, **parts: Any) -> Feeder:
+    """That feeder, opened from a file."""
     path = folder / f"feeder {length}.dss"
-    path.write_text(text)
+    path.write_text(scripted(length, **parts))
     return open_feeder(path)
 
 
-def neighbours(folder: Path, **parts: str) -> tuple[Feeder, Feeder]:
+def neighbours(folder: Path, **parts: Any) -> tuple[Feeder, Feeder]:
     return written(folder, 8.0, **parts), written(folder, 8.4, **parts)
+
+
+def feeder(factor: float, secret: str = "", more: str = "") -> Feeder:
+    """The same without a regulator, read without a file."""
+    text = scripted(8.0 * factor, regulated=False, secret=secret, more=more)
+    return read_dss(DssOrigin(tuple(text.splitlines())), name="x")
+
+
+def declared_taps(folder: Path, ratio: float, by: str = "the planning desk") -> Any:
+    path = folder / "taps.csv"
+    path.write_text(f"# declared: {by}\ntransformer,winding,tap\nreg,2,{ratio}\n")
+    return read_taps(path)
 
 
 @pytest.mark.parametrize("protected", [Protected(), Protected(charging=True), Protected(lines="length")])
@@ -92,18 +91,8 @@ def test_a_tap_beside_a_disabled_regulator_must_be_declared(tmp_path: Path) -> N
     one = written(tmp_path, 8.0, **parts)
     with pytest.raises(FeederError, match="no enabled regulator moves it"):
         twin_of(one, record_of(one))
-    taps = tmp_path / "taps.csv"
-    taps.write_text("# declared: the planning desk\ntransformer,winding,tap\nreg,2,1.0251\n")
-    declared = open_feeder(tmp_path / "feeder 8.0.dss", taps=read_taps(taps))
+    declared = open_feeder(tmp_path / "feeder 8.0.dss", taps=declared_taps(tmp_path, 1.0251))
     assert twin_of(declared, record_of(declared)).taps[0].ratio == 1.025
-
-
-def test_a_saved_tap_does_not_decide_where_the_twin_s_regulator_ends(tmp_path: Path) -> None:
-    """A regulator stops at the edge of its band that it comes from: on ffefb60 at 1.05625 and 1.0875."""
-    low = written(tmp_path, 8.0, tap="taps=[1 0.9]", settings="band=4")
-    high = written(tmp_path, 8.4, tap="taps=[1 1.1]", settings="band=4")
-    assert low.taps != high.taps
-    assert_twins_agree(low, high)
 
 
 def test_taps_saved_by_inspect_are_refused_for_a_twin(tmp_path: Path) -> None:
@@ -122,14 +111,12 @@ def test_taps_saved_by_inspect_are_refused_for_a_twin(tmp_path: Path) -> None:
 
 def test_declared_taps_are_the_twin_s_on_their_steps(tmp_path: Path) -> None:
     """On ffefb60 a declared ratio passed with all its digits, 53 bits of anything."""
-    written(tmp_path, 8.0)
-    written(tmp_path, 8.4)
-    taps = []
-    for length, ratio in ((8.0, 1.0371234), (8.4, 1.0384321)):
-        file = tmp_path / f"taps {length}.csv"
-        file.write_text(f"# declared: desk\ntransformer,winding,tap\nreg,2,{ratio}\n")
-        taps.append(open_feeder(tmp_path / f"feeder {length}.dss", taps=read_taps(file)))
-    twin = assert_twins_agree(taps[0], taps[1])
+    neighbours(tmp_path)
+    one, other = (
+        open_feeder(tmp_path / f"feeder {length}.dss", taps=declared_taps(tmp_path, ratio, "desk"))
+        for length, ratio in ((8.0, 1.0371234), (8.4, 1.0384321))
+    )
+    twin = assert_twins_agree(one, other)
     assert [tap.ratio for tap in twin.taps] == [1.0375]
     assert twin.taps_from == "declared: desk"
 
@@ -142,26 +129,11 @@ New Capacitor.bank bus1=b phases=3 kvar=900 kv=12.47 numsteps=3 states=[1 1 1]
 New CapControl.cc element=line.b terminal=2 capacitor=bank type=voltage ptratio=60
 ~ onsetting=100 offsetting=117.8 {control}
 """
-    one, other = neighbours(
-        tmp_path, more=more, regulated="no", end="Solve controlmode=static\nDisable CapControl.cc"
-    )
+    end = "Solve controlmode=static\nDisable CapControl.cc"
+    one, other = neighbours(tmp_path, more=more, regulated=False, end=end)
     twin = assert_twins_agree(one, other)
     assert abs(twin.y - one.y).max() < 0.5 * abs(one.y).max()
     assert one.nodes == twin.nodes
-
-
-OPERATED = """
-New Capacitor.bank bus1=b phases=3 kvar=900 kv=12.47
-New CapControl.cc element=line.b terminal=2 capacitor=bank type=kvar ptratio=60 delay={delay}
-~ onsetting={on} offsetting=-300 voltoverride=yes vmin={vmin} vmax=128
-New Generator.g bus1=b phases=3 kv=12.47 kw={kw} kvar=20
-New Generator.holds bus1=b phases=3 kv=12.47 kw=50 model=3
-New PVSystem.roof bus1=b phases=3 kv=12.47 kva=500 pmpp=400 pf={pf}
-New PVSystem.curved bus1=b phases=3 kv=12.47 kva=500 pmpp=400
-New XYCurve.c npts=4 xarray=[0.92 {knee} 1.02 1.08] yarray=[0.44 0 0 -0.44]
-New InvControl.i mode=voltvar vvc_curve1=c derlist=[pvsystem.curved]
-New Storage.s bus1=b phases=3 kv=12.47 kwrated=100
-"""
 
 
 def test_a_twin_is_operated_by_the_file_s_controls_to_public_steps(tmp_path: Path) -> None:
@@ -171,8 +143,8 @@ def test_a_twin_is_operated_by_the_file_s_controls_to_public_steps(tmp_path: Pat
         **{"delay": "30.0734", "on": "400.0321", "vmin": "116.5077"},
         **{"kw": "312.0771", "pf": "-0.9500821", "knee": "0.9800347"},
     }
-    one = written(tmp_path, 8.0, more=OPERATED.format(**shown))
-    other = written(tmp_path, 8.4, more=OPERATED.format(**hidden))
+    one = written(tmp_path, 8.0, more=script("attacked_operated", **shown))
+    other = written(tmp_path, 8.4, more=script("attacked_operated", **hidden))
     twin = assert_twins_agree(one, other)
     operation = twin.as_operated
     assert [each.name for each in operation.regulators] == ["creg"]
@@ -277,27 +249,13 @@ def test_a_load_table_states_the_loads_of_a_pandapower_net_too(tmp_path: Path) -
     assert declared.nodes == stated.nodes
 
 
-def test_nominal_loads_have_three_digits(tmp_path: Path) -> None:
-    """On ffefb60 a file's kW passed with all its digits, in which anything can be written."""
-    one = written(tmp_path, 8.0, load="kw=2000.00012 kvar=900")
-    other = written(tmp_path, 8.4, load="kw=2000.00126 kvar=900.3")
-    assert assert_twins_agree(one, other).loads[0].kw == 2000.0
-
-
 def test_total_charging_of_a_line_of_length_one_is_not_in_the_twin(tmp_path: Path) -> None:
     """On ffefb60 cmatrix passed to 24 bits: with a public C per km, the length to 2.5e-8."""
     feeders = []
     for length in (8.0, 8.4):
-        r, x, c = 0.3 * length, 0.6 * length, 9.123456 * length
-        line = f"New Line.own bus1=b bus2=e phases=1 rmatrix=[{r}] xmatrix=[{x}] cmatrix=[{c}] length=1"
-        feeders.append(
-            written(
-                tmp_path,
-                length,
-                regulated="no",
-                more=line.replace("bus1=b", "bus1=b.1").replace("e ", "e.1 "),
-            )
-        )
+        figures = f"rmatrix=[{0.3 * length}] xmatrix=[{0.6 * length}] cmatrix=[{9.123456 * length}]"
+        line = f"New Line.own bus1=b.1 bus2=e.1 phases=1 {figures} length=1"
+        feeders.append(written(tmp_path, length, regulated=False, more=line))
     twin = assert_twins_agree(feeders[0], feeders[1])
     assert next(line for line in twin.lines if line.name == "own").length_m is not None
     charged = Protected(charging=True)
@@ -315,25 +273,32 @@ def test_a_code_of_one_line_is_not_a_public_catalogue(tmp_path: Path, protected:
         figures = f"rmatrix=[{0.3 * length}] xmatrix=[{0.6 * length}] cmatrix=[{9.1 * length}]"
         more = f"New Linecode.of_own nphases=1 {figures} units=km\n"
         more += "New Line.own bus1=b.1 bus2=e.1 phases=1 linecode=of_own length=1 units=km"
-        feeders.append(written(tmp_path, length, regulated="no", more=more))
+        feeders.append(written(tmp_path, length, regulated=False, more=more))
     twin = assert_twins_agree(feeders[0], feeders[1], protected)
     assert any("1 conductor codes belong to one line each" in note for note in twin.notes)
 
 
-@pytest.mark.parametrize(
-    ("element", "named"),
-    [
-        ("New Fault.f bus1=b phases=1 r=3.1234", "fault.f"),
-        ("New UPFC.u bus1=b bus2=e phases=1", "upfc.u"),
-        ("New GICTransformer.g bush=b busx=e phases=3 r1=0.1 r2=0.1", "gictransformer.g"),
-    ],
-)
-def test_elements_that_a_twin_does_not_know_are_refused(tmp_path: Path, element: str, named: str) -> None:
+AUTO = "New AutoTrans.reg phases=3 windings=2 buses=[b r] kvs=[12.47 13.8] kvas=[9000 9000] xhx=1"
+REFUSED = {
+    "New Fault.f bus1=b phases=1 r=3.1234": "fault.f",
+    "New UPFC.u bus1=b bus2=e phases=1": "upfc.u",
+    "New GICTransformer.g bush=b busx=e phases=3 r1=0.1 r2=0.1": "gictransformer.g",
+    # It passed, and no tap file could have declared it.
+    f"{AUTO}\nEdit AutoTrans.reg wdg=2 tap=1.05": "AutoTrans 'reg' is off neutral",
+    # A saved circuit states the steps that a control left: one bit of the lines per step.
+    "New Capacitor.bank bus1=b phases=3 kvar=[300 300] kv=12.47 numsteps=2 states=[1 0]": "has open steps",
+    # It ended in a ValueError that quoted the file.
+    "MakeBusList\nSetkVBase bus=b kvll=(12 0.47 +)": "must state a plain number",
+}
+
+
+@pytest.mark.parametrize("more", REFUSED)
+def test_what_no_twin_may_hold_is_refused(more: str) -> None:
     """On ffefb60 the resistance of a Fault was in the twin, unprotected and unnamed."""
-    one = written(tmp_path, 8.0)
+    one = feeder(1.0)
     assert isinstance(one.origin, DssOrigin)
-    changed = replace(one, origin=DssOrigin((*one.origin.commands, element)))
-    with pytest.raises(FeederError, match=named):
+    changed = replace(one, origin=DssOrigin((*one.origin.commands, *more.splitlines())))
+    with pytest.raises(FeederError, match=REFUSED[more]):
         record_of(changed)
 
 
@@ -383,7 +348,7 @@ def origin_of(name: str, request: pytest.FixtureRequest) -> DssOrigin:
         assert isinstance(origin, DssOrigin)
         return replace(origin, public=False)
     cases: Path = request.getfixturevalue("foreign_cases")
-    return file_origin(cases / name)
+    return read_script(cases / name)
 
 
 @pytest.mark.parametrize("name", ["ieee13", "ieee123", *FOREIGN])
@@ -419,44 +384,13 @@ def test_drawn_codes_replace_every_figure_of_a_code(request: pytest.FixtureReque
         assert bits_of(first) == bits_of(second)
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        "Edit Transformer.xfm1 xhl=2.1 %rs=[0.5775 0.5775]",
-        "Edit Capacitor.cap1 kvar=630",
-    ],
-)
-def test_neighbours_in_other_elements_have_the_same_twin(edit: str, request: pytest.FixtureRequest) -> None:
-    origin = origin_of("ieee13", request)
-    other = replace(origin, commands=(*origin.commands, edit))
-    assert_twins_agree(read_dss(origin, name="x"), read_dss(other, name="x"))
-
-
 def test_public_feeders_keep_their_taps(ieee13: Feeder) -> None:
     """What is solved on a public network is public: its twins differ from it by their levels alone."""
     twin = twin_of(ieee13, record_of(ieee13))
     assert [tap.ratio for tap in twin.taps] == pytest.approx([tap.ratio for tap in ieee13.taps])
 
 
-OWN = "r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4"
 CODED = Protected(lines="length", codes=True)
-
-
-def circuit(secret: str, more: str = "") -> tuple[str, ...]:
-    return (
-        "New Circuit.small basekv=12.47 bus1=source pu=1.05 r1=0.5 x1=1.5 r0=0.5 x0=1.5",
-        *secret.splitlines(),
-        f"New Line.b bus1=a bus2=b {OWN} length=2 units=km",
-        "New Load.one bus1=b phases=3 kv=12.47 kw=2000 kvar=900",
-        *more.splitlines(),
-        "Set VoltageBases=[12.47]",
-        "CalcVoltageBases",
-    )
-
-
-def feeder(factor: float, secret: str = "", more: str = "") -> Feeder:
-    line = secret or f"New Line.secret bus1=source bus2=a {OWN} length={8.0 * factor!r} units=km"
-    return read_dss(DssOrigin(circuit(line, more)), name="x")
 
 
 # ------------------------------------------------------------------------------ states of controls
@@ -467,42 +401,13 @@ def test_a_literal_tap_without_any_regulator_must_be_declared(tmp_path: Path, ta
     """An exported snapshot has taps and no RegControl: two neighbours had twins with 1.05 and 1.05625."""
     more = f"""New Transformer.reg phases=3 windings=2 buses=[b r] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
 Edit Transformer.reg wdg=2 tap={tap}
-New Load.two bus1=r phases=3 kv=12.47 kw=20"""
-    one = feeder(1.0, more=more)
+New Load.three bus1=r phases=3 kv=12.47 kw=20"""
+    one = written(tmp_path, 8.0, regulated=False, more=more)
     record = record_of(one)
     with pytest.raises(FeederError, match="no enabled regulator moves it"):
         twin_of(one, record)
-    taps, path = tmp_path / "taps.csv", tmp_path / "x.dss"
-    taps.write_text("# declared: the planning desk\ntransformer,winding,tap\nreg,2,1.025\n")
-    path.write_text("\n".join(one.origin.commands))  # type: ignore[attr-defined]
-    declared = open_feeder(path, taps=read_taps(taps))
+    declared = open_feeder(tmp_path / "feeder 8.0.dss", taps=declared_taps(tmp_path, 1.025))
     assert [tap.ratio for tap in twin_of(declared, record).taps] == [1.025]
-
-
-def test_a_literal_tap_of_an_autotransformer_is_refused() -> None:
-    """It passed, and no tap file could have declared it."""
-    more = """New AutoTrans.reg phases=3 windings=2 buses=[b r] kvs=[12.47 13.8] kvas=[9000 9000] xhx=1
-Edit AutoTrans.reg wdg=2 tap=1.05
-New Load.two bus1=r phases=3 kv=13.8 kw=20"""
-    with pytest.raises(FeederError, match="AutoTrans 'reg' is off neutral"):
-        record_of(feeder(1.0, more=more))
-
-
-def test_open_steps_of_a_capacitor_are_refused() -> None:
-    """A saved circuit states the steps that a control left: one bit of the lines per step."""
-    more = "New Capacitor.bank bus1=b phases=3 kvar=[300 300] kv=12.47 numsteps=2 states=[1 0]"
-    with pytest.raises(FeederError, match="capacitor 'bank' has open steps"):
-        record_of(feeder(1.0, more=more))
-
-
-def test_coordinates_do_not_reach_a_twin() -> None:
-    """A surveyed line's length is the distance of its buses, to all digits; twins had the coordinates."""
-    one, other = (
-        feeder(f, more=f"MakeBusList\nSetBusXY bus=a x={8 * f} y=0\nSetBusXY bus=source x=0 y=0")
-        for f in (1.0, 1.05)
-    )
-    assert one.coordinates
-    assert assert_twins_agree(one, other).coordinates == {}
 
 
 # -------------------------------------------------------------------------------- conductor codes
@@ -529,22 +434,15 @@ def test_parallel_lines_with_their_totals_as_a_code_have_no_public_code(protecte
     assert_twins_agree(parallel(1.0), parallel(1.05), protected)
 
 
-def test_a_record_without_the_drawn_code_of_a_line_is_refused() -> None:
-    """The true code stood in for it."""
+@pytest.mark.parametrize("units", [" units=km", ""])
+def test_drawn_codes_need_units_and_a_record_of_the_draw(units: str) -> None:
+    """The true code stood in for a drawn one, and its unit for that of a drawn code without one."""
     codes = (
-        "New Linecode.c1 nphases=3 r1=0.3 x1=0.6 units=km\nNew Linecode.c2 nphases=3 r1=0.2 x1=0.5 units=km"
+        f"New Linecode.c1 nphases=3 r1=0.3 x1=0.6 units=km\nNew Linecode.c2 nphases=3 r1=0.2 x1=0.5{units}"
     )
-    one = feeder(1.0, f"{codes}\nNew Line.secret bus1=source bus2=a linecode=c1 length=8 units=km")
-    with pytest.raises(FeederError, match="no code of line 'secret'"):
+    one = feeder(1.0, f"{codes}\nNew Line.secret bus1=source bus2=a linecode=c1 length=8{units}")
+    with pytest.raises(FeederError, match="no code of line 'secret'" if units else "give every code units="):
         twin_of(one, record_of(one, CODED), CODED)
-
-
-def test_drawn_codes_need_units() -> None:
-    """The unit of a drawn code without one was that of the true code."""
-    codes = "New Linecode.c1 nphases=3 r1=0.3 x1=0.6 units=km\nNew Linecode.c2 nphases=3 r1=0.2 x1=0.5"
-    one = feeder(1.0, f"{codes}\nNew Line.secret bus1=source bus2=a linecode=c1 length=8")
-    with pytest.raises(FeederError, match="give every code units="):
-        read_parameters(one.origin, CODED)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("protected", [Protected(), Protected(lines="length"), Protected(charging=True)])
@@ -556,13 +454,8 @@ def test_a_standard_type_of_one_line_is_not_public(protected: Protected) -> None
 
     def with_type(factor: float) -> Feeder:
         net = small_net()
-        figures = dict(
-            zip(
-                ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "g_us_per_km"),
-                (0.961 * factor, 1.178 * factor, 30.07 * factor, 0.0),
-                strict=True,
-            )
-        )
+        totals = {"r_ohm_per_km": 0.961, "x_ohm_per_km": 1.178, "c_nf_per_km": 30.07, "g_us_per_km": 0.0}
+        figures = {name: factor * value for name, value in totals.items()}
         with quiet() as pp:
             pp.create_std_type(net, {**figures, "max_i_ka": 0.3, "type": "ol"}, "segment 17", element="line")
         for column, value in {**figures, "length_km": 1.0, "std_type": "segment 17"}.items():
@@ -575,12 +468,6 @@ def test_a_standard_type_of_one_line_is_not_public(protected: Protected) -> None
     first, second = (pandapower_twin(net, protected, levels) for net in (one, other))
     assert differing(first, second) == []
     assert CABLE in {line.code for line in first.lines}  # a type of the library stays public
-
-
-def test_a_base_voltage_that_is_an_expression_is_refused_in_words() -> None:
-    """It ended in a ValueError that quoted the file."""
-    with pytest.raises(FeederError, match="must state a plain number"):
-        record_of(feeder(1.0, more="MakeBusList\nSetkVBase bus=b kvll=(12 0.47 +)"))
 
 
 def fed_by(load: str) -> Feeder:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ import pytest
 from dp_powerflow._certify import certify_config
 from dp_powerflow._names import alike
 from dp_powerflow.config import Config, parse_config
-from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
-from dp_powerflow.fleet.customers import read_feeder_map
 from dp_powerflow.fleet.feeders import find_sources
-from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.fleet.run import read_feeder_map, run_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder, read_loads
 from dp_powerflow.loads.declared import MeterFormat, ServiceMap, read_service_map
@@ -29,21 +26,16 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.model import sample
-from dp_powerflow.model import sample as together
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.pipeline import release as pipeline
 from dp_powerflow.pipeline.customers import CustomerPlan, customer_plan, declared_classes, declared_factors
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.powerflow.sun import read_irradiance
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from pipeline.test_mending import heavy
 from support.fleet_small import KEYS, fleet_config, on_twins, write_feeders, write_meters
-from support.forgery import Forger
 from support.here import Here
-from support.manifest_releases import make_release, twin_config
 from support.own_config import CIRCUIT, with_keys, write_own
 from support.own_meters import OwnMeters
 from support.small import small_config, tree_hash
@@ -185,12 +177,6 @@ def test_a_load_under_two_spellings_is_refused() -> None:
         declared_classes(config, feeder, nodes, "residential")
 
 
-def test_a_folder_in_place_of_a_file_of_irradiance_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "roof.csv").mkdir()
-    with pytest.raises(ConfigError, match="it holds 0"):
-        read_irradiance(tmp_path, 2, ["roof"])
-
-
 def test_the_sun_of_two_systems_exchanged_is_another_request(tmp_path: Path) -> None:
     """The same path, the same figures, in other columns: a release that was begun is not taken up with it."""
     write_own(tmp_path)
@@ -216,7 +202,6 @@ def test_the_sun_of_two_systems_exchanged_is_another_request(tmp_path: Path) -> 
 
 TWIN: dict[str, Any] = {"mode": "twin-network", "id": "t1", "epsilon": 8.0}
 FIRST = dt.date(2024, 3, 4)
-ANOTHER_TOWN = {"accounts": ["loads-1"], "reason": "another town"}
 
 
 def nothing_spent(folder: Path) -> bool:
@@ -334,7 +319,7 @@ def test_readings_of_one_customer_reach_a_release_through_the_model_alone(
 
 
 @pytest.mark.parametrize("upper", [1e13, 1e15])
-def test_bounds_that_no_mending_ends_are_refused_before_anything_is_spent(
+def test_bounds_that_no_scaling_down_ends_are_refused_before_anything_is_spent(
     tmp_path: Path, upper: float
 ) -> None:
     config = small_config(tmp_path, network=TWIN, model={"bounds": [0.01, upper]}, release={"days": 2})
@@ -344,50 +329,11 @@ def test_bounds_that_no_mending_ends_are_refused_before_anything_is_spent(
     assert nothing_spent(tmp_path)
 
 
-class Killed(BaseException):
-    """Ends a run between two parts."""
-
-
-def kill(done: int, total: int) -> None:
-    if done == 2:
-        raise Killed
-
-
-@pytest.mark.slow
-def test_mended_snapshots_of_parts_from_before_an_interruption_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sample, "_BLOCK_CUSTOMER_DAYS", 5)
-    monkeypatch.setattr(together, "MOST_PHASORS", 1)  # part by part
-    folders = [tmp_path / "one", tmp_path / "other"]
-    for folder in folders:
-        folder.mkdir()
-    whole, resumed = (heavy(folder) for folder in folders)
-    run_release(whole, workers=1)
-    with pytest.raises(Killed):
-        run_release(resumed, workers=1, progress=kill)
-    run_release(resumed, workers=1)
-    assert manifest_of(folders[0])["data"]["parts"] == 6
-    assert manifest_of(folders[0])["data"]["extras"]["mended_snapshots"] > 0
-    assert tree_hash(folders[0] / "out") == tree_hash(folders[1] / "out")
-
-
 def test_certify_on_a_twin_says_that_there_is_nothing_to_certify(
     own: tuple[Path, pipeline.ReleaseResult],
 ) -> None:
     with pytest.raises(ConfigError, match="needs no network evidence"):
         certify_config(OwnMeters().config(own[0]), None)
-
-
-# -------------------------------------------------------------------------------------------- forgeries
-
-
-def test_mended_snapshots_are_counted_again(tmp_path: Path) -> None:
-    forger = Forger.of(make_release(tmp_path, twin_config(), extras=ExtrasLayout(mended=True)).path)
-    facts = forger.opened.facts
-    assert facts is not None
-    assert not forger.found_of(facts)
-    assert forger.found_of(replace(facts, mended=facts.mended + 1))
 
 
 # ---------------------------------------------------------------------------------------------- fleets
@@ -422,7 +368,7 @@ def test_a_feeder_of_a_fleet_has_its_own_customers_only(
 
     def counted(*given: Any) -> CustomerPlan:
         found = customer_plan(*given)
-        counts.append(found.customers)
+        counts.append(len(found.load_of))
         return found
 
     monkeypatch.setattr("dp_powerflow.pipeline.modes.base.customer_plan", counted)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from dp_powerflow.config import PVSection
+from dp_powerflow.config import Config, PVSection
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError, PrivacyError
@@ -23,8 +22,8 @@ from dp_powerflow.grid.feeder import TAPS_NOT_FOUND
 from dp_powerflow.grid.quantities import Protected, Quantity
 from dp_powerflow.manifest.model import Generation
 from dp_powerflow.pipeline import release as run
-from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.inputs import NetworkInputs, read_inputs
+from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.privacy.state import PrivateState
@@ -34,22 +33,32 @@ from support.manifest_releases import make_release, twin_config
 from support.pandapower_nets import differing, feeder_of, levels_of, unbalanced_net
 from support.pandapower_nets import twin_of as twin_of_net
 from support.small import small_config
-from support.small_circuits import _CIRCUIT, BANK, REGULATOR, small_circuit
+from support.small_circuits import BANK, REGULATOR, script, small_circuit
 
 TWIN: dict[str, Any] = {"mode": "twin-network", "epsilon": 1.0, "id": "t1"}
 DAYS = 2
 
 
-def released(folder: Path, more: str = "", *, regulator: str = REGULATOR, **sections: Any) -> dict[str, Any]:
-    """Manifest of a release of a small circuit on a twin as operated."""
-    (folder / "c.dss").write_text(_CIRCUIT.format(pu=1.05, regulator=regulator, more=more))
+def written(folder: Path, more: str = "", *, regulator: str = REGULATOR, **sections: Any) -> Config:
+    """A release of a small circuit on a twin as operated."""
+    (folder / "c.dss").write_text(script("small", pu=1.05, regulator=regulator, more=more))
     network = TWIN | sections.pop("network", {})
     release = {"days": DAYS} | sections.pop("release", {})
     sections = {"feeder": {"source": "c.dss"}} | sections
-    config = small_config(folder, network=network, release=release, **sections)
-    run_release(config, workers=1)
+    return small_config(folder, network=network, release=release, **sections)
+
+
+def released(folder: Path, more: str = "", **sections: Any) -> dict[str, Any]:
+    """Its manifest."""
+    run_release(written(folder, more, **sections), workers=1)
     manifest: dict[str, Any] = json.loads((folder / "out" / "manifest.json").read_text())
     return manifest
+
+
+def read(folder: Path, more: str = "") -> tuple[NetworkMode[Any], NetworkInputs]:
+    config = written(folder, more)
+    state = PrivateState.open(folder / "state", insecure_seed=7)
+    return mode_of(config), read_inputs(config, state)
 
 
 # --------------------------------------------------------------------- nothing fails once it is paid for
@@ -61,11 +70,7 @@ def test_the_manifest_knows_every_choice_of_the_config() -> None:
     assert set(choices) <= set(get_args(Generation.model_fields["volt_var"].annotation))
 
 
-NEARLY_CANCELLED = """
-New Line.q bus1=b bus2=q r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 length=1 units=km
-New Load.drawn bus1=q phases=3 kv=12.47 kw=100.04 kvar=0
-New Load.fed bus1=q phases=3 kv=12.47 kw=-100 kvar=0
-"""
+NEARLY_CANCELLED = script("nearly_cancelled")
 
 
 def test_a_node_whose_load_is_rounded_away_is_not_in_the_corpus(tmp_path: Path) -> None:
@@ -73,62 +78,35 @@ def test_a_node_whose_load_is_rounded_away_is_not_in_the_corpus(tmp_path: Path) 
     assert released(tmp_path, NEARLY_CANCELLED)["data"]["nodes"] == 3
 
 
-SMALL_DROP = """
-New Transformer.reg2 phases=3 windings=2 buses=[b r2] conns=[wye wye] kvs=[12.47 12.47]
-~ kvas=[9000 9000] xhl=1
-New RegControl.creg2 transformer=reg2 winding=2 tapwinding=1 vreg=122 band=2 ptratio=60 ctprim=300
-~ r={r} x=0.2 delay=45
-New Load.four bus1=r2 phases=3 kv=12.47 kw=100 kvar=20
-"""
-
-
 @pytest.mark.parametrize("r", [0.3, 0.0])
 def test_regulators_of_the_corpus_are_those_of_the_twin(tmp_path: Path, r: float) -> None:
     """A drop below half a volt is none in a twin. On 61b63b1 regulators were counted on the true network."""
     feeder = {"source": "c.dss", "accept_difference": 1e-3}  # with its drop no solver here is compared
-    found = released(tmp_path, SMALL_DROP.format(r=r), feeder=feeder)
+    found = released(tmp_path, script("small_drop", r=r), feeder=feeder)
     assert found["data"]["extras"]["regulators"] == 2
 
 
 def test_the_layout_follows_from_the_twin_alone(tmp_path: Path) -> None:
-    (tmp_path / "c.dss").write_text(_CIRCUIT.format(pu=1.05, regulator=REGULATOR, more=NEARLY_CANCELLED))
-    config = small_config(tmp_path, feeder={"source": "c.dss"}, network=TWIN)
-    inputs = read_inputs(config, PrivateState.open(tmp_path / "state", insecure_seed=7))
-    mode = mode_of(config)
-    checked = mode.check(inputs)
-    assert len(mode.released_nodes(checked)) == 3
+    mode, inputs = read(tmp_path, NEARLY_CANCELLED)
+    assert len(mode.released_nodes(mode.check(inputs))) == 3
     assert len(mode.released_nodes(inputs.feeder)) == 6
 
 
 def test_a_feeder_without_load_once_rounded_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
-    text = _CIRCUIT.format(pu=1.05, regulator=REGULATOR, more=NEARLY_CANCELLED)
-    kept = [line for line in text.splitlines() if not line.startswith(("New Load.one", "New Load.t"))]
-    (tmp_path / "c.dss").write_text("\n".join(kept))
-    config = small_config(tmp_path, feeder={"source": "c.dss"}, network=TWIN)
+    config = written(tmp_path, NEARLY_CANCELLED)
+    kept = [line for line in (tmp_path / "c.dss").read_text().splitlines() if "Load.one" not in line]
+    (tmp_path / "c.dss").write_text("\n".join(line for line in kept if "Load.t" not in line))
     with pytest.raises(DpPowerflowError, match="no node of the feeder has a nominal active load"):
         run_release(config, workers=1)
     assert not (tmp_path / "state" / "ledger.sqlite").exists()
 
 
-LARGE = """
-New Circuit.large basekv=380 bus1=source pu=1.05 MVAsc3=200000 MVAsc1=200000
-New Line.first bus1=source bus2=a r1=0.03 x1=0.26 r0=0.1 x0=0.8 c1=9 c0=4 length=2 units=km
-New Load.one bus1=a phases=3 kv=380 kw=16000000 kvar=900
-Set VoltageBases=[380]
-CalcVoltageBases
-"""
-
-
 def test_a_transmission_system_is_not_too_large_to_be_published(tmp_path: Path) -> None:
     """On 61b63b1 more than 1.05 GW at a source phase was refused when the parts were written."""
-    (tmp_path / "c.dss").write_text(LARGE)
-    config = small_config(
-        tmp_path,
-        feeder={"source": "c.dss", "base_mva": 1000.0},
-        nodes={"load_class": "industrial", "kw_per_customer": 200.0},
-        network=TWIN,
-        release={"days": DAYS},
-    )
+    feeder = {"source": "c.dss", "base_mva": 1000.0}
+    nodes = {"load_class": "industrial", "kw_per_customer": 200.0}
+    config = written(tmp_path, feeder=feeder, nodes=nodes)
+    (tmp_path / "c.dss").write_text(script("large"))
     run_release(config, workers=1)
     assert open_corpus(tmp_path / "out").head().real.max() > 2.0**20
 
@@ -171,16 +149,6 @@ def test_a_regulator_that_lacks_ten_taps_decides(tmp_path: Path, vreg: float) ->
     load = np.ascontiguousarray(np.linspace(0.05, 0.6, 12)[:, None] * feeder.nominal_load[None, :])
     solver = OperatedSolver(feeder, controls="snapshot", threads=1)
     assert solver.solve(load).converged.all()
-
-
-def test_what_only_the_owner_learns_does_not_stop_a_release(tmp_path: Path) -> None:
-    """A twin may have fewer loaded nodes than the true network: there is no distance then."""
-    (tmp_path / "c.dss").write_text(_CIRCUIT.format(pu=1.05, regulator=REGULATOR, more=""))
-    config = small_config(tmp_path, feeder={"source": "c.dss"}, network=TWIN)
-    inputs = read_inputs(config, PrivateState.open(tmp_path / "state", insecure_seed=7))
-    other = replace(inputs, feeder=replace(inputs.feeder, loads=inputs.feeder.loads[:-1]))
-    scene: Any = SimpleNamespace(network=inputs)
-    assert "other loads" in str(mode_of(config).for_the_owner(other, scene))
 
 
 # ------------------------------------------------------------------------- what passes of the true network
@@ -228,27 +196,27 @@ def begun(monkeypatch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None
             released(folder, more)
 
 
-@pytest.mark.parametrize("other", [{"kw": 900, "on": 118}, {"kw": 100, "on": 119}])
-def test_a_file_whose_controls_change_is_another_request(
-    tmp_path: Path, other: dict[str, int], monkeypatch: pytest.MonkeyPatch
+def controlled(kw: int, on: int) -> str:
+    return OPERATED.format(settings=SWITCHED.format(on=on), kw=kw)
+
+
+@pytest.mark.parametrize(
+    ("more", "other", "network"),
+    [
+        (controlled(100, 118), controlled(900, 118), {}),
+        (controlled(100, 118), controlled(100, 119), {}),
+        ("", "", {"controls": "snapshot"}),
+        ("", "", {"also_publish": ["loads"]}),
+    ],
+    ids=["generator", "capacitor", "controls", "publish"],
+)
+def test_other_controls_are_another_request(
+    tmp_path: Path, more: str, other: str, network: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On 61b63b1 a killed release went on with another generator: 100 kW in one part, 900 kW in the next."""
-
-    def more(kw: int, on: int) -> str:
-        return OPERATED.format(settings=SWITCHED.format(on=on), kw=kw)
-
-    begun(monkeypatch, tmp_path, more(100, 118))
+    begun(monkeypatch, tmp_path, more)
     with pytest.raises(PrivacyError, match="another request or other data"):
-        released(tmp_path, more(**other))
-
-
-@pytest.mark.parametrize("network", [{"controls": "snapshot"}, {"also_publish": ["loads"]}])
-def test_another_choice_of_controls_is_another_request(
-    tmp_path: Path, network: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun(monkeypatch, tmp_path)
-    with pytest.raises(PrivacyError, match="another request or other data"):
-        released(tmp_path, network=network)
+        released(tmp_path, other, network=network)
 
 
 # ----------------------------------------------------------------------------------------------- forgery

@@ -28,13 +28,11 @@ from dp_powerflow.corpus.storage import RemotePath, file_hashes
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter, RemoteStage, clear
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
-from dp_powerflow.fleet import run as fleet_run
-from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder
-from dp_powerflow.fleet.owner import Way
-from dp_powerflow.fleet.publishing import Store
+from dp_powerflow.fleet.feeders import FleetConfig
+from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline import release as run_module
-from dp_powerflow.pipeline.plan import REQUEST_FILE, plan
+from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger import store as database
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -246,7 +244,7 @@ def test_what_a_killed_look_at_a_store_leaves_is_no_stranger_to_a_fleet(
         with pytest.raises(Killed):
             stage.check(begun=False)
     assert place.children()
-    shelf = Store(place, "north")
+    shelf = Shelf(place, "north")
     shelf.refuse_other_contents()
     shelf.refuse_other_states(lambda _: None, lambda _: False)
     stage.check(begun=False)
@@ -298,17 +296,6 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PrivacyError("refused")
 
 
-def test_a_refused_release_removes_nothing_that_others_have_at_its_url(
-    store: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Releases, a whole fleet or somebody's notes: a URL that is taken is refused, and stays as it is."""
-    theirs = ["/red-faults/shelf/notes.txt", "/red-faults/shelf/release-1/manifest.json"]
-    for path in theirs:
-        store.pipe(path, b"theirs")
-    refused(monkeypatch)
-    assert sorted(store.find("/red-faults")) == theirs
-
-
 def test_a_refused_release_gives_back_the_place_that_it_reserved_and_no_other(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +308,12 @@ def test_a_refused_release_gives_back_the_place_that_it_reserved_and_no_other(
     CorpusWriter("memory://red-faults/shelf", LAYOUT, "red", stage="0" * 32).prepare()  # type: ignore[arg-type]
     refused(monkeypatch)
     assert store.find("/red-faults") == [marker]
+    # Releases, a whole fleet or somebody's notes: a URL that is taken is refused, and stays as it is.
+    theirs = ["/red-faults/shelf/notes.txt", "/red-faults/shelf/release-1/manifest.json"]
+    for path in theirs:
+        store.pipe(path, b"theirs")
+    refused(monkeypatch)
+    assert sorted(store.find("/red-faults")) == [marker, *theirs]
 
 
 BEGIN = """\
@@ -422,41 +415,6 @@ def test_who_removes_what_is_left_behind_leaves_other_threads_their_locks(
     remove_unlocked(temporary)
     with writer.under_way():
         assert not others_may_write(state.ledger_path)
-
-
-def test_a_resumed_run_does_not_say_that_nothing_was_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run before it was charged: who believes the sentence begins anew, and pays twice."""
-    config = small_config(tmp_path, release={"days": 20})
-
-    def full(*_: object, **__: object) -> None:
-        raise CorpusError("the disk is full; free some space; nothing was spent")
-
-    monkeypatch.setattr(run_module, "make_ready", full)
-    with pytest.raises(CorpusError, match="space; nothing was spent"):
-        run_release(config, engine=Local(1))
-    PrivateState.open(tmp_path / "state", insecure_seed=7).write_internal("small", REQUEST_FILE, b"0" * 64)
-    with pytest.raises(CorpusError, match="space; what was spent stays spent; run the same command again"):
-        run_release(config, engine=Local(1))
-
-
-def test_a_feeder_that_an_earlier_run_paid_for_does_not_say_that_nothing_was_spent(tmp_path: Path) -> None:
-    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
-    nothing: Any = None
-    shelf: Any = SimpleNamespace(abandon=lambda *_: None)
-    ledger: Any = SimpleNamespace(spends=lambda **_: ())
-    run = fleet_run._Run(nothing, state, ledger, shelf, ())
-    feeder = FleetFeeder("private", "public", small_config(tmp_path, release={"id": "fleet_public"}))
-
-    def said() -> str | None:
-        way = Way(feeder, released=False)
-        run._fail(way, "the disk is full; nothing was spent", "corpus")
-        return way.problem
-
-    assert said() == "the disk is full; nothing was spent on its network"
-    state.write_internal("fleet_public", REQUEST_FILE, b"0" * 64)
-    assert "nothing was spent" not in str(said())
 
 
 def straggler(folder: Path) -> int:

@@ -37,7 +37,7 @@ from dp_powerflow.manifest.verify import VerifyReport, manifest_content, open_re
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.plain import Plain
+from dp_powerflow.model.single_days import Plain
 from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.modes.base import mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import make_ready, plan
@@ -219,20 +219,8 @@ def later(folder: Path, name: str = "later", **sections: Any) -> Any:
     return small_config(folder, release={**CAP, "id": name, "output": name}, **chosen)
 
 
-CHANGES = [
-    ({"model": {"epsilon": 3.0}}, ["model.epsilon"]),
-    ({"model": {"variance_floor": 0.5}}, ["model.variance_floor"]),
-    ({"model": {"bounds": [0.02, 1.5]}}, ["model.bounds", "model.bounds_of_class"]),
-    ({"model": {"power_factor": 0.8}}, ["model.power_factor", "model.power_factor_of_class"]),
-    ({"model": {"reactive_correlation_minutes": 7.0}}, ["model.reactive_correlation_minutes"]),
-    ({"model": {"reactive_spread": 0.3, "components": 2}}, ["model.components", "model.reactive_spread"]),
-    ({"model": {"delta": 1e-6, "unit": "load-point-day"}}, ["model.delta", "model.unit"]),
-    ({"model": {"estimator": "plain", "use_scale": False}}, ["model.estimator", "model.use_scale"]),
-    (
-        {"network": {"bound": "paper", "delta": 0.4}, "model": {"power_factor": 0.8}},
-        ["model.power_factor", "model.power_factor_of_class"],
-    ),
-]
+CHANGES = json.loads(Path(__file__).with_name("other_constants.json").read_bytes())
+"""Sections of a config, and the keys that are named."""
 
 
 @pytest.mark.parametrize(("sections", "named"), CHANGES, ids=[", ".join(named) for _, named in CHANGES])
@@ -254,12 +242,6 @@ def test_other_constants_than_those_of_the_model_are_refused_by_name(
         )
     assert Ledger.inspect(paid / "state").spends() == spends
     assert {name for name in tree_hash(paid) if not name.endswith("lock")} <= set(before)
-
-
-def test_the_same_constants_cost_nothing(paid: Path) -> None:
-    planned = plan(later(paid, "same"))
-    assert planned.plan.queries == ()
-    assert planned.loads.already_charged
 
 
 @pytest.mark.slow
@@ -291,15 +273,6 @@ def test_a_model_is_derived_again_where_only_the_randomness_of_reactive_load_dif
         assert audit_release(tmp_path / name, made, tmp_path / "state").intact, name
     heard = hear_witnesses(tmp_path / "state", [str(tmp_path / name) for name in models])
     assert heard.contradictions == ()
-
-
-def test_a_model_without_its_answers_is_not_used_again(paid: Path) -> None:
-    """What nobody could check is not released; the request is refused before the ledger is asked."""
-    state = PrivateState.open(paid / "state", insecure_seed=7)
-    old = replace(load_model(insecure_seed=True), origin=None).to_json()
-    state.write_internal("ancient", "model.json", old.encode())
-    with pytest.raises(PrivacyError, match="not a load model"):
-        plan(later(paid, model={"reuse": "ancient"}))
 
 
 def test_a_statement_takes_its_constants_from_the_model(tmp_path: Path) -> None:

@@ -12,27 +12,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from dp_powerflow import BatchSolver
 from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, Network, OperatingSet, network_facts, nominal_law
-from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Setting, Target
+from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
 from dp_powerflow_paper.mechanisms.gaussian import (
-    AdmittanceNoise,
-    GmmVoltageNoise,
-    JointVoltageNoise,
-    NoisyLoads,
+    NetworkTarget,
     Sensitivities,
+    admittance_noise,
+    joint_voltage_noise,
     proved_sensitivities,
+    voltage_noise,
 )
+from dp_powerflow_paper.mechanisms.gaussian import noisy_loads as with_noisy_loads
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.loads import LawLoads
+from dp_powerflow_paper.sources.networks import true_network
+from support.auditing import epsilon_lower_bound
 from support.two_nodes import NOMINAL, Z, radius_of, two_nodes
 
 RUNS = 20_000
-CONFIDENCE = 0.999
 TANGENT = 0.4
 LOW, HIGH = 0.05, 0.15
 DELTA = 1e-2
@@ -50,31 +52,19 @@ def make_setting(stretch: float, p: float, radius: float, steps: int = 1, days: 
 
 
 def lower_bound(first: np.ndarray, second: np.ndarray, delta: float) -> float:
-    """Valid lower bound on ε at δ from a score under two neighbours; events {score > threshold}."""
-    half = len(first) // 2
+    """Valid lower bound on ε at δ from a score under two neighbours, whichever way the event goes."""
     # A release that fails is seen to fail: it is an outcome like any other, beyond all scores.
     first, second = (np.nan_to_num(score, nan=-1e9) for score in (first, second))
-
-    def bound(a: np.ndarray, b: np.ndarray, threshold: float) -> float:
-        hits, false = int((a > threshold).sum()), int((b > threshold).sum())
-        low = stats.beta.ppf(1 - CONFIDENCE, hits, len(a) - hits + 1) if hits else 0.0
-        high = stats.beta.ppf(CONFIDENCE, false + 1, len(b) - false) if false < len(b) else 1.0
-        return float(np.log((low - delta) / high)) if low > delta else 0.0
-
-    found = 0.0
-    for a, b in ((first, second), (-first, -second), (second, first), (-second, -first)):
-        candidates = np.quantile(np.concatenate([a[:half], b[:half]]), np.linspace(0.01, 0.999, 60))
-        best = max(candidates, key=lambda threshold: bound(a[:half], b[:half], threshold))
-        found = max(found, bound(a[half:], b[half:], best))
-    return found
+    pairs = ((first, second), (-first, -second), (second, first), (-second, -first))
+    return max(epsilon_lower_bound(a, b, delta) for a, b in pairs)
 
 
 @dataclass(frozen=True)
 class Pair:
     """A mechanism on two neighbouring inputs, and the claim about them."""
 
-    one: Mechanism
-    other: Mechanism
+    one: Composition
+    other: Composition
     claim: Guarantee | None
 
     def audited(self, runs: int = RUNS) -> float:
@@ -110,8 +100,8 @@ def load_pair() -> tuple[Setting, Setting]:
     return make_setting(1.0, LOW, RADIUS), make_setting(1.0, HIGH, RADIUS)
 
 
-def joint(setting: Setting, sensitivities: Sensitivities, epsilon: float = 3.0) -> JointVoltageNoise:
-    return JointVoltageNoise(setting, sensitivities, epsilon, epsilon, DELTA)
+def joint(setting: Setting, sensitivities: Sensitivities, epsilon: float = 3.0) -> Composition:
+    return joint_voltage_noise(setting, NetworkTarget(sensitivities, epsilon, DELTA), epsilon)
 
 
 @pytest.mark.parametrize("secret", ["network", "loads"])
@@ -155,8 +145,10 @@ def narrow_law(setting: Setting) -> LoadLaw:
     return one_node(float(np.log(HIGH / NOMINAL.real - 0.1)), 1e-6)
 
 
-def gmm(setting: Setting, sensitivities: Sensitivities) -> GmmVoltageNoise:
-    return GmmVoltageNoise(setting, LawLoads(narrow_law(setting), LOADS), sensitivities, 3.0, DELTA)
+def gmm(setting: Setting, sensitivities: Sensitivities) -> Composition:
+    return voltage_noise(
+        setting, NetworkTarget(sensitivities, 3.0, DELTA), LawLoads(narrow_law(setting), LOADS)
+    )
 
 
 def test_gmm_noise_keeps_its_claim_and_the_audit_is_not_blind() -> None:
@@ -172,22 +164,23 @@ def test_gmm_noise_keeps_its_claim_and_the_audit_is_not_blind() -> None:
     assert Pair(weak[0], weak[1], claim).audited() > claim.epsilon
 
 
-def noisy_loads(setting: Setting, sensitivities: Sensitivities, load_range: float) -> NoisyLoads:
+def noisy_loads(setting: Setting, sensitivities: Sensitivities, epsilon_load: float = 3.0) -> Composition:
+    load_range = HIGH - LOW
     chosen = replace(setting, load_range=load_range)
     low = (LOW + HIGH) / 2 - load_range / 2
-    return NoisyLoads(chosen, sensitivities, low, 3.0, 3.0, DELTA, DELTA)
+    return with_noisy_loads(chosen, NetworkTarget(sensitivities, 3.0, DELTA), low, epsilon_load, DELTA)
 
 
 def test_noisy_loads_keep_both_claims() -> None:
     larger = max((proved(setting) for setting in network_pair()), key=lambda found: found.network)
-    one, two = (noisy_loads(setting, larger, HIGH - LOW) for setting in network_pair())
+    one, two = (noisy_loads(setting, larger) for setting in network_pair())
     claim = one.cost().network
     assert claim is not None
     assert claim.proved
     assert Pair(one, two, claim).audited() <= claim.epsilon
     # The loads: voltages all but noiseless, so that nothing but the noise on the loads hides them.
     quiet = Sensitivities(1e-7, 1e-7, True, "given")
-    one, two = (noisy_loads(setting, quiet, HIGH - LOW) for setting in load_pair())
+    one, two = (noisy_loads(setting, quiet) for setting in load_pair())
     claim = one.cost().loads
     assert claim is not None
     assert claim.proved
@@ -199,9 +192,9 @@ def test_audit_of_noisy_loads_is_not_blind() -> None:
     """The planted bug: noise for a third of the range that the loads really span."""
     quiet = Sensitivities(1e-7, 1e-7, True, "given")
     settings = load_pair()
-    pair = [noisy_loads(setting, quiet, HIGH - LOW) for setting in settings]
-    third = [replace(mechanism, epsilon_load=12.0) for mechanism in pair]
-    assert third[0].load_noise.sigma < pair[0].load_noise.sigma / 2
+    pair = [noisy_loads(setting, quiet) for setting in settings]
+    third = [noisy_loads(setting, quiet, epsilon_load=12.0) for setting in settings]
+    assert third[0].noise_std["load_noise"] < pair[0].noise_std["load_noise"] / 2
     assert Pair(third[0], third[1], pair[0].cost().loads).audited() > 3.0
 
 
@@ -213,7 +206,7 @@ def test_admittance_noise_keeps_its_claim_and_the_audit_is_not_blind(weaker: flo
     settings = [make_setting(s, HIGH, radius_of(stretch) / weaker, days=1) for s in (1.0, stretch)]
     scores = []
     for seed, setting in enumerate(settings):
-        mechanism, rng = AdmittanceNoise(setting, 1.0, DELTA), np.random.default_rng(seed)
+        mechanism, rng = admittance_noise(setting, 1.0, DELTA), np.random.default_rng(seed)
         drawn = (mechanism.network.draw(rng).y.toarray() for _ in range(runs))
         scores.append(np.array([np.vdot(change, y).real for y in drawn]))
         claim = mechanism.cost().network
@@ -256,7 +249,8 @@ def test_dp_powerflow_keeps_its_claim_where_it_is_one(variant: str) -> None:
     """On two nodes a change of the line scales one row and keeps the manifold: it is covered."""
     stretch = 1.001
     one, two = variants(stretch, 2.0)[variant]
-    claim = one.network
+    claim = one.cost().network
+    assert claim is not None
     assert claim.epsilon == pytest.approx(2.0, rel=1e-9)
     assert np.isfinite(one.release(np.random.default_rng(9), 1000)).mean() > 0.9
     first, second = (m.release(np.random.default_rng(k), RUNS)[:, 0, 0] for k, m in enumerate((one, two)))
@@ -268,10 +262,11 @@ def test_dp_powerflow_keeps_its_claim_where_it_is_one(variant: str) -> None:
 @pytest.mark.parametrize("variant", ["paper", "full support"])
 def test_audit_of_dp_powerflow_is_not_blind(variant: str) -> None:
     """The planted bug: neighbours much farther apart than the r of the claim."""
-    claim = variants(1.001, 2.0)[variant][0].network
     far = make_setting(1000.0, HIGH, RADIUS, days=1)
     one, _ = variants(1.001, 2.0)[variant]
-    two = replace(one, setting=far)
+    claim = one.cost().network
+    assert claim is not None
+    two = replace(one, setting=far, network=true_network(far))
     first, second = (m.release(np.random.default_rng(k), RUNS)[:, 0, 0] for k, m in enumerate((one, two)))
     scores = [implied_power(v, 1.0).real for v in (first, second)]
     assert lower_bound(scores[0], scores[1], claim.delta) > claim.epsilon

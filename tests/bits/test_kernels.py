@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dp_powerflow._bits import elementary, linear
+from dp_powerflow._bits import elementary, linear, normal_pairs
+from dp_powerflow.model.history.numbers import ndtr
 
 RNG = np.random.default_rng(20240601)
 NEAR_ZERO = RNG.normal(size=200) * 1e-6
@@ -133,3 +134,73 @@ def test_sums_of_outer_products_and_norms() -> None:
     np.testing.assert_allclose(linear.gram(vectors), np.einsum("ndk,ndl->nkl", vectors, vectors))
     np.testing.assert_array_equal(linear.gram(vectors), linear.gram(vectors).transpose(0, 2, 1))
     np.testing.assert_allclose(linear.norms(vectors), np.linalg.norm(vectors, axis=-1))
+
+
+# --------------------------------------------------------------------------------- complex numbers
+
+VALUES = RNG.standard_normal(2000) + 1j * RNG.standard_normal(2000)
+OTHER = RNG.standard_normal(2000) + 1j * RNG.standard_normal(2000)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lambda: elementary.multiply(VALUES, OTHER), lambda: VALUES * OTHER),
+        (lambda: elementary.divide(VALUES, OTHER), lambda: VALUES / OTHER),
+        (lambda: elementary.modulus(VALUES), lambda: np.abs(VALUES)),
+        (lambda: elementary.unit(200.0 * VALUES.real), lambda: np.exp(1j * np.deg2rad(200.0 * VALUES.real))),
+    ],
+)
+def test_complex_helpers_agree_with_numpy(
+    found: Callable[[], np.ndarray], expected: Callable[[], np.ndarray]
+) -> None:
+    np.testing.assert_allclose(found(), expected(), rtol=2e-15, atol=2e-15)
+
+
+def test_angles_are_exact_where_they_can_be() -> None:
+    at = np.array([1, 1j, -1, -1j, 1 + 1j, -1 - 1j, complex(-1.0, -0.0), complex(-1.0, -1e-300), 0.0])
+    assert elementary.degrees(at).tolist() == [0.0, 90.0, 180.0, -90.0, 45.0, -135.0, 180.0, 180.0, 0.0]
+    assert elementary.unit(np.array([0.0, 90.0, 180.0, -90.0, 720.0])).tolist() == [1, 1j, -1, -1j, 1]
+    assert np.isnan(elementary.degrees(np.array([complex(np.nan, 1.0)]))).all()
+
+
+def test_the_small_solver_agrees_with_lapack_and_refuses_a_singular_matrix() -> None:
+    matrix = (VALUES[:36] + 3.0 * np.eye(6, dtype=np.complex128).ravel()).reshape(6, 6)
+    np.testing.assert_allclose(
+        elementary.solve(matrix, OTHER[:6]), np.linalg.solve(matrix, OTHER[:6]), rtol=1e-13
+    )
+    with pytest.raises(np.linalg.LinAlgError):
+        elementary.solve(np.ones((2, 2), dtype=np.complex128), OTHER[:2])
+
+
+# ------------------------------------------------------------- kernels in the place of arrays
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 9, 24, 96, 128, 129, 136, 1000, 5376, 8193, 35040, 70081])
+def test_sums_of_a_row_are_those_of_numpy(size: int) -> None:
+    values = np.random.default_rng(size).lognormal(0.0, 3.0, (3, size))
+    squares = values * values
+    for row in range(3):
+        assert linear.row_sum(values[row], 0, size) == np.sum(values, axis=1)[row]
+        assert linear.row_squares(values[row], 0, size) == np.sum(squares, axis=1)[row]
+
+
+def test_a_part_of_a_row_is_summed_as_if_it_were_alone() -> None:
+    values = np.random.default_rng(1).standard_normal(1000)
+    assert linear.row_sum(values, 13, 700) == np.sum(values[13:713].copy())
+
+
+@pytest.mark.parametrize("std", [1e-3, 0.05, 0.3, 1.0, 3.0, 1e3])
+@pytest.mark.parametrize("mean", [-9.0, 0.0, 1.3])
+def test_the_normal_law_of_ascending_numbers_is_that_of_each(mean: float, std: float) -> None:
+    for size in (1, 2, 70, 141):
+        at = (np.linspace(-7.0, 7.0, size) - mean) / std
+        found = np.empty(size)
+        normal_pairs.ndtr_ascending(at, found)
+        np.testing.assert_array_equal(found, ndtr(at))
+
+
+def test_no_number_is_passed_on() -> None:
+    at, found = np.array([np.nan, 0.0, np.inf]), np.empty(3)
+    normal_pairs.ndtr_ascending(at, found)
+    np.testing.assert_array_equal(found, [np.nan, 0.5, 1.0])

@@ -21,24 +21,25 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Setting, Target
+from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import (
-    TwinNetwork,
     full_support_variant,
     literal_variant,
+    on_twin,
     paper_variant,
 )
 from dp_powerflow_paper.mechanisms.gaussian import (
-    AdmittanceNoise,
-    GaussianVoltages,
-    GmmVoltageNoise,
-    JointVoltageNoise,
-    NoiseFree,
-    NoisyLoads,
+    NetworkTarget,
+    admittance_noise,
+    joint_voltage_noise,
+    noise_free,
+    noisy_loads,
     printed_sensitivities,
+    voltage_noise,
 )
-from dp_powerflow_paper.mechanisms.noise import PAPER_DAY
+from dp_powerflow_paper.mechanisms.noise import PAPER_DAY, STEP, NoiseUnit
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.loads import LawLoads
 from support.laws import draw, sampler
 
@@ -84,76 +85,44 @@ def setting(feeder: Feeder, law: LoadLaw) -> Setting:
     )
 
 
-def _noise_free(setting: Setting, law: LoadLaw) -> Mechanism:
-    return NoiseFree(setting)
+def _target(setting: Setting, unit: NoiseUnit = STEP) -> NetworkTarget:
+    return NetworkTarget(printed_sensitivities(setting), EPSILON, DELTA, unit)
 
 
-def _gaussian_voltages(setting: Setting, law: LoadLaw) -> Mechanism:
-    return GaussianVoltages(setting, printed_sensitivities(setting), EPSILON, DELTA)
-
-
-def _papers_table(setting: Setting, law: LoadLaw) -> Mechanism:
-    return GaussianVoltages(setting, printed_sensitivities(setting), EPSILON, DELTA, PAPER_DAY)
-
-
-def _joint(setting: Setting, law: LoadLaw) -> Mechanism:
-    return JointVoltageNoise(setting, printed_sensitivities(setting), EPSILON, 100.0, DELTA)
-
-
-def _gmm(setting: Setting, law: LoadLaw) -> Mechanism:
-    return GmmVoltageNoise(setting, LawLoads(law, LOADS), printed_sensitivities(setting), EPSILON, DELTA)
-
-
-def _noisy_loads(setting: Setting, law: LoadLaw) -> Mechanism:
-    sensitivities = printed_sensitivities(setting)
-    low = float(MARGINS[0] * law.scale.min())
-    return NoisyLoads(setting, sensitivities, low, EPSILON, 5.0, DELTA, 1e-5)
-
-
-def _y_noise(setting: Setting, law: LoadLaw) -> Mechanism:
-    return AdmittanceNoise(setting, EPSILON, DELTA)
-
-
-def _paper(setting: Setting, law: LoadLaw) -> Mechanism:
+def _paper(setting: Setting, law: LoadLaw) -> Composition:
     facts = network_facts(setting.network)
     rng = np.random.default_rng(2)
     return paper_variant(setting, facts, FittedLoads(law, LOADS), MARGINS, Target(EPSILON, DELTA), rng)
 
 
-def _literal(setting: Setting, law: LoadLaw) -> Mechanism:
+def _literal(setting: Setting, law: LoadLaw) -> Composition:
     facts = network_facts(setting.network)
     return literal_variant(setting, facts, FittedLoads(law, LOADS), MARGINS, DELTA)
 
 
-def _full_support(setting: Setting, law: LoadLaw) -> Mechanism:
+def _full_support(setting: Setting, law: LoadLaw) -> Composition:
     facts = network_facts(setting.network)
     loads, target = FittedLoads(law, LOADS), Target(EPSILON, DELTA)
     return full_support_variant(setting, facts, loads, MARGINS[0], target, np.eye(STEPS))
 
 
-def _twin(setting: Setting, law: LoadLaw) -> Mechanism:
-    return TwinNetwork(setting, TwinDesign(1.0, protected=Protected(capacitors=True)), law, LOADS)
-
-
-def _twin_true_loads(setting: Setting, law: LoadLaw) -> Mechanism:
-    return TwinNetwork(
-        setting, TwinDesign(2.0, noise="gaussian", delta=1e-5, protected=Protected(lines="length"))
-    )
-
-
-MECHANISMS: dict[str, Callable[[Setting, LoadLaw], Mechanism]] = {
-    "noise-free": _noise_free,
-    "gaussian on voltages": _gaussian_voltages,
-    "the paper's table": _papers_table,
-    "joint": _joint,
-    "gmm": _gmm,
-    "noisy loads": _noisy_loads,
-    "y noise": _y_noise,
+LENGTHS = TwinDesign(2.0, noise="gaussian", delta=1e-5, protected=Protected(lines="length"))
+ALL = TwinDesign(1.0, protected=Protected(capacitors=True))
+MECHANISMS: dict[str, Callable[[Setting, LoadLaw], Composition]] = {
+    "noise-free": lambda setting, law: noise_free(setting),
+    "gaussian on voltages": lambda setting, law: voltage_noise(setting, _target(setting)),
+    "the paper's table": lambda setting, law: voltage_noise(setting, _target(setting, PAPER_DAY)),
+    "joint": lambda setting, law: joint_voltage_noise(setting, _target(setting), 100.0),
+    "gmm": lambda setting, law: voltage_noise(setting, _target(setting), LawLoads(law, LOADS)),
+    "noisy loads": lambda setting, law: noisy_loads(
+        setting, _target(setting), float(MARGINS[0] * law.scale.min()), 5.0, 1e-5
+    ),
+    "y noise": lambda setting, law: admittance_noise(setting, EPSILON, DELTA),
     "literal": _literal,
     "paper": _paper,
     "full support": _full_support,
-    "twin": _twin,
-    "twin, true loads": _twin_true_loads,
+    "twin": lambda setting, law: on_twin(setting, ALL, LawLoads(law, LOADS)),
+    "twin, true loads": lambda setting, law: on_twin(setting, LENGTHS),
 }
 READS_TRUE_LOADS = (
     "noise-free",
@@ -172,11 +141,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def mechanism(kind: str, setting: Setting, law: LoadLaw) -> Mechanism:
+def mechanism(kind: str, setting: Setting, law: LoadLaw) -> Composition:
     return MECHANISMS[kind](setting, law)
 
 
-def test_release_is_complex_voltages_of_day_step_node(mechanism: Mechanism, setting: Setting) -> None:
+def test_release_is_complex_voltages_of_day_step_node(mechanism: Composition, setting: Setting) -> None:
     v = mechanism.release(np.random.default_rng(3), 2)
     assert v.shape == (2, STEPS, setting.n_loads)
     assert v.dtype == np.complex128
@@ -187,14 +156,14 @@ def test_release_is_complex_voltages_of_day_step_node(mechanism: Mechanism, sett
 
 
 def test_same_generator_gives_the_same_release_and_another_gives_another(
-    mechanism: Mechanism, kind: str
+    mechanism: Composition, kind: str
 ) -> None:
     first, again, other = (mechanism.release(np.random.default_rng(seed), 1) for seed in (4, 4, 5))
     assert np.array_equal(first, again, equal_nan=True)
     assert np.array_equal(first, other, equal_nan=True) == (kind == "noise-free")
 
 
-def test_claims_cover_exactly_what_is_said_to_be_protected(mechanism: Mechanism) -> None:
+def test_claims_cover_exactly_what_is_said_to_be_protected(mechanism: Composition) -> None:
     cost = mechanism.cost()
     assert (cost.network is not None) == ("network" in mechanism.protects)
     assert (cost.loads is not None) == ("loads" in mechanism.protects)
@@ -207,24 +176,24 @@ def test_claims_cover_exactly_what_is_said_to_be_protected(mechanism: Mechanism)
             assert claim.proved or claim.remark
 
 
-def test_network_claim_is_within_the_target(mechanism: Mechanism) -> None:
+def test_network_claim_is_within_the_target(mechanism: Composition) -> None:
     claim = mechanism.cost().network
     if claim is not None:
         assert claim.epsilon <= EPSILON * (1.0 + 1e-9)
 
 
-def test_numbers_of_the_paper_are_never_called_proved(mechanism: Mechanism, kind: str) -> None:
+def test_numbers_of_the_paper_are_never_called_proved(mechanism: Composition, kind: str) -> None:
     claim = mechanism.cost().network
     if claim is not None and kind not in ("y noise", "twin", "twin, true loads"):
         assert not claim.proved
 
 
-def test_a_mechanism_cannot_be_changed_after_it_was_made(mechanism: Mechanism) -> None:
+def test_a_mechanism_cannot_be_changed_after_it_was_made(mechanism: Composition) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         mechanism.name = "another"  # type: ignore[misc]
 
 
-def test_more_true_days_than_there_are_is_refused(mechanism: Mechanism, kind: str) -> None:
+def test_more_true_days_than_there_are_is_refused(mechanism: Composition, kind: str) -> None:
     if kind in READS_TRUE_LOADS:
         with pytest.raises(PrivacyError, match="days were asked"):
             mechanism.release(np.random.default_rng(6), DAYS + 1)
@@ -233,23 +202,23 @@ def test_more_true_days_than_there_are_is_refused(mechanism: Mechanism, kind: st
 
 
 def test_only_the_noise_free_release_equals_the_true_voltages(
-    mechanism: Mechanism, kind: str, setting: Setting
+    mechanism: Composition, kind: str, setting: Setting
 ) -> None:
     true = setting.solve(setting.true_load[:1])
     released = mechanism.release(np.random.default_rng(7), 1)
     assert np.array_equal(released, true) == (kind == "noise-free")
 
 
-def test_the_sun_reaches_every_release_and_moves_it(mechanism: Mechanism, setting: Setting) -> None:
+def test_the_sun_reaches_every_release_and_moves_it(mechanism: Composition, setting: Setting) -> None:
     if setting.generation is None:
         return
     idle = dataclasses.replace(setting, generation=None)
-    dark = dataclasses.replace(mechanism, setting=idle)  # type: ignore[type-var]
+    dark = dataclasses.replace(mechanism, setting=idle)
     sunny, night = (made.release(np.random.default_rng(8), 1) for made in (mechanism, dark))
     solved = np.isfinite(sunny) & np.isfinite(night)
     assert np.abs(sunny - night)[solved].max() > 1e-3
 
 
-def test_noise_that_is_added_is_reported(mechanism: Mechanism, kind: str) -> None:
+def test_noise_that_is_added_is_reported(mechanism: Composition, kind: str) -> None:
     assert (mechanism.noise_std == {}) == (kind in ("noise-free", "literal", "paper", "full support"))
     assert all(value > 0.0 for value in mechanism.noise_std.values())

@@ -19,7 +19,7 @@ from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.plain import Plain
+from dp_powerflow.model.single_days import Plain
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import Setting, Target
 from dp_powerflow_paper.sources import Guarantee, LoadMechanism, NetworkMechanism

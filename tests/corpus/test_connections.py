@@ -13,22 +13,11 @@ import pytest
 
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CONNECTION_FILES as FILES
-from dp_powerflow.corpus.tables import Connections, NodeTable, opaque_buses
+from dp_powerflow.corpus.tables import Connections, opaque_buses
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError
-from support.corpora import LAYOUT, RELEASE_ID, ring, write_corpus, write_parts
-
-
-def write(target: Path, found: Connections) -> Path:
-    writer = CorpusWriter(target, LAYOUT, RELEASE_ID)
-    writer.prepare()
-    write_parts(writer)
-    writer.write_nodes(found.of_nodes(NodeTable.opaque(LAYOUT.nodes)))
-    writer.write_connections(found)
-    writer.add_file("manifest.json", b"{}\n")
-    writer.finish()
-    return target
+from support.corpora import LAYOUT, RELEASE_ID, ring, write_corpus
 
 
 @pytest.fixture(params=[False, True], ids=["without places", "with places"])
@@ -37,7 +26,7 @@ def given(request: pytest.FixtureRequest) -> Connections:
 
 
 def test_what_is_written_is_read_back(given: Connections, tmp_path: Path) -> None:
-    path = write(tmp_path / "release", given)
+    path = write_corpus(tmp_path / "release", connections=given)
     corpus = open_corpus(path)
     found = corpus.connections
     assert found is not None
@@ -53,27 +42,6 @@ def test_what_is_written_is_read_back(given: Connections, tmp_path: Path) -> Non
     assert report.ok
     assert report.connections is not None
     assert set(FILES) <= report.hashes.keys()
-
-
-def test_a_corpus_without_connections_says_so(tmp_path: Path) -> None:
-    path = write_corpus(tmp_path / "release")
-    assert open_corpus(path).connections is None
-    assert validate_corpus(path).connections is None
-    assert open_corpus(path).nodes.phase is None
-
-
-def test_one_bus_alone_has_no_pairs(tmp_path: Path) -> None:
-    alone = Connections(
-        bus_ids=opaque_buses(1),
-        bus_of=np.zeros(LAYOUT.nodes, dtype=np.int64),
-        phase=np.arange(LAYOUT.nodes) + 1,
-        pairs=np.empty((0, 2), dtype=np.int64),
-        kinds=(),
-        source=np.array([True]),
-    )
-    found = open_corpus(write(tmp_path / "release", alone)).connections
-    assert found is not None
-    assert found.pairs.shape == (0, 2)
 
 
 GOOD = ring(LAYOUT.nodes, coordinates=True)
@@ -102,7 +70,10 @@ def test_what_is_no_network_is_refused(says: str) -> None:
         replace(GOOD, **IMPOSSIBLE[says])
 
 
-def test_a_bus_that_nothing_joins_is_refused() -> None:
+def test_a_bus_that_nothing_joins_is_refused_unless_it_is_the_only_one() -> None:
+    nobody = np.empty((0, 2), dtype=np.int64)
+    alone = Connections(opaque_buses(1), np.zeros(2, int), np.arange(2) + 1, nobody, (), np.array([True]))
+    assert alone.n_pairs == 0
     kept = ~np.any(GOOD.pairs == 1, axis=1)
     with pytest.raises(CorpusError, match="not connected to a source"):
         replace(GOOD, pairs=GOOD.pairs[kept], kinds=tuple(np.array(GOOD.kinds)[kept]))
@@ -110,7 +81,7 @@ def test_a_bus_that_nothing_joins_is_refused() -> None:
 
 def test_connections_of_other_nodes_are_refused(tmp_path: Path) -> None:
     writer = CorpusWriter(tmp_path / "release", LAYOUT, RELEASE_ID)
-    with pytest.raises(CorpusError, match="of no other number"):
+    with pytest.raises(CorpusError, match="one bus per node"):
         writer.write_connections(ring(LAYOUT.nodes + 1))
     with pytest.raises(CorpusError, match="relative path outside"):
         writer.add_file("buses.parquet", b"")
@@ -154,7 +125,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_files_that_contradict_each_other_are_found_and_not_read(kind: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "release", GOOD)
+    path = write_corpus(tmp_path / "release", connections=GOOD)
     name, change = DAMAGE[kind]
     edited(path / name, change)
     report = validate_corpus(path)
@@ -166,7 +137,7 @@ def test_files_that_contradict_each_other_are_found_and_not_read(kind: str, tmp_
 
 @pytest.mark.parametrize("name", FILES)
 def test_one_file_without_the_other_is_found(name: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "release", GOOD)
+    path = write_corpus(tmp_path / "release", connections=GOOD)
     (path / name).unlink()
     assert not validate_corpus(path).ok
     with pytest.raises(CorpusError):
@@ -174,7 +145,7 @@ def test_one_file_without_the_other_is_found(name: str, tmp_path: Path) -> None:
 
 
 def test_a_damaged_byte_raises_nothing_else(tmp_path: Path) -> None:
-    path = write(tmp_path / "release", GOOD)
+    path = write_corpus(tmp_path / "release", connections=GOOD)
     for name in FILES:
         content = (path / name).read_bytes()
         for place in range(0, len(content), 29):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES
 from dp_powerflow.corpus import writer as writing
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout, released_columns
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, put
-from dp_powerflow.corpus.tables import PartExtras
+from dp_powerflow.corpus.tables import DayTable, PartExtras
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError
@@ -58,34 +60,16 @@ def test_what_was_written_is_read_back_up_to_the_grid(sound: Path, name: str) ->
     assert np.array_equal(read(corpus, name, days=[9, 0, 4]), found[[9, 0, 4]])
 
 
-def test_nodes_are_chosen_by_position_or_id(sound: Path) -> None:
-    corpus = open_corpus(sound)
-    assert np.array_equal(corpus.loads([3], ["n5", "n0"]), corpus.loads([3])[:, :, [5, 0]])
-    assert np.array_equal(corpus.generation([3], [6]), corpus.generation([3])[:, :, [6]])
-
-
-def test_a_corpus_says_what_it_holds(sound: Path) -> None:
+def test_a_corpus_of_voltages_says_so_and_is_read_as_before(sound: Path, tmp_path: Path) -> None:
     corpus = open_corpus(sound)
     assert corpus.holds == ("voltages", *EXTRAS.holds)
-    assert EXTRAS.holds == ("loads", "generation", "head", "taps", "capacitors", "locked", "mended")
-    assert corpus.extras == EXTRAS
-
-
-def test_a_corpus_of_voltages_says_so_and_is_read_as_before(sound: Path, tmp_path: Path) -> None:
+    assert np.array_equal(corpus.loads([3], ["n5", "n0"]), corpus.loads([3])[:, :, [5, 0]])
     plain = open_corpus(write_corpus(tmp_path / "plain"))
     assert plain.holds == ("voltages",)
     assert np.array_equal(plain.voltages(), open_corpus(sound).voltages())
     for name in EXTRAS.holds:
         with pytest.raises(CorpusError, match=r"publishes voltages only; .*network\.also_publish"):
             read(plain, name)
-
-
-def test_what_a_release_lacks_is_named(tmp_path: Path) -> None:
-    corpus = open_corpus(write_corpus(tmp_path / "release", extras=ExtrasLayout(sources=3)))
-    assert corpus.holds == ("voltages", "head")
-    assert not (tmp_path / "release" / "loads").exists()
-    with pytest.raises(CorpusError, match="publishes voltages and head; "):
-        corpus.taps()
 
 
 @pytest.mark.parametrize(
@@ -104,9 +88,13 @@ def test_every_choice_of_what_is_published_is_found_again(tmp_path: Path, extras
     path = write_corpus(tmp_path / "release", extras=extras)
     report = validate_corpus(path)
     assert report.ok
-    assert report.extras.layout == open_corpus(path).extras == extras
+    assert report.extras == open_corpus(path).extras == extras
     for name in extras.holds:
         assert read(open_corpus(path), name).shape == extras.shape_of(name, LAYOUT.days, LAYOUT)
+    absent = next(name for name in EXTRAS.holds if name not in extras.holds)
+    with pytest.raises(CorpusError, match=f"publishes voltages and {', '.join(extras.holds)}; "):
+        read(open_corpus(path), absent)
+    assert not CorpusWriter(path, LAYOUT, RELEASE_ID, NOTHING).finished
 
 
 def test_tables_take_the_loads_as_columns(sound: Path) -> None:
@@ -121,6 +109,37 @@ def test_tables_take_the_loads_as_columns(sound: Path) -> None:
     dataset = corpus.to_xarray([2], ["n4"], with_loads=True)
     assert np.array_equal(table["g_kvar"].to_numpy(), dataset["g_kvar"].to_numpy().ravel())
     assert dataset["p_kw"].attrs["units"] == "kW"
+
+
+def test_the_zarr_store_holds_all_that_is_published(tmp_path: Path) -> None:
+    xarray: Any = pytest.importorskip("xarray")
+    pytest.importorskip("zarr")
+    days = DayTable(Calendar.starting(dt.date(2031, 5, 1), LAYOUT.days))
+    corpus = open_corpus(write_corpus(tmp_path / "r", extras=EXTRAS, days=days))
+    store = corpus.to_zarr(tmp_path / "z" / "corpus.zarr")
+    with pytest.raises(CorpusError, match="exists already"):
+        corpus.to_zarr(store)
+    assert [path.name for path in store.parent.iterdir()] == ["corpus.zarr"]
+    with xarray.open_zarr(store, consolidated=True) as data:
+        # Zeros stay zeros, of the type that they had: no value stands for a hole.
+        assert (data["tap"].dtype, data["closed"].dtype, data["va_deg"].attrs["units"]) == (
+            "i2",
+            "?",
+            "degree",
+        )
+        for name, values in {
+            "vm_pu": corpus.phasors().vm_pu,
+            "q_kvar": corpus.loads().imag,
+            "g_kw": corpus.generation().real,
+            "head_p_kw": corpus.head().real,
+            "tap": corpus.taps(),
+            "closed": corpus.capacitors(),
+            "locked": corpus.locked(),
+            "scaled_down": corpus.scaled_down(),
+            "date": corpus.dates,
+            "off": days.calendar.off,
+        }.items():
+            np.testing.assert_array_equal(data[name].values, values)
 
 
 # ------------------------------------------------------------------------------------------- the writer
@@ -147,7 +166,7 @@ def test_only_what_the_writer_was_made_for_is_written(writer: CorpusWriter, tmp_
     assert taps is not None
     assert capacitors is not None
     wrong: dict[str, PartExtras | None] = {
-        "needs loads, generation, head, taps, capacitors, locked, mended, and got nothing": None,
+        "needs loads, generation, head, taps, capacitors, locked, scaled_down, and got nothing": None,
         "and got loads, generation, taps": replace(extras, head=None),
         "needs taps of shape": replace(extras, taps=taps[:, :-1]),
         "a tap is not a whole number": replace(extras, taps=taps + 40_000),
@@ -203,11 +222,6 @@ def test_another_choice_under_the_same_id_is_refused(writer: CorpusWriter, other
         CorpusWriter(writer.target, LAYOUT, RELEASE_ID, other).prepare()
 
 
-def test_a_finished_corpus_with_other_extras_is_not_this_one(sound: Path) -> None:
-    assert CorpusWriter(sound, LAYOUT, RELEASE_ID, EXTRAS).finished
-    assert not CorpusWriter(sound, LAYOUT, RELEASE_ID, NOTHING).finished
-
-
 def test_a_corpus_at_a_url_has_the_same_bytes_and_resumes(sound: Path) -> None:
     pytest.importorskip("fsspec")
     target = RemotePath("memory://extras/release")
@@ -230,7 +244,9 @@ def test_a_corpus_at_a_url_has_the_same_bytes_and_resumes(sound: Path) -> None:
 
 # ---------------------------------------------------------------------------------------- the documentation
 def test_the_page_of_the_corpus_has_every_column_and_no_other() -> None:
-    extras = ExtrasLayout(loads=True, generation=True, sources=1, regulators=1, capacitors=1, mended=True)
+    extras = ExtrasLayout(
+        loads=True, generation=True, sources=1, regulators=1, capacitors=1, scaled_down=True
+    )
     columns = [*released_columns(LAYOUT, extras, weather=FEATURES, coordinates=True)]
     page = (Path(__file__).parents[2] / "docs" / "reference" / "corpus.md").read_text(encoding="utf-8")
     stated: dict[str, str] = {}

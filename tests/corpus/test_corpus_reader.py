@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow import errors as extras
 from dp_powerflow.corpus.grid import Phasors, round_to_grid
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout, part_name
 from dp_powerflow.corpus.tables import NodeTable
+from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.errors import CorpusError, MissingExtraError
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus
 
@@ -42,13 +41,8 @@ def written() -> Phasors:
     return round_to_grid(voltages(LAYOUT, range(LAYOUT.days)))
 
 
-def test_the_corpus_knows_its_shape_and_its_nodes(corpus: Corpus) -> None:
-    assert corpus.layout == LAYOUT
-    assert corpus.release_id == RELEASE_ID
-    assert corpus.nodes == NODES
-
-
 def test_voltages_are_those_written_to_half_a_grid_step(corpus: Corpus) -> None:
+    assert (corpus.layout, corpus.release_id, corpus.nodes) == (LAYOUT, RELEASE_ID, NODES)
     v = voltages(LAYOUT, range(LAYOUT.days))
     read = corpus.voltages()
     assert read.shape == (11, 24, 7)
@@ -67,6 +61,7 @@ def test_days_and_nodes_come_in_the_order_asked_for(corpus: Corpus, written: Pha
 
 def test_several_row_groups_per_part_are_put_together(tmp_path: Path) -> None:
     corpus = open_corpus(write_corpus(tmp_path / "wide", WIDE))
+    assert validate_corpus(tmp_path / "wide").n_phasors == WIDE.n_phasors
     assert len(WIDE.groups_of(0)) == 3
     expected = round_to_grid(voltages(WIDE, range(7)))
     np.testing.assert_array_equal(corpus.phasors().vm_pu, expected.vm_pu)
@@ -155,16 +150,8 @@ def test_a_missing_extra_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_package_that_a_package_lacks_is_not_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacking(name: str) -> None:
-        raise ModuleNotFoundError(name="numcodecs")
-
-    monkeypatch.setattr(importlib, "import_module", lacking)
-    with pytest.raises(ModuleNotFoundError):
-        extras.require("zarr", "xarray")
-
-
 ODD_DAYS = np.arange(11) % 2 == 1
+NO_DAYS = ([0.5], [np.nan], 3, np.zeros((2, 2), dtype=int), [[1], [2, 3]], ["1"], [None], {1, 2})
 THREE_NODES = [True, False, False, True, False, False, True]
 
 
@@ -192,65 +179,33 @@ def test_a_mask_chooses_the_days_and_nodes_that_are_true_of_it_in_every_reader(
     data = corpus.to_xarray(days, nodes)
     np.testing.assert_array_equal(data["vm_pu"].values, expected)
     assert data["node_id"].values.tolist() == ["e", "f", "g"]
+    assert corpus.voltages(np.zeros(11, dtype=bool), [False] * 7).shape == (0, 24, 0)
     windows = corpus.windows(24, days=days, nodes=nodes)
     np.testing.assert_array_equal(np.stack([window.vm_pu.numpy() for window in windows]), expected)
 
 
-def test_a_mask_that_is_true_of_nothing_chooses_nothing(corpus: Corpus) -> None:
-    assert corpus.voltages(np.zeros(11, dtype=bool), [False] * 7).shape == (0, 24, 0)
-
-
 @pytest.mark.parametrize(
-    ("days", "nodes", "says"),
+    ("asked", "says"),
     [
-        ([11], None, "days 0 to 10"),
-        ([-1], None, "days 0 to 10"),
-        ([10**30], None, "days 0 to 10"),
-        ([0.5], None, "whole numbers"),
-        ([1.0], None, "whole numbers"),
-        ([np.nan], None, "whole numbers"),
-        (3, None, "whole numbers"),
-        (np.array(3), None, "whole numbers"),
-        (np.zeros((2, 2), dtype=int), None, "whole numbers"),
-        ([[1], [2, 3]], None, "whole numbers"),
-        (["1"], None, "whole numbers"),
-        ([None], None, "whole numbers"),
-        ({1, 2}, None, "whole numbers"),
-        ([True], None, "11 days, and a mask"),
-        (np.ones(12, dtype=bool), None, "11 days, and a mask"),
-        ([True] * 10 + [1], None, "11 days, and a mask"),
-        (np.ones((11, 1), dtype=bool), None, "whole numbers"),
-        (None, [7], "no node 7"),
-        (None, [-1], "no node -1"),
-        (None, ["z"], "no node 'z'"),
-        (None, "ab", "sequence of positions or ids"),
-        (None, b"ab", "sequence of positions or ids"),
-        (None, [0.0, 1.0], "sequence of positions or ids"),
-        (None, [b"a"], "sequence of positions or ids"),
-        (None, [None], "sequence of positions or ids"),
-        (None, {"a", "b"}, "sequence of positions or ids"),
-        (None, [True, False], "7 nodes, and a mask"),
-        (None, np.ones(8, dtype=bool), "7 nodes, and a mask"),
-        (None, ["a", True], "7 nodes, and a mask"),
+        *(((days, None), "days 0 to 10") for days in ([11], [-1], [10**30])),
+        *(((days, None), "whole numbers") for days in NO_DAYS),
+        *(((days, None), "11 days, and a mask") for days in ([True], np.ones(12, dtype=bool))),
+        *(((None, nodes), f"no node {nodes[0]!r}") for nodes in ([7], [-1], ["z"])),
+        *(
+            ((None, nodes), "sequence of positions or ids")
+            for nodes in ("ab", b"ab", [0.0, 1.0], [b"a"], [None], {"a", "b"})
+        ),
+        *(((None, nodes), "7 nodes, and a mask") for nodes in ([True, False], ["a", True])),
+        *((asked, "ask for none twice") for asked in (([4, 4], None), (None, ["a", 2]))),
     ],
 )
 def test_what_is_no_id_no_position_and_no_mask_is_refused(
-    corpus: Corpus, days: Any, nodes: Any, says: str
+    corpus: Corpus, asked: tuple[Any, Any], says: str
 ) -> None:
-    for library in ("pandas", "xarray"):
-        pytest.importorskip(library)
-    for read in (corpus.phasors, corpus.voltages, corpus.to_pandas, corpus.to_xarray):
+    tables = [corpus.to_pandas, corpus.to_xarray]
+    for read in tables if "twice" in says else [corpus.phasors, corpus.voltages, *tables]:
         with pytest.raises(CorpusError, match=says):
-            read(days, nodes)
-
-
-@pytest.mark.parametrize(("days", "nodes"), [([4, 4], None), (None, ["a", 2])])
-def test_a_table_has_each_day_and_node_once(corpus: Corpus, days: Any, nodes: Any) -> None:
-    for library in ("pandas", "xarray"):
-        pytest.importorskip(library)
-    for read in (corpus.to_pandas, corpus.to_xarray):
-        with pytest.raises(CorpusError, match="ask for none twice"):
-            read(days, nodes)
+            read(*asked)
 
 
 def test_what_is_not_a_release_is_refused(tmp_path: Path) -> None:
@@ -278,7 +233,7 @@ def test_another_version_of_the_format_is_named(tmp_path: Path) -> None:
         open_corpus(release)
 
 
-def test_a_part_of_another_release_is_not_read(tmp_path: Path) -> None:
+def test_a_part_of_another_release_is_not_read_and_a_missing_one_is_named(tmp_path: Path) -> None:
     release = write_corpus(tmp_path / "r")
     other = write_corpus(tmp_path / "other", release_id="other", seed=1)
     (other / "data" / part_name(1)).replace(release / "data" / part_name(1))
@@ -286,10 +241,6 @@ def test_a_part_of_another_release_is_not_read(tmp_path: Path) -> None:
     corpus.voltages(days=range(4))
     with pytest.raises(CorpusError, match=r"part-00001\.parquet cannot be read"):
         corpus.voltages(days=range(4, 8))
-
-
-def test_a_missing_part_is_named(tmp_path: Path) -> None:
-    release = write_corpus(tmp_path / "r", replace(LAYOUT, days_per_part=6))
     (release / "data" / part_name(1)).unlink()
     with pytest.raises(CorpusError, match=r"part-00001\.parquet is missing"):
         open_corpus(release).voltages()

@@ -1,4 +1,8 @@
-"""The gridfm-datakit layout: what is written is the network and its power flow; the real validator agrees."""
+"""The gridfm-datakit layout: what is written is the network and its power flow; the real validator agrees.
+
+Voltages are turned back by nominal angles and switches of next to no impedance are merged; what is expected
+is computed from the admittances of the feeder.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,6 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +25,8 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.gridfm.network import NodeFacts, network_of
-from dp_powerflow.corpus.gridfm.schema import TABLES, GridfmStyle
+from dp_powerflow.corpus.gridfm.network import NodeFacts, network_of, phases_of
+from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.corpus.gridfm.tables import GridfmData, GridfmWriter, read_gridfm
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.errors import CorpusError
@@ -37,7 +40,6 @@ CASES = ("ieee13", "ieee123", "cigre_mv", "multivoltage")
 N = 210  # more than one partition
 BLOCK = 96
 STEPS = 48
-PHASORS, TURNED, DEFAULT = GridfmStyle(turned=False, merged=False), GridfmStyle(merged=False), GridfmStyle()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +51,18 @@ class Case:
     order: IntArray
 
     def facts(self) -> NodeFacts:
-        return NodeFacts(order=self.order, released=len(self.order) // 2)
+        return NodeFacts(order=self.order, released=len(self.order))
 
-    def write(self, directory: Path, style: GridfmStyle, *, reverse: bool = False) -> GridfmWriter:
-        writer = GridfmWriter(directory, self.feeder, facts=self.facts(), style=style)
+    def admittance(self, data: GridfmData) -> ComplexArray:
+        """Y of the feeder, its nodes merged as the tables say and its voltages turned back."""
+        feeder, angle = self.feeder, np.deg2rad(self.feeder.nominal_angle_deg[self.order])
+        y = feeder.y.toarray()[np.ix_(self.order, self.order)] * (feeder.base_mva / 100.0)
+        turned = y * np.exp(1j * (angle[None, :] - angle[:, None]))
+        merges = np.eye(data.n_buses)[data.bus_of_row]
+        return np.asarray(merges.T @ turned @ merges)
+
+    def write(self, directory: Path, *, reverse: bool = False) -> GridfmWriter:
+        writer = GridfmWriter(directory, self.feeder, facts=self.facts())
         starts = range(0, N, BLOCK)
         for first in reversed(starts) if reverse else starts:
             writer.write_block(first, *self.block(first), steps=STEPS)
@@ -100,16 +110,15 @@ def from_pandapower(name: str) -> Feeder:
         return feeder
 
 
-class Written(Protocol):
-    def __call__(self, name: str, style: GridfmStyle = PHASORS) -> Path: ...
+Written = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     @functools.cache
-    def get(name: str, style: GridfmStyle = PHASORS) -> Path:
+    def get(name: str) -> Path:
         directory = tmp_path_factory.mktemp(name) / "gridfm"
-        case(name).write(directory, style)
+        case(name).write(directory)
         return directory
 
     return get
@@ -126,13 +135,11 @@ def both(table: dict[str, np.ndarray], real: str, imaginary: str) -> np.ndarray:
     return table[real] + 1j * table[imaginary]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(name: str, written: Written) -> None:
     bus, branch, y_bus = (columns(written(name), t) for t in ("bus_data", "branch_data", "y_bus_data"))
-    feeder, order = case(name).feeder, case(name).order
-    n = len(order)
-    expected = feeder.y.toarray()[np.ix_(order, order)] * (feeder.base_mva / 100.0)
+    data = read_gridfm(written(name))
+    expected, n = case(name).admittance(data), data.n_buses
     for scenario in (0, N - 1):
         summed = np.diag(both(bus, "GS", "BS")[scenario])
         i, j = branch["from_bus"][scenario], branch["to_bus"][scenario]
@@ -140,61 +147,57 @@ def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(name: str, 
             np.add.at(summed, (rows, cols), both(branch, f"{key}_r", f"{key}_i")[scenario])
         listed = np.zeros((n, n), dtype=complex)
         listed[y_bus["index1"][scenario], y_bus["index2"][scenario]] = both(y_bus, "G", "B")[scenario]
-        assert np.allclose(listed, expected, rtol=1e-15, atol=0.0)
-        assert np.allclose(summed, expected, rtol=0.0, atol=1e-12 * abs(expected).max())
+        for found in (listed, summed):
+            assert np.allclose(found, expected, rtol=0.0, atol=1e-9 * abs(expected).max())
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_branch_parameters_give_the_two_port_admittances(name: str, written: Written) -> None:
-    branch = columns(written(name), "branch_data")
-    series = 1.0 / (branch["r"] + 1j * branch["x"])
-    charging = 0.5j * branch["b"]
+    branch = {column: values[0] for column, values in columns(written(name), "branch_data").items()}
+    coupling = (branch["r"] == 0.0) & (branch["x"] == 0.0)
+    assert np.array_equal(branch["Yff_r"][coupling], -branch["Yft_r"][coupling])  # no line, so no power
+    series = 1.0 / np.where(coupling, 1.0, branch["r"] + 1j * branch["x"])
     t = branch["tap"] * np.exp(1j * np.deg2rad(branch["shift"]))
     expected = {
-        "Yff": (series + charging) / abs(t) ** 2,
+        "Yff": series / abs(t) ** 2,
         "Yft": -series / np.conj(t),
         "Ytf": -series / t,
-        "Ytt": series + charging,
+        "Ytt": series,
     }
     for key, value in expected.items():
-        assert abs(both(branch, f"{key}_r", f"{key}_i") - value).max() < 1e-9
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_power_balances_in_the_written_tables(name: str, written: Written) -> None:
-    bus, branch = columns(written(name), "bus_data"), columns(written(name), "branch_data")
-    v = bus["Vm"] * np.exp(1j * np.deg2rad(bus["Va"]))
-    left = both(bus, "Pg", "Qg") - both(bus, "Pd", "Qd")
-    left = left - 100.0 * abs(v) ** 2 * np.conj(both(bus, "GS", "BS"))
-    for scenario in range(N):
-        np.subtract.at(left[scenario], branch["from_bus"][scenario], both(branch, "pf", "qf")[scenario])
-        np.subtract.at(left[scenario], branch["to_bus"][scenario], both(branch, "pt", "qt")[scenario])
-    assert abs(left).max() < 1e-6
-    assert read_gridfm(written(name)).mismatch_mw().max() < 1e-6
+        assert abs(both(branch, f"{key}_r", f"{key}_i") - value)[~coupling].max() < 1e-9
+    assert not branch["b"].any()
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_loads_generation_and_voltages_come_back(name: str, written: Written) -> None:
     given, data = case(name), read_gridfm(written(name))
-    feeder, bus_of_node = given.feeder, np.argsort(given.order)
-    static = data.column("bus", "Psgen") + 1j * data.column("bus", "Qsgen")
-    net = data.column("bus", "Pd") + 1j * data.column("bus", "Qd")
-    generation = 0.0 if given.generation is None else given.generation
-    retained = bus_of_node[feeder.retained]
-    assert np.allclose((net + static)[:, retained], given.load * feeder.base_mva, rtol=0.0, atol=1e-14)
-    assert np.array_equal(
-        static[:, retained], np.broadcast_to(generation * feeder.base_mva, given.load.shape)
-    )
-    others = np.setdiff1d(np.arange(len(feeder.nodes)), retained)
-    assert not net[:, others].any()
-    assert np.allclose(data.phasor(), given.v[:, given.order], rtol=0.0, atol=1e-14)
-    assert abs(data.admittance(N - 1) - network_of(feeder, given.facts()).y).max() == 0.0
+    feeder, bus_of_node = given.feeder, data.bus_of_row[np.argsort(given.order)]
+    assert data.mismatch_mw().max() < 1e-6
+    assert data.admittance_error() < 1e-8
+    net, static = data.powers()
+    expected = np.zeros((2, N, data.n_buses), dtype=complex)
+    generation = np.zeros_like(given.load) if given.generation is None else given.generation
+    for k, power in enumerate((given.load, generation)):
+        np.add.at(expected[k].T, bus_of_node[feeder.retained], power.T * feeder.base_mva)
+    assert np.allclose(net + static, expected[0], rtol=0.0, atol=1e-14)
+    assert np.allclose(static, expected[1], rtol=0.0, atol=1e-15)
+    assert abs(data.phasor()[:, bus_of_node] - given.v).max() < 2e-6  # the drop across a switch
+    angle = np.zeros(data.n_buses)
+    angle[bus_of_node] = feeder.nominal_angle_deg
+    assert np.array_equal(data.column("bus", "turn")[N - 1], angle)
+    assert np.abs(data.column("bus", "Va")).max() < 20.0
+    assert (data.column("bus", "vn_kv") == 1.0).all()
+    row = data.column("bus", "row")[0]
+    assert [int(row[bus]) for bus in range(data.n_buses)] == [
+        int(np.flatnonzero(data.bus_of_row == bus)[0]) for bus in range(data.n_buses)
+    ]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_slack_node_is_a_reference_bus_with_a_source(name: str, written: Written) -> None:
     given, data = case(name), read_gridfm(written(name))
-    slack = np.sort(np.argsort(given.order)[given.feeder.slack])
+    slack = np.sort(data.bus_of_row[np.argsort(given.order)[given.feeder.slack]])
     assert np.array_equal(np.flatnonzero(data.column("bus", "REF")[0]), slack)
     assert np.array_equal(data.column("gen", "bus")[0], slack)
     assert (data.column("bus", "PQ") + data.column("bus", "REF") == 1).all()
@@ -203,6 +206,45 @@ def test_every_slack_node_is_a_reference_bus_with_a_source(name: str, written: W
     lost = data.column("gen", "p_mw").sum(axis=1) - data.column("bus", "Pd").sum(axis=1)
     assert (lost > 0.0).all()
     assert (lost < 0.2 * np.abs(given.load.real).sum(axis=1) * given.feeder.base_mva).all()
+
+
+@pytest.mark.parametrize(("name", "merged"), [("ieee13", 3), ("ieee123", 22)])
+def test_switches_are_one_bus_so_that_single_precision_still_sees_the_loads(
+    name: str, merged: int, written: Written
+) -> None:
+    given, data = case(name), read_gridfm(written(name))
+    assert len(given.order) - data.n_buses == merged
+    drawn = np.abs(given.load.sum(axis=1)).max() * given.feeder.base_mva
+    ends = (("pf", "qf"), ("pt", "qt"))
+    for end in ends:
+        assert np.hypot(*(data.column("branch", power) for power in end)).max() < 3 * drawn
+    v, y = data.voltage().astype(np.complex64), sp.csr_array(data.admittance().astype(np.complex64))
+    p, q = (data.column("bus", f"{power}g") - data.column("bus", f"{power}d") for power in "PQ")
+    assert np.abs(100.0 * v * np.conj((y @ v.T).T) - (p + 1j * q)).max() < 0.1
+
+
+def test_a_frame_can_be_left_again_and_the_solver_agrees_with_that_of_the_feeder() -> None:
+    given = case("ieee123")
+    nodes = network_of(given.feeder)
+    angle = np.array([0.0, -120.0, 120.0, 30.0, -90.0, 150.0, -30.0, -150.0, 90.0])
+    assert phases_of(angle).tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3]
+    again = nodes.turned().as_phasors()
+    assert abs(again.y - nodes.y).max() < 1e-13 * abs(nodes.y).max()
+    assert np.abs(again.v_reference - nodes.v_reference).max() < 1e-15 * 4
+    assert np.abs(nodes.solve(-given.load * given.feeder.base_mva) - given.v).max() < 1e-6
+
+
+def test_a_regulator_of_next_to_no_impedance_is_not_merged(ieee13: Feeder) -> None:
+    """A ratio is no switch, however small the impedance."""
+    nodes = network_of(ieee13)
+    a, b = (ieee13.node_index[node] for node in ("671.1", "692.1"))
+    y = nodes.y.tolil()
+    series, ratio = -y[a, b], 1.05
+    y[a, a] += series * (ratio**2 - 1.0)
+    y[a, b] = y[b, a] = -series * ratio
+    tapped = dataclasses.replace(nodes, y=sp.csr_array(y))
+    assert tapped.groups()[a] != tapped.groups()[b]
+    assert nodes.groups()[a] == nodes.groups()[b]
 
 
 def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee13: Feeder) -> None:
@@ -222,13 +264,11 @@ def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee
     assert np.allclose(summed, expected, rtol=0.0, atol=1e-12 * abs(expected).max())
 
 
-def test_phase_shifts_of_transformers_are_found_with_a_positive_reactance(
-    written: Written,
-) -> None:
-    branch = columns(written("multivoltage"), "branch_data")
-    shifted = abs(branch["shift"][0]) > 1.0
-    assert set(abs(branch["shift"][0][shifted]).round(9)) == {30.0, 150.0}
-    assert (branch["x"][0][shifted] > 0.0).all()
+def test_phase_shifts_of_transformers_are_found_with_a_positive_reactance() -> None:
+    branches = network_of(case("multivoltage").feeder).branches
+    shifted = abs(branches.shift_deg) > 1.0
+    assert set(abs(branches.shift_deg[shifted]).round(9)) == {30.0, 150.0}
+    assert (branches.x[shifted] > 0.0).all()
 
 
 def test_regulators_get_their_taps_and_not_huge_shunts(ieee123: Feeder) -> None:
@@ -257,25 +297,12 @@ def test_lines_loads_and_names_of_the_feeder_do_not_reach_the_tables(ieee13: Fee
     assert file_hashes(tmp_path / "a") == file_hashes(tmp_path / "b")
 
 
-def test_base_voltages_are_written_only_when_given(ieee13: Feeder, tmp_path: Path) -> None:
-    given = case("ieee13")
-    for directory, vn_kv in (("without", None), ("with", ieee13.base_kv)):
-        facts = NodeFacts(order=given.order, vn_kv=vn_kv)
-        writer = GridfmWriter(tmp_path / directory, ieee13, facts=facts, style=PHASORS)
-        writer.write_block(0, *given.block(0))
-        writer.write_index(BLOCK)
-    assert (read_gridfm(tmp_path / "without").column("bus", "vn_kv") == 1.0).all()
-    assert np.array_equal(
-        read_gridfm(tmp_path / "with").column("bus", "vn_kv")[0], ieee13.base_kv[given.order]
-    )
-
-
 def test_bytes_do_not_depend_on_the_processes_or_the_order_of_blocks(
     written: Written, tmp_path: Path
 ) -> None:
     given = case("ieee13")
     assert len(list(written("ieee13").rglob("*.parquet"))) > len(TABLES)
-    given.write(tmp_path / "reversed", DEFAULT, reverse=True)
+    given.write(tmp_path / "reversed", reverse=True)
     writer = GridfmWriter(tmp_path / "parallel", given.feeder, facts=given.facts())
     writer.network.solve(np.zeros((1, len(writer.network.loaded)), complex))  # a solver is not sent along
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -284,26 +311,25 @@ def test_bytes_do_not_depend_on_the_processes_or_the_order_of_blocks(
         ]
         names = [name for job in jobs for name in job.result()]
     names += writer.write_index(N)
-    expected = file_hashes(written("ieee13", DEFAULT))
+    expected = file_hashes(written("ieee13"))
     assert file_hashes(tmp_path / "reversed") == expected
     assert file_hashes(tmp_path / "parallel") == expected
     assert sorted(names) == list(expected)
 
 
-def test_scenarios_are_in_the_partition_of_their_number(written: Written) -> None:
+def test_scenarios_are_in_the_partition_of_their_number_and_files_hold_their_columns_alone(
+    written: Written,
+) -> None:
+    directory = written("ieee13")
     for table in TABLES:
-        found = columns(written("ieee123"), table)
+        found = columns(directory, table)
         assert np.array_equal(found["scenario"] // 200, found["scenario_partition"])
         assert np.array_equal(found["scenario"][:, 0], np.arange(N))
         assert np.array_equal(found["load_scenario_idx"], found["scenario"] // STEPS)
-
-
-def test_files_have_no_metadata_but_their_columns(written: Written) -> None:
-    for path in written("ieee13").rglob("from-*.parquet"):
-        file = pq.ParquetFile(path)
-        assert file.metadata.metadata is None
-        table = path.relative_to(written("ieee13")).parts[0].removesuffix(".parquet")
-        assert {f.name: str(f.type) for f in file.schema_arrow} == dict(TABLES[table])
+        for path in (directory / f"{table}.parquet").rglob("from-*.parquet"):
+            file = pq.ParquetFile(path)
+            assert file.metadata.metadata is None
+            assert {f.name: str(f.type) for f in file.schema_arrow} == dict(TABLES[table])
 
 
 def test_one_partition_can_be_read_by_itself(written: Written) -> None:
@@ -345,7 +371,9 @@ def with_column(data: GridfmData, table: str, name: str, change: float, row: int
     )
 
 
-def test_reader_refuses_missing_and_repeated_scenarios(written: Written, tmp_path: Path) -> None:
+def test_reader_refuses_missing_and_repeated_scenarios_and_buses_that_are_not_there(
+    written: Written, tmp_path: Path
+) -> None:
     directory = tmp_path / "gridfm"
     shutil.copytree(written("ieee13"), directory)
     first = directory / "gen_data.parquet" / "scenario_partition=0" / "from-000000000.parquet"
@@ -354,24 +382,14 @@ def test_reader_refuses_missing_and_repeated_scenarios(written: Written, tmp_pat
         read_gridfm(directory)
     first.with_name("from-000000001.parquet").unlink()
     read_gridfm(directory)
+    spoil(directory, "y_bus_data", "index2", 1000)
+    with pytest.raises(CorpusError, match="must be numbered from 0"):
+        read_gridfm(directory)
     first.unlink()
     with pytest.raises(CorpusError, match=r"gen_data.parquet does not hold"):
         read_gridfm(directory)
     (directory / "n_scenarios.txt").unlink()
     with pytest.raises(CorpusError, match=r"n_scenarios.txt is missing"):
-        read_gridfm(directory)
-
-
-@pytest.mark.parametrize(
-    ("table", "column"), [("bus_data", "bus"), ("gen_data", "bus"), ("y_bus_data", "index2")]
-)
-def test_reader_refuses_buses_that_are_not_there(
-    table: str, column: str, written: Written, tmp_path: Path
-) -> None:
-    directory = tmp_path / "gridfm"
-    shutil.copytree(written("ieee13"), directory)
-    spoil(directory, table, column, 1000)
-    with pytest.raises(CorpusError, match="must be numbered from 0"):
         read_gridfm(directory)
 
 
@@ -387,31 +405,19 @@ def spoil(directory: Path, table: str, column: str, change: float) -> None:
 def test_input_that_is_no_block_of_scenarios_is_refused(ieee13: Feeder, tmp_path: Path) -> None:
     writer = GridfmWriter(tmp_path, ieee13)
     load, _, v = case("ieee13").block(0)
-    holed = v.copy()
-    holed[3, 4] = np.nan
-    for arguments, message in (
-        ((-1, load, None, v), "numbered from 0"),
-        ((0, load[:, :-1], None, v), "load has shape"),
-        ((0, load, load[:-1], v), "generation has shape"),
-        ((0, load, None, v[:, 3:]), "v has shape"),
-        ((0, load[:0], None, v[:0]), "at least 1"),
-        ((0, load, None, holed), "v holds NaN"),
-    ):
-        with pytest.raises(CorpusError, match=message):
-            writer.write_block(*arguments)
+    v = v.copy()
+    v[3, 4] = np.nan
+    with pytest.raises(CorpusError, match="is NaN or infinite"):
+        writer.write_block(0, load, None, v)
     assert not list(tmp_path.iterdir())
     with pytest.raises(CorpusError, match="at least one scenario"):
         writer.write_index(0)
 
 
 def test_a_network_that_cannot_be_written_is_refused(ieee13: Feeder) -> None:
-    n = len(ieee13.nodes)
-    for facts, message in (
-        (NodeFacts(order=np.zeros(n, dtype=np.int64)), "permutation"),
-        (NodeFacts(vn_kv=np.zeros(n)), "positive base voltage"),
-    ):
-        with pytest.raises(CorpusError, match=message):
-            network_of(ieee13, facts)
+    facts = NodeFacts(order=np.zeros(len(ieee13.nodes), dtype=np.int64))
+    with pytest.raises(CorpusError, match="permutation"):
+        network_of(ieee13, facts)
     alone = dataclasses.replace(ieee13, y=sp.csc_array(sp.diags_array(ieee13.y.diagonal())))
     with pytest.raises(CorpusError, match="no two nodes that are coupled"):
         _ = network_of(alone).branches
@@ -423,41 +429,13 @@ def validate() -> Callable[[Path], tuple[int, str]]:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("style", [PHASORS, DEFAULT], ids=["phasors", "turned and merged"])
 @pytest.mark.parametrize("name", CASES)
 def test_gridfm_datakit_accepts_the_tables(
-    name: str, style: GridfmStyle, written: Written, validate: Callable[[Path], tuple[int, str]]
+    name: str, written: Written, validate: Callable[[Path], tuple[int, str]]
 ) -> None:
-    directory = written(name, style)
+    directory = written(name)
     code, output = validate(directory)
     assert code == 0, output
     assert "All validation tests passed!" in output
     energised = read_gridfm(directory).n_buses - len(case(name).feeder.slack)
     assert f"validated 0 PV, {N * energised} PQ" in output
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("table", "column", "change", "message"),
-    [
-        ("branch_data", "x", 1e-6, "Admittance calculations"),
-        ("bus_data", "GS", 1e-4, "Y-bus diagonal"),
-        ("bus_data", "Pd", 0.1, "Power balance"),
-        ("gen_data", "p_mw", 0.1, "Bus generation consistency"),
-    ],
-)
-def test_gridfm_datakit_refuses_a_planted_error(
-    table: str,
-    column: str,
-    change: float,
-    message: str,
-    written: Written,
-    validate: Callable[[Path], tuple[int, str]],
-    tmp_path: Path,
-) -> None:
-    directory = tmp_path / "gridfm"
-    shutil.copytree(written("ieee13"), directory)
-    spoil(directory, table, column, change)
-    code, output = validate(directory)
-    assert code == 1
-    assert f"ERROR: Validation failed: {message}" in output

@@ -1,4 +1,4 @@
-"""Published twins for gridfm-graphkit: layout, frames, perturbed networks; nothing touches the release."""
+"""Published twins for gridfm-graphkit: layout, perturbed networks; nothing touches the release."""
 
 from __future__ import annotations
 
@@ -23,36 +23,21 @@ from dp_powerflow.corpus.gridfm.network import (
     supplied,
     with_shares,
 )
-from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, TABLES
+from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, TABLES
 from dp_powerflow.corpus.gridfm.tables import GridfmData, check_tables, read_gridfm
-from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.pipeline.release import run_release
-from support.small import small_config, tree_hash
+from support.made import Released
+from support.small import tree_hash
 
 NAME = "small"
 PERTURBED = 30
-TWIN = {
-    "mode": "twin-network",
-    "id": "t1",
-    "epsilon": 1.0,
-    "change": 0.05,
-    "controls": "frozen",
-    "publish": "network and loads",
-    "graph_days": 2,
-    "graph_frame": "phasors",
-    "graph_merges_switches": False,
-    "released": "all",
-}
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release on a twin of IEEE 13: phasors, every node a bus."""
-    folder = tmp_path_factory.mktemp("plain")
-    run_release(small_config(folder, network=TWIN, release={"days": 2}), workers=1)
-    return folder / "out"
+def plain(twin_release: Released) -> Path:
+    """A release on a twin of IEEE 13, published with its loads."""
+    return twin_release.path
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +47,6 @@ def exported(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = dpf.export_gridfm(plain, folder, variety=variety)
     assert made.networks[0].refused == 0
     return folder
-
-
-@pytest.fixture(scope="module")
-def current(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same release with its tables turned back and merged."""
-    folder = tmp_path_factory.mktemp("current")
-    dpf.export_gridfm(plain, folder / "graphs")
-    shutil.copytree(plain, folder / "release", ignore=shutil.ignore_patterns("twin", "manifest.json"))
-    shutil.copytree(folder / "graphs" / NAME / "raw", folder / "release" / "twin")
-    return folder / "release"
 
 
 @pytest.fixture(scope="module")
@@ -99,18 +74,12 @@ def test_the_folder_is_that_of_graphkit_with_a_config_that_names_it(
     assert config["data"]["split_by_load_scenario_idx"] is True
 
 
-def test_phasors_are_exported_turned_back_merged_and_by_day(
-    plain: Path, data: GridfmData, released: GridfmData
-) -> None:
-    count, corpus = len(released.scenarios), open_corpus(plain)
-    assert data.mismatch_mw().max() < 1e-7
-    assert data.admittance_error() < 1e-10
-    assert data.n_buses < released.n_buses
-    rows = data.phasor()[:count, data.bus_of_row]
-    assert np.abs(rows - released.phasor()[:, : corpus.layout.nodes]).max() < 1e-5
-    assert np.abs(data.column("bus", "Va")[:count]).max() < 15.0
-    day = data.column("bus", "load_scenario_idx")[:count, 0]
-    assert np.array_equal(day, np.arange(count) // corpus.layout.steps)
+def test_released_scenarios_are_copied_as_they_are(plain: Path, exported: Path, tmp_path: Path) -> None:
+    dpf.export_gridfm(plain, tmp_path / "graphs")
+    released = tree_hash(plain / "twin")
+    assert tree_hash(tmp_path / "graphs" / NAME / "raw") == released
+    raw = tree_hash(exported / NAME / "raw")
+    assert {name for name, digest in released.items() if raw[name] != digest} == {"n_scenarios.txt"}
 
 
 def test_perturbed_scenarios_are_power_flow_on_other_networks(data: GridfmData, released: GridfmData) -> None:
@@ -139,22 +108,6 @@ def test_perturbations_follow_from_the_seed(plain: Path, exported: Path, tmp_pat
     dpf.export_gridfm(plain, tmp_path / "other", variety=other)
     assert tree_hash(tmp_path / "same") == tree_hash(exported)
     assert tree_hash(tmp_path / "other") != tree_hash(exported)
-
-
-def test_tables_in_the_frame_asked_for_are_copied_as_they_are(current: Path, tmp_path: Path) -> None:
-    dpf.export_gridfm(current, tmp_path / "graphs")
-    assert tree_hash(tmp_path / "graphs" / NAME / "raw") == tree_hash(current / "twin")
-
-
-def test_a_frame_can_be_chosen(plain: Path, current: Path, released: GridfmData, tmp_path: Path) -> None:
-    dpf.export_gridfm(current, tmp_path / "turned-again", style=dpf.GridfmStyle(turned=False))
-    dpf.export_gridfm(plain, tmp_path / "as-it-was", style=dpf.GridfmStyle(turned=False, merged=False))
-    again = read_gridfm(tmp_path / "turned-again" / NAME / "raw")
-    assert not again.column("bus", "turn").any()
-    assert again.mismatch_mw().max() < 1e-6
-    same = read_gridfm(tmp_path / "as-it-was" / NAME / "raw")
-    assert np.abs(same.voltage() - released.voltage()).max() < 1e-14
-    assert abs(same.admittance() - released.admittance()).max() == 0.0
 
 
 def test_a_release_stays_what_it_was_and_what_is_there_is_not_overwritten(
@@ -240,25 +193,22 @@ def test_supply_is_lost_without_a_line_of_a_radial_feeder(network: PublishedNetw
     assert min(lost) >= 1
 
 
-def test_tables_in_another_style_than_stated_are_found(
-    plain: Path, current: Path, released: GridfmData
-) -> None:
-    phasors, default = dpf.GridfmStyle(turned=False, merged=False), dpf.GridfmStyle()
-    count = len(released.scenarios)
+def test_tables_with_other_voltages_are_found(twin_release: Released, tmp_path: Path) -> None:
+    release = twin_release.copied(tmp_path)
+    count = len(read_gridfm(release / "twin").scenarios)
 
-    def problems(release: Path, style: dpf.GridfmStyle, close_pu: float) -> str:
-        return " ".join(check_tables(release, "twin", count, style, close_pu=close_pu))
+    def problems(away_deg: float) -> str:
+        """All angles of the first scenarios moved: the power flow stays."""
+        spoilt = release / "twin" / "bus_data.parquet" / "scenario_partition=0" / "from-000000000.parquet"
+        good = spoilt.read_bytes()
+        table = pq.read_table(spoilt, partitioning=None)
+        va = table["Va"].to_numpy() + away_deg
+        pq.write_table(table.set_column(table.column_names.index("Va"), "Va", pa.array(va)), spoilt)
+        (release / "manifest.json").unlink(missing_ok=True)  # its hashes would say so first
+        found = " ".join(check_tables(release, "twin", count, close_pu=CLOSE_PU))
+        spoilt.write_bytes(good)
+        return found
 
-    assert problems(plain, phasors, CLOSE_PU) == ""
-    assert problems(current, default, MERGED_CLOSE_PU) == ""
-    assert "are not turned back" in problems(plain, default, MERGED_CLOSE_PU)
-    assert "says that they are phasors" in problems(current, phasors, MERGED_CLOSE_PU)
-    assert "none are merged" in problems(current, dpf.GridfmStyle(merged=False), MERGED_CLOSE_PU)
-    (spoilt,) = (current / "twin").rglob("bus_data.parquet/*/from-000000000.parquet")
-    good = spoilt.read_bytes()
-    table = pq.read_table(spoilt)
-    va = table["Va"].to_numpy() + 0.02  # all angles: the power flow stays
-    pq.write_table(table.set_column(table.column_names.index("Va"), "Va", pa.array(va)), spoilt)
-    found = problems(current, default, MERGED_CLOSE_PU)
-    spoilt.write_bytes(good)
-    assert "are not those of the corpus" in found
+    assert problems(0.0) == ""
+    assert "are not those of the corpus" in problems(0.02)
+    assert "are not turned back" in problems(120.0)

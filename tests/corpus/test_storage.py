@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dp_powerflow._parallel import Engine, Local, Processes
 from dp_powerflow.cli import app
-from dp_powerflow.config import StorageUrl, parse_config
+from dp_powerflow.config import StorageUrl
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.storage import RemotePath, file_hashes, location
@@ -26,7 +26,8 @@ from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
-from support.small import CORNERS, RAW, small_config, tree_hash
+from support.made import Released, twin_config
+from support.small import CORNERS, small_config, tree_hash
 from support.stores import s3_server
 
 PART = "data/part-00001.parquet"
@@ -115,16 +116,6 @@ def test_the_manifest_is_refused_before_everything_else_is_there(target: RemoteP
     assert "manifest.json" not in target.below()
 
 
-def test_a_part_that_was_cut_short_is_written_again(target: RemotePath) -> None:
-    writer = writer_of(target)
-    writer.prepare()
-    write_parts(writer)
-    (target / PART).write_bytes((target / PART).read_bytes()[:-20])
-    assert writer_of(target).missing_parts() == (1,)
-    # The writer that wrote it whole notices too, although it has looked at it before.
-    assert writer.missing_parts() == (1,)
-
-
 def test_a_taken_url_is_refused_and_left_as_it_is(target: RemotePath) -> None:
     write_corpus(target)
     before = target.below()
@@ -144,7 +135,9 @@ def test_a_taken_url_is_refused_and_left_as_it_is(target: RemotePath) -> None:
     writer_of(target.with_name("rel")).prepare()
 
 
-def test_parts_of_another_shape_are_not_continued(target: RemotePath) -> None:
+def test_parts_of_another_shape_or_cut_short_are_not_continued_and_discarded_to_nothing(
+    target: RemotePath,
+) -> None:
     writer = writer_of(target)
     writer.prepare()
     write_parts(writer)
@@ -152,12 +145,8 @@ def test_parts_of_another_shape_are_not_continued(target: RemotePath) -> None:
         writer_of(target, CorpusLayout(days=11, steps=24, nodes=6, days_per_part=4)).prepare()
     with pytest.raises(CorpusError, match="another corpus"):
         writer_of(target, CorpusLayout(days=4, steps=24, nodes=7, days_per_part=4)).prepare()
-
-
-def test_discard_leaves_nothing(target: RemotePath) -> None:
-    writer = writer_of(target)
-    writer.prepare()
-    write_parts(writer)
+    (target / PART).write_bytes((target / PART).read_bytes()[:-20])
+    assert writer.missing_parts() == writer_of(target).missing_parts() == (1,)  # cut short: written again
     writer.discard()
     assert target.with_name("").below() == {}
 
@@ -225,9 +214,6 @@ def test_paths_and_urls_are_told_apart(tmp_path: Path, monkeypatch: pytest.Monke
     assert str(RemotePath("s3://b/x") / "data" / "p") == "s3://b/x/data/p"
     with pytest.raises(CorpusError, match="absolute path"):
         location("file://release")
-
-
-def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(CorpusError, match="environment") as caught:
         location("ftp://user:hunter2@host/release")
     assert "hunter2" not in str(caught.value)
@@ -294,38 +280,24 @@ def test_a_release_without_solution_leaves_nothing_in_the_store(
 
 
 def test_a_url_in_a_config_is_kept_as_it_is_written(tmp_path: Path) -> None:
-    def output(text: str) -> object:
-        return small_config(tmp_path, release={"output": text}).release.output
-
-    assert output("s3://bucket/a/release") == StorageUrl("s3://bucket/a/release")
-    assert isinstance(output("s3://bucket/release"), StorageUrl)
-    assert output("out") == tmp_path / "out"
-    assert output("/elsewhere/out") == Path("/elsewhere/out")
+    for text, kept in {
+        "s3://bucket/a/release": StorageUrl("s3://bucket/a/release"),
+        "out": tmp_path / "out",
+        "/elsewhere/out": Path("/elsewhere/out"),
+    }.items():
+        output = small_config(tmp_path, release={"output": text}).release.output
+        assert (output, type(output)) == (kept, type(kept))
     with pytest.raises(ConfigError, match=r"release\.output"):
         small_config(tmp_path, release={"output": 3})
 
 
-def test_a_twin_with_its_tables_at_a_url_has_the_bytes_of_a_local_one(server: str, tmp_path: Path) -> None:
-    raw = {
-        **{name: RAW[name] for name in ("feeder", "loads", "model")},
-        "nodes": {"load_class": "residential"},
-        "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5}
-        | {"id": "t", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 3}
-        | {"transformers": True, "capacitors": True},
-        "release": {**RAW["release"], "days": 40},
-    }
-    (tmp_path / "local").mkdir()
-    run_release(parse_config(raw, base=tmp_path / "local"), engine=Processes(1))
+def test_a_twin_with_its_tables_at_a_url_has_the_bytes_of_a_local_one(
+    server: str, tmp_path: Path, twin_release: Released
+) -> None:
     target = RemotePath(f"{server}/twin/out")
-    raw["release"]["output"] = str(target)
-    (tmp_path / "remote").mkdir()
-    run_release(parse_config(raw, base=tmp_path / "remote"), engine=Processes(1))
-    assert file_hashes(target) == tree_hash(tmp_path / "local" / "out")
-    found, expected = (open_corpus(place).connections for place in (target, tmp_path / "local" / "out"))
-    assert found is not None
-    assert expected is not None
-    assert (found.bus_ids, found.kinds) == (expected.bus_ids, expected.kinds)
-    assert validate_corpus(target, other_files=file_hashes(target)).connections is not None
+    run_release(twin_config(tmp_path, release={"output": str(target)}), engine=Processes(1))
+    assert file_hashes(target) == tree_hash(twin_release.path)
+    assert validate_corpus(target, other_files=file_hashes(target)).ok
     verified = CliRunner().invoke(app, ["verify", str(target)])
     assert verified.exit_code == 0
     assert "FAIL" not in verified.stdout

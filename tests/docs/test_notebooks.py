@@ -17,7 +17,7 @@ def printed(notebook: Any) -> list[str]:
     return ["".join(out.get("text", "") for out in cell.get("outputs", [])) for cell in notebook.cells]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the kernel's client
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", FIGURES)

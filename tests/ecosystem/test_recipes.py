@@ -66,16 +66,6 @@ def test_duckdb_finds_the_numbers_of_the_corpus(named: dict[str, str]) -> None:
     assert energy["kwh_per_day"].iloc[1] == pytest.approx(off)
 
 
-def test_polars_finds_the_numbers_of_the_corpus(named: dict[str, str]) -> None:
-    corpus = open_corpus("release")
-    low = run(named["low"])["low"]
-    expected = (corpus.phasors().vm_pu < 0.95).mean(axis=(0, 1))
-    np.testing.assert_allclose(low["share_low"].to_numpy(), expected)
-    assert corpus.connections is not None
-    degree = run(named["degree"])["degree"]
-    assert degree["neighbours"].to_list() == np.bincount(corpus.connections.pairs.ravel()).tolist()
-
-
 @pytest.mark.usefixtures("offline")
 def test_the_card_says_how_to_load_the_release(release: Path, beside: Path) -> None:
     card = (release / "README.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from dp_powerflow import BatchSolver, Feeder, StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.lines.collect import AuditRequest, audit_lines, fresh_days, regress_line
+from dp_powerflow.evidence.lines.collect import audit_lines, fresh_days, regress_line
 from dp_powerflow.evidence.lines.evidence import LineLoss, Neighbour, judge, scaled_both_ways
 from dp_powerflow.lowlevel import LoadLaw, Network, scaled, solve_days
 from support.laws import sampler, with_spread
@@ -25,7 +25,7 @@ def bracket(
     evidence = judge(losses, 0.01, law.steps, 0.01)
     upper = np.array([[row.forward or np.inf, row.reverse or np.inf] for row in evidence.rows])
     release = fresh_days(truth or law, StreamKey.from_insecure_seed(2), 2000)
-    audit = audit_lines(engine, neighbours, release, AuditRequest(2000, evidence.delta))
+    audit = audit_lines(engine, neighbours, release, evidence.delta)
     return audit.lower, upper, evidence.delta
 
 
@@ -66,11 +66,11 @@ def test_nothing_is_shown_where_nothing_changes() -> None:
     feeder, law = chain(2), law_of(2, 2)
     neighbours = list(scaled_both_ways(feeder.lines, 1e-7))
     engine, key = LineLoss(feeder, law, threads=1), StreamKey.from_insecure_seed(3)
-    audit = audit_lines(engine, neighbours, fresh_days(law, key, 200), AuditRequest(200, 0.01))
+    audit = audit_lines(engine, neighbours, fresh_days(law, key, 200), 0.01)
     assert np.all(audit.lower == 0.0)
     assert audit.by_line(neighbours) == {"l1": 0.0, "l2": 0.0}
     with pytest.raises(PrivacyError, match="at least 20 days"):
-        audit_lines(engine, neighbours, fresh_days(law, key, 10), AuditRequest(10, 0.01))
+        audit_lines(engine, neighbours, fresh_days(law, key, 10), 0.01)
 
 
 def test_hidden_pv_nodes_are_audited_too() -> None:
@@ -79,7 +79,7 @@ def test_hidden_pv_nodes_are_audited_too() -> None:
     generation[:, 1] = 0.1
     engine = LineLoss(feeder, law, generation=generation, threads=1)
     release = fresh_days(law, StreamKey.from_insecure_seed(3), 1000, generation)
-    audit = audit_lines(engine, [scaled(feeder.lines[0], 0.3)], release, AuditRequest(1000, 0.01))
+    audit = audit_lines(engine, [scaled(feeder.lines[0], 0.3)], release, 0.01)
     assert audit.lower.max() > 1.0
 
 

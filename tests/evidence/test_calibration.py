@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from dp_powerflow import Feeder, StreamKey
-from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.evidence import symbols
+from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.evidence.calibration import (
     MonteCarlo,
     check_assumptions,
@@ -25,15 +24,12 @@ from dp_powerflow.evidence.collect import (
     Instance,
     Policy,
     collect_evidence,
-    over_days,
     radius_in_lines,
 )
-from dp_powerflow.evidence.symbols import Admittance, implied_load
 from dp_powerflow.evidence.theorem import corrected_bound, full_support_bound
 from dp_powerflow.grid.feeder import GROUND, Load
 from dp_powerflow.grid.reduction import kron_amplification
 from dp_powerflow.lowlevel import (
-    ClassLaw,
     DaySolver,
     Generation,
     LoadLaw,
@@ -42,12 +38,11 @@ from dp_powerflow.lowlevel import (
     OperatingSet,
     VoltVar,
     monte_carlo,
-    nominal_law,
 )
 from dp_powerflow.powerflow.devices import CATEGORY_B
-from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
-from support.laws import sampler
-from support.random_networks import solve
+from dp_powerflow_paper.losses import Admittance, implied_load, sensitivity_to_load, sensitivity_to_network
+from support.laws import nominal_days, sampler
+from support.random_networks import inverse_norms, solve
 
 
 def stiff_feeder() -> Feeder:
@@ -68,18 +63,6 @@ def stiff_feeder() -> Feeder:
     )
 
 
-def law_of(feeder: Feeder, spread: float, steps: int = 4) -> LoadLaw:
-    nominal = -feeder.nominal_injection[feeder.retained]
-    lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
-    of_class = ClassLaw.gaussian(
-        np.full(steps, -(spread**2) / 2),
-        spread**2 * 0.8**lag,
-        margins=(0.2, 4.0),
-        q_covariance=0.8**lag,
-    )
-    return nominal_law(nominal, of_class, 0.15)
-
-
 GIVEN = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
 
 
@@ -91,11 +74,6 @@ def facts_of(feeder: Feeder) -> NetworkFacts:
 def calibrated(network: Network, law: LoadLaw, days: int, seed: int, **public: Any) -> MonteCarlo:
     """A calibration without a release's key; `public` is generation and volt-var."""
     return monte_carlo(DaySolver(network, **public), sampler(law, days, seed))
-
-
-def inverse_norms(network: Network, v: np.ndarray) -> np.ndarray:
-    a, c = diagonal_terms(v, injection(network.y, network.b, v))
-    return 1.0 / np.linalg.svd(real_form(network.y, a, c), compute_uv=False)[..., -1]
 
 
 def test_printed_closed_form_has_no_bound_on_ieee123(ieee123: Feeder) -> None:
@@ -111,7 +89,7 @@ def test_printed_closed_form_is_a_bound_where_it_applies() -> None:
     assert 0.0 < form.denominator < math.inf
     rng = np.random.default_rng(0)
     v = rng.uniform(0.99, 1.01, (200, 1)) * np.exp(1j * rng.uniform(-0.005, 0.005, (200, 1)))
-    assert inverse_norms(network, v).max() <= form.mu
+    assert inverse_norms(network.y, network.b, v).max() <= form.mu
 
 
 @pytest.mark.parametrize("loading", [1.0, 1.5])
@@ -126,11 +104,11 @@ def test_load_box_bound_covers_every_load_in_the_box(ieee13: Feeder, loading: fl
     if proved is not None:
         assert proved.v_min <= np.abs(v).min()
         assert np.abs(v).max() <= proved.v_max
-        assert inverse_norms(network, v).max() <= proved.mu
+        assert inverse_norms(network.y, network.b, v).max() <= proved.mu
     measured = OperatingSet(float(np.abs(v).min()), float(np.abs(v).max()), 1.0, 1.0, 0.0, "draws")
     found = load_box_set(network, s_max, measured=measured)
     assert found is not None
-    assert inverse_norms(network, v).max() <= found.mu
+    assert inverse_norms(network.y, network.b, v).max() <= found.mu
 
 
 def test_load_box_bound_on_ieee123_is_the_figure_of_the_notes(ieee123: Feeder) -> None:
@@ -141,21 +119,16 @@ def test_load_box_bound_on_ieee123_is_the_figure_of_the_notes(ieee123: Feeder) -
     measured = OperatingSet(float(np.abs(v).min()), float(np.abs(v).max()), 1.0, 1.0, 0.0, "nominal load")
     found = load_box_set(network, s_max, measured=measured)
     assert found is not None
-    true = inverse_norms(network, v)
+    true = inverse_norms(network.y, network.b, v)
     assert true == pytest.approx(5.36, rel=0.02)
     # Ours is 6.58. Splitting delta loads half and half, as the notes did, gives 6.58 too; their taps (OEDI's)
     # are not here to try, so the 4 % are unexplained.
     assert found.mu == pytest.approx(6.83, rel=0.05)
 
 
-def test_no_bound_is_claimed_beyond_the_nose(ieee13: Feeder) -> None:
-    network = Network(ieee13)
-    assert load_box_set(network, 50.0 * np.abs(ieee13.nominal_injection[ieee13.retained])) is None
-
-
 def test_monte_carlo_set_holds_new_days_but_for_its_delta(ieee13: Feeder) -> None:
     network = Network(ieee13)
-    law = law_of(ieee13, 0.1)
+    law = nominal_days(ieee13, 4, 0.1)
     found = calibrated(network, law, 400, 1)
     assert found.operating.delta == pytest.approx(1 - 0.05 ** (1 / 360))
     fresh = calibrated(network, law, 2000, 2)
@@ -166,12 +139,7 @@ def test_monte_carlo_set_holds_new_days_but_for_its_delta(ieee13: Feeder) -> Non
 
 def test_days_that_do_not_solve_are_refused_in_words(ieee13: Feeder) -> None:
     with pytest.raises(PowerFlowError, match="no solution for a day"):
-        calibrated(Network(ieee13), law_of(ieee13, 3.0), 40, 0)
-
-
-def test_too_few_days_are_refused(ieee13: Feeder) -> None:
-    with pytest.raises(PrivacyError, match="at least 20 days"):
-        calibrated(Network(ieee13), law_of(ieee13, 0.1), 5, 0)
+        calibrated(Network(ieee13), nominal_days(ieee13, 4, 3.0), 40, 0)
 
 
 def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
@@ -179,7 +147,7 @@ def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
     steps = 4
     generation = Generation.every_day(np.full((steps, network.n), 0.02 + 0.0j))
     voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
-    law = law_of(ieee13, 0.1, steps)
+    law = nominal_days(ieee13, steps, 0.1)
     plain = calibrated(network, law, 40, 3, generation=generation)
     controlled = calibrated(network, law, 40, 3, generation=generation, voltvar=voltvar)
     assert controlled.operating.mu != plain.operating.mu
@@ -210,7 +178,7 @@ def test_implied_loads_over_s0_are_attained(ieee13: Feeder) -> None:
 
 def test_assumptions_fail_on_ieee123_and_say_by_how_much(ieee123: Feeder) -> None:
     network = Network(ieee123)
-    law = law_of(ieee123, 0.3, 2)
+    law = nominal_days(ieee123, 2, 0.3)
     box = law.within((0.3, 3.0))
     singular, no_set, loads, voltvar = check_assumptions(network, box, None)
     assert not singular.holds
@@ -226,22 +194,22 @@ def test_sensitivities_bound_small_changes_of_the_voltages(ieee13: Feeder) -> No
     true = Admittance(network.y, network.b)
     load = -ieee13.nominal_injection[ieee13.retained]
     v = solve(true, load)
-    mu = float(inverse_norms(network, v))
+    mu = float(inverse_norms(network.y, network.b, v))
     low, high = float(np.abs(v).min()), float(np.abs(v).max())
     rng = np.random.default_rng(0)
     for _ in range(20):
         change = rng.normal(size=network.y.shape) + 1j * rng.normal(size=network.y.shape)
         change *= 1e-5 / np.linalg.norm(change)
         moved = solve(Admittance(network.y + change, network.b), load)
-        limit = symbols.sensitivity_to_network(low, high, network.n, 1e-5, mu)
+        limit = sensitivity_to_network(low, high, network.n, 1e-5, mu)
         assert np.linalg.norm(moved - v) <= 1.01 * limit
     heavier = load.copy()
     heavier[3] += 1e-5 * (1 + 1j)
-    assert np.linalg.norm(solve(true, heavier) - v) <= 1.01 * symbols.sensitivity_to_load(low, 1e-5, mu)
+    assert np.linalg.norm(solve(true, heavier) - v) <= 1.01 * sensitivity_to_load(low, 1e-5, mu)
 
 
 def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> None:
-    law = law_of(ieee13, 0.2)
+    law = nominal_days(ieee13, 4, 0.2)
     operating = calibrated(Network(ieee13), law, 40, 0).operating
     case = BoundCase(full_support_bound, facts_of(ieee13), law, operating)
     radius = case.largest_radius(5.0, 1e-5)
@@ -256,15 +224,6 @@ def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> N
     assert step.steps == 1
     assert step.epsilon is not None
     assert step.epsilon < 5.0
-
-
-def test_days_compose_by_adding_up(ieee13: Feeder) -> None:
-    day = full_support_bound(facts_of(ieee13), law_of(ieee13, 0.2), GIVEN, 1e-7, 1e-5)
-    assert day.epsilon is not None
-    year = over_days(day, 365)
-    assert year.epsilon == pytest.approx(365 * day.epsilon)
-    assert year.delta == pytest.approx(365 * day.delta)
-    assert over_days(day, 2000).epsilon is None
 
 
 def test_radius_is_told_as_a_share_of_lines(ieee123: Feeder) -> None:
@@ -283,34 +242,19 @@ def test_no_number_is_given_where_volt_var_breaks_the_lemma(ieee13: Feeder) -> N
     generation = Generation.every_day(np.full((4, network.n), 0.01 + 0.0j))
     voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
     policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
-    law = law_of(ieee13, 0.2)
+    law = nominal_days(ieee13, 4, 0.2)
     for control, expected in ((None, False), (voltvar, True)):
         evidence = collect_evidence(
-            Instance(network, law, generation, control), policy, StreamKey.from_insecure_seed(0), curves=False
+            Instance(network, law, generation, control), policy, StreamKey.from_insecure_seed(0)
         )
         for row in evidence.rows[1:]:
             assert any("volt-var" in text for text in row.day.violations) is expected
 
 
-def test_paper_mode_gives_no_number_where_its_assumptions_fail() -> None:
-    """One stiff node: every term is finite, and yet S_0 holds voltages that imply absurd loads."""
-    feeder = stiff_feeder()
-    network = Network(feeder)
-    policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
-    law = law_of(feeder, 0.2)
-    evidence = collect_evidence(Instance(network, law), policy, StreamKey.from_insecure_seed(0), curves=False)
-    assert evidence.rows[0].mode == "paper"
-    assert any("Assumption 1 fails" in text for text in evidence.rows[0].day.violations)
-    assert evidence.rows[0].day.epsilon is None
-
-
-def test_a_step_of_a_truncated_day_has_no_bound_of_its_own(ieee13: Feeder) -> None:
-    law = law_of(ieee13, 0.2).within((0.3, 3.0))
-    assert BoundCase(corrected_bound, facts_of(ieee13), law, GIVEN).per_step(1e-10, 1e-5) is None
-
-
 def test_largest_radius_respects_the_whole_delta(ieee13: Feeder) -> None:
-    case = BoundCase(corrected_bound, facts_of(ieee13), law_of(ieee13, 0.2).within((0.3, 3.0)), GIVEN)
+    case = BoundCase(
+        corrected_bound, facts_of(ieee13), nominal_days(ieee13, 4, 0.2).within((0.3, 3.0)), GIVEN
+    )
     loose, strict = (case.largest_radius(1e3, 1e-5, *most) for most in ((), (2e-3,)))
     assert loose is not None
     assert strict is not None

@@ -7,18 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dp_powerflow.evidence.symbols import (
+from dp_powerflow.lowlevel import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow_paper.losses import (
     Admittance,
     Loss,
+    dg,
     full_support_loss,
     implied_load,
     log_abs_det,
     log_density_of_active,
     log_density_of_reactive,
+    log_volume,
     manifold_loss,
 )
-from dp_powerflow.lowlevel import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.powerflow.jacobian.matrices import dg, log_volume
 from support.laws import draw
 from support.random_networks import random_network, small_law, solve
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from dp_powerflow import StreamKey, open_feeder
 from dp_powerflow._certify import evidence_lines
 from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence
-from dp_powerflow.evidence.symbols import Admittance, log_density_of_active, log_density_of_reactive
 from dp_powerflow.evidence.theorem import HiddenNodes, full_support_bound, hidden_nodes
 from dp_powerflow.grid.reduction import Amplification
 from dp_powerflow.lowlevel import (
@@ -20,13 +19,13 @@ from dp_powerflow.lowlevel import (
     Generation,
     Network,
     NetworkFacts,
-    OperatingSet,
     network_facts,
     nominal_law,
 )
-from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
+from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
+from dp_powerflow_paper.losses import Admittance, injection, log_density_of_active, log_density_of_reactive
 from support.laws import draw
-from support.random_networks import random_network, small_law, solve
+from support.random_networks import measured_set, random_network, small_law, solve
 
 DIRECT = Amplification(paper=1.0, exact=1.0, growth=0.0, reach=0.0)
 
@@ -88,12 +87,7 @@ def test_no_loss_exceeds_the_bound_with_hidden_nodes(n: int, seed: int, size: fl
     forward, back = solve(network, load), solve(other, load)
     if not (np.isfinite(forward).all() and np.abs(forward).min() > 0.5):
         return  # the generation is beyond what the random network can carry
-    s = injection(network.y, network.b, forward)
-    mu = 1.0 / np.linalg.svd(real_form(network.y, *diagonal_terms(forward, s)), compute_uv=False)[..., -1]
-    magnitude = np.abs(forward)
-    measured = OperatingSet(
-        float(magnitude.min()), float(magnitude.max()), float(np.abs(s).max()), float(mu.max()), 0.0, "drawn"
-    )
+    measured = measured_set(network, forward)
     s_max = float(np.abs(power).max())
     facts = NetworkFacts(len(released), 1.0, n, DIRECT, hidden=of_matrix(network.y, released, s_max))
     bound = full_support_bound(facts, law, measured, size, 1e-5)
@@ -144,7 +138,7 @@ def test_evidence_covers_a_feeder_with_pv_only_nodes() -> None:
     network = Network(feeder)
     policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=2, calibration_days=20)
     key = StreamKey.from_insecure_seed(0)
-    evidence = collect_evidence(Instance(network, law, sun), policy, key, curves=False)
+    evidence = collect_evidence(Instance(network, law, sun), policy, key)
     assert (evidence.n, evidence.hidden, evidence.days_of_generation) == (96, 12, 2)
     told = " ".join(evidence_lines(evidence))
     assert "12 more carry public generation alone" in told

@@ -7,18 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import norm
 
 from dp_powerflow import Feeder, StreamKey
-from dp_powerflow._certify import line_figures, line_lines, positions
+from dp_powerflow._certify import line_lines
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.collect import (
     LineReport,
     LineRequest,
-    Target,
     collect_lines,
     contradicted,
-    protected_sizes,
 )
 from dp_powerflow.evidence.lines.evidence import (
     GRID,
@@ -26,14 +24,12 @@ from dp_powerflow.evidence.lines.evidence import (
     LineLosses,
     delta_bounds,
     judge,
-    least_epsilon,
     scaled_both_ways,
     smallest_share,
     upper_mean,
 )
-from dp_powerflow.lowlevel import lower_share, plain, upper_share
+from dp_powerflow.lowlevel import plain, upper_share
 from dp_powerflow_paper.lines import run_lines, to_json, to_markdown
-from support.laws import GivenDays, draw
 from support.line_feeders import chain, law_of
 
 
@@ -52,18 +48,6 @@ def made_up(losses: np.ndarray) -> LineLosses:
     """Losses (neighbour, direction, day) that belong to lines of a chain."""
     lines = chain(len(losses) // 2).lines
     return LineLosses(scaled_both_ways(lines, 0.01), losses[:, 0], losses[:, 1])
-
-
-def test_clopper_pearson_covers() -> None:
-    trials, alpha = 60, 0.05
-    for share in (0.01, 0.2, 0.7):
-        hits = np.arange(trials + 1)
-        chance = binom.pmf(hits, trials, share)
-        assert chance[upper_share(hits, trials, alpha) < share].sum() <= alpha
-        assert chance[lower_share(hits, trials, alpha) > share].sum() <= alpha
-    assert upper_share(trials, trials, alpha) == 1.0
-    assert lower_share(0, trials, alpha) == 0.0
-    assert upper_share(0, trials, alpha) == pytest.approx(smallest_share(trials, alpha))
 
 
 def test_bound_of_a_mean_covers_and_is_never_below_the_smallest_share() -> None:
@@ -136,20 +120,12 @@ def test_sums_over_days_use_every_draw_once_and_beat_adding_up() -> None:
     assert bounds.infinite == pytest.approx(1 / 80_000)
 
 
-def test_least_epsilon_reads_the_grid() -> None:
-    bound = np.array([0.5, 0.2, 0.01] + [0.001] * (len(GRID) - 3))
-    assert least_epsilon(bound, 0.05) == GRID[2]
-    assert least_epsilon(bound, 0.0001) == np.inf
-
-
 KEY = StreamKey.from_insecure_seed(11)
 
 
 @pytest.fixture(scope="module")
 def report() -> LineReport:
-    request = LineRequest(
-        x=0.02, draws=400, protected_draws=200, audit_days=100, attack_days=60, regressed_days=30
-    )
+    request = LineRequest(x=0.02, draws=400, audit_days=100, attack_days=60, regressed_days=30)
     return collect_lines(LineLoss(chain(4, empty=(1,)), law_of(3, 3), threads=1), request, KEY)
 
 
@@ -167,38 +143,7 @@ def test_report_brackets_every_line(report: LineReport) -> None:
     assert contradicted(replace(report.evidence.rows[0], lower=100.0, epsilon=1.0))
 
 
-def test_protected_x_is_protected_on_fresh_draws(report: LineReport) -> None:
-    feeder, law = chain(4, empty=(1,)), law_of(3, 3)
-    engine = LineLoss(feeder, law, threads=1)
-    assert report.protected_delta is not None
-    for line, row in zip(feeder.lines, report.evidence.rows, strict=True):
-        assert row.protected is not None
-        days = engine.draws(StreamKey.from_insecure_seed(99).bind("line", line.name), 1000)
-        fresh = engine.losses(scaled_both_ways([line], row.protected), days).by_direction
-        excess = -np.expm1(np.minimum(report.request.epsilon - fresh, 0.0))
-        assert excess.mean(axis=-1).max() <= report.protected_delta
-    # The line at the source carries everything and is protected least.
-    sizes = [row.protected or 0.0 for row in report.evidence.rows]
-    assert sizes[0] == min(sizes)
-
-
-def test_no_protected_x_is_claimed_where_all_days_are_impossible() -> None:
-    feeder, law = chain(2), law_of(2, 2)
-    engine = LineLoss(feeder, law, threads=1)
-    pilot = LineLosses(scaled_both_ways(feeder.lines, 0.01), np.full((4, 5), np.inf), np.full((4, 5), np.inf))
-    impossible = draw(law, 50, np.random.default_rng(0)) * 100.0
-
-    def given(attempt: int, days: int) -> GivenDays:
-        return GivenDays(law, impossible[:days])
-
-    found, delta = protected_sizes(engine, pilot, given, Target(50, 1.0, 0.01))
-    assert found == {"l1": None, "l2": None}
-    assert delta > 0.01
-    with pytest.raises(PrivacyError, match="as many drawn days"):
-        protected_sizes(engine, pilot, given, Target(5, 1.0, 0.01, horizon=6))
-
-
-def test_tables_say_what_is_supported_and_pictures_are_drawn(report: LineReport) -> None:
+def test_tables_say_what_is_supported(report: LineReport) -> None:
     text = "\n".join(line_lines(report))
     assert f"**{report.evidence.supported:.2g}**" in text
     assert "both directions" in text
@@ -206,17 +151,7 @@ def test_tables_say_what_is_supported_and_pictures_are_drawn(report: LineReport)
     assert "must never be done" in text
     bad = replace(report, contradicted=("l1",))
     assert "there is a bug" in "\n".join(line_lines(bad))
-    figures = line_figures(chain(4, empty=(1,)), report, "INTERNAL")
-    assert set(figures) == {"lines-map.svg", "lines-histogram.svg", "lines-over-days.svg"}
-    for figure in figures.values():
-        assert figure.startswith(b"<?xml")
-    assert line_figures(chain(4), replace(report, protected_delta=None), None) == {}
     json.dumps(plain(report), allow_nan=False)
-
-
-def test_buses_without_coordinates_are_placed_by_steps_from_the_source() -> None:
-    place = positions(chain(3))
-    assert place["s"][0] < place["b0"][0] < place["b1"][0] < place["b2"][0]
 
 
 def test_a_feeder_without_lines_is_refused() -> None:
@@ -226,7 +161,7 @@ def test_a_feeder_without_lines_is_refused() -> None:
 
 
 def test_the_experiment_brackets_every_line_of_a_public_feeder(ieee13: Feeder) -> None:
-    request = LineRequest(x=0.01, draws=60, protected_draws=0, audit_days=40, attack_days=30)
+    request = LineRequest(x=0.01, draws=60, audit_days=40, attack_days=30)
     result = run_lines(ieee13, request, steps=2)
     rows = result.report.evidence.rows
     assert {row.line for row in rows} == {line.name for line in ieee13.lines}

@@ -13,11 +13,10 @@ from dp_powerflow import Feeder, StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines import evidence as lines_module
 from dp_powerflow.evidence.lines.evidence import LineLoss, LineLosses, Neighbour, Side, scaled_both_ways
-from dp_powerflow.evidence.symbols import Admittance, full_support_loss
 from dp_powerflow.grid.reduction import DENSE_UP_TO
 from dp_powerflow.lowlevel import LoadLaw, Network, scaled, with_change
-from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, jacobian_real
-from support.laws import GivenDays, draw, sampler
+from dp_powerflow_paper.losses import Admittance, full_support_loss, injection, jacobian_real
+from support.laws import GivenDays, draw, nominal_days, sampler
 from support.line_feeders import chain, law_of
 from support.random_networks import solve
 
@@ -31,17 +30,6 @@ def admittance(feeder: Feeder) -> Admittance:
 
 def losses_of(feeder: Feeder, law: LoadLaw, neighbours: list[Neighbour], days: int, seed: int) -> LineLosses:
     return LineLoss(feeder, law, threads=1).losses(neighbours, sampler(law, days, seed))
-
-
-def law_of_nominal(feeder: Feeder, steps: int) -> LoadLaw:
-    """Loads about the nominal ones of a feeder."""
-    nominal = -feeder.nominal_injection[feeder.retained]
-    return replace(
-        law_of(len(nominal), steps),
-        scale_kw=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-        q_size=np.full(len(nominal), 0.15),
-    )
 
 
 def off_identity(losses: np.ndarray) -> np.ndarray:
@@ -121,7 +109,7 @@ def test_planted_bugs_are_caught_by_quadrature(bug: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("dense_up_to", [DENSE_UP_TO, 0], ids=["dense", "as a large feeder"])
 def test_bulk_losses_are_the_dense_ones_in_both_directions(ieee123: Feeder, dense_up_to: int) -> None:
-    law = law_of_nominal(ieee123, 3)
+    law = nominal_days(ieee123, 3)
     picked = [line for line in ieee123.lines if line.name in {"l115", "l20", "l49", "l104", "sw2"}]
     neighbours = scaled_both_ways(picked, 0.02)
     load = draw(law, 3, np.random.default_rng(0))
@@ -142,7 +130,7 @@ def test_bulk_losses_are_the_dense_ones_in_both_directions(ieee123: Feeder, dens
 def test_identity_holds_in_both_directions_on_quiet_lines_of_ieee123(ieee123: Feeder, every: int) -> None:
     days = 3000
     neighbours = [scaled(line, 0.03) for line in ieee123.lines[::every]]
-    law = law_of_nominal(ieee123, 1)
+    law = nominal_days(ieee123, 1)
     found = losses_of(ieee123, law, neighbours, days, 12).by_direction
     with np.errstate(invalid="ignore"):
         quiet = np.isfinite(found).all(axis=-1) & (found.var(axis=-1) <= 0.5) & (found.var(axis=-1) > 1e-6)
@@ -231,19 +219,6 @@ def test_a_voltage_off_the_solvers_branch_is_not_certified() -> None:
     assert not side.on_branch(low, -load, none)[0]
 
 
-def test_the_branch_is_certified_by_the_solver_where_the_proof_does_not_reach() -> None:
-    feeder = chain(1)
-    side = Side(feeder, np.array([0]))
-    heavy = np.array([[3.05 + 0.0j]])
-    seen = side.solve(heavy, np.zeros_like(heavy))
-    assert seen.on_branch[0]
-    a, c = diagonal_terms(seen.v, seen.s)
-    assert np.isfinite(a).all()
-    xi = np.abs(c[0, 0] / side.y[0, 0])
-    assert xi >= 1.0 - np.abs(-side.b[0] / side.y[0, 0] - seen.v[0, 0]) / np.abs(seen.v[0, 0])
-    assert side.on_branch(seen.v, seen.s, np.zeros_like(heavy))[0]
-
-
 def test_days_that_do_not_solve_are_infinite_losses_not_errors() -> None:
     feeder, law = chain(2), law_of(2, 2)
     load = draw(law, 3, np.random.default_rng(0))
@@ -269,22 +244,6 @@ def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     at_once = LineLoss(feeder, law).draws(StreamKey.from_insecure_seed(0), 30).days_per_block
     assert at_once == 7
     assert np.allclose(run(2, at_once), whole, rtol=0.0, atol=1e-9)
-
-
-def test_closing_a_switch_is_the_reverse_of_opening_it() -> None:
-    feeder = chain(3, ties=((0, 2),))
-    tie = feeder.lines[3]
-    opened = Neighbour(tie, "opened", -tie.primitive)
-    closed = Neighbour(replace(tie, primitive=np.zeros_like(tie.primitive)), "closed", tie.primitive.copy())
-    without = with_change(feeder, opened)
-    again = with_change(without, closed)
-    assert np.allclose(again.y.toarray(), feeder.y.toarray())
-    law = law_of(3, 2)
-    load = draw(law, 5, np.random.default_rng(2))
-    opening = LineLoss(feeder, law, threads=1).losses([opened], GivenDays(law, load))
-    closing = LineLoss(without, law, threads=1).losses([closed], GivenDays(law, load))
-    assert np.allclose(opening.forward, closing.reverse, atol=1e-6)
-    assert np.allclose(opening.reverse, closing.forward, atol=1e-6)
 
 
 def test_fixed_power_factors_and_margins_are_refused_in_words() -> None:

@@ -29,7 +29,6 @@ from dp_powerflow.lowlevel import (
     LoadLaw,
     LoadSampler,
     Network,
-    PrivacyUnit,
     Rebuilder,
     draw_twin,
     parameters_of,
@@ -37,6 +36,7 @@ from dp_powerflow.lowlevel import (
 from dp_powerflow.model.law import ClassModel, LoadNodes, ReactiveModel
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.parts import PartJob
+from support.laws import load_model
 
 DAYS, BLOCK = 8000, 3000
 STANDARD_ERRORS = 6.0
@@ -54,25 +54,9 @@ def class_model(name: str, level: float, spread: float, tangent: float, *, rando
     return ClassModel(name, 0.5, (GaussianComponent(1.0, mean, covariance),), margins, reactive)
 
 
-def load_model(*, random_q: bool) -> LoadModel:
-    return LoadModel(
-        classes=(
-            class_model("home", 0.4, 0.15, 0.3, random_q=random_q),
-            class_model("shop", 0.6, 0.2, 0.4, random_q=random_q),
-        ),
-        step_minutes=720,
-        scaled=True,
-        unit=PrivacyUnit.LOAD_POINT,
-        epsilon=1.0,
-        delta=1e-5,
-        costs=(),
-        n_load_points=10,
-        n_days=10,
-        public_labels=True,
-        estimator="none",
-        insecure_seed=True,
-        simulated=True,
-    )
+def two_classes(*, random_q: bool) -> LoadModel:
+    home = class_model("home", 0.4, 0.15, 0.3, random_q=random_q)
+    return load_model(home, class_model("shop", 0.6, 0.2, 0.4, random_q=random_q), steps=2)
 
 
 def nodes_of(feeder: Feeder) -> LoadNodes:
@@ -190,7 +174,7 @@ def network(request: pytest.FixtureRequest, ieee13: Feeder) -> tuple[Feeder, boo
 
 def laws(feeder: Feeder, *, truncated: bool) -> tuple[LoadLaw, LoadLaw]:
     """The law that releases, and the one that the evidence takes."""
-    model = load_model(random_q=not truncated)
+    model = two_classes(random_q=not truncated)
     nodes = nodes_of(feeder)
     certified = Instance(Network(feeder), model.at(nodes)).law
     return model.at(nodes, truncated=truncated), certified.within() if truncated else certified
@@ -267,7 +251,7 @@ PER_NODE = ("class_of", "scale_kw", "tan_theta", "q_size")
 
 
 def test_the_evidence_refuses_a_law_it_has_no_theorem_for(ieee13: Feeder) -> None:
-    model = load_model(random_q=True)
+    model = two_classes(random_q=True)
     one, two = (part.components[0] for part in model.days)
     mixed = replace(model.days[0], components=(replace(one, weight=0.5), replace(two, weight=0.5)))
     law = replace(model, classes=(mixed, model.days[1])).at(nodes_of(ieee13))

@@ -14,9 +14,8 @@ from dp_powerflow import Feeder
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import (
-    NOT_A_BOUND,
-    ConfirmedPaperBound,
     RemarkCalibration,
+    confirmed_paper_bound,
     counted,
     printed_formula,
     remark_calibration,
@@ -70,38 +69,30 @@ def test_the_remark_puts_mu_0_into_the_formula_not_mu_prime() -> None:
     assert remark_calibration(WORST, c, 1.0, 0.95).mu_0 == math.inf
 
 
-def test_printed_samples_are_the_formula_of_single_steps(law: LoadLaw) -> None:
+def test_printed_samples_are_the_formula_of_single_steps_with_the_exact_kappa(law: LoadLaw) -> None:
     found = printed_formula(FACTS, law, OPERATING, WORST, (1e-4, 1e-5, 0.95))
-    assert found.label == NOT_A_BOUND
-    for samples, facts in ((found.exact, with_exact_kappa(FACTS)), (found.as_printed, FACTS)):
-        at = replace(OPERATING, mu=samples.calibration.mu_0)
-        steps = sorted(
-            paper_bound(facts, law.at_step(t), at, 1e-4, 1e-5).terms.formula for t in range(law.steps)
-        )
-        assert [samples.least.formula, samples.median.formula, samples.most.formula] == [
-            steps[0],
-            steps[len(steps) // 2],
-            steps[-1],
-        ]
-        assert samples.day == paper_bound(facts, law, at, 1e-4, 1e-5).terms
-        assert samples.delta == 1e-5 + samples.calibration.delta
-        c = symbols.c_star_printed(6, 0.95, 1.05)
-        alpha = samples.calibration.mu_0 * c * facts.amplification.paper * 1e-4
-        assert samples.day.alpha == pytest.approx(alpha)
-    assert found.as_printed.day.formula > found.exact.day.formula
+    facts, at = with_exact_kappa(FACTS), replace(OPERATING, mu=found.calibration.mu_0)
+    steps = sorted(paper_bound(facts, law.at_step(t), at, 1e-4, 1e-5).terms.formula for t in range(law.steps))
+    samples = [found.least.formula, found.median.formula, found.most.formula]
+    assert samples == [steps[0], steps[len(steps) // 2], steps[-1]]
+    assert found.day == paper_bound(facts, law, at, 1e-4, 1e-5).terms
+    assert found.delta == 1e-5 + found.calibration.delta
+    c = symbols.c_star_printed(6, 0.95, 1.05)
+    assert found.day.alpha == pytest.approx(found.calibration.mu_0 * c * FACTS.amplification.exact * 1e-4)
+    assert found.day.formula < paper_bound(FACTS, law, at, 1e-4, 1e-5).terms.formula
 
 
 def test_the_printed_formula_is_a_bound_only_where_nothing_speaks_against_it(law: LoadLaw) -> None:
     asked = (FACTS, law, OPERATING, 1e-9, 1e-5)
-    failing = ConfirmedPaperBound(WORST, 0.95, ("Assumption 1 fails: (i)",))(*asked)
+    failing = confirmed_paper_bound(WORST, 0.95, ("Assumption 1 fails: (i)",))(*asked)
     assert failing.epsilon is None
     assert failing.violations[0] == "Assumption 1 fails: (i)"
-    found, repaired = ConfirmedPaperBound(WORST, 0.95, ())(*asked), corrected_bound(*asked)
+    found, repaired = confirmed_paper_bound(WORST, 0.95, ())(*asked), corrected_bound(*asked)
     assert repaired.epsilon is not None
     smaller = found.terms.formula < repaired.epsilon or found.delta < repaired.delta
     assert (found.epsilon is None) is smaller
     assert any("the repaired theorem" in text for text in found.violations) is smaller
-    far = ConfirmedPaperBound(WORST, 0.95, ())(FACTS, law, OPERATING, 1.0, 1e-5)
+    far = confirmed_paper_bound(WORST, 0.95, ())(FACTS, law, OPERATING, 1.0, 1e-5)
     assert far.epsilon is None
     assert any("has no number here" in text for text in far.violations)
 

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.symbols import Admittance, full_support_loss, implied_load, manifold_loss
 from dp_powerflow.evidence.theorem import (
     corrected_bound,
     exit_probability,
@@ -22,26 +20,20 @@ from dp_powerflow.evidence.theorem import (
 )
 from dp_powerflow.grid.reduction import Amplification
 from dp_powerflow.lowlevel import LoadLaw, NetworkFacts, OperatingSet
-from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
+from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
+from dp_powerflow_paper.losses import Admittance, full_support_loss, implied_load, injection, manifold_loss
 from support.laws import draw
-from support.random_networks import random_network, small_law, solve
+from support.random_networks import (
+    changed,
+    inverse_norms,
+    measured_set,
+    random_network,
+    small_law,
+    solve,
+)
 
 # κ = 1 and any radius: the tests perturb the reduced network itself.
 DIRECT = Amplification(paper=1.0, exact=1.0, growth=0.0, reach=0.0)
-
-
-def inverse_norm(network: Admittance, v: np.ndarray) -> np.ndarray:
-    a, c = diagonal_terms(v, injection(network.y, network.b, v))
-    return 1.0 / np.linalg.svd(real_form(network.y, a, c), compute_uv=False)[..., -1]
-
-
-def measured_set(network: Admittance, v: np.ndarray) -> OperatingSet:
-    size = np.abs(v)
-    s = np.abs(injection(network.y, network.b, v))
-    mu = inverse_norm(network, v)
-    return OperatingSet(
-        float(size.min()), float(size.max()), float(s.max()), float(mu.max()), 0.0, "these draws"
-    )
 
 
 def facts_of(n: int) -> NetworkFacts:
@@ -64,9 +56,7 @@ def test_full_support_terms_never_exceed_their_bounds(n: int, seed: int, size: f
     rng = np.random.default_rng(seed)
     network, _ = random_network(n, rng)
     law = small_law(n, 3, rng, random_q=True)
-    change = rng.normal(size=(n, n + 1)) + 1j * rng.normal(size=(n, n + 1))
-    change *= size / np.linalg.norm(change)
-    other = Admittance(network.y + change[:, :n], network.b + change[:, n])
+    other = changed(network, size, rng)
     load = draw(law, 50, rng)
     v = solve(network, load)
     bound = full_support_bound(facts_of(n), law, measured_set(network, v), size, 1e-5)
@@ -115,9 +105,7 @@ def test_operating_set_over_neighbours_holds_for_the_same_loads(n: int, seed: in
     rng = np.random.default_rng(seed)
     network, _ = random_network(n, rng)
     law = small_law(n, 2, rng, random_q=True)
-    change = rng.normal(size=(n, n + 1)) + 1j * rng.normal(size=(n, n + 1))
-    change *= size / np.linalg.norm(change)
-    other = Admittance(network.y + change[:, :n], network.b + change[:, n])
+    other = changed(network, size, rng)
     load = draw(law, 30, rng)
     reached = over_neighbours(facts_of(n), measured_set(network, solve(network, load)), size)
     if not math.isfinite(reached.mu):
@@ -125,7 +113,7 @@ def test_operating_set_over_neighbours_holds_for_the_same_loads(n: int, seed: in
     moved = solve(other, load)
     assert np.abs(moved).min() >= reached.v_min
     assert np.abs(moved).max() <= reached.v_max
-    assert inverse_norm(other, moved).max() <= reached.mu
+    assert inverse_norms(other.y, other.b, moved).max() <= reached.mu
 
 
 @settings(max_examples=30, deadline=None)
@@ -133,9 +121,7 @@ def test_operating_set_over_neighbours_holds_for_the_same_loads(n: int, seed: in
 def test_change_of_mtilde_is_within_c_star(n: int, seed: int, size: float) -> None:
     rng = np.random.default_rng(seed)
     network, _ = random_network(n, rng)
-    change = rng.normal(size=(n, n + 1)) + 1j * rng.normal(size=(n, n + 1))
-    change *= size / np.linalg.norm(change)
-    other = Admittance(network.y + change[:, :n], network.b + change[:, n])
+    other = changed(network, size, rng)
     v = rng.uniform(0.9, 1.1, n) * np.exp(2j * np.pi * rng.random(n))
     moved = [real_form(net.y, *diagonal_terms(v, injection(net.y, net.b, v))) for net in (network, other)]
     v_kept = math.hypot(math.sqrt(n) * np.abs(v).max(), 1.0)
@@ -228,12 +214,6 @@ def test_a_singular_covariance_needs_a_floor(rng: np.random.Generator) -> None:
     assert (
         full_support_bound(facts_of(2), singular.with_floor(0.1), operating, 1e-9, 1e-5).epsilon is not None
     )
-
-
-def test_loads_behind_fixed_power_factors_have_no_full_support(rng: np.random.Generator) -> None:
-    law = small_law(2, 2, rng, random_q=False)
-    with pytest.raises(PrivacyError, match="random reactive load"):
-        full_support_bound(facts_of(2), law, OperatingSet(0.9, 1.1, 0.1, 1.0, 0.0, ""), 1e-6, 1e-5)
 
 
 def test_spread_does_not_move_the_mean_load(rng: np.random.Generator) -> None:

@@ -15,26 +15,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import islice
+from contextlib import nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.faults.disks import own_mounts
-from support.faults.results import CLOCKS, DISKS, KILLS, Line, figures, keep, kept_lines, table
+from support.faults.results import Line, figures, keep, kept_lines, table
 from support.faults.shim import PLAN, Shim, preloaded, why_not
-
-PARTS = ("all", KILLS, DISKS, CLOCKS)
 
 
 def arguments() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(description="Kills, full disks and wrong clocks.")
     parser.add_argument("--minutes", type=float, default=60.0, help="how long; the last case is finished")
-    parser.add_argument("--cases", type=int, default=None, help="at most so many cases")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the cases")
-    parser.add_argument("--short", choices=PARTS[1:], help="the few cases of 'make test' of one part")
-    parser.add_argument("--processes", action="store_true", help="only where workers are other processes")
+    parser.add_argument("--short", action="store_true", help="the few cases of 'make test'")
     parser.add_argument("--out", type=Path, default=Path("faults.json"), help="file of the figures")
     return parser.parse_args()
 
@@ -57,43 +52,36 @@ def main() -> int:
 
 def campaign(chosen: argparse.Namespace, root: Path) -> int:
     """Try one case after the other."""
-    no_disks = own_mounts()  # first, while there is one thread
     from support.faults.bench import Bench
-    from support.faults.programme import long_items, process_items, short_items, warm_up
-    from support.faults.store import served
+    from support.faults.strikes import long_items, short_items, warm_up
+    from support.stores import MISSING, served
 
     end = time.monotonic() + 60.0 * chosen.minutes
     kept = chosen.out.with_suffix(".jsonl")
     lines = [] if chosen.short else kept_lines(kept)
     done = {line.name for line in lines}
-    with served(chosen.short is None) as store:
-        warm_up(root, short=chosen.short is not None)
+    with nullcontext() if MISSING or chosen.short else served() as store:
+        warm_up(root, short=chosen.short)
         bench = Bench(root, Shim())
-        small_disks = no_disks is None
-        if chosen.short:
-            items = short_items(bench, chosen.seed, chosen.short, small_disks=small_disks)
-        elif chosen.processes:
-            items = process_items(bench, chosen.seed)
-        else:
-            items = long_items(bench, chosen.seed, store, small_disks=small_disks)
-        for item in islice(items, chosen.cases):
+        short = chosen.short
+        for item in short_items(bench, chosen.seed) if short else long_items(bench, chosen.seed, store):
             if item.name in done:
                 continue
-            line = item.do()
-            lines.append(line)
-            keep(kept, line)
-            report(line, lines)
+            lines.append(item.do(item.name))
+            keep(kept, lines[-1])
+            report(lines)
             if time.monotonic() > end:
                 break
-    about = {"seed": chosen.seed, "small disks": no_disks or "mounted", "commit": commit()}
+    about = {"seed": chosen.seed, "commit": commit()}
     found = figures(lines, about)
     chosen.out.write_text(json.dumps(found, indent=1) + "\n")
     sys.stdout.write(table(found) + "\n")
     return 1 if found["failures"] else 0
 
 
-def report(line: Line, lines: list[Line]) -> None:
-    """What is wrong, and now and then how far it is."""
+def report(lines: list[Line]) -> None:
+    """What is wrong with the last case, and now and then how far it is."""
+    line = lines[-1]
     for wrong in line.wrong:
         sys.stdout.write(f"FAILED {line.name}: {wrong.kind}: {wrong.words}\n")
     if len(lines) % 25 == 0 or line.wrong:

@@ -14,43 +14,17 @@ from typing import Any
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow.fleet.run import run_fleet
-from dp_powerflow.pipeline.release import run_release
-from support.fleet_small import circuit, on_twins, write_feeders
-from support.here import Here
+from support.fleet_small import circuit
+from support.made import Released
 from support.reading import everything
-from support.small import TABLES, TWIN, small_config
 
-KINDS: dict[str, dict[str, dict[str, Any]]] = {
-    "true network, plain model": {"model": {"estimator": "plain"}},
-    "published twin of Gaussian noise, structured model": {
-        "network": {**TABLES, "graph_days": 2, "noise": "gaussian"},
-        "model": {"estimator": "structured", "components": 2},
-    },
-    "twin as operated, histories": {
-        "network": TWIN,
-        "loads": {"days": 16},
-        "model": {"estimator": "history"},
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A release of every kind, and a fleet."""
-    folders = []
-    for sections in KINDS.values():
-        folders.append(tmp_path_factory.mktemp("release"))
-        run_release(small_config(folders[-1], release={"days": 3}, **sections), workers=1)
-    folders.append(tmp_path_factory.mktemp("fleet"))
-    write_feeders(folders[-1], repaired=True)
-    run_fleet(on_twins(folders[-1], fleet={"days": 1}), engine=Here())
-    return folders
+FINISHED = ("true_release", "twin_release", "operated_release", "history_release", "fleet_release")
 
 
 @pytest.mark.slow
-def test_readers_do_without_compiling(releases: list[Path], tmp_path: Path) -> None:
+def test_readers_do_without_compiling(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """In a process where nothing is compiled and compiling raises."""
+    releases = [request.getfixturevalue(name).folder for name in FINISHED]
     nothing = {"NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "support.reading", *map(str, releases)],
@@ -69,13 +43,6 @@ def test_readers_do_without_compiling(releases: list[Path], tmp_path: Path) -> N
 
 
 NOBODY = 65534
-
-
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("release")
-    run_release(small_config(folder, release={"days": 2}, network={**TABLES, "graph_days": 1}), workers=1)
-    return folder / "out"
 
 
 def commands(release: Path, own: Path) -> list[list[str]]:
@@ -117,8 +84,9 @@ def run(release: Path, own: Path, **how: Any) -> list[tuple[int, str]]:
 
 @pytest.mark.slow
 def test_where_nothing_can_be_written_consumers_work_and_get_one_notice(
-    release: Path, tmp_path: Path
+    twin_release: Released, tmp_path: Path
 ) -> None:
+    release = twin_release.path
     verified, figures, page, export, mistake = run(release, tmp_path)
     assert [verified[0], figures[0], page[0], export[0], mistake[0]] == [0, 0, 0, 0, 2]
     assert "verdict: demonstration" in verified[1]
@@ -128,13 +96,13 @@ def test_where_nothing_can_be_written_consumers_work_and_get_one_notice(
 
 
 @pytest.mark.slow
-def test_another_user_verifies_with_an_install_of_somebody_else(release: Path) -> None:
+def test_another_user_verifies_with_an_install_of_somebody_else(twin_release: Released) -> None:
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root may become another user")
     user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     with tempfile.TemporaryDirectory() as name:
         own, copy = Path(name), Path(name) / "release"
-        subprocess.run(["cp", "-r", str(release), str(copy)], check=True)
+        subprocess.run(["cp", "-r", str(twin_release.path), str(copy)], check=True)
         for path in (own, *own.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
         try:

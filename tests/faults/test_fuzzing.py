@@ -1,4 +1,4 @@
-"""Damaged inputs of every format: each is accepted, or refused in a sentence; what must be refused, is.
+"""Damaged inputs of every format: each is accepted, or refused in a sentence.
 
 The campaign (`make fuzz`) tries many more of them for an hour. Here every format has a few, always the same
 ones, and whatever the campaign found is tried again: a file each in `found/`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,11 @@ from dp_powerflow._parallel import engine_of
 from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, Lines, LoadDataError, printable
 from dp_powerflow.loads.declared import MeterFormat
-from support.fuzz.campaign import Tally, added_up, input_of, smaller
+from support.fuzz.campaign import Tally, input_of, smaller
 from support.fuzz.changes import damaged
-from support.fuzz.doors import DOORS
-from support.fuzz.judging import Door, Outcome, judged, wrong_words
-from support.fuzz.planted import KINDS, run_planted
-from support.fuzz.world import World, without_warnings
+from support.fuzz.doors import DOORS, opened
+from support.fuzz.judging import Door, judged, wrong_words
+from support.fuzz.world import World
 from support.small import RAW
 
 FOUND = Path(__file__).parent / "found"
@@ -30,7 +29,7 @@ SEED = 1
 CASES = {
     "scheduler": 2,  # each waits for nobody to answer
     "pandapower": 3,
-    **dict.fromkeys(("command line", "OpenDSS", "OpenDSS, all problems", "gridfm table"), 6),
+    **dict.fromkeys(("OpenDSS", "OpenDSS, all problems", "gridfm table"), 6),
 }
 USUAL = 10
 
@@ -40,25 +39,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("world"))
 
 
-_OPENED: dict[str, Door] = {}
-
-
-def door_of(world: World, name: str) -> Door:
-    if name not in _OPENED:
-        with without_warnings():
-            _OPENED[name] = DOORS[name](world)
-    return _OPENED[name]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed_again() -> Iterator[None]:
-    yield
-    _OPENED.clear()
-
-
 @pytest.mark.parametrize("name", DOORS)
 def test_a_damaged_input_is_accepted_or_refused_in_a_sentence(world: World, name: str) -> None:
-    door = door_of(world, name)
+    door = opened(world, name)
     assert judged(door, door.seeds[0]).kind == ("refused" if name == "scheduler" else "accepted")
     for case in range(CASES.get(name, USUAL)):
         outcome = judged(door, input_of(door, name, SEED, case))
@@ -66,65 +49,40 @@ def test_a_damaged_input_is_accepted_or_refused_in_a_sentence(world: World, name
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda path: path.stem)
-def test_what_the_campaign_found_is_mended(world: World, path: Path) -> None:
+def test_what_the_campaign_found_is_corrected(world: World, path: Path) -> None:
     found = json.loads(path.read_text())
-    outcome = judged(door_of(world, found["format"]), bytes.fromhex(found["input"]))
+    outcome = judged(opened(world, found["format"]), bytes.fromhex(found["input"]))
     assert outcome.kind == found["now"], outcome
 
 
-DEEP = b"[" * 100_000
+DEEP = "[" * 100_000
 DSS = "Clear\nNew Circuit.c basekv=12.47\nNew Line.a bus1=sourcebus bus2=d\nNew Load.l bus1=d kv=12.47 kw=5\n"
-BY_HAND = [
-    *(("config", b"a = " + DEEP), ("fleet config", b"a = " + DEEP), ("config", b"a = " + b"9" * 5000)),
-    *(("secret key", DEEP), ("receipt", DEEP), ("kept model", b"\xff"), ("load model", b"\xff\xfe")),
-    *(
-        ("fleet register", b"[]"),
-        ("fleet register", b'{"a": 1}'),
-        ("fleet register", b"{"),
-        ("fleet register", DEEP),
-    ),
-    *(("kept twin", b"{}"), ("kept twin", b"[]"), ("kept twin", DEEP), ("kept twin", b"\xff")),
-    *(("manifest, audited", b"{"), ("manifest, audited", b"\xff"), ("manifest, audited", b'{"a": 1e999}')),
-    *(
-        ("witness", DEEP),
-        ("witness", b"{"),
-        ("fleet.json", b'{"a": "\\udfff"}'),
-        ("manifest", b'{"a": "\\ud800"}'),
-    ),
-    *(("gridfm count", b"9" * 30), ("gridfm count", b"0"), ("services", b"\xff"), ("location", b"x" * 5000)),
-    ("OpenDSS", f"{DSS}New Load.m bus1=d.1.2 phases=1 kv=12.47 kw=5\nEdit Load.m phases=3\n".encode()),
-    ("OpenDSS", f"{DSS}New Transformer.t windings=3 wdg=x bus=d\n".encode()),
-    ("fleet.json", b'{"a": 1e999}'),
-    ("OpenDSS", f"{DSS}CalcVoltageBases\nNew Transformer.t windings=3\n".encode()),
-    (
-        "OpenDSS",
-        f"{DSS}New Line.b phases=1 bus1=d.1 bus2=e.2\nNew Load.m bus1=d.1 bus2=e\nphases=4\n".encode(),
-    ),
-]
+BY_HAND = json.loads(Path(__file__).with_name("by_hand.json").read_bytes())
+"""Format, what becomes of the input, and the input; failures of the last run of a fleet decide nothing."""
 
 
-@pytest.mark.parametrize(("name", "content"), BY_HAND, ids=lambda value: str(value[:24]))
-def test_what_stopped_the_program_once_is_refused(world: World, name: str, content: bytes) -> None:
-    assert judged(door_of(world, name), content).kind == "refused"
+@pytest.mark.parametrize(("name", "kind", "content"), BY_HAND, ids=lambda value: str(value[:24]))
+def test_what_stopped_the_program_once_does_not(world: World, name: str, kind: str, content: str) -> None:
+    text = content.replace("DEEP", DEEP).replace("LONG", "9" * 5000).replace("DSS", DSS)
+    assert judged(opened(world, name), text.encode("latin-1")).kind == kind
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("name", "old", "new"),
     [
-        b"{}",
-        b'{"failed": [1]}',
-        b"\xff",
-        b'{"failed": [{"feeder": "a", "name": []}]}',
-        DEEP,
+        ("load model", rb'"variance_floor":[^,}]+', b'"variance_floor":Infinity'),
+        ("fleet quality", rb'"peak_kw":\w+', b'"peak_kw":1' + 400 * b"0"),
+        ("manifest, audited", rb'"epsilon": 4.0', b'"epsilon": 1.'),
+        ("fleet.json", rb'"feeders": \[', b'"feeders": [[{"delta": 1e-05}, 5, "feeder-0001"],'),
     ],
-    ids=lambda value: str(value[:24]),
 )
-def test_what_failed_in_the_last_run_decides_nothing_and_is_passed_over_if_damaged(
-    world: World, content: bytes
+def test_what_stopped_the_program_once_within_a_long_input_does_not(
+    world: World, name: str, old: bytes, new: bytes
 ) -> None:
-    """It stopped the program once."""
-    outcome = judged(door_of(world, "fleet failures"), content)
-    assert outcome.kind == "accepted", outcome
+    door = opened(world, name)
+    content, found = re.subn(old, new, door.seeds[0], count=1)
+    assert found
+    assert judged(door, content).kind != "failure"
 
 
 @pytest.mark.parametrize("stamps", ["", "abc", "%H:%M", "%d.%m", "%Y-%m %%d", "%j", "%"])
@@ -139,32 +97,10 @@ def test_a_format_of_stamps_with_a_day_is_taken(stamps: str) -> None:
     assert MeterFormat("kW", "start", "UTC", 60, stamp_format=stamps).stamp_format == stamps
 
 
-@pytest.mark.parametrize(
-    ("name", "seed", "case"),
-    [
-        ("load model", 3033, 3),
-        ("fleet quality", 3033, 171),
-        ("manifest, audited", 21, 12),
-        ("fleet.json", 2026, 161),
-    ],
-)
-def test_what_is_too_large_to_be_kept_is_mended(world: World, name: str, seed: int, case: int) -> None:
-    door = door_of(world, name)
-    assert judged(door, input_of(door, name, seed, case)).kind != "failure"
-
-
 def test_a_key_that_is_called_like_a_mode_is_a_mistake(tmp_path: Path) -> None:
     """Before: its name was taken for the mode, the key was never found, and the search went on for ever."""
     with pytest.raises(ConfigError, match=r"unknown key 'network\.twin-network'"):
         parse_config({**RAW, "network": {"mode": "twin-network", "twin-network": 1.0}}, tmp_path)
-
-
-@pytest.mark.slow
-def test_planted_inputs_are_refused() -> None:
-    planted = run_planted(SEED, most=8)
-    assert set(planted.counts) == set(KINDS)
-    assert all(count for count, _ in planted.counts.values())
-    assert planted.missed == []
 
 
 # ---------------------------------------------------------------------------- the judge finds what is wrong
@@ -206,8 +142,8 @@ def test_what_else_the_judge_calls_a_failure(tmp_path: Path) -> None:
 
 
 def test_the_same_number_is_the_same_input(world: World) -> None:
-    for name in ("config", "part, read", "ledger", "command line"):
-        door = door_of(world, name)
+    for name in ("config", "part, read", "ledger"):
+        door = opened(world, name)
         assert [input_of(door, name, 5, k) for k in range(20)] == [
             input_of(door, name, 5, k) for k in range(20)
         ]
@@ -226,11 +162,11 @@ def test_an_input_that_fails_is_made_smaller() -> None:
 
 def test_tallies_add_up() -> None:
     one, other = Tally(), Tally()
-    for outcome in (Outcome("accepted"), Outcome("refused"), Outcome("failure", "a")):
-        one.count(outcome)
-    other.count(Outcome("failure", "a"))
-    total = added_up([{"config": one}, {"config": other}])["config"]
-    assert (total.inputs, total.accepted, total.refused, total.failed) == (4, 1, 1, 2)
+    for kind in ("accepted", "refused", "failure"):
+        one.count(kind, "a")
+    other.count("failure", "a")
+    total = one + other
+    assert total.kinds == {"accepted": 1, "refused": 1, "failure": 2}
     assert total.signatures == {"a": 2}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.opendss.engine import build_circuit, file_origin
+from dp_powerflow.grid.opendss.engine import build_circuit
 from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.sources import open_feeder
 
@@ -19,64 +20,8 @@ Set voltagebases=[12.47]
 CalcVoltageBases
 """
 PV = "New PVSystem.g bus1=b kv=12.47\n"
-SHAPE = "npts=2 interval=1 mult=(1 2)"
-LOADING = {
-    "quoted name": 'New PVSystem.g bus1=b "usermodel"=PROGRAM',
-    "name in brackets": "New PVSystem.g bus1=b [usermodel]=PROGRAM",
-    "quotes within": "New PVSystem.g bus1=b\nPVSystem.g.'usermodel'=PROGRAM",
-    "by its element": "New PVSystem.g bus1=b\nPVSystem.g.usermodel=PROGRAM",
-    "after another element": "New PVSystem.g bus1=b\nLine.l.r1=1 PVSystem.g.usermodel=PROGRAM",
-    "of a selected element": 'New PVSystem.g bus1=b\nset class=PVSystem object=g\nmore "usermodel"=PROGRAM',
-    "of many elements": 'New PVSystem.g bus1=b\nBatchEdit PVSystem..* "usermodel"=PROGRAM',
-    "of a variable": "New PVSystem.g bus1=b\nvar @n=usermodel\nEdit PVSystem.g @n=PROGRAM",
-    "by position": f"New PVSystem.g 3 b 12 {'1 ' * 26}PROGRAM",
-    "after a named one": "New PVSystem.g bus1=b daily=x 1 1 1 1 PROGRAM PROGRAM PROGRAM",
-    "of a control": 'New CapControl.x "usermodel"=PROGRAM',
-    "of a variable's class": 'var @c=PVSystem.g\nNew @c bus1=b "usermodel"=PROGRAM',
-    "one letter": "New PVSystem.g bus1=b kv=12.47 u=PROGRAM",
-    "one letter of a control": "New CapControl.x element=Line.l u=PROGRAM",
-    "one letter of many": f"{PV}BatchEdit PVSystem.g u=PROGRAM",
-    "goes on after a class": f"{PV}Enable Line.*\nmore usermodel=PROGRAM",
-    "goes on after the circuit": f"{PV}Edit Circuit.c\n~ usermodel=PROGRAM",
-    "of the circuit": f"{PV}Edit Circuit.c usermodel=PROGRAM",
-}
-LEFT_OUT = {
-    "generator": 'New Generator.g bus1=b kv=12.47 kw=1 "usermodel"=PROGRAM',
-    "shaft": "New Generator.g bus1=b kv=12.47 kw=1 'shaftmodel'=PROGRAM",
-    "storage": 'New Storage.g bus1=b kv=12.47 "dynadll"=PROGRAM',
-    "one letter": "New Generator.g bus1=b kv=12.47 kw=1 u=PROGRAM",
-    "two letters": "New Storage.g bus1=b kv=12.47 dy=PROGRAM",
-    "three letters": "New Storage.g bus1=b kv=12.47 dyn=PROGRAM",
-}
-TRACING = {
-    "PV": "New PVSystem.g bus1=b kv=12.47 de=yes",
-    "in brackets": "New Generator.g bus1=b kv=12.47 kw=1 de=(true)",
-    "variable": "var @x=yes\nNew IndMach012.g bus1=b kv=12.47 de=@x",
-}
-WRITING = {
-    "abbreviated": f"New Loadshape.s {SHAPE} acti=dblsave",
-    "two letters": f"New Loadshape.s {SHAPE} ac=sngsave",
-    "quoted": f'New Loadshape.s {SHAPE} "action"=dblsave',
-    "variable": f"var @x=dblsave\nNew Loadshape.s {SHAPE} action=@x",
-    "temperatures": "New Tshape.s npts=2 interval=1 temp=(1 2) acti=dblsave",
-    "prices": 'New Priceshape.s npts=2 interval=1 price=(1 2) "action"=sngsave',
-    "by position": f"New Loadshape.s {SHAPE}\nEdit Loadshape.s 2 1 (1 2) (0 1) 0 0 a b c dblsave",
-    "by its element": f"New Loadshape.s {SHAPE}\nLoadshape.s.action=dblsave",
-}
-RUNNING = (
-    *("Show voltages", "Export voltages FOLDER/x.csv", "Save circuit dir=FOLDER/x", "Dump", "plot profile"),
-    *(
-        "DosCmd touch FOLDER/x",
-        "CD FOLDER",
-        "FileEdit FOLDER/x",
-        "Set datapath=FOLDER",
-        "Visualize what=powers",
-    ),
-    *("Set editor=FOLDER/x", "Set log=yes recorder=yes querylog=yes", "Export monitors m", "Closedi"),
-    "New EnergyMeter.m element=line.l 1 action=save",
-    "New Monitor.m element=line.l 1\n~ action=save",
-    'New Relay.r monitoredobj=line.l "debugtrace"=yes',
-)
+CASES = json.loads(Path(__file__).with_name("hostile_scripts.json").read_bytes())
+"""Lines that load a program, are left out, or write; PROGRAM and FOLDER are replaced."""
 
 
 def script(folder: Path, more: str) -> Path:
@@ -100,26 +45,23 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("case", LOADING)
+@pytest.mark.parametrize("case", CASES["loading"])
 def test_no_program_is_loaded(case: str, watched: Path) -> None:
-    with pytest.raises(FeederError) as refused:
-        open_feeder(script(watched, LOADING[case]))
+    with pytest.raises(FeederError, match=r"loads a program|write it out|write name=value") as refused:
+        open_feeder(script(watched, CASES["loading"][case]))
     assert "Not Loaded" not in str(refused.value)  # what the engine says once it has tried
-    assert any(
-        words in str(refused.value) for words in ("loads a program", "write it out", "write name=value")
-    )
 
 
 def test_what_goes_on_with_a_rejected_line_is_about_nothing(watched: Path) -> None:
     """The engine would take it for the element before."""
     with pytest.raises(FeederError) as refused:
-        build_circuit(file_origin(script(watched, f"{PV}New Line\nmore usermodel=PROGRAM\n~ r1=2")))
+        build_circuit(read_script(script(watched, f"{PV}New Line\nmore usermodel=PROGRAM\n~ r1=2")))
     assert "program.so" not in str(refused.value)
 
 
-@pytest.mark.parametrize("case", TRACING)
+@pytest.mark.parametrize("case", CASES["tracing"])
 def test_no_abbreviation_writes_a_trace(case: str, watched: Path) -> None:
-    build_circuit(file_origin(script(watched, TRACING[case])))
+    build_circuit(read_script(script(watched, CASES["tracing"][case])))
     assert files(watched) == ["feeder.dss"]
 
 
@@ -129,21 +71,21 @@ def test_the_delay_of_a_control_is_kept(watched: Path) -> None:
     assert "de=45" in read.commands[-2]
 
 
-@pytest.mark.parametrize("case", LEFT_OUT)
+@pytest.mark.parametrize("case", CASES["left out"])
 def test_programs_of_what_is_left_out_are_left_out(case: str, watched: Path) -> None:
-    feeder = open_feeder(script(watched, LEFT_OUT[case]))
+    feeder = open_feeder(script(watched, CASES["left out"][case]))
     assert any("programs (user-written models) are left out" in note for note in feeder.notes)
 
 
-@pytest.mark.parametrize("case", WRITING)
+@pytest.mark.parametrize("case", CASES["writing"])
 def test_no_shape_is_saved(case: str, watched: Path) -> None:
     with pytest.raises(FeederError, match=r"writes a file; remove it|write name=value"):
-        open_feeder(script(watched, WRITING[case]))
+        open_feeder(script(watched, CASES["writing"][case]))
     assert files(watched) == ["feeder.dss"]
 
 
 def test_no_command_runs_or_writes(watched: Path) -> None:
-    open_feeder(script(watched, "\n".join(RUNNING)))
+    open_feeder(script(watched, "\n".join(CASES["running"])))
     assert files(watched) == ["feeder.dss"]
 
 
@@ -178,17 +120,15 @@ def test_scripts_with_the_line_ends_of_old_are_read(tmp_path: Path) -> None:
         b"\x1f\x8b\x08\0" + bytes(range(256)),
         "New Circuit.c".encode("utf-16-le"),
         b"\xff\xfeN",
+        None,
     ],
-    ids=["empty", "zeros", "gzip", "unmarked utf-16", "half a letter"],
+    ids=["empty", "zeros", "gzip", "unmarked utf-16", "half a letter", "folder"],
 )
-def test_what_is_no_script_is_one_sentence(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "feeder.dss").write_bytes(content)
-    with pytest.raises(FeederError) as refused:
-        open_feeder(tmp_path / "feeder.dss")
+def test_what_is_no_script_is_one_sentence(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "feeder.dss"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(
+        FeederError, match="give the path of an OpenDSS" if content is None else "."
+    ) as refused:
+        open_feeder(path)
     assert "\n" not in str(refused.value)
-
-
-def test_a_folder_is_no_script(tmp_path: Path) -> None:
-    (tmp_path / "feeder.dss").mkdir()
-    with pytest.raises(FeederError, match="give the path of an OpenDSS master file"):
-        open_feeder(tmp_path / "feeder.dss")

@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import gzip
 import io
+import json
 import sys
 import unicodedata
 import zipfile
@@ -22,7 +23,7 @@ from dp_powerflow import cli
 from dp_powerflow.almanac.calendar import WeatherFormat, read_holidays, read_readings
 from dp_powerflow.config import read_toml
 from dp_powerflow.errors import UNSEEN, DpPowerflowError, LoadDataError, printable
-from dp_powerflow.fleet.customers import read_feeder_map
+from dp_powerflow.fleet.run import read_feeder_map
 from dp_powerflow.grid.sources import read_loads, read_taps
 from dp_powerflow.loads.declared import IngestRules, MeterFormat, one_service_each, read_service_map
 from dp_powerflow.loads.ingest import read_load_classes, read_long
@@ -31,21 +32,10 @@ from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.powerflow.sun import read_irradiance
 from dp_powerflow.units import FloatArray
 from support.manifest_releases import make_release
+from support.small import repeated
 
 FMT = MeterFormat("kW", "start", "UTC", step_minutes=60)
-ODD = {
-    "escape": "secret\x1b[31m",
-    "line end": "secret\nhouse",
-    "carriage return": "secret\rhouse",
-    "tab": "secret\thouse",
-    "bidi": "secret\u202ehouse",
-    "zero width": "secret\u200bhouse",
-    "nul": "secret\0house",
-    "c1": "secret\x9bhouse",
-    "line separator": "secret\u2028house",
-    "long": "secret" * 2_000,
-    "blank": "   ",
-}
+ODD = json.loads(Path(__file__).with_name("odd_ids.json").read_bytes())
 
 
 def services(folder: Path, *ids: str) -> Path:
@@ -56,19 +46,12 @@ def services(folder: Path, *ids: str) -> Path:
     return path
 
 
-def meters(folder: Path, *ids: str) -> Path:
-    path, begin = folder / "meters.parquet", dt.datetime(2024, 1, 1)
-    rows = [(name, begin + dt.timedelta(hours=hour), 1.0 + hour % 3) for hour in range(24) for name in ids]
-    customer, time, kwh = zip(*rows, strict=True)
-    pq.write_table(pa.table({"customer": customer, "time": pa.array(time), "kwh": kwh}), path)
-    return path
-
-
 @pytest.mark.parametrize("kind", ODD)
 def test_odd_ids_are_refused_and_not_repeated(kind: str, tmp_path: Path) -> None:
+    odd = repeated(ODD[kind])
     for read in (
-        lambda: read_service_map(services(tmp_path, ODD[kind], "b")),
-        lambda: read_long(meters(tmp_path, ODD[kind], "b"), FMT),
+        lambda: read_service_map(services(tmp_path, odd, "b")),
+        lambda: read_long(parquet(tmp_path / "m.parquet", customer=pa.array([odd] * len(ROWS))), FMT),
     ):
         with pytest.raises(LoadDataError) as refused:
             read()
@@ -182,6 +165,11 @@ TEXTS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "loads": (".csv", "name,kw,kvar\nmill,2,1.0\n", read_loads),
     "classes": (".csv", "load,class\nmill,home\n", read_load_classes),
     "holidays": (".txt", "2024-12-25\n2024-12-26 # second\n", read_holidays),
+    "weather": (
+        ".csv",
+        "time,temperature\n2024-01-01T00:00,1.0\n2024-01-01T01:00,2.0\n",
+        lambda path: read_readings(path, "UTC", WeatherFormat()).temperature.tobytes(),
+    ),
     "irradiance": (".csv", "0.1\n" * 24, lambda path: read_irradiance(path, 24, ["t1"]).tobytes()),
     "config": (".toml", '[release]\nid = "mill"\n', toml),
 }
@@ -242,18 +230,6 @@ def test_what_is_no_such_text_is_one_sentence(what: str, tmp_path: Path) -> None
             path.write_bytes(content)
         with pytest.raises(DpPowerflowError) as refused:
             read(path)
-        sentence(refused.value)
-
-
-def test_weather_that_is_no_table_is_one_sentence(tmp_path: Path) -> None:
-    for name, change in REFUSED.items():
-        path, content = tmp_path / f"{name}.csv", change("time,temperature\n2024-01-01T00:00,1.0\n")
-        if content is None:
-            path.mkdir()
-        else:
-            path.write_bytes(content)
-        with pytest.raises(DpPowerflowError) as refused:
-            read_readings(path, "UTC", WeatherFormat())
         sentence(refused.value)
 
 
@@ -327,38 +303,23 @@ def check(values: FloatArray, rules: IngestRules | None = None) -> IngestResult:
     return check_history(raw, rules or IngestRules(on_export="floor"))
 
 
-def cancelling(size: float) -> Callable[[FloatArray], None]:
-    """As many huge values of either sign on every day: the mean of a day tells nothing."""
-
-    def change(values: FloatArray) -> None:
-        values[:, :, 0:4], values[:, :, 4:8] = size, -size
-
-    return change
-
-
-def extremes(values: FloatArray) -> None:
-    values[:, :, 3], values[:, :, 4] = 2.0**63 - 1, -(2.0**63)
-
-
-def some_customers(values: FloatArray) -> None:
-    values[:3, :, 5], values[:3, :, 6] = 1e300, -1e300
-
-
-WILD: dict[str, Callable[[FloatArray], None]] = {
-    "cancelling 1e300": cancelling(1e300),
-    "cancelling 1e308": cancelling(1.7e308),
-    "cancelling 1e18": cancelling(1e18),
-    "cancelling 1e6": cancelling(1e6),
-    "int64": extremes,
-    "three customers": some_customers,
-    "far below": lambda values: values.__setitem__((slice(None), slice(None), 2), -1e18),
+WILD: dict[str, dict[int, float]] = {
+    # As many huge values of either sign on every day: the mean of a day tells nothing.
+    **{
+        f"cancelling {size:g}": {0: size, 1: size, 4: -size, 5: -size} for size in (1e300, 1.7e308, 1e18, 1e6)
+    },
+    "int64": {3: 2.0**63 - 1, 4: -(2.0**63)},
+    "three customers": {5: 1e300, 6: -1e300},
+    "far below": {2: -1e18},
 }
+"""What stands at some hours of every day."""
 
 
 @pytest.mark.parametrize("kind", WILD)
 def test_many_wild_readings_are_refused(kind: str) -> None:
     values = 1000.0 * readings()  # and all of it in watts, which the unit check must not overlook
-    WILD[kind](values)
+    for hour, value in WILD[kind].items():
+        values[: 3 if kind == "three customers" else None, :, hour] = value
     with pytest.raises(LoadDataError, match=r"readings are 1000 times or more what") as refused:
         check(values)
     assert "secret" not in str(refused.value)
@@ -388,5 +349,5 @@ def test_few_wild_readings_are_counted_and_change_no_other_figure() -> None:
 @pytest.mark.filterwarnings("error")
 def test_whoever_keeps_them_has_them_counted() -> None:
     values = readings()
-    cancelling(1e18)(values)
+    values[:, :, 0:4], values[:, :, 4:8] = 1e18, -1e18
     assert check(values, KEEP).report.units.wild == 8 * CUSTOMERS * DAYS

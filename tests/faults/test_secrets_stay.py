@@ -13,19 +13,19 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dp_powerflow._parallel import Engine, Local, LocalDask, Processes
+from dp_powerflow._parallel import DaskScheduler, Engine, Local, Processes
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.state import PrivateState
-from support.fleet_small import on_twins, write_feeders, write_meters
+from support.fleet_small import KEYS, on_twins, write_feeders, write_meters
 from support.own_meters import OwnMeters, names
 
 pytest.importorskip("psutil", reason="processes are listed by psutil, which comes with Dask")
@@ -160,17 +160,22 @@ READING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [Local(2), LocalDask(2)], ids=["processes", "dask"])
+@pytest.mark.parametrize("workers", ["processes", "dask"])
 def test_a_fleet_keeps_its_secrets(
-    engine: Engine, tmp_path: Path, temporary: Path, capfd: pytest.CaptureFixture[str]
+    workers: str, tmp_path: Path, temporary: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if isinstance(engine, LocalDask):
-        pytest.importorskip("distributed")
     loads = with_planted_meters(tmp_path)
     write_feeders(tmp_path, repaired=True)
     for path in (tmp_path / "feeders").iterdir():
         path.write_text(path.read_text().replace("Line.second", f"Line.{LINE}"))
-    with watched(temporary) as seen:
+    with ExitStack() as open_:
+        seen = open_.enter_context(watched(temporary))
+        engine: Engine = Local(2)
+        if workers == "dask":
+            distributed = pytest.importorskip("distributed")
+            options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
+            cluster = distributed.LocalCluster(n_workers=2, host="127.0.0.1", silence_logs=50, **options)
+            engine = DaskScheduler(open_.enter_context(cluster).scheduler_address)
         result = run_fleet(on_twins(tmp_path, loads=loads), engine=engine)
     assert result is not None
     assert len(seen.processes) > 2
@@ -180,6 +185,11 @@ def test_a_fleet_keeps_its_secrets(
         key_in_words(tmp_path / "state") | READING | {"service": SERVICE.encode(), "line": LINE.encode()}
     )
     assert not seen.leaks(secrets)
+    at = {
+        place
+        for place, _ in seen.leaks({"feeder": KEYS[0].encode(), "folder": str(tmp_path / "state").encode()})
+    }
+    assert not at & {"cmdline", "environ"}
 
 
 def with_planted_meters(folder: Path) -> dict[str, object]:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import mannwhitneyu, pearsonr, wasserstein_distance
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.fidelity import metrics
+from dp_powerflow.fidelity import comparison, metrics
 from dp_powerflow.fidelity.metrics import (
     Setting,
     area_under_curve,
@@ -40,18 +40,9 @@ def test_autocorrelation_is_the_lagged_product_over_the_variance() -> None:
             full = np.correlate(own - own.mean(), own - own.mean(), mode="full")
             each.append(full[own.size - 1 + k] / (own.size - k) / own.var())
         assert found == pytest.approx(np.mean(each), rel=1e-9)
-
-
-def test_the_lags_reach_seven_days_at_every_step_length() -> None:
-    assert metrics.lags(96).tolist() == [1, 2, 4, 8, 16, 32, 64, 96, 192, 288, 672]
-    assert metrics.lags(24).tolist() == [1, 2, 4, 8, 16, 24, 48, 72, 168]
-
-
-def test_a_constant_customer_has_no_autocorrelation() -> None:
-    load = lived(3, 3)
     with_constant = np.concatenate([load, np.ones((1, DAYS, STEPS))])
     np.testing.assert_allclose(metrics.autocorrelation(with_constant), metrics.autocorrelation(load))
-    assert np.all(metrics.autocorrelation(np.ones((2, DAYS, STEPS))) == 0.0)
+    assert metrics.lags(96).tolist() == [1, 2, 4, 8, 16, 32, 64, 96, 192, 288, 672]  # to seven days
 
 
 def test_pairwise_correlation_is_the_mean_over_all_pairs() -> None:
@@ -166,3 +157,37 @@ def test_loads_that_cannot_be_compared_are_refused(
 ) -> None:
     with pytest.raises(LoadDataError, match=said):
         compare(drawn, real, Setting(weekend, FLOOR))
+
+
+# ------------------------------------------------------------------ voltages, feeder head, node loads
+def test_voltage_figures_by_hand() -> None:
+    v = np.array([[[0.94, 1.0], [0.96, 1.02]], [[1.0, 1.0], [1.0, 1.06]]])  # (day, step, node)
+    mean, inside, swing = comparison.voltage_figures(v)
+    assert mean == pytest.approx(v.mean())
+    assert inside == 6 / 8
+    assert swing == pytest.approx(np.mean([0.02, 0.02, 0.0, 0.06]))
+    moved = v + np.array([0.0, 0.004])
+    assert comparison.voltage_distances(moved, v) == pytest.approx((2.0, 4.0))  # all, and the second node
+
+
+def test_head_figures_by_hand() -> None:
+    power = np.array([[1.0, 3.0], [2.0, 6.0]])
+    mean, peak, factor, daily = comparison.head_figures(power)
+    assert (mean, peak, factor) == (3.0, 6.0, 0.5)
+    assert daily == pytest.approx(1.0 / 3.0)  # days of 2 and 4 about 3
+    profile, changes = comparison.head_distances(power + 3.0, power)
+    assert profile == pytest.approx(100.0)
+    assert changes == 0.0
+    assert comparison.head_distances(power, power) == (0.0, 0.0)
+
+
+def test_node_loads_by_hand_and_nodes_without_load_do_not_count() -> None:
+    load = np.zeros((2, 3, 3))
+    load[:, :, 0] = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]
+    load[:, :, 2] = 4.0
+    assert comparison.node_figures(load) == pytest.approx(((1.5 + 1.0) / 2,))
+    doubled = load.copy()
+    doubled[:, :, 2] *= 2
+    error, changes = comparison.node_distances(doubled, load)
+    assert error == pytest.approx(100 * (4.0 / 3) / 2.0)
+    assert changes == pytest.approx(0.0, abs=1e-12)

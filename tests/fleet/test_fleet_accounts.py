@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
 from dp_powerflow.fleet.feeders import FleetConfig, feeders_of
-from dp_powerflow.fleet.run import plan_fleet, run_fleet
+from dp_powerflow.fleet.run import plan_fleet, read_feeder_map, run_fleet
+from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 from support import ledgers
-from support.fleet_small import circuit, on_twins
+from support.fleet_small import circuit, fleet_config, on_twins
 from support.here import Here
 
 SAME = {"feeders": ["alder", "alder-2", "alder-3", "birch", "cedar", "elm"], "reason": "two lines each"}
@@ -239,3 +240,52 @@ def test_what_a_feeder_continues_must_be_an_account_of_its_kind(renamed: Path) -
             PrivacyError, match=f"continue the account '{name}', and the ledger has network-twin-1"
         ):
             run_fleet(twins(renamed, overrides={"alder-2": {"continues_network": name}}), engine=Here())
+
+
+def test_a_later_fleet_on_the_same_twins_and_model_costs_nobody_anything(made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "copy"))
+    before = Ledger.inspect(folder / "state").spends()
+    later: dict[str, Any] = {**FLEET, "id": "later", "output": "later", "continues": "north"}
+    config = on_twins(folder, fleet=later, model={"reuse": "north"}, network={"id": "north"})
+    assert not run_fleet(config, engine=Here()).failed
+    assert Ledger.inspect(folder / "state").spends() == before
+    assert verify_fleet(folder / "later", folder / "state").verdict == "demonstration"
+    for path in (folder / "out").glob("feeder=*/model.json"):
+        assert (folder / "later" / path.parent.name / path.name).read_bytes() == path.read_bytes()
+
+
+def test_feeders_of_a_fleet_that_continues_another_are_charged_to_the_accounts_they_have(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, alder=1.0)
+    policy = {"epsilon": 1e5, "delta": 0.2}
+    caps = {"network_epsilon_cap": 3e5, "network_delta_cap": 0.9, "same_frame": None}
+    run_fleet(fleet_config(tmp_path, network=policy, fleet=caps), engine=Here())
+    write(tmp_path, alder=1.01)  # a correction of the network
+    later = {**caps, "id": "later", "output": "later"}
+    model = {"reuse": "north"}
+    with pytest.raises(PrivacyError, match=r"set fleet\.continues"):
+        run_fleet(fleet_config(tmp_path, network=policy, fleet=later, model=model), engine=Here())
+    continued = fleet_config(tmp_path, network=policy, fleet={**later, "continues": "north"}, model=model)
+    assert not run_fleet(continued, engine=Here()).failed
+    loads, first, second = Ledger.inspect(tmp_path / "state").spends()
+    assert (loads.kind, first.account) == (AccountKind.LOADS, second.account)
+    assert first.dataset != second.dataset
+
+
+def test_a_fleet_that_continues_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, alder=1.0)
+    with pytest.raises(ConfigError, match="does not know"):
+        run_fleet(fleet_config(tmp_path, fleet={"continues": "south"}), engine=Here())
+
+
+def test_the_map_of_customers_to_feeders_is_read_by_load_point(tmp_path: Path) -> None:
+    path = tmp_path / "services.csv"
+    path.write_text("customer,load_point,feeder\na,p1,x\nb,p1,x\nc,p2,y\nd,p3,\n")
+    assert read_feeder_map(path) == {"x": ("p1",), "y": ("p2",)}
+    path.write_text("customer,load_point\na,p1\n")
+    with pytest.raises(LoadDataError, match="no column 'feeder'"):
+        read_feeder_map(path)
+    path.write_text("customer,load_point,feeder\na,p1,x\nb,p1,y\n")
+    with pytest.raises(LoadDataError, match="puts a load point on a second feeder"):
+        read_feeder_map(path)

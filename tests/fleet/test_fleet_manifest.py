@@ -17,7 +17,6 @@ from dp_powerflow.cli import app
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
-from dp_powerflow.fleet.feeders import FleetFeeder, feeders_of, find_sources
 from dp_powerflow.fleet.manifest import is_fleet, open_fleet, release_paths
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
@@ -25,19 +24,17 @@ from dp_powerflow.manifest.model import DIGEST, FORMAT, Check, ReleaseError, can
 from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from support.fleet_small import KEYS, circuit, fleet_config, on_twins, write_feeders
+from support.fleet_small import KEYS, on_twins, write_feeders
 from support.here import Here
+from support.made import ReleasedFleet
 from support.tampering import leaves, with_leaf
 
 TWO = [f"feeders/{key}.dss" for key in KEYS[:2]]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("two")
-    write_feeders(folder)
-    assert not run_fleet(on_twins(folder, fleet={"feeders": TWO}), engine=Here()).failed
-    return folder / "out"
+@pytest.fixture
+def made(fleet_release: ReleasedFleet) -> Path:
+    return fleet_release.path
 
 
 @pytest.fixture
@@ -147,9 +144,7 @@ def test_the_command_finds_the_page_of_a_fleet_and_makes_it_again(
     assert f"the page of the fleet: {made / 'fleet.html'}" in told.stderr.replace("\n", "")
     figures = CliRunner().invoke(app, ["quality", str(made), "--json"], catch_exceptions=False)
     assert set(json.loads(figures.stdout)) == set(open_fleet(made).names)
-    # Feeders without a page are looked at.
-    for path in (copied / "fleet.html", *copied.glob("feeder=*/quality.html")):
-        path.unlink()
+    (copied / "fleet.html").unlink()
     CliRunner().invoke(app, ["quality", str(copied)], catch_exceptions=False)
     assert (tmp_path / "fleet.html").read_bytes() == (made / "fleet.html").read_bytes()
 
@@ -197,90 +192,6 @@ def test_what_is_not_there_is_named_to_the_reader(made: Path, copied: Path) -> N
         open_fleet(made).feeder("feeder-0009")
 
 
-def feeders(folder: Path, **sections: Any) -> list[FleetFeeder]:
-    config = fleet_config(folder, **sections)
-    state = PrivateState.open(config.fleet.state, insecure_seed=7)
-    return list(feeders_of(config, state, Ledger.open(state)))
-
-
-def test_a_feeder_is_called_by_its_path_from_the_first_wildcard_on(tmp_path: Path) -> None:
-    for name in ("a/x/Master.dss", "a/y/Master.dss", "b/one.dss", "b/net.json"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    patterns = ["a/*/Master.dss", "b/one.dss", "b/*.json", "ieee13", "simbench:1-LV-rural1--0-sw"]
-    config = fleet_config(tmp_path, fleet={"feeders": patterns})
-    assert find_sources(config) == {
-        "x/Master": str(tmp_path / "a/x/Master.dss"),
-        "y/Master": str(tmp_path / "a/y/Master.dss"),
-        "one": str(tmp_path / "b/one.dss"),
-        "net": str(tmp_path / "b/net.json"),
-        "ieee13": "ieee13",
-        "simbench:1-LV-rural1--0-sw": "simbench:1-LV-rural1--0-sw",
-    }
-
-
-@pytest.mark.parametrize(
-    ("sections", "says"),
-    [
-        ({"fleet": {"feeders": ["nowhere/*.dss"]}}, "no file matches"),
-        ({"fleet": {"feeders": ["feeders/*"]}}, "end in .dss or .json"),
-        ({"fleet": {"feeders": ["feeders/*.dss", "more/*.dss"]}}, "two feeders of the fleet are called"),
-        ({"fleet": {"names": {"gone": "one"}}}, "fleet.names names the feeder 'gone'"),
-        ({"overrides": {"gone": {}}}, "overrides names the feeder 'gone'"),
-        ({"overrides": {KEYS[0]: {"network": {"bound": "paper"}}}}, "belong to the fleet"),
-        ({"overrides": {KEYS[0]: {"nodes": {"clas": "x"}}}}, "unknown key 'nodes.clas'"),
-        ({"fleet": {"names": {KEYS[0]: "same", KEYS[1]: "same"}}}, "the same public name"),
-        ({"fleet": {"names": {KEYS[0]: "under_score"}}}, "fleet.names"),
-        ({"fleet": {"state": "s3://bucket/state"}}, "name a directory of this machine"),
-        ({"fleet": {"models": "per-feeder"}}, "needs loads.services"),
-        ({"loads": {"kind": "opendss-shapes", "path": "shapes"}}, "belongs to one feeder"),
-    ],
-)
-def test_a_config_that_is_not_usable_is_refused_with_its_reason(
-    tmp_path: Path, sections: dict[str, Any], says: str
-) -> None:
-    write_feeders(tmp_path)
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more" / f"{KEYS[0]}.dss").write_text(circuit(1.0))
-    with pytest.raises(ConfigError) as refused:
-        feeders(tmp_path, **sections)
-    assert says in str(refused.value)
-
-
-def test_overrides_taps_and_declared_names_reach_the_release_of_their_feeder(tmp_path: Path) -> None:
-    write_feeders(tmp_path)
-    (tmp_path / "taps").mkdir()
-    (tmp_path / "taps" / f"{KEYS[1]}.csv").write_text("")
-    found = {
-        feeder.key: feeder
-        for feeder in feeders(
-            tmp_path,
-            fleet={"names": {KEYS[2]: "rural-1"}},
-            feeder={"taps": "taps"},
-            overrides={KEYS[0]: {"nodes": {"scale_factor": 2.5}, "feeder": {"taps": "own.csv"}}},
-        )
-    }
-    assert found[KEYS[0]].config.nodes.scale_factor == 2.5
-    assert found[KEYS[0]].config.feeder.taps == tmp_path / "own.csv"
-    assert found[KEYS[1]].config.feeder.taps == tmp_path / "taps" / f"{KEYS[1]}.csv"
-    assert found[KEYS[3]].config.feeder.taps is None
-    assert found[KEYS[3]].config.nodes.scale_factor == 0.05
-    assert found[KEYS[2]].release_id == "north_rural-1"
-    assert found[KEYS[2]].config.model.reuse == "north"
-
-
-def test_a_feeder_has_its_own_sun_instead_of_that_of_the_fleet(tmp_path: Path) -> None:
-    write_feeders(tmp_path)
-    own = {"pv": {"latitude": -33.9, "first_day_of_year": 100}}
-    shared = {"irradiance": "sun.csv", "volt_var": "category B"}
-    found = {each.key: each.config.pv for each in feeders(tmp_path, pv=shared, overrides={KEYS[0]: own})}
-    mine, others = found[KEYS[0]], found[KEYS[1]]
-    assert mine is not None
-    assert (mine.irradiance, mine.latitude, mine.volt_var) == (None, -33.9, "category B")
-    assert others is not None
-    assert (others.irradiance, others.latitude) == (tmp_path / "sun.csv", None)
-
-
 def test_all_feeders_have_the_days_and_the_weather_of_the_fleet(tmp_path: Path) -> None:
     write_feeders(tmp_path)
     start = dt.date(2022, 12, 31)  # the simulated meters begin the day after
@@ -306,8 +217,3 @@ def test_all_feeders_have_the_days_and_the_weather_of_the_fleet(tmp_path: Path) 
         assert corpus.calendar.off.tolist() == [False, True, False]
         assert corpus.weather is not None
         assert corpus.weather.values[:, 0].tolist() == [12.0, 13.0, 14.0]
-
-
-def test_a_folder_whose_name_would_be_taken_for_a_glob_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has a wildcard in its name"):
-        fleet_config(tmp_path / "fleet[1]")

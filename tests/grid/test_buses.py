@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow import Feeder, open_feeder
-from dp_powerflow.grid.buses import bus_name
+from dp_powerflow.grid.feeder import bus_name
 from dp_powerflow.lowlevel import BusGraph
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import numpy as np
@@ -13,19 +15,16 @@ import pytest
 
 from dp_powerflow import open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.buses import Problems, SeveralReasonsError, in_full, reasons_of
+from dp_powerflow.grid import refusals
+from dp_powerflow.grid.refusals import Problems, SeveralReasonsError, in_full, reasons_of
 from dp_powerflow.grid.sources import feeder_problems
 from dp_powerflow.lowlevel import Rebuilder
 from support.pandapower_nets import quiet
+from support.tables import tables_of
 
-CIRCUIT = """Clear
-New Circuit.c basekv=12.47 bus1=s
-New Line.a bus1=s bus2=x length=1 units=km r1=0.3 x1=0.4 r0=0.5 x0=0.9
-New Line.b bus1=x bus2=y length=1 units=km r1=0.3 x1=0.4 r0=0.5 x0=0.9
-New Line.sw bus1=y bus2=z switch=y r1=1e-3 x1=1e-3 r0=1e-3 x0=1e-3 c1=0 c0=0 length=1
-New Load.near bus1=x.1 phases=1 kv=7.2 kW=10 kvar=3
-New Load.far bus1=z phases=3 kv=12.47 kW=10 kvar=3
-"""
+TABLES = tables_of(__file__)
+
+CIRCUIT = TABLES["CIRCUIT"]
 TAIL = "Set VoltageBases=[12.47]\nCalcVoltageBases\n"
 
 
@@ -49,21 +48,7 @@ def works_as_a_twin(path: Path, *, drop_islanded: bool = False) -> Any:
 
 @pytest.mark.parametrize(
     "device",
-    [
-        "New Fuse.f monitoredobj=Line.b",
-        "New Fuse.f monitoredobj=Line.sw switchedobj=Line.sw enabled=y fusecurve=klink ratedcurrent=100",
-        "New Fuse.f Line.b 1 Line.b 1 tlink",
-        "New Fuse.f monitoredobj=Line.b\n~ fusecurve=nosuch",
-        "New Fuse.f monitoredobj=Line.gone",
-        "New Fuse.f monitoredobj=Load.near",
-        "New Fuse.f enabled=no monitoredobj=Line.gone",
-        "New Recloser.r monitoredobj=Line.b monitoredterm=1",
-        "New Recloser.r monitoredobj=Line.b phasefast=nosuch",
-        "New Relay.r monitoredobj=Line.b type=current phasecurve=mod_inv",
-        "New Relay.r monitoredobj=Line.b type=voltage overvoltcurve=nosuch",
-        "New SwtControl.s switchedobj=Line.sw action=close",
-        "New SwtControl.s switchedobj=Line.gone",
-    ],
+    TABLES["a_device_of_protection_that_is_closed_changes_nothing"],
 )
 def test_a_device_of_protection_that_is_closed_changes_nothing(tmp_path: Path, device: str) -> None:
     """Also one that the engine rejects for want of a curve or of its line."""
@@ -76,13 +61,7 @@ def test_a_device_of_protection_that_is_closed_changes_nothing(tmp_path: Path, d
 
 @pytest.mark.parametrize(
     ("device", "islanded"),
-    [
-        ("New SwtControl.s switchedobj=Line.sw action=open", 3),
-        ("New Recloser.r monitoredobj=Line.b state=open", 6),
-        ("New Relay.r monitoredobj=Line.b state=open", 6),
-        ("New Fuse.f monitoredobj=Line.b action=open", 6),
-        ("Open Line.sw 1", 3),
-    ],
+    TABLES["an_open_device_makes_an_island_that_can_be_left_out"],
 )
 def test_an_open_device_makes_an_island_that_can_be_left_out(
     tmp_path: Path, device: str, islanded: int
@@ -174,7 +153,7 @@ AllocateLoads"""
         "element 'fault.two'",
         "capacitor 'bank' has open steps",
         "are allocated",
-        "compensates by LDC_Z; give R and X instead; mend that, or set network.controls",
+        "compensates by LDC_Z; give R and X instead; correct that, or set network.controls",
     ):
         assert sum(words in reason for reason in reasons) == 1, words
     assert not any("fault" in reason for reason in feeder_problems(write(tmp_path, more), twin=None))
@@ -204,6 +183,38 @@ def test_one_reason_is_the_error_itself_and_several_survive_a_pipe() -> None:
     assert reasons_of(again) == problems.found == ("a; do this", "b; do that")
     assert str(again) == str(in_full(problems.found))
     Problems().refuse()
+
+
+def names_in_code() -> dict[str, set[str]]:
+    """Names of sentences that the code gives as they stand → words that it fills in."""
+    found: dict[str, set[str]] = {}
+    for path in Path(refusals.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            start = {"refusal": "", "said": "", "counted": "", "NotModelledError": "control."}.get(
+                node.func.id
+            )
+            if start is not None and isinstance(node.args[0], ast.Constant):
+                found[start + str(node.args[0].value)] = {str(word.arg or "**") for word in node.keywords}
+            elif node.func.id == "_refuse":
+                found |= {f"control.{str(word.arg).replace('_', '-')}": set() for word in node.keywords}
+    return found
+
+
+def test_every_sentence_that_the_code_names_is_there_with_its_words() -> None:
+    stated = {
+        f"{section}.{key}": text for section, of in refusals._SENTENCES.items() for key, text in of.items()
+    }
+    named = names_in_code()
+    assert len(named) > 150
+    for name, words in named.items():
+        places = {
+            str(field).split(".")[0].split("[")[0]
+            for _, field, *_ in Formatter().parse(stated[name])
+            if field
+        }
+        assert words == places or ("**" in words and words - {"**"} <= places), name
 
 
 # -------------------------------------------------------------------------------- nets of pandapower

@@ -19,30 +19,12 @@ from dss import DSS
 from dp_powerflow import open_feeder
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.sources import BUILT_IN, built_in_commands
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 # Published IEEE 13 solution: node → (p.u., degrees), printed to four and two decimals.
-PUBLISHED_IEEE13 = {
-    "650.1": (1.0000, 0.00),
-    "rg60.1": (1.0625, 0.00),
-    "rg60.2": (1.0500, -120.00),
-    "rg60.3": (1.0687, 120.00),
-    "632.1": (1.0210, -2.49),
-    "632.2": (1.0420, -121.72),
-    "632.3": (1.0174, 117.83),
-    "634.1": (0.9940, -3.23),
-    "634.2": (1.0218, -122.22),
-    "634.3": (0.9960, 117.34),
-    "646.2": (1.0311, -121.98),
-    "646.3": (1.0134, 117.90),
-    "671.1": (0.9900, -5.30),
-    "671.2": (1.0529, -122.34),
-    "671.3": (0.9778, 116.02),
-    "611.3": (0.9738, 115.78),
-    "652.1": (0.9825, -5.25),
-    "675.1": (0.9835, -5.56),
-    "675.2": (1.0553, -122.52),
-    "675.3": (0.9758, 116.03),
-}
+PUBLISHED_IEEE13 = TABLES["PUBLISHED_IEEE13"]
 PUBLISHED_IEEE13_TAPS = {"reg1": 10, "reg2": 8, "reg3": 11}
 
 # Published totals per phase [kW, kvar]; IEEE 13 is the spot loads plus the distributed load.
@@ -52,24 +34,8 @@ PUBLISHED_LOAD = {
 }
 
 # Published susceptances of IEEE 13 [microsiemens per mile], which the reference file leaves out.
-IEEE13_SUSCEPTANCE = {
-    "601": "6.2998 | -1.9958 5.9597 | -1.2595 -0.7417 5.6386",
-    "602": "5.6990 | -1.0817 5.1795 | -1.6905 -0.6588 5.4246",
-    "603": "4.6658 | -0.8999 4.7097",
-    "604": "4.6658 | -0.8999 4.7097",
-    "605": "4.5193",
-    "606": "96.8897 | 0 96.8897 | 0 0 96.8897",
-    "607": "88.9912",
-}
-IEEE13_LINES_OF_CODE = {
-    "601": ["650632", "632670", "670671", "671680"],
-    "602": ["632633"],
-    "603": ["632645", "645646"],
-    "604": ["671684"],
-    "605": ["684611"],
-    "606": ["692675"],
-    "607": ["684652"],
-}
+IEEE13_SUSCEPTANCE = TABLES["IEEE13_SUSCEPTANCE"]
+IEEE13_LINES_OF_CODE = TABLES["IEEE13_LINES_OF_CODE"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +107,7 @@ def reference_ieee13_with_published_line_codes() -> Any:
 
 
 def reference_ieee123_in_standard_configuration() -> Any:
-    """Open the two tie switches, make XFM1 delta-delta, and mend a flipped sign in line code 4."""
+    """Open the two tie switches, make XFM1 delta-delta, and correct a flipped sign in line code 4."""
     switch = "r1=1e-3 r0=1e-3 x1=0 x0=0 c1=0 c0=0 length=0.001"
     one_tap_at_a_time = {"1a": 15, "2a": 30, "3a": 30, "3c": 30, "4a": 30, "4b": 30, "4c": 30}
     return new_engine(

@@ -9,8 +9,12 @@ import pytest
 
 from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.grid.operation import InverterCurve, Pick, Regulator, Response
+from dp_powerflow.powerflow.comparison import compare
 from support.opened import opened_once
 from support.operated import EngineSolution, folded, imbalance, ratios_of, solved, with_inner
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 SMALL = (
     "ieee13_dss/IEEE13Nodeckt.dss",
@@ -26,19 +30,7 @@ LARGE = (
 PUBLISHED = pytest.mark.parametrize(
     "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
 )
-CIRCUIT = """
-Clear
-New Circuit.small basekv=12.47 bus1=source pu=1.05 r1=0.5 x1=1.5 r0=0.5 x0=1.5
-New Line.first bus1=source bus2=a r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length=3 units=km
-New Transformer.reg phases=3 windings=2 buses=[a r] conns=[{conns}] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
-{control}
-New Line.b bus1=r bus2=b r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length=2 units=km
-New Load.one bus1=b phases=3 kv=12.47 kw=2000 kvar=900 {load}
-New Load.two bus1=b.2 phases=1 kv=7.2 kw=300 kvar=150 {load}
-{more}
-Set VoltageBases=[12.47]
-CalcVoltageBases
-"""
+CIRCUIT = TABLES["CIRCUIT"]
 CONTROL = "New RegControl.creg transformer=reg winding=2 vreg=122 band=2 ptratio=60 ctprim=300 {settings}"
 CAPACITOR = """
 New Capacitor.bank bus1=b phases=3 kvar=900 kv=12.47 {bank}
@@ -85,22 +77,15 @@ def control_voltage(feeder: Feeder, each: Regulator, solution: EngineSolution) -
 
 
 @PUBLISHED
-def test_published_feeders_are_modelled_throughout(name: str, request: pytest.FixtureRequest) -> None:
-    feeder = opened(name, request)
-    operation = feeder.as_operated
-    assert operation.refused == ()
-    assert operation.nodes[: len(feeder.nodes)] == feeder.nodes
-    assert operation.y.shape == (len(operation.nodes), len(operation.nodes))
-    assert len(operation.regulators) == len(feeder.taps)
-    assert all(load.rated_kv is not None for load in feeder.loads)
-
-
-@PUBLISHED
 def test_folding_taps_and_capacitors_back_gives_the_frozen_frame(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     feeder = opened(name, request)
     operation = feeder.as_operated
+    assert operation.refused == ()
+    assert operation.nodes[: len(feeder.nodes)] == feeder.nodes
+    assert len(operation.regulators) == len(feeder.taps)
+    assert all(load.rated_kv is not None for load in feeder.loads)
     y = folded(operation, len(feeder.nodes), ratios_of(feeder.taps)).tolil()
     for bank in operation.capacitors:
         assert bank.closed
@@ -233,7 +218,6 @@ def test_a_regulator_that_cannot_move_is_none(tmp_path: Path, settings: str) -> 
         ({"settings": "tapwinding=1 R=3"}, "another winding"),
         ({"settings": "bus=b.1 vlimit=126"}, "voltage limit"),
         ({"more": "New RegControl.twice transformer=reg winding=2"}, "another control"),
-        ({"more": "Transformer.reg.wdg=2\nTransformer.reg.bus=r.1.2.3.4"}, "neutral of its own"),
         ({"control": "", "load": "model=6"}, "model 6"),
         ({"load": "model=8 zipv=[0 0 1 0 0 1 0.8]"}, "drops out"),
         ({"load": "model=8 zipv=[0.5 0 1 0 0 1 0]"}, "add up"),
@@ -256,13 +240,38 @@ def test_settings_that_are_not_modelled_are_named_and_the_feeder_still_opens(
     assert len(feeder.loads) == 2
 
 
-def test_a_winding_between_two_phases_is_refused(tmp_path: Path) -> None:
-    more = """
-New Transformer.open phases=1 windings=2 buses=[b.1.2 c.1.2] kvs=[12.47 12.47] kvas=[900 900] xhl=1
-New RegControl.open transformer=open winding=2 vreg=122 band=2 ptratio=100
+WINDINGS = {
+    "between phases": "phases=1 windings=2 buses=[b.1.2 c.1.2] kvs=[12.47 12.47]",
+    "own neutral": "phases=3 windings=2 buses=[b c.1.2.3.4] kvs=[12.47 12.47]",
+}
+OPEN_DELTA = TABLES["OPEN_DELTA"]
+
+
+@pytest.mark.parametrize("winding", WINDINGS)
+def test_a_regulator_of_a_winding_that_is_not_grounded_agrees_with_the_engine(
+    tmp_path: Path, winding: str
+) -> None:
+    more = f"""
+New Transformer.open {WINDINGS[winding]} kvas=[900 900] xhl=1
+New RegControl.open transformer=open winding=2 vreg=124 band=2 ptratio={100 if "1" in winding else 60}
+New Reactor.neutral bus1=c.4 phases=1 r=2 x=0 enabled={"yes" if winding == "own neutral" else "no"}
+New Load.three bus1=c.1.2 phases=1 kv=12.47 kw=90 kvar=20
 """
-    (reason,) = feeder_of(tmp_path, more=more).as_operated.refused
-    assert "between two nodes" in reason
+    feeder = feeder_of(tmp_path, more=more)
+    assert "open" in {regulator.name for regulator in feeder.as_operated.regulators}
+    found = compare(feeder)
+    assert found.same_states == found.snapshots > 0
+    assert found.operated_pu is not None
+    assert found.operated_pu < 1e-7
+
+
+def test_an_open_delta_is_refused_with_a_remedy_that_works(tmp_path: Path) -> None:
+    first, second = OPEN_DELTA.format(1), OPEN_DELTA.format(3)
+    both = first + second.replace(".open", ".other").replace("=open", "=other").replace("three", "four")
+    assert "disable their controls" in compare(feeder_of(tmp_path, more=both)).against
+    found = compare(feeder_of(tmp_path, more=both.replace("ptratio=100", "ptratio=100 enabled=no")))
+    assert found.operated_pu is not None
+    assert found.operated_pu < 1e-7
 
 
 # -------------------------------------------------------------------------------------- loads
@@ -454,13 +463,7 @@ New PVSystem.z bus1=b.1 phases=1 kv=7.2 kva=50 pmpp=40 model=2
     assert any("1 PV system has a fixed reactive power" in words for words in feeder.as_operated.left_out)
 
 
-CURVES = """
-New PVSystem.one bus1=b phases=3 kv=12.47 kva=500 pmpp=400
-New PVSystem.two bus1=b.1 phases=1 kv=7.2 kva=50 pmpp=40 kvarmax=22 kvarmaxabs=11
-New PVSystem.three bus1=b.1.2 phases=1 kv=12.47 kva=50 pmpp=40
-New XYCurve.full npts=4 xarray=[0.92 0.98 1.02 1.08] yarray=[1 0 0 -1]
-New XYCurve.part npts=4 xarray=[0.92 0.98 1.02 1.08] yarray=[0.5 0 0 -0.5]
-"""
+CURVES = TABLES["CURVES"]
 
 
 def test_volt_var_curves_of_the_file_are_those_of_their_pv(tmp_path: Path) -> None:
@@ -492,13 +495,7 @@ def test_one_phase_between_two_nodes_looks_at_its_voltage_to_ground(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("control", "named"),
-    [
-        ("New InvControl.a mode=dynamicreaccurr derlist=[pvsystem.one]", "mode=dynamicreaccurr"),
-        ("New InvControl.a combimode=vv_drc vvc_curve1=full derlist=[pvsystem.one]", "combimode"),
-        ("New InvControl.a mode=voltvar vvc_curve1=full derlist=[pvsystem.two]", "kvarMax"),
-        ("New InvControl.a mode=voltvar vvc_curve1=full hysteresis_offset=-0.01", "hysteresis"),
-        ("New ExpControl.e pvsystemlist=[one]", "expcontrol"),
-    ],
+    TABLES["other_inverter_controls_are_named"],
 )
 def test_other_inverter_controls_are_named(tmp_path: Path, control: str, named: str) -> None:
     feeder = feeder_of(tmp_path, more=CURVES + control)

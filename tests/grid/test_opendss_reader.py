@@ -13,16 +13,11 @@ from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.opendss.engine import declared_voltages
 from dp_powerflow.grid.sources import read_taps, write_taps
+from support.tables import tables_of
 
-SMALL = """
-Clear
-New Circuit.small basekv=4.16 bus1=source pu=1.02
-New Line.a bus1=source bus2=x r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=0 c0=0 length=1 units=km
-New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=40
-{more}
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
+TABLES = tables_of(__file__)
+
+SMALL = TABLES["SMALL"]
 
 
 def write(path: Path, more: str = "") -> Path:
@@ -149,23 +144,7 @@ def test_a_real_feeder_of_ten_thousand_nodes_opens_without_its_islands(foreign_c
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [
-        (
-            "New Load.lost bus1=nowhere.1 phases=1 kv=2.4 kW=1",
-            "load 'lost' is on node nowhere.1, which no line",
-        ),
-        ("New Line.dead bus1=u bus2=w length=1 units=km", "6 nodes are islanded"),
-        ("New Lien.b bus1=x bus2=y", "OpenDSS rejects"),
-        ("Disable Vsource.source", "no voltage source"),
-        ("Redirect missing_file.dss", "OpenDSS rejects"),
-        ("New Line.z bus1=x bus2=y r1=0 x1=0 r0=0 x0=0 c1=0 c0=0 length=1", "impedance|rejects|cannot solve"),
-        ("New Load.self bus1=x.1.1 phases=1 conn=delta kv=4.16 kW=1", "from a node to itself"),
-        ("Disable Load.one", "no load and no generation"),
-        (
-            "New Vsource.two bus1=source bus2=x basekv=0.1",
-            "stands between two buses",
-        ),
-    ],
+    TABLES["bad_circuits_are_refused_in_one_sentence"],
 )
 def test_bad_circuits_are_refused_in_one_sentence(tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(FeederError, match=message) as caught:
@@ -195,16 +174,7 @@ def test_a_file_without_a_circuit_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [
-        ("a,b\n1,2\n", "must have the columns transformer, winding, tap"),
-        ("transformer,winding,tap\nreg1a,two,1.0\n", "line 2: winding must be a whole number"),
-        ("transformer,winding,tap\nreg1a,2,16\n", "between 0.5 and 1.5"),
-        ("transformer,winding,tap\nnope,2,1.0\n", "names transformer 'nope'"),
-        ("transformer,winding,tap\nreg1a,9,1.0\n", "has no winding 9"),
-        ("# declared:\ntransformer,winding,tap\nreg1a,2,1.0\n", "first line .* who set these taps"),
-        ("# my taps\ntransformer,winding,tap\nreg1a,2,1.0\n", "first line .* who set these taps"),
-        ("# declared: me\ntransformer,winding,tap\nreg1a,two,1.0\n", "line 3: winding must be a whole"),
-    ],
+    TABLES["bad_tap_files_are_refused"],
 )
 def test_bad_tap_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "taps.csv"

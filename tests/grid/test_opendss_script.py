@@ -1,4 +1,4 @@
-"""Scripts of OpenDSS: what of them reaches the engine, and what cannot."""
+"""Scripts of OpenDSS: what of them reaches the engine, what cannot; none leaves anything to the next."""
 
 from __future__ import annotations
 
@@ -11,43 +11,17 @@ from dss import DSS
 from dp_powerflow import open_feeder
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.opendss import script
+from dp_powerflow.grid.opendss.engine import engine_of, is_plain
 from dp_powerflow.grid.opendss.script import read_script
+from dp_powerflow.lowlevel import Rebuilder
+from dp_powerflow.pipeline.inputs import network_chunks
+from support.fleet_small import circuit
+from support.tables import tables_of
 
-MASTER = """
-Clear
-New Circuit.small basekv=4.16 bus1=source pu=1.02  ! the source
-/* New Line.never bus1=x bus2=y
-Solve */
-Redirect parts/lines.dss
-reDir "parts\\LOADS.dss"
-New EnergyMeter.m element=line.a
-~ option=R
-New "Monitor.watch" element=Line.a mode=1
-Monitor.watch.mode=0
-New RegControl.r transformer=reg winding=2 vreg=122 band=2 ptratio=20 debugtrace=yes delay=15
-RegControl.r.vreg=121
-Set voltageb=[4.16] mode=daily number=24 datapath=/nowhere
-calcv
-Solve mode=snap loadmult=0.5
-Show Voltages LN Nodes
-Export powers
-Plot circuit
-Buscoords parts/xy.csv
-open Line.tie 1
-? line.a.r1
-Dump
-sa circuit dir=out
-Fileedit x.txt
-"""
-LINES = """
-// lines of the feeder
-New Line.a bus1=source bus2=x r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=0 c0=0 length=1 units=km // the first
-more units=km
-New Line.tie bus1=x bus2=y switch=y
-New Line.b bus1=x bus2=y r1=0.3 x1=0.6 length=0.5 units=km
-New transformer.reg phases=1 windings=2 buses=[x.1 z.1] kvs=[2.4 2.4] kvas=[500 500] xhl=1
-Redirect deeper/shapes.dss
-"""
+TABLES = tables_of(__file__)
+
+MASTER = TABLES["MASTER"]
+LINES = TABLES["LINES"]
 SHAPES = "New Loadshape.day npts=3 interval=8 mult=(file=day.csv)\nNew Loadshape.two npts=3 csvfile=day.csv\n"
 LOADS = """New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=40 daily=day
 Load.one.kvar=30
@@ -145,18 +119,7 @@ def test_verbs_and_options_are_the_engine_s_own_in_its_order() -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [
-        ("Frobnicate all", "line 2 of bad.dss: the command 'Frobnicate'"),
-        ("@verb", "line 2 of bad.dss: the command '@verb'"),
-        ("Reduce", "line 2 of bad.dss: the command 'Reduce'"),
-        ("Set frobnicate=1", "line 2 of bad.dss: 'frobnicate' is not an option"),
-        ("Solution.mode=daily", "cannot edit the solution"),
-        ("New PVSystem.g bus1=x usermodel=evil.so", "loads a program"),
-        ("New Loadshape.s npts=2 mult=[1 2] action=dblsave", "writes a file"),
-        ("Redirect nowhere.dss", "line 2 of bad.dss; the file 'nowhere.dss' does not exist"),
-        ("Redirect bad.dss", "redirects to itself"),
-        ("Buscoords nowhere.csv", "file of coordinates"),
-    ],
+    TABLES["what_does_not_describe_a_circuit_is_refused_with_its_line"],
 )
 def test_what_does_not_describe_a_circuit_is_refused_with_its_line(
     tmp_path: Path, line: str, message: str
@@ -195,3 +158,54 @@ New CapControl.c element=line.a terminal=1 capacitor=bank type=voltage onsetting
     tie = next(line for line in feeder.lines if line.name == "tie")
     assert np.abs(tie.primitive).max() < 1e-3
     assert abs(feeder.y - plain.y).max() == 0.0
+
+
+HZ_50 = "Clear\nSet DefaultBaseFrequency=50\n"
+EARTH = "Set EarthModel=Carson\nSet VoltageBases"
+
+
+def _written(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.dss"
+    path.write_text(text)
+    return path
+
+
+def _bytes(path: Path) -> bytes:
+    """A feeder and a twin of it."""
+    feeder = open_feeder(path)
+    source = Rebuilder(feeder)
+    twin = source.build({key: 1.1 * level for key, level in source.parameters().levels.items()})
+    return b"".join([*network_chunks(feeder), *network_chunks(twin)])
+
+
+def test_a_feeder_is_the_same_after_any_other(tmp_path: Path) -> None:
+    plain = [_written(tmp_path, f"plain-{km}", circuit(km)) for km in (1.0, 2.0)]
+    others = [
+        _written(tmp_path, "other-50", circuit(1.0).replace("Clear\n", HZ_50)),
+        _written(tmp_path, "other-earth", circuit(1.0).replace("Set VoltageBases", EARTH)),
+    ]
+    broken = _written(tmp_path, "broken", circuit(1.0).replace("New Line.second", "New Lnie.second"))
+    first = {path: _bytes(path) for path in plain}
+    assert len(set(first.values())) == len(first)
+    for other in others:
+        seen = _bytes(other)
+        assert {path: _bytes(path) for path in plain} == first
+        assert _bytes(other) == seen
+    with pytest.raises(FeederError):
+        open_feeder(broken)
+    assert {path: _bytes(path) for path in reversed(plain)} == first
+
+
+def test_only_circuits_that_set_nothing_for_the_whole_engine_share_it(tmp_path: Path) -> None:
+    one, two, other = (
+        read_script(_written(tmp_path, name, text))
+        for name, text in (
+            ("one", circuit(1.0)),
+            ("two", circuit(2.0)),
+            ("other", circuit(1.0).replace("Set VoltageBases", EARTH)),
+        )
+    )
+    assert (is_plain(one), is_plain(two), is_plain(other)) == (True, True, False)
+    assert engine_of(one) is engine_of(two)
+    assert engine_of(other) is not engine_of(one)
+    assert engine_of(other) is engine_of(other)

@@ -16,12 +16,14 @@ import pytest
 
 from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError, MissingExtraError
-from dp_powerflow.grid.buses import islanded_nodes, without_islands
-from dp_powerflow.grid.feeder import Line
+from dp_powerflow.grid.feeder import Line, islanded_nodes, without_islands
 from dp_powerflow.grid.pandapower.reader import read_pandapower, read_pandapower_file, read_simbench
 from dp_powerflow.grid.sources import check_feeder
 from dp_powerflow.units import ComplexArray, FloatArray
 from support.pandapower_nets import quiet
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 needs_pandapower = pytest.mark.skipif(
     importlib.util.find_spec("pandapower") is None, reason="pandapower is not installed (extra 'pandapower')"
@@ -343,12 +345,7 @@ def test_reading_leaves_the_net_as_it_is() -> None:
         assert pandapower.to_json(net) == before
 
 
-ZIP = {
-    "const_z_p_percent": 40.0,
-    "const_i_p_percent": 25.0,
-    "const_z_q_percent": 10.0,
-    "const_i_q_percent": 70.0,
-}
+ZIP = TABLES["ZIP"]
 
 
 def test_loads_that_depend_on_voltage_say_how_and_are_counted() -> None:

@@ -14,12 +14,15 @@ pytest.importorskip("pandapower")
 
 from dp_powerflow import Feeder, OperatedSolver, Protected
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, Line
+from dp_powerflow.grid.feeder import GROUND
 from dp_powerflow.grid.pandapower.reader import read_pandapower, with_declared_loads
 from dp_powerflow.grid.sources import check_feeder
 from dp_powerflow.lowlevel import Rebuilder
 from dp_powerflow.units import ComplexArray
 from support.pandapower_nets import quiet, unbalanced_net
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 PHASES = "abc"
 
@@ -111,14 +114,7 @@ def test_solver_of_the_feeder_as_operated_has_the_voltages_of_runpp_3ph() -> Non
 
 @pytest.mark.parametrize(
     "figures",
-    [
-        {},
-        {"tap_pos": 3},
-        {"tap_pos": -2, "tap_side": "lv"},
-        {"vector_group": "YNyn", "shift_degree": 0.0},
-        {"vector_group": "YNyn", "shift_degree": 0.0, "tap_pos": 2, "tap_side": "lv"},
-        {"vk0_percent": 0.0, "vkr0_percent": 0.0},
-    ],
+    TABLES["transformers_are_those_of_runpp_3ph"],
     ids=str,
 )
 def test_transformers_are_those_of_runpp_3ph(figures: dict[str, object]) -> None:
@@ -184,24 +180,6 @@ def test_loads_are_connected_as_the_net_says() -> None:
         "roof a": pytest.approx(6),
         "roof b": pytest.approx(2),
     }
-
-
-def test_a_lines_primitive_is_what_taking_it_out_of_service_removes() -> None:
-    net = unbalanced_net()
-    feeder = read_pandapower(net, name="net")
-    for k, line in enumerate(feeder.lines):
-        opened = copy.deepcopy(net)
-        opened.line.loc[k, "in_service"] = False
-        without = read_pandapower(opened, name="net")
-        rows = [feeder.node_index[node] for node in without.nodes]
-        rest = feeder.y.toarray() - embedded(line, len(feeder.nodes))
-        np.testing.assert_allclose(rest[np.ix_(rows, rows)], without.y.toarray(), atol=1e-6)
-
-
-def embedded(line: Line, size: int) -> ComplexArray:
-    y = np.zeros((size, size), dtype=complex)
-    y[np.ix_(line.nodes, line.nodes)] = line.primitive
-    return y
 
 
 def test_a_line_between_phases_has_its_own_and_mutual_impedance() -> None:

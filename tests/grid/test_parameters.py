@@ -9,12 +9,16 @@ import pytest
 
 from dp_powerflow import Feeder, Protected, open_feeder
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import SHAPE_GRID, ParameterKey, level_of, shape_of
+from dp_powerflow.grid.feeder import ParameterKey
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.quantities import SHAPE_GRID, level_of, shape_of
 from dp_powerflow.grid.sources import network_parameters
 from dp_powerflow.lowlevel import Quantity, Rebuilder
+from support.tables import tables_of
 from support.tiny_feeder import EVERYTHING, rebuilt, two_lines
+
+TABLES = tables_of(__file__)
 
 LINE_LEVELS = (Quantity.RESISTANCE, Quantity.REACTANCE, Quantity.CHARGING)
 OWN = {quantity: ParameterKey(quantity, "own") for quantity in LINE_LEVELS}
@@ -246,12 +250,7 @@ def test_short_decimals_of_the_file_cannot_be_fitted_to_a_rebuilt_line() -> None
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [
-        ("Set AllowDuplicates=yes\nNew Line.own phases=3 bus1=b bus2=e length=1", "two elements"),
-        ("New Fault.f bus1=b phases=1 r=3", "element 'fault.f'"),
-        ("New Capacitor.tuned bus1=b phases=3 kvar=30 kv=12.47 harm=4.7", "harm"),
-        ("New Line.it's phases=3 bus1=b bus2=e length=1", "quote"),
-    ],
+    TABLES["what_would_keep_its_true_figures_is_refused"],
 )
 def test_what_would_keep_its_true_figures_is_refused(more: str, message: str) -> None:
     with pytest.raises(FeederError, match=message):

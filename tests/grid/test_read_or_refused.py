@@ -13,20 +13,11 @@ from dp_powerflow import Feeder, OperatedSolver, open_feeder
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.opendss import script
 from dp_powerflow.powerflow.comparison import check_reading, compare
+from support.tables import tables_of
 
-FOUR_WIRES = """Clear
-New Circuit.c basekv=12.47 pu=1.02 bus1=src mvasc3=200 mvasc1=180
-New Linecode.l4 nphases=4 units=km rmatrix=[.3|.1 .3|.1 .1 .3|.1 .1 .1 .6]
-~ xmatrix=[.6|.25 .6|.2 .25 .6|.2 .2 .2 .7] cmatrix=[10|-1 10|-1 -1 10|-1 -1 -1 10]
-New Line.m1 bus1=src bus2=a r1=.3 x1=.6 length=2 units=km
-New Transformer.t windings=2 buses=(a lv.1.2.3.4) conns=(delta wye) kvs=(12.47 .4) kvas=(500 500) xhl=5
-New Reactor.ground bus1=lv.4 bus2=lv.0 phases=1 r=0.5 x=0
-New Line.s1 bus1=lv.1.2.3.4 bus2=s1.1.2.3.4 phases=4 linecode=l4 length=.15 units=km
-New Line.s2 bus1=s1.1.2.3.4 bus2=s2.1.2.3.4 phases=4 linecode=l4 length=.1 units=km
-New Line.sw bus1=a bus2=d switch=y
-New Load.p1 bus1=a phases=3 kv=12.47 kw=600 kvar=200 vminpu=.7
-New Load.p2 bus1=d phases=3 kv=12.47 kw=300 kvar=100 vminpu=.7
-"""
+TABLES = tables_of(__file__)
+
+FOUR_WIRES = TABLES["FOUR_WIRES"]
 BASES = "Set VoltageBases=[12.47 .4]\nCalcVoltageBases\n"
 
 

@@ -54,7 +54,7 @@ def test_the_first_release_on_own_data_works_at_the_first_try(
     corpus = released_voltages(tmp_path / "release")
     assert corpus.lowest >= 0.9
     assert corpus.highest <= 1.1
-    assert not dpf.open_corpus(tmp_path / "release").mended().any()
+    assert not dpf.open_corpus(tmp_path / "release").scaled_down().any()
     metered = metered_voltages(config)
     low, high = LIKE_THE_METERS
     assert low < corpus.swing / metered.swing < high

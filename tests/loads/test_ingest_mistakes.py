@@ -54,10 +54,10 @@ TYPICAL = "the declared typical load"
 BOUNDS = r"of 100 load points .* outside the bounds of the model"
 # what is done to good files, what the refusal says, and the sections of the config beside them
 MISTAKES: dict[str, tuple[Planted, str, dict[str, Any]]] = {
-    "prefix": (ids(lambda name: "CH" + name), "95 ids by a prefix or suffix", {}),
-    "case": (ids(str.upper), "95 ids by upper or lower case", {}),
+    "prefix": (ids(lambda name: "CH" + name), "95 listed customers .* write each id alike", {}),
+    "case": (ids(str.upper), "190 customers .* blanks, case or invisible", {}),
     "invisible signs": (ids(lambda name: name.replace("-", "-\u200b")), "95 customers .* invisible", {}),
-    "another file": (elsewhere, "none of the 100 customers .* belong together", {}),
+    "another file": (elsewhere, "none of the 100 customers .* write each id alike", {}),
     "gaps": (gaps, r"10 of 100 load points .* \(0 listed .* repair or unlist", {}),
     "no readings": (absent, r"10 of 100 load points .* \(10 listed customers are not in the file\)", {}),
     "W for kW": (times(1000.0), "factor of 1000", {}),

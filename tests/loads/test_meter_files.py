@@ -150,15 +150,6 @@ def test_reactive_readings_follow_the_unit_and_keep_their_sign(tmp_path: Path, v
     assert result.report.columns[1].floored == 0
 
 
-def test_reactive_column_of_a_long_file(tmp_path: Path) -> None:
-    path = tmp_path / "m.csv"
-    rows = [f"m1,2024-01-01T{hour:02d}:00,{hour + 1},{-hour}" for hour in range(24)]
-    path.write_text("\n".join(["customer,time,kw,kvar", *rows]))
-    history = read_long(path, HOURLY, LongColumns(active="kw", reactive="kvar")).history
-    assert history.load_kvar is not None
-    np.testing.assert_array_equal(history.load_kvar.ravel(), -np.arange(24.0))
-
-
 def test_the_service_map_sums_customers_and_sets_order_and_public_facts(
     tmp_path: Path, values: FloatArray
 ) -> None:
@@ -177,29 +168,6 @@ def test_the_service_map_sums_customers_and_sets_order_and_public_facts(
         assert history.scale_kw is not None
         np.testing.assert_array_equal(history.scale_kw, [5.0, 10.0])
         np.testing.assert_allclose(history.load_kw.reshape(2, -1), [values[2], values[0] + values[1]])
-
-
-def test_customers_outside_the_service_map_are_left_out_and_counted(
-    tmp_path: Path, values: FloatArray
-) -> None:
-    services = ServiceMap({"m2": "m2"})
-    for name, write, read in (("long", write_long, read_long), ("wide", write_wide, read_wide)):
-        result = read(
-            write(tmp_path / f"{name}.csv", hourly_stamps(), values, NAMES), HOURLY, services=services
-        )
-        assert result.history.load_points == ("m2",)
-        assert result.report.ids.unlisted == 2
-        np.testing.assert_array_equal(result.history.load_kw.ravel(), values[1])
-
-
-def test_a_listed_customer_without_readings_takes_its_load_point_with_it(
-    tmp_path: Path, values: FloatArray
-) -> None:
-    services = ServiceMap({"m1": "A", "absent": "A", "m2": "B"})
-    path = write_long(tmp_path / "m.csv", hourly_stamps(), values, NAMES)
-    result = read_long(path, HOURLY, services=services)
-    assert result.history.load_points == ("B",)
-    assert result.rejected == ("A",)
 
 
 @pytest.mark.parametrize("share_missing", [0.05, 0.6])

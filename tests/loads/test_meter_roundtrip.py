@@ -15,7 +15,7 @@ from dp_powerflow import MeterFormat
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import IngestRules
 from dp_powerflow.loads.ingest import read_long, read_wide
-from dp_powerflow.loads.timegrid import OFF_GRID, OUTSIDE, build_time_grid
+from dp_powerflow.loads.timegrid import build_time_grid
 from support.meter_files import expected_days, intervals, stamp, write_long, write_wide
 
 # zone and a day on which its clock changes: an hour, half an hour, at midnight, never
@@ -77,28 +77,6 @@ def test_readings_come_back_on_the_step_of_their_local_day(
     assert column.missing == 0
     assert column.filled.clock_change == np.count_nonzero(~known)
     assert column.readings.doubled_hour == 2 * (len(spans) - np.count_nonzero(known[0]))
-
-
-@settings(max_examples=40, deadline=None)
-@given(change=st.sampled_from(CHANGES), step_minutes=st.sampled_from([5, 10, 15, 30]), n=st.integers(1, 4))
-def test_every_instant_of_the_days_has_exactly_one_slot(
-    change: tuple[str, dt.date], step_minutes: int, n: int
-) -> None:
-    zone, day = change
-    last = day + dt.timedelta(days=n - 1)
-    grid = build_time_grid(zone, day, last, step_minutes)
-    spans = intervals(zone, day, last, step_minutes)
-    seconds = np.array([int(span.begin.timestamp()) for span in spans])
-    slots = grid.slots_of_instants(seconds, label_is_end=False)
-    assert np.unique(slots).size == len(spans)
-    assert slots.min() >= 0
-    assert slots.max() < grid.n_slots
-    assert len(spans) == grid.n_regular - grid.skipped.size + grid.doubled.size
-    outside = grid.slots_of_instants(
-        np.array([seconds[0] - 60 * step_minutes, seconds[-1] + 60 * step_minutes]), False
-    )
-    assert (outside == OUTSIDE).all()
-    assert (grid.slots_of_instants(seconds + 1, False) == OFF_GRID).all()
 
 
 def test_a_clock_change_that_is_no_multiple_of_the_step_is_refused() -> None:

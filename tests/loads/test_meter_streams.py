@@ -13,7 +13,6 @@ import pytest
 from dp_powerflow import LongColumns, MeterFormat
 from dp_powerflow._threads import ahead, in_order, slices
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads import ingest
 from dp_powerflow.loads.ingest import read_long
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulated_services, summed
 from dp_powerflow.loads.timegrid import ReadingGrid, build_time_grid
@@ -34,24 +33,6 @@ def csv_of(path: Path, stamps: list[str]) -> Path:
     lines = [f"{n},{s},{v}" for n, s, v in zip(names, stamps, values, strict=True)]
     path.write_text("\n".join(["customer,time,kwh", *lines]) + "\n")
     return path
-
-
-@pytest.mark.parametrize(
-    ("stamp", "says"),
-    [
-        ("", "1 rows of .* have no stamp"),
-        ("yesterday", "1 stamps in column 'time' .* do not follow ISO 8601"),
-        ("2024-05-06T02:00Z", "only some stamps"),
-    ],
-)
-def test_a_bad_stamp_is_found_in_whatever_batch_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: str, says: str
-) -> None:
-    monkeypatch.setattr(ingest, "_CSV_BLOCK_BYTES", 150)
-    stamps = rows()[1]
-    stamps[50] = stamp
-    with pytest.raises(LoadDataError, match=says):
-        read_long(csv_of(tmp_path / "m.csv", stamps), HOURLY)
 
 
 def test_bad_stamps_are_counted_by_rows_though_they_repeat(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from dp_powerflow import StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.lowlevel import ClassLaw, LoadLaw
+from dp_powerflow.lowlevel import ClassLaw
 from dp_powerflow.model.sample import MOST_DEVIATIONS, CustomerLaw, CustomerSampler
 from dp_powerflow.units import IntArray
+from support.laws import alike, days_of
 
 STEPS, DAYS = 6, 400
 KEY = StreamKey.from_insecure_seed(5)
@@ -25,25 +26,12 @@ def law(margins: tuple[float, float] | None = MARGINS, scale: float = 2.0, q: fl
     part = ClassLaw.gaussian(
         np.linspace(-0.5, 0.3, STEPS), covariance, margins=margins, q_covariance=np.eye(STEPS)
     )
-    n = int(PER_LOAD.sum())
-    each = LoadLaw(
-        classes=(part,),
-        class_of=np.zeros(n, dtype=np.int64),
-        scale_kw=np.full(n, scale),
-        tan_theta=np.full(n, 0.3),
-        q_size=np.full(n, q) if q else None,
-    )
+    each = alike(part, int(PER_LOAD.sum()), scale=scale, q=q or None)
     return CustomerLaw(each, np.repeat(np.arange(3), PER_LOAD), np.array([0, 1, 2]))
 
 
 def drawn(of: CustomerLaw, days: int = DAYS) -> tuple[np.ndarray, np.ndarray]:
-    """(load, day, step) active and reactive power of all blocks."""
-    sampler = CustomerSampler(of, KEY, days)
-    blocks = [sampler.block(number) for number in range(sampler.n_blocks)]
-    return (
-        np.concatenate([block.load_kw for block in blocks], axis=1),
-        np.concatenate([block.load_kvar for block in blocks], axis=1),
-    )
+    return days_of(CustomerSampler(of, KEY, days))
 
 
 def test_mean_and_variance_grow_with_the_number_of_customers() -> None:

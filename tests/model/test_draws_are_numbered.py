@@ -21,6 +21,7 @@ from dp_powerflow.model.history.sample import Process
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.release import run_release
+from support.laws import alike
 from support.populations import courses
 from support.small import small_config
 
@@ -32,13 +33,7 @@ def law() -> LoadLaw:
     part = ClassLaw.gaussian(
         np.linspace(-1.0, 1.0, STEPS), np.eye(STEPS) + 0.25, margins=(1e-3, 1e3), q_covariance=np.eye(STEPS)
     )
-    return LoadLaw(
-        classes=(part,),
-        class_of=np.zeros(NODES, dtype=np.int64),
-        scale_kw=np.full(NODES, 2.0),
-        tan_theta=np.full(NODES, 0.25),
-        q_size=np.full(NODES, 0.5),
-    )
+    return alike(part, NODES, tan_theta=0.25, q=0.5)
 
 
 def digest(*arrays: np.ndarray) -> str:

@@ -16,6 +16,7 @@ from dp_powerflow.lowlevel import ClassLaw, LoadLaw, LoadSampler
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
 from dp_powerflow.model.history.sample import HistorySampler
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource
+from support.laws import alike, days_of
 from support.populations import population
 
 KEY = StreamKey.from_insecure_seed(11)
@@ -30,35 +31,19 @@ def day_law(q: float = 0.0) -> tuple[LoadLaw, np.ndarray, np.ndarray]:
     root, mean = rng.normal(0.0, 0.2, (STEPS, STEPS)), rng.normal(0.0, 0.3, STEPS)
     covariance = root @ root.T + 0.05 * np.eye(STEPS)
     part = ClassLaw.gaussian(mean, covariance, margins=(1e-30, 1e30), q_covariance=np.eye(STEPS))
-    law = LoadLaw(
-        classes=(part,),
-        class_of=np.zeros(NODES, dtype=np.int64),
-        scale_kw=np.full(NODES, 2.0),
-        tan_theta=np.full(NODES, 0.3),
-        q_size=np.full(NODES, q) if q else None,
-    )
-    return law, mean, np.linalg.cholesky(covariance)
-
-
-def blocks_of(source: LoadSource) -> tuple[np.ndarray, np.ndarray]:
-    """(load, day, step) active and reactive power."""
-    blocks = [source.block(number) for number in range(source.n_blocks)]
-    return (
-        np.concatenate([block.load_kw for block in blocks], axis=1),
-        np.concatenate([block.load_kvar for block in blocks], axis=1),
-    )
+    return alike(part, NODES, q=q or None), mean, np.linalg.cholesky(covariance)
 
 
 def active_normals(source: LoadSource) -> np.ndarray:
     """(load, day, step) that the active loads of a law of days were made of."""
     _, mean, factor = day_law()
-    found = np.linalg.solve(factor, (np.log(blocks_of(source)[0] / 2.0) - mean).reshape(-1, STEPS).T)
+    found = np.linalg.solve(factor, (np.log(days_of(source)[0] / 2.0) - mean).reshape(-1, STEPS).T)
     return np.asarray(found.T.reshape(NODES, DAYS, STEPS))
 
 
 def reactive_normals(source: LoadSource) -> np.ndarray:
     """The same of the random part of the reactive loads."""
-    active, reactive = blocks_of(source)
+    active, reactive = days_of(source)
     return np.asarray((reactive - 0.3 * active) / (2.0 * 0.1))
 
 
@@ -100,7 +85,7 @@ def history_normals(level: int) -> np.ndarray:
         log_map=np.tile(np.linspace(LOWEST_SCORE, HIGHEST_SCORE, SCORES), (NODES, 1)),
     )
     source = HistorySampler(straight, KEY, DAYS, np.zeros(DAYS), np.zeros((1, DAYS + 2)))
-    return np.asarray(np.interp(blocks_of(source)[0], np.exp(logs), logs))
+    return np.asarray(np.interp(days_of(source)[0], np.exp(logs), logs))
 
 
 def white() -> np.ndarray:
@@ -157,12 +142,3 @@ def test_no_draw_tells_of_another(normals: np.ndarray) -> None:
                     head = np.take(values, np.arange(values.shape[axis] - lag), axis)
                     tail = np.take(values, np.arange(lag, values.shape[axis]), axis)
                     assert abs(np.mean(head * tail)) < 1.5 * limit * scale / np.sqrt(head.size), (axis, lag)
-
-
-def test_pairs_fill_the_plane_evenly(normals: np.ndarray) -> None:
-    """Angles of neighbouring steps, loads and days: chi-square over 64 sectors."""
-    for axis in range(3):
-        even = np.arange(0, normals.shape[axis] - 1, 2)
-        angle = np.arctan2(np.take(normals, even, axis), np.take(normals, even + 1, axis))
-        counts = np.bincount(((angle.reshape(-1) / (2 * np.pi) + 0.5) * 64).astype(int) % 64, minlength=64)
-        assert stats.chisquare(counts).pvalue > CHANCE

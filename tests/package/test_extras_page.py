@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import pytest
-
-from dp_powerflow.errors import MissingExtraError, require
 from support.building import ROOT
 
 PAGE = ROOT / "docs" / "how-to" / "install.md"
@@ -105,11 +102,6 @@ def test_pages_and_messages_name_extras_that_exist() -> None:
     for path in texts:
         for names in re.findall(r"dp-powerflow\[([\w,-]+)\]", path.read_text(encoding="utf-8")):
             assert set(names.split(",")) <= set(EXTRAS), path
-
-
-def test_a_missing_package_is_told_with_the_line_to_paste() -> None:
-    with pytest.raises(MissingExtraError, match=r"pip install 'dp-powerflow\[polars\]'"):
-        require("a_package_that_nobody_has", "polars")
 
 
 def test_the_targets_of_make_install_every_extra_for_the_tests() -> None:

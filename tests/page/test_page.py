@@ -64,10 +64,15 @@ def embedded(html: bytes) -> dict[str, object]:
 def test_equal_pages_have_equal_bytes() -> None:
     assert page_of().to_html() == page_of().to_html()
     assert page_of().to_html() != page_of("other").to_html()
+    (section,) = page_of().sections
+    assert [len(block) for block in section.blocks] == [1, 2, 1, 1]  # figures that are not wide share a row
 
 
 def test_hostile_text_stays_text() -> None:
-    html = page_of(NASTY).to_html()
+    html = page_of(NASTY, marking="INTERNAL").to_html()
+    body = html.decode().split("<body>")[1]
+    assert body.index("INTERNAL") < body.index("<h1>")
+    assert framed(html).count("<") == 2
     assert b"<script>alert" not in html
     assert "\u2028" not in re.sub(
         r"<pre>.*?</pre>", "", html.decode().split('id="figures">')[1].split("</script>")[0]
@@ -82,12 +87,7 @@ def test_the_policy_allows_exactly_the_scripts_of_the_page() -> None:
     digests = [b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     assert [first or second for first, second in allowed] == digests
     assert "default-src &#39;none&#39;" in html
-
-
-def test_a_page_names_no_address_outside_it() -> None:
-    html = re.sub(r"<script>.*?</script>", "", page_of().to_html().decode(), flags=re.S)
-    assert "http://" not in html
-    assert "https://" not in html
+    assert not re.search("https?://", re.sub(r"<script>.*?</script>", "", html, flags=re.S))
 
 
 def test_counts_of_a_map_are_packed_without_loss() -> None:
@@ -102,24 +102,10 @@ def test_a_value_that_json_cannot_hold_is_refused() -> None:
         Page("t", None, (), (Section("s", "S", (), (Figure("f", "F", "", chart),)),)).to_html()
 
 
-def test_a_marking_stands_first() -> None:
-    body = page_of(marking="INTERNAL").to_html().decode().split("<body>")[1]
-    assert body.index("INTERNAL") < body.index("<h1>")
-
-
-def test_figures_that_are_not_wide_share_a_row() -> None:
-    (section,) = page_of().sections
-    assert [len(block) for block in section.blocks] == [1, 2, 1, 1]
-
-
 def test_the_licences_of_the_vendored_scripts_are_in_the_page() -> None:
     html = page_of().to_html().decode()
     for owner in ("Mike Bostock", "Observable, Inc."):
         assert f"{owner}\n\nPermission to use, copy, modify" in html
-
-
-def test_a_framed_page_is_escaped() -> None:
-    assert framed(page_of().to_html()).count("<") == 2
 
 
 def test_a_number_is_not_parted_from_its_unit() -> None:

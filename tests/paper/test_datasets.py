@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow import BatchSolver
-from dp_powerflow.errors import LoadDataError, MissingExtraError
+from dp_powerflow.errors import MissingExtraError
 from dp_powerflow_paper import datasets
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms import solve_loads
@@ -44,14 +44,6 @@ def test_a_day_is_solved_under_its_own_sun(data: Dataset) -> None:
     assert np.abs(both[0, 0] - dark[0, 0]).max() < 1e-8
 
 
-def test_first_days_of_a_choice_are_spread_over_the_year(data: Dataset) -> None:
-    days = data.spread_days(14)
-    assert sorted(days) == [k * 365 // 14 for k in range(14)]
-    assert np.ptp(days[:3]) > 180
-    with pytest.raises(LoadDataError, match="days were asked"):
-        data.spread_days(366)
-
-
 def test_data_sets_with_other_sun_control_days_or_loads_have_other_identities(data: Dataset) -> None:
     others = [
         replace(data, voltvar=None),
@@ -64,13 +56,6 @@ def test_data_sets_with_other_sun_control_days_or_loads_have_other_identities(da
     identities = {other.identity for other in (data, *others)}
     assert len(identities) == 1 + len(others)
     assert replace(data).identity == data.identity
-
-
-def test_labels_say_what_was_left_out(tmp_path: Path) -> None:
-    full = ExperimentOptions(out=tmp_path, oedi=tmp_path)
-    choices = (full, replace(full, pv=False), replace(full, volt_var=False))
-    assert [options.label for options in choices] == ["oedi", "oedi-no-pv", "oedi-no-volt-var"]
-    assert ExperimentOptions(out=tmp_path, data="simulated", pv=False).label == "simulated"
 
 
 def test_without_simbench_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dp_powerflow import BatchSolver, Feeder, TwinDesign, open_feeder
-from dp_powerflow.evidence.symbols import Admittance, implied_load, log_density_of_active
 from dp_powerflow.lowlevel import ClassLaw, Network, nominal_law, scaled, with_change
 from dp_powerflow.units import ComplexArray
+from dp_powerflow_paper.losses import Admittance, implied_load, log_density_of_active
 from dp_powerflow_paper.sources.networks import Twin
 
 STEPS = 5

@@ -14,11 +14,10 @@ from dp_accounting.rdp import RdpAccountant
 
 from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.learned.accounting import SampledGaussian, noise_for
+from dp_powerflow_paper.learned.accounting import SampledGaussian
 from dp_powerflow_paper.learned.forecaster import (
     HIDDEN,
     INPUTS,
-    WEIGHTS,
     Clients,
     Federation,
     Local,
@@ -26,13 +25,9 @@ from dp_powerflow_paper.learned.forecaster import (
     LogMargins,
     aggregate,
     clients_of,
-    clipped,
     draw_clients,
-    mean_absolute_error,
-    roll_forward,
     start_weights,
     train_federated,
-    trained_alone,
 )
 from dp_powerflow_paper.learned.wgan import SLOPE, Critic, WganSettings, private_gradient, train_wgan
 from dp_powerflow_paper.recovery.training import one_thread
@@ -85,13 +80,6 @@ def test_a_replaced_record_costs_what_a_removal_and_an_addition_do() -> None:
     assert twice <= spent.replaced_epsilon(1e-5) <= 1.2 * twice
 
 
-def test_noise_is_the_smallest_that_meets_the_target() -> None:
-    noise = noise_for(1.0, 1e-5, 0.1, 100)
-    assert SampledGaussian(0.1, noise, 100).replaced_epsilon(1e-5) <= 1.0
-    assert SampledGaussian(0.1, 0.998 * noise, 100).replaced_epsilon(1e-5) > 1.0
-    assert noise_for(math.inf, 1e-5, 0.1, 100) == 0.0
-
-
 def test_one_update_of_ten_times_the_clip_norm_moves_the_aggregate_by_no_more_than_c_over_qn() -> None:
     federation = Federation(1000, 0.05, 0.3, 1.0, 1)
     others = torch.randn(50, 20, generator=seeded(1), dtype=torch.float64)
@@ -102,11 +90,6 @@ def test_one_update_of_ten_times_the_clip_norm_moves_the_aggregate_by_no_more_th
     with_it = aggregate(start, torch.cat([others, large]), federation, seeded(3))
     moved = float((with_it - without).norm())
     assert moved == pytest.approx(federation.clip / federation.expected, rel=1e-9)
-
-
-def test_updates_that_are_not_finite_count_as_none_and_short_ones_are_kept() -> None:
-    updates = torch.tensor([[math.nan, 1.0], [math.inf, 0.0], [0.3, 0.4], [30.0, 40.0]])
-    assert clipped(updates, 1.0).numpy() == pytest.approx(np.array([[0, 0], [0, 0], [0.3, 0.4], [0.6, 0.8]]))
 
 
 def test_every_client_is_in_a_round_by_itself_with_the_rate() -> None:
@@ -165,15 +148,6 @@ def test_without_noise_and_clipping_it_is_fedavg() -> None:
     assert float((expected - start).norm()) > 0.05
 
 
-def test_rolled_days_stay_within_the_margins_and_forget_the_first_day() -> None:
-    weights = torch.zeros(WEIGHTS, dtype=torch.float64)
-    days = roll_forward(weights, np.zeros(3, dtype=bool), 24, 500, np.random.default_rng(1))
-    assert days.shape == (3, 24, 500)
-    assert np.abs(days).max() <= 1.0
-    # The start is a walk with Laplace steps of scale 0.1 between walls: after a week it is anywhere between.
-    assert days[0, 0].std() > 0.4
-
-
 def test_every_input_of_rolling_is_that_of_training() -> None:
     """With weights that copy the day before, rolling repeats what training would be told."""
     weekend = np.array([False, True, False])
@@ -189,33 +163,6 @@ def test_every_input_of_rolling_is_that_of_training() -> None:
     assert found[:, 5] == pytest.approx(2 * (flat[:, at - 24] - yesterday), abs=1e-6)
     assert found[:, 10] == pytest.approx(1.0)
     assert clients.targets[:, at - 25].numpy() == pytest.approx(flat[:, at], abs=1e-6)
-
-
-@pytest.mark.slow
-def test_private_training_lies_between_training_alone_and_fedavg() -> None:
-    """N = 5,000 simulated customers with one day of samples each, scored on the next day; four seeds."""
-    history = simulate_load_history(5000, n_days=3, step_minutes=60, seed=20)
-    assert history.scale_kw is not None
-    scaled = MARGINS.scaled(history.load_kw / history.scale_kw[:, None, None])
-    weekend = np.array([day.weekday() >= 5 for day in history.days])
-    train, test = clients_of(scaled[:, :2], weekend[:2]), clients_of(scaled[:, 1:], weekend[1:])
-    local = Local()
-    scores: dict[str, list[float]] = {"fedavg": [], "private": [], "alone": []}
-    for seed in range(4):
-        for name, clip, noise in (("fedavg", math.inf, 0.0), ("private", 0.1, 1.0)):
-            generator = seeded(seed)
-            start = start_weights(generator).double()
-            federation = Federation(5000, 0.01, clip, noise, 100)
-            weights = train_federated(federation, start, LocalTraining(train, local), generator)
-            scores[name].append(mean_absolute_error(weights, test, MARGINS))
-        start = start_weights(seeded(seed))
-        few = Clients(train.inputs[:500], train.targets[:500])
-        own = trained_alone(start.expand(500, -1), few, Local(100, 0.1))
-        scores["alone"].append(
-            mean_absolute_error(own, Clients(test.inputs[:500], test.targets[:500]), MARGINS)
-        )
-    mean = {name: float(np.mean(found)) for name, found in scores.items()}
-    assert mean["alone"] > mean["private"] > mean["fedavg"]
 
 
 STEPS, WIDTH = 12, 8
@@ -335,13 +282,6 @@ def test_noise_of_a_step_has_its_size_and_an_empty_sample_is_noise_alone() -> No
     assert abs(float(draws.mean())) < 0.005
 
 
-def test_margins_scale_there_and_back() -> None:
-    margins = LogMargins(0.01, 4.0)
-    values = np.array([0.001, 0.01, 0.2, 4.0, 9.0])
-    assert margins.scaled(values)[[1, 3]] == pytest.approx([-1.0, 1.0])
-    assert margins.relative(margins.scaled(values)) == pytest.approx(np.clip(values, 0.01, 4.0))
-
-
 def waves(count: int) -> FloatArray:
     """Scaled days of two kinds of customers."""
     generator = np.random.default_rng(5)
@@ -367,16 +307,6 @@ def test_trained_days_come_near_and_noise_keeps_them_away() -> None:
     start = distance(untrained.days(4000, np.random.default_rng(6)), data)
     assert scores[0.0] < 0.5 * start
     assert scores[200.0] > 1.5 * scores[0.0]
-
-
-def test_the_same_seed_gives_the_same_generator_and_another_one_does_not() -> None:
-    data, short = waves(300), replace(SMALL, steps=6, batch=32)
-    first, again, other = (train_wgan(data, short, 1.0, seed) for seed in (1, 1, 2))
-    assert all(np.array_equal(a, b) for a, b in zip(first.layers, again.layers, strict=True))
-    assert not np.array_equal(first.layers[0], other.layers[0])
-    days = first.days(7, np.random.default_rng(1))
-    assert days.shape == (7, STEPS)
-    assert np.abs(days).max() <= 1.0
 
 
 DELTA = 1e-2

@@ -11,11 +11,11 @@ import pytest
 
 from dp_powerflow import Feeder
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.symbols import manifold_loss
 from dp_powerflow.grid.feeder import Line
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, Network, nominal_law, plain
 from dp_powerflow_paper.datasets import ExperimentOptions
-from dp_powerflow_paper.manifold import Scale, clopper_pearson, draw, run_manifold, to_markdown
+from dp_powerflow_paper.losses import manifold_loss
+from dp_powerflow_paper.manifold import Scale, draw, run_manifold, to_markdown
 from dp_powerflow_paper.neighbours import (
     Manifold,
     Move,
@@ -137,9 +137,3 @@ def test_experiment_compares_the_theorem_with_the_exact_loss(law: LoadLaw, tmp_p
     assert "Directions that keep the manifold: 2 per row" in to_markdown((result,))
     json.dumps(plain(asdict(result)), allow_nan=False)
     assert draw(result, "svg").startswith(b"<?xml")
-
-
-def test_clopper_pearson_at_the_ends_and_between() -> None:
-    assert np.allclose(clopper_pearson(0, 100), (0.0, 1.0 - 0.025**0.01))
-    assert np.allclose(clopper_pearson(100, 100), (0.025**0.01, 1.0))
-    assert np.allclose(clopper_pearson(5, 100), (0.01643, 0.11283), atol=1e-4)

@@ -17,28 +17,28 @@ from dp_powerflow.lowlevel import ClassLaw, Network, nominal_law
 from dp_powerflow_paper.dense import DenseSolver
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.mechanisms.gaussian import (
-    AdmittanceNoise,
-    GaussianVoltages,
-    GmmVoltageNoise,
-    JointVoltageNoise,
-    NoiseFree,
-    NoisyLoads,
-    NoisyVoltages,
+    NetworkTarget,
     Sensitivities,
+    admittance_noise,
+    joint_voltage_noise,
+    noise_free,
+    noisy_loads,
     printed_sensitivities,
     proved_sensitivities,
+    voltage_noise,
 )
 from dp_powerflow_paper.mechanisms.noise import (
     DAY,
     PAPER_DAY,
     PAPER_STEP,
     STEP,
-    UNITS,
     GaussianNoise,
     NoiseUnit,
 )
 from dp_powerflow_paper.sources import ONE_CUSTOMER_DAY, Guarantee
-from dp_powerflow_paper.sources.loads import LawLoads
+from dp_powerflow_paper.sources.composition import Composition
+from dp_powerflow_paper.sources.loads import GaussianLoads, LawLoads
+from dp_powerflow_paper.sources.networks import EntriesOfY
 from support.small_feeders import feeder_of
 
 
@@ -57,18 +57,6 @@ def test_classical_formula_is_the_papers_and_its_true_delta_is_told() -> None:
     assert not noise.holds
     assert "0.586" in noise.remark
     assert GaussianNoise(1.0, 0.9, 1e-5, "classical").holds  # it is proved up to ε = 1
-
-
-def test_units_are_two_calibrations_of_a_step_and_of_a_day() -> None:
-    assert {(unit.calibration, unit.covered(96), unit.covered_loads(96, 5)) for unit in UNITS} == {
-        (calibration, *covered)
-        for calibration in ("analytic", "classical")
-        for covered in ((1, 96), (96, 480))
-    }
-    for unit in UNITS:
-        noise = unit.noise(0.3, 25.0, 1e-3)
-        assert noise.holds == (unit.calibration == "analytic")
-    assert len({unit.key for unit in UNITS}) == len({unit.title for unit in UNITS}) == 4
 
 
 DAYS, STEPS, NODES = 40, 96, 3
@@ -113,25 +101,30 @@ def check_noise(difference: np.ndarray, sigma: float) -> None:
         assert not agrees(part, 0.95 * sigma)
 
 
+def on_voltages(mechanism: Composition) -> GaussianNoise:
+    assert mechanism.noise is not None
+    return mechanism.noise.noise
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("unit", "covered"), [(STEP, 1), (DAY, STEPS)])
 def test_joint_noise_is_calibrated_to_the_larger_sensitivity_and_the_smaller_budget(
     setting: Setting, unit: NoiseUnit, covered: int
 ) -> None:
-    mechanism = JointVoltageNoise(setting, GIVEN, 50.0, 5.0, 1e-3, unit)
-    assert mechanism.voltage_noise.sensitivity == pytest.approx(math.sqrt(covered) * 0.03)
-    assert mechanism.voltage_noise.epsilon == 5.0
-    true = NoiseFree(setting).release(np.random.default_rng(0), DAYS)
-    check_noise(mechanism.release(np.random.default_rng(1), DAYS) - true, mechanism.voltage_noise.sigma)
+    mechanism = joint_voltage_noise(setting, NetworkTarget(GIVEN, 50.0, 1e-3, unit), 5.0)
+    assert on_voltages(mechanism).sensitivity == pytest.approx(math.sqrt(covered) * 0.03)
+    assert on_voltages(mechanism).epsilon == 5.0
+    true = noise_free(setting).release(np.random.default_rng(0), DAYS)
+    check_noise(mechanism.release(np.random.default_rng(1), DAYS) - true, on_voltages(mechanism).sigma)
 
 
 def test_gmm_noise_adds_the_networks_noise_to_synthetic_voltages(setting: Setting) -> None:
     of_class = ClassLaw.gaussian(np.full(STEPS, -0.1), 0.01 * np.eye(STEPS))
     law = nominal_law(np.full(NODES, 0.03 + 0.01j), of_class)
-    mechanism = GmmVoltageNoise(setting, LawLoads(law, LOADS), GIVEN, 30.0, 1e-3, DAY)
-    assert mechanism.voltage_noise.sensitivity == pytest.approx(math.sqrt(STEPS) * 0.01)
+    mechanism = voltage_noise(setting, NetworkTarget(GIVEN, 30.0, 1e-3, DAY), LawLoads(law, LOADS))
+    assert on_voltages(mechanism).sensitivity == pytest.approx(math.sqrt(STEPS) * 0.01)
     clean = setting.solve(LawLoads(law, LOADS).draw(np.random.default_rng(2), DAYS))
-    check_noise(mechanism.release(np.random.default_rng(2), DAYS) - clean, mechanism.voltage_noise.sigma)
+    check_noise(mechanism.release(np.random.default_rng(2), DAYS) - clean, on_voltages(mechanism).sigma)
     assert mechanism.cost().loads is LOADS
 
 
@@ -141,35 +134,31 @@ def test_noisy_loads_have_the_calibrated_variance_before_they_are_clipped(
 ) -> None:
     # A budget so large that the noise stays within the range and is not clipped.
     budget = 60_000.0 if unit.whole_day else 20_000.0
-    mechanism = NoisyLoads(setting, GIVEN, LOW, 30.0, budget, 1e-3, 1e-5, unit)
+    mechanism = noisy_loads(setting, NetworkTarget(GIVEN, 30.0, 1e-3, unit), LOW, budget, 1e-5)
+    assert isinstance(mechanism.loads, GaussianLoads)
+    load_noise = mechanism.loads.noise
     count = STEPS * (NODES if unit.whole_day else 1)
-    assert mechanism.load_noise.sensitivity == pytest.approx(math.sqrt(count) * (HIGH - LOW))
+    assert load_noise.sensitivity == pytest.approx(math.sqrt(count) * (HIGH - LOW))
     noisy = mechanism.loads.draw(np.random.default_rng(3), DAYS)
     draws = (noisy.real - setting.true_load.real).ravel()
     assert np.all((noisy.real > LOW) & (noisy.real < HIGH))
-    assert agrees(draws, mechanism.load_noise.sigma)
-    assert not agrees(draws, 1.05 * mechanism.load_noise.sigma)
+    assert agrees(draws, load_noise.sigma)
+    assert not agrees(draws, 1.05 * load_noise.sigma)
     assert np.allclose(noisy.imag / noisy.real, 1.0 / 3.0)
     clean = setting.solve(mechanism.loads.draw(np.random.default_rng(4), DAYS))
     released = mechanism.release(np.random.default_rng(4), DAYS)
-    check_noise(released - clean, mechanism.voltage_noise.sigma)
-
-
-def test_noisy_loads_stay_within_the_public_range(setting: Setting) -> None:
-    mechanism = NoisyLoads(setting, GIVEN, LOW, 30.0, 1.0, 1e-3, 1e-5)
-    noisy = mechanism.loads.draw(np.random.default_rng(5), DAYS).real
-    assert noisy.min() == pytest.approx(LOW)
-    assert noisy.max() == pytest.approx(HIGH)
+    check_noise(released - clean, on_voltages(mechanism).sigma)
 
 
 def test_every_entry_of_the_admittance_matrix_is_noisy_once_per_release(setting: Setting) -> None:
-    mechanism = AdmittanceNoise(setting, 20.0, 1e-3)
-    assert mechanism.noise.sensitivity == setting.radius
+    mechanism = admittance_noise(setting, 20.0, 1e-3)
+    assert isinstance(mechanism.network, EntriesOfY)
+    assert mechanism.network.noise.sensitivity == setting.radius
     rng = np.random.default_rng(6)
     y = setting.network.feeder.y.toarray()
     changes = np.array([mechanism.network.draw(rng).y.toarray() - y for _ in range(2000)])
     assert (changes != 0.0).all()
-    check_noise(changes, mechanism.noise.sigma)
+    check_noise(changes, mechanism.network.noise.sigma)
     # One matrix for all days: equal loads give equal voltages.
     v = mechanism.release(rng, 2)
     assert np.ptp(v.real, axis=(0, 1)).max() < 1e-9
@@ -178,7 +167,7 @@ def test_every_entry_of_the_admittance_matrix_is_noisy_once_per_release(setting:
 def test_admittance_noise_that_power_flow_cannot_solve_is_nan_and_not_dropped(setting: Setting) -> None:
     load = setting.true_load.copy()
     load[0, 0] *= 300.0  # beyond voltage collapse
-    mechanism = AdmittanceNoise(replace(setting, true_load=load), 20.0, 1e-3)
+    mechanism = admittance_noise(replace(setting, true_load=load), 20.0, 1e-3)
     v = mechanism.release(np.random.default_rng(7), 1)
     assert v.shape == (1, STEPS, NODES)
     assert np.isnan(v[0, 0]).all()
@@ -224,7 +213,7 @@ def test_a_claim_is_only_proved_with_proved_sensitivities_and_a_calibration_that
         (proved, PAPER_STEP, False),
         (GIVEN, STEP, False),
     ):
-        mechanism = JointVoltageNoise(setting, sensitivities, 50.0, 50.0, 1e-3, unit)
+        mechanism = joint_voltage_noise(setting, NetworkTarget(sensitivities, 50.0, 1e-3, unit), 50.0)
         claim = mechanism.cost().network
         assert claim is not None
         assert claim.proved is expected
@@ -243,12 +232,13 @@ def test_the_papers_table_is_what_its_formulae_give(setting: Setting) -> None:
     of_law = nominal_law(np.full(NODES, 0.03 + 0.01j), ClassLaw.gaussian(np.zeros(STEPS), np.eye(STEPS)))
     loads = math.sqrt(NODES * STEPS) * (HIGH - LOW) * root_load / budget
     both = math.sqrt(STEPS) * GIVEN.load * root / budget
-    table: dict[NoisyVoltages | AdmittanceNoise, list[float]] = {
-        GaussianVoltages(setting, GIVEN, epsilon, delta, PAPER_DAY): [on_y],
-        AdmittanceNoise(setting, epsilon, delta, PAPER_DAY): [setting.radius * root / epsilon],
-        JointVoltageNoise(setting, GIVEN, epsilon, budget, delta, PAPER_DAY): [both],
-        GmmVoltageNoise(setting, LawLoads(of_law, LOADS), GIVEN, epsilon, delta, PAPER_DAY): [on_y],
-        NoisyLoads(setting, GIVEN, LOW, epsilon, budget, delta, delta_load, PAPER_DAY): [loads, on_y],
+    target = NetworkTarget(GIVEN, epsilon, delta, PAPER_DAY)
+    table: dict[Composition, list[float]] = {
+        voltage_noise(setting, target): [on_y],
+        admittance_noise(setting, epsilon, delta, PAPER_DAY): [setting.radius * root / epsilon],
+        joint_voltage_noise(setting, target, budget): [both],
+        voltage_noise(setting, target, LawLoads(of_law, LOADS)): [on_y],
+        noisy_loads(setting, target, LOW, budget, delta_load): [loads, on_y],
     }
     for mechanism, expected in table.items():
         assert list(mechanism.noise_std.values()) == pytest.approx(expected)
@@ -256,8 +246,8 @@ def test_the_papers_table_is_what_its_formulae_give(setting: Setting) -> None:
 
 
 def test_noise_for_the_network_alone_is_added_to_the_true_voltages(setting: Setting) -> None:
-    mechanism = GaussianVoltages(setting, GIVEN, 30.0, 1e-3)
-    true = NoiseFree(setting).release(np.random.default_rng(0), DAYS)
-    check_noise(mechanism.release(np.random.default_rng(1), DAYS) - true, mechanism.voltage_noise.sigma)
+    mechanism = voltage_noise(setting, NetworkTarget(GIVEN, 30.0, 1e-3))
+    true = noise_free(setting).release(np.random.default_rng(0), DAYS)
+    check_noise(mechanism.release(np.random.default_rng(1), DAYS) - true, on_voltages(mechanism).sigma)
     assert np.array_equal(mechanism.clean(np.random.default_rng(2), DAYS), true)
     assert mechanism.cost().loads is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.sources.iid import (
     NIGHT_SHARE,
@@ -59,15 +58,6 @@ class HalfTheNoise(DivisibleLaplace):
 def test_shares_of_all_meters_add_up_to_laplace(count: int) -> None:
     mechanism = DivisibleLaplace(idle(count, 40, 100), 1.0)
     assert stats.kstest(noise_of_total(mechanism, 40, count), stats.laplace().cdf).pvalue > 0.001
-
-
-def test_shares_that_are_made_for_fewer_meters_add_up_when_the_others_are_missing() -> None:
-    mechanism = DivisibleLaplace(idle(100, 40, 100), 1.0, honest_share=0.7, taking_part=0.7)
-    assert mechanism.guarantee.proved
-    assert stats.kstest(noise_of_total(mechanism, 40, 3), stats.laplace().cdf).pvalue > 0.001
-    everybody = replace(mechanism, taking_part=1.0)
-    assert everybody.guarantee.proved
-    assert noise_of_total(everybody, 40, 4).std() == pytest.approx(math.sqrt(2.0 / 0.7), rel=0.05)
 
 
 @pytest.mark.parametrize(("part", "expected"), [(0.9, 0.04), (0.7, 0.15), (0.5, 0.31)])
@@ -125,26 +115,6 @@ def test_half_of_the_noise_of_the_total_is_caught() -> None:
     assert audited_total(HalfTheNoise, 1.0) > 1.0
 
 
-def error_of_total(count: int, homes: FloatArray, most_kw: float) -> float:
-    """Median relative error of the total of so many homes (home, day, step) [kW] at ε = 1 for a day."""
-    chosen = np.resize(np.arange(len(homes)), count)
-    mechanism = DivisibleLaplace(meters(homes[chosen], 0.0, most_kw), 1.0, DAY)
-    days = homes.shape[1]
-    true = np.tensordot(mechanism.meters.nominal, mechanism.meters.first_days(days), axes=1)
-    return float(np.median(np.abs(mechanism.total(np.random.default_rng(9), days) / true - 1.0)))
-
-
-def test_a_total_at_day_epsilon_needs_thousands_of_meters() -> None:
-    """λ does not depend on the number of meters, so the relative error falls as 1/n."""
-    homes = simulate_load_history(500, n_days=3, seed=2).load_kw
-    errors = {count: error_of_total(count, homes, 10.0) for count in (100, 300, 1000, 3000)}
-    for count in errors:
-        assert count * errors[count] == pytest.approx(100 * errors[100], rel=0.3)
-    assert errors[1000] > 0.10
-    enough = 100 * errors[100] / 0.10
-    assert 1000 < enough < 100_000
-
-
 def test_the_envelope_makes_noise_smaller_where_it_is_narrower_and_cuts_what_is_above() -> None:
     wide = meters(np.full((5, 2, 24), 0.9))
     narrow = night_envelope(wide)
@@ -157,18 +127,6 @@ def test_the_envelope_makes_noise_smaller_where_it_is_narrower_and_cuts_what_is_
     # The readings of a day spend ε together: Σ_t Δ_t/λ_t.
     for mechanism in (flat, shaped, LaplaceLoads(narrow, 1.0, DAY)):
         assert np.sum(mechanism.meters.width / mechanism.scale) == pytest.approx(1.0)
-
-
-def test_smoothing_is_an_average_of_the_noisy_total() -> None:
-    mechanism = DivisibleLaplace(meters(np.full((50, 1, 9), 0.5)), 40.0, SLOT)
-    smooth = replace(mechanism, smoothing=3)
-    raw = mechanism.draw(np.random.default_rng(10), 1)[0, :, 0].real
-    average = smooth.draw(np.random.default_rng(10), 1)[0, :, 0].real
-    assert average[4] == pytest.approx(raw[3:6].mean())
-    assert average[0] == pytest.approx(raw[:2].mean())
-    assert smooth.guarantee == mechanism.guarantee
-    with pytest.raises(PrivacyError):
-        replace(mechanism, smoothing=2)
 
 
 def test_zero_mean_noise_keeps_totals_and_claims_nothing() -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from dp_powerflow import read_config
 from dp_powerflow.cli import app
-from dp_powerflow.errors import ConfigError, DpPowerflowError, LoadDataError
+from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.lowlevel import INTERNAL, PrivacyUnit, figure_bytes, new_figure
 from dp_powerflow_paper import twin
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, is_public, open_dataset
@@ -160,30 +160,6 @@ def test_load_points_feed_what_they_name_and_the_rest_in_turn(config: Path) -> N
     assert data.generation is not None
     assert data.generation.n_days == DAYS
     assert data.history.load_kw.min() > 0.0
-
-
-def test_without_a_scale_the_model_must_not_ask_for_one(tmp_path: Path) -> None:
-    path = write_own(tmp_path, scales=False)
-    with pytest.raises(LoadDataError, match=r"model\.use_scale"):
-        opened(path)
-    data = opened(write_toml(path, with_keys(model={"use_scale": False, "bounds": [0.1, 30.0]})))
-    assert data.nominal.real == pytest.approx(np.full(5, 1e-3))
-    assert data.true_load(np.arange(1)).real[0] == pytest.approx(1e-3 * data.history.load_kw[:5, 0].T)
-    assert "0 of 3 loads" in data.words
-
-
-def test_pv_and_its_control_can_be_left_out(config: Path) -> None:
-    options = ExperimentOptions(out=Path(), config=read_config(config))
-    dark = open_dataset(replace(options, pv=False))
-    assert dark.generation is None
-    assert dark.name == "own-1-no-pv"
-    assert open_dataset(replace(options, volt_var=False)).voltvar is None
-    identities = {
-        opened(config).identity,
-        dark.identity,
-        open_dataset(replace(options, volt_var=False)).identity,
-    }
-    assert len(identities) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,14 @@ import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
 
-from dp_powerflow.errors import LoadDataError
 from dp_powerflow.privacy.budget import rho_to_epsilon
 from dp_powerflow_paper.recovery.methods import (
     SampleBudget,
     calibrate,
-    per_sample,
-    sampled_divergence,
     sampled_epsilon,
     zcdp,
 )
 from dp_powerflow_paper.recovery.training import (
-    SCALE,
     Curves,
     Privacy,
     PrivateSteps,
@@ -32,13 +28,8 @@ from dp_powerflow_paper.recovery.training import (
     best_and_last,
     cut_windows,
     draw_batch,
-    draw_samples,
-    hidden_mse,
     hide_blocks,
-    interpolated,
     make_mlp,
-    mse,
-    observed_mean,
     one_thread,
     sample_losses,
     to_tensors,
@@ -46,12 +37,6 @@ from dp_powerflow_paper.recovery.training import (
     train_dp_sgd,
     windows_per_day,
 )
-
-
-def block_at(first: int, count: int = 1) -> np.ndarray:
-    hidden = np.zeros((count, 48), dtype=bool)
-    hidden[:, first : first + 24] = True
-    return hidden
 
 
 def test_a_day_of_96_steps_has_two_windows_that_share_three_hours() -> None:
@@ -79,40 +64,11 @@ def test_hidden_blocks_are_contiguous_24_long_and_equally_likely() -> None:
     assert np.abs(counts - 800).max() < 5 * np.sqrt(800)
 
 
-def test_samples_are_different_windows_and_too_many_are_refused() -> None:
-    vm = np.random.default_rng(1).normal(1.0, 0.01, (2, 96, 4))
-    samples = draw_samples(vm, 16, np.random.default_rng(2))
-    assert len(np.unique(samples.values, axis=0)) == len(samples) == 16
-    with pytest.raises(LoadDataError, match="2 days hold 16 windows, and 17 are needed"):
-        draw_samples(vm, 17, np.random.default_rng(2))
-
-
-def test_errors_of_a_straight_line_are_those_worked_out_by_hand() -> None:
-    slope = 0.001
-    line = 1.0 + slope * np.arange(48, dtype=np.float64)[None]
-    inside, edge = Samples(line, block_at(12)), Samples(line, block_at(24))
-    assert hidden_mse(interpolated(inside), inside) == pytest.approx(0.0, abs=1e-30)
-    # Held from step 23 on, the error of the k-th hidden step is k·slope: Σk²/24 = 25·49/6.
-    assert hidden_mse(interpolated(edge), edge) == pytest.approx(slope**2 * 25 * 49 / 6)
-    # The mean of steps 0…23 is that of step 11.5; hidden steps are 12.5 … 35.5 away: 24² + (24² − 1)/12.
-    assert hidden_mse(observed_mean(edge), edge) == pytest.approx(slope**2 * (24**2 + (24**2 - 1) / 12))
-
-
 def library_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
     event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
     accountant = RdpAccountant(orders=[float(order) for order in range(2, 512)])
     accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
     return float(accountant.get_epsilon(delta))
-
-
-def test_group_privacy_gives_the_numbers_worked_out_by_hand() -> None:
-    budget = per_sample(10.0, 1e-5, 1000)
-    assert budget.epsilon == pytest.approx(0.01)
-    # ln 1e5 + ln 1000 + 999 · 0.01 = 11.512925 + 6.907755 + 9.99
-    assert budget.log_inverse_delta == pytest.approx(28.410680744, abs=1e-8)
-    single = per_sample(0.7, 1e-6, 1)
-    assert single.epsilon == 0.7
-    assert single.log_inverse_delta == pytest.approx(math.log(1e6))
 
 
 def test_zcdp_conversion_gives_the_number_worked_out_by_hand_and_is_the_papers() -> None:
@@ -121,12 +77,6 @@ def test_zcdp_conversion_gives_the_number_worked_out_by_hand_and_is_the_papers()
     # It inverts ε = ρ + 2√(ρ ln 1/δ).
     rho = zcdp(SampleBudget(0.5, 30.0))
     assert rho + 2 * math.sqrt(rho * 30.0) == pytest.approx(0.5)
-
-
-def test_order_two_of_the_sampled_gaussian_is_the_closed_form() -> None:
-    assert sampled_divergence(1.5, 0.1, 2) == pytest.approx(math.log1p(0.01 * math.expm1(1 / 1.5**2)))
-    # Without sampling it is the Gaussian's α/2σ², also where binomials overflow a float.
-    assert sampled_divergence(40.0, 1 - 1e-15, 3000) == pytest.approx(3000 / (2 * 40.0**2), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -215,28 +165,10 @@ def test_runs_trained_together_are_trained_as_if_alone() -> None:
         np.testing.assert_allclose(curves.train, alone.train, rtol=1e-3)
 
 
-def test_adam_of_all_runs_is_torchs_adam_of_one() -> None:
-    schedule = Schedule(epochs=2, patience=2, batch=200, learning_rate=3e-3)  # whole batches: no shuffling
-    train, test = made(200, 1), made(100, 2)
-    (curves,) = train_adam([train], test, test, schedule, [4])
-    model, data = mlp(4), to_tensors(train)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for epoch in range(2):
-        optimizer.zero_grad()
-        sample_losses(model, data).mean().backward()
-        optimizer.step()
-        assert curves.test[epoch] == pytest.approx(mse(model, to_tensors(test)), rel=1e-4)
-
-
 def test_best_epoch_and_end_follow_the_patience() -> None:
     assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 3) == (4, 4)
     assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 2) == (1, 3)
     assert best_and_last(np.array([3.0, np.nan, np.nan, np.nan]), 2) == (0, 2)
-
-
-def test_network_has_three_layers_of_the_papers_size() -> None:
-    shapes = [tuple(parameter.shape) for parameter in mlp().parameters()]
-    assert shapes == [(32, 96), (32,), (32, 32), (32,), (48, 32), (48,)]
 
 
 def test_inputs_do_not_depend_on_what_is_hidden() -> None:
@@ -244,24 +176,6 @@ def test_inputs_do_not_depend_on_what_is_hidden() -> None:
     other = Samples(np.where(samples.hidden, 7.0, samples.values), samples.hidden)
     assert torch.equal(to_tensors(samples).inputs, to_tensors(other).inputs)
     assert not torch.equal(to_tensors(samples).values, to_tensors(other).values)
-
-
-def test_loss_is_the_mean_squared_error_of_hidden_entries_in_per_unit() -> None:
-    model, samples = mlp(), made(200)
-    data = to_tensors(samples)
-    guess = 1.0 + SCALE * model(data.inputs).detach().double().numpy()
-    assert mse(model, data) == pytest.approx(hidden_mse(guess, samples), rel=1e-5)
-
-
-def test_adam_learns_to_continue_straight_lines() -> None:
-    schedule = Schedule(epochs=60, patience=60, batch=64, learning_rate=3e-3)
-    sets = made(1000, 1), made(300, 2), made(300, 3)
-    (curves,) = adam(*sets, schedule)
-    spread = float(np.var(sets[2].values))
-    assert curves.test[curves.best] < 0.05 * spread
-    assert curves.evaluation[curves.best] == curves.evaluation.min()
-    (again,) = adam(*sets, schedule)
-    np.testing.assert_array_equal(curves.test, again.test)
 
 
 def test_training_stops_by_the_evaluation_set_and_keeps_the_best_epoch() -> None:
@@ -314,14 +228,6 @@ def test_noise_added_has_the_calibrated_variance(noise: float, clip: float) -> N
     # Standard errors of mean and variance of `count` independent normal draws; five of them.
     assert abs(float(moved.mean())) < 5 * deviation / math.sqrt(count)
     assert float(moved.var()) == pytest.approx(deviation**2, rel=5 * math.sqrt(2 / count))
-
-
-def test_noise_is_on_top_of_the_gradient_and_does_not_depend_on_the_batch() -> None:
-    samples, privacy = made(64), Privacy(2.0, 0.1)
-    nothing = Samples(np.empty((0, 48)), np.empty((0, 48), dtype=bool))
-    noise = change(mlp(), privacy, nothing)
-    gradient = change(mlp(), Privacy(0.0, 0.1), samples)
-    torch.testing.assert_close(change(mlp(), privacy, samples), noise + gradient, rtol=1e-4, atol=1e-6)
 
 
 def test_poisson_batches_have_the_binomials_mean_and_variance() -> None:

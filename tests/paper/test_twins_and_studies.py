@@ -32,27 +32,21 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 def test_every_row_has_both_yardsticks_and_both_distances(twins: Written) -> None:
     assert "| Laplace on lengths | 1 / 8.31 | 0 | 0.393 / 0.984 |" in twins.text
-    content = json.loads(Path(twins.files[2]).read_text())
+    content = json.loads(Path(twins.files[1]).read_text())
     (row,) = content["rows"]["ieee13"]
     assert 0.0 < row["pooled"][0] < row["worst_node"][0]
     assert (row["draws"], row["failed"]) == (2, 0)
 
 
 def test_the_floor_is_that_of_the_line_that_matters_most_and_states_its_range(twins: Written) -> None:
-    chains = json.loads(Path(twins.files[2]).read_text())["floors"]["ieee13"]
+    chains = json.loads(Path(twins.files[1]).read_text())["floors"]["ieee13"]
     assert [chain["element"].split()[0] for chain in chains] == ["line", "capacitor"]
     assert "times its size | 1 | 1e-06 |" in twins.text
     assert all(0.0 < chain["pooled"] < chain["node"] for chain in chains)
 
 
 def test_twins_are_kept_as_text_table_data_and_picture(twins: Written) -> None:
-    assert [path.name for path in twins.files] == [
-        "twin.md",
-        "twin.csv",
-        "twin.json",
-        "twin.svg",
-        "twin.png",
-    ]
+    assert [path.name for path in twins.files] == ["twin.md", "twin.json", "twin.svg", "twin.png"]
     assert all(path.stat().st_size for path in twins.files)
     assert (twins.files[0].parent / "twin" / "table-ieee13.json").is_file()
 
@@ -99,7 +93,7 @@ def test_a_second_run_takes_up_what_is_stored(written: Written, options: Experim
 
 @pytest.mark.slow
 def test_results_are_kept_as_text_table_data_and_picture(written: Written) -> None:
-    assert [path.suffix for path in written.files] == [".md", ".csv", ".json", ".svg", ".png"]
+    assert [path.suffix for path in written.files] == [".md", ".json", ".svg", ".png"]
     assert all(path.stat().st_size for path in map(Path, written.files))
 
 

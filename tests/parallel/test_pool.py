@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow._parallel import Pool, WorkerDefectError, processes
-from dp_powerflow._parallel.cluster import Parcel
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError
 from support.parallel_jobs import CANARY, Failing, Squares
 
@@ -96,25 +95,16 @@ def test_workers_that_cannot_start_end_the_run_in_a_sentence(monkeypatch: pytest
         pool.map(Failing("known"), range(3), lambda _: None)
 
 
-def test_a_parcel_shows_nothing() -> None:
-    parcel = Parcel.of(CANARY)
-    assert CANARY not in f"{parcel!r} {parcel} {[parcel]!r}"
-    assert parcel.opened() == CANARY
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["Local", "LocalDask"])
-def test_a_script_needs_no_guard(engine: str, tmp_path: Path) -> None:
-    if engine == "LocalDask":
-        pytest.importorskip("distributed")
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         f"""
 from pathlib import Path
-from dp_powerflow._parallel import {engine}
+from dp_powerflow._parallel import Local
 from support.parallel_jobs import Squares
 found = []
-with {engine}(2).kept("support.parallel_jobs", 4, 9) as kept:
+with Local(2).kept("support.parallel_jobs", 4, 9) as kept:
     kept.map(Squares(Path({str(tmp_path)!r})), range(4), found.append)
 print(sorted(found))
 """

@@ -121,17 +121,15 @@ class MeetingSource:
 
 
 @dataclass(frozen=True, eq=False)
-class MeetingMaker:
+class MeetingMaker(SolverMaker):
     """Makes solvers of a maker whose threads wait for each other once they have solved.
 
     `shared` is a voltage buffer that all of them write to: a planted bug.
     """
 
-    maker: SolverMaker
-    meeting: threading.Barrier
+    maker: SolverMaker = field(kw_only=True)
+    meeting: threading.Barrier = field(kw_only=True)
     shared: list[ComplexArray] | None = None
-    days_at_once: int = 1
-    acts: bool = False
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         solver = self.maker(feeder, solar, threads)
@@ -156,10 +154,11 @@ def test_threads_that_meet_after_every_stage_share_no_buffer(job: PartJob, tmp_p
     fresh = folders(tmp_path)
     expected = hashes(job, Local(1), next(fresh))
     meeting = threading.Barrier(7)
-    met = replace(job, source=MeetingSource(job.source, meeting), solver=MeetingMaker(job.solver, meeting))
+    solver = MeetingMaker(maker=job.solver, meeting=meeting)
+    met = replace(job, source=MeetingSource(job.source, meeting), solver=solver)
     assert hashes(met, Local(7), next(fresh)) == expected
     # The same search finds a buffer that threads do share.
-    planted = replace(job, solver=MeetingMaker(job.solver, meeting, shared=[]))
+    planted = replace(job, solver=replace(solver, shared=[]))
     found = hashes(planted, Local(7), next(fresh))
     assert {name for name in expected if found[name] != expected[name]}
 

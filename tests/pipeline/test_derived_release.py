@@ -19,34 +19,35 @@ from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PrivacyError
-from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
-from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
+from dp_powerflow.grid.feeder import BusGraph
+from dp_powerflow.manifest.model import DIGEST, ReleaseError
 from dp_powerflow.manifest.verify import VerifyReport
 from dp_powerflow.page import Table
 from dp_powerflow.pipeline import inputs as assembly
-from dp_powerflow.pipeline.deriving.manifest import derived_schema
+from dp_powerflow.pipeline.deriving.derived import derived_schema
 from dp_powerflow.pipeline.deriving.owner import basis_of_config
 from dp_powerflow.pipeline.deriving.source import StudySettings, basis_of_release
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.studies.study import KINDS, Findings
 from dp_powerflow.twin.draw import Twin
+from pipeline.test_twin_release import longer_line
 from support.derived_kind import PLACE, LowestVoltage
+from support.made import Released, twin_config
 from support.small import small_config, tree_hash
+from support.tampering import leaves, rewrite, with_leaf
 
 KIND = "lowest-voltage"
 SCHEMA = Path(__file__).parents[2] / "docs" / "derived.schema.json"
-TWIN: dict[str, Any] = {"mode": "twin-network", "id": "t1", "epsilon": 1.0, "change": 0.05, "released": "all"}
-PUBLISHED = TWIN | {"controls": "frozen", "publish": "network and loads", "graph_days": 3}
-OPERATED = TWIN | {"controls": "day", "also_publish": ["connections"], "released": "loaded"}
+OPERATED: dict[str, Any] = {
+    **{"mode": "twin-network", "id": "t1", "epsilon": 1.0, "change": 0.05, "released": "loaded"},
+    **{"controls": "day", "also_publish": ["connections"]},
+}
 
 
-def config_of(folder: Path, network: dict[str, Any], **release: Any) -> Config:
-    """A small release of three days on a twin."""
-    return small_config(folder, network=network, release={"days": 3, **release})
+def operated_config(folder: Path) -> Config:
+    """A small release of three days on a twin as operated, with a secret key, that publishes no twin."""
+    return small_config(folder, network=OPERATED, release={"days": 3, "insecure_seed": None})
 
 
 @pytest.fixture(autouse=True)
@@ -55,18 +56,15 @@ def _a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def published(twin_release: Released) -> Path:
     """A release that publishes its twin with its loads."""
-    folder = tmp_path_factory.mktemp("published")
-    run_release(config_of(folder, PUBLISHED), workers=1)
-    return folder
+    return twin_release.folder
 
 
 @pytest.fixture(scope="module")
 def operated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release as operated, made with a secret key, that publishes no twin."""
     folder = tmp_path_factory.mktemp("operated")
-    run_release(config_of(folder, OPERATED, insecure_seed=None), workers=1)
+    run_release(operated_config(folder), workers=1)
     return folder
 
 
@@ -95,7 +93,7 @@ def test_from_released_files_it_is_computed_again_by_anybody(published: Path, de
 def test_from_the_private_state_it_is_a_release_that_its_owner_computes_again(
     operated: Path, tmp_path: Path
 ) -> None:
-    config = config_of(operated, OPERATED, insecure_seed=None)
+    config = operated_config(operated)
     found = dpf.derive(KIND, config, tmp_path / "a", settings={"days": 3}, workers=1)
     report = dpf.verify(tmp_path / "a")
     assert report.ok
@@ -117,7 +115,7 @@ def test_from_the_private_state_it_is_a_release_that_its_owner_computes_again(
 
 def test_nothing_of_the_private_state_changes(operated: Path, tmp_path: Path) -> None:
     before = tree_hash(operated)
-    dpf.derive(KIND, config_of(operated, OPERATED, insecure_seed=None), tmp_path / "a", workers=1)
+    dpf.derive(KIND, operated_config(operated), tmp_path / "a", workers=1)
     assert tree_hash(operated) == before
     assert any("ledger" in name for name in before)
 
@@ -127,19 +125,9 @@ def test_workers_do_not_change_a_byte(published: Path, derived: Path, tmp_path: 
     assert tree_hash(tmp_path / "two") == tree_hash(derived)
 
 
-def longer_line(feeder: Feeder) -> Feeder:
-    """The same feeder with line 632633 five per cent longer in its source."""
-    origin = feeder.origin
-    assert isinstance(origin, DssOrigin)
-    engine = build_circuit(origin)
-    engine.ActiveCircuit.Lines.Name = "632633"
-    edit = f"Edit Line.632633 length={1.05 * engine.ActiveCircuit.Lines.Length!r}"
-    return read_dss(DssOrigin((*origin.commands, edit), public=True), name=feeder.name, taps=feeder.taps)
-
-
 SMALL: dict[str, dict[str, Any]] = {
     KIND: {},
-    "opf": {"every": 12, "v_min_pu": 0.9, "v_max_pu": 1.1, "gridfm": True},
+    "opf": {"every": 12, "v_min_pu": 0.9, "v_max_pu": 1.1},
     "hosting-capacity": {"v_max_pu": 1.1},
     "reliability": {"years": 200},
 }
@@ -151,14 +139,12 @@ def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
 ) -> None:
     assert SMALL.keys() == KINDS.keys()
     for kind, settings in SMALL.items():
-        dpf.derive(
-            kind, config_of(published, PUBLISHED), tmp_path / "one" / kind, settings=settings, workers=1
-        )
+        dpf.derive(kind, twin_config(published), tmp_path / "one" / kind, settings=settings, workers=1)
     kept = next((published / "state/internal/twin-t1").glob("twin-*.json"))
     original = assembly.feeder_of
     monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
     monkeypatch.setattr(TwinMode, "_draw", lambda *_: Twin.from_json(kept.read_text()))
-    other = config_of(tmp_path, PUBLISHED)
+    other = twin_config(tmp_path)
     run_release(other, workers=1)
     for kind, settings in SMALL.items():
         dpf.derive(kind, other, tmp_path / "two" / kind, settings=settings, workers=1)
@@ -172,10 +158,9 @@ def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
 @pytest.mark.slow
 def test_every_kind_is_derived_and_computed_again(published: Path, operated: Path, tmp_path: Path) -> None:
     """From the state of a release as operated, and what needs no lengths from released files."""
-    config = config_of(operated, OPERATED, insecure_seed=None)
+    config = operated_config(operated)
     for kind, settings in SMALL.items():
-        own = settings | ({"gridfm": False} if "gridfm" in settings else {})
-        dpf.derive(kind, config, tmp_path / kind, settings=own, workers=1)
+        dpf.derive(kind, config, tmp_path / kind, settings=settings, workers=1)
         assert dpf.verify(tmp_path / kind, private=operated / "state", config=config).ok
         if kind == "reliability":
             with pytest.raises(DpPowerflowError, match="length"):
@@ -185,12 +170,10 @@ def test_every_kind_is_derived_and_computed_again(published: Path, operated: Pat
         found = dpf.derive(kind, published / "out", read, settings=settings, workers=1)
         assert failed(dpf.verify(read, source=published / "out")) == {"random source"}
         assert found.guarantee["network"]["epsilon"] == 1.0
-    tables = dpf.read_gridfm(tmp_path / "opf-read" / "gridfm")
-    assert tables.mismatch_mw().max() < 1e-9
 
 
 def test_a_study_of_the_files_is_that_of_the_owner(published: Path) -> None:
-    own = basis_of_config(config_of(published, PUBLISHED), StudySettings()).study
+    own = basis_of_config(twin_config(published), StudySettings()).study
     files = basis_of_release(published / "out", StudySettings()).study
     assert own.node_ids == files.node_ids
     assert own.irradiance is not None
@@ -223,7 +206,7 @@ def test_buses_of_published_tables_form_the_tree_of_the_connections(published: P
 
 def test_a_study_has_nothing_of_the_file_that_no_noise_covers(operated: Path) -> None:
     """Codes of lines whose R and X are protected would give their figures per length back."""
-    feeder = basis_of_config(config_of(operated, OPERATED, insecure_seed=None), StudySettings()).study.feeder
+    feeder = basis_of_config(operated_config(operated), StudySettings()).study.feeder
     assert all(line.code is None for line in feeder.lines)
     assert (feeder.coordinates, feeder.origin, feeder.notes) == ({}, None, ())
 
@@ -231,7 +214,7 @@ def test_a_study_has_nothing_of_the_file_that_no_noise_covers(operated: Path) ->
 def test_a_name_of_the_feeders_file_is_never_published(
     operated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(operated, OPERATED, insecure_seed=None)
+    config = operated_config(operated)
     for found in (
         Findings({"x.parquet": pa.table({"bus": ["671"]})}, {}),
         Findings({"x.parquet": pa.table({"nodes": [["671.1"], []]})}, {}),
@@ -247,7 +230,7 @@ def test_a_name_of_the_feeders_file_is_never_published(
     dpf.derive(KIND, config, tmp_path / "a", workers=1)  # a figure may look like a bus
 
 
-# --- the command ----------------------------------------------------------------------------------------
+# --- the command ------------------------------------------------------------------------------------------
 
 
 def test_the_command_derives_beside_the_release_and_verifies(published: Path, tmp_path: Path) -> None:
@@ -269,7 +252,7 @@ def test_the_command_derives_beside_the_release_and_verifies(published: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"), [(None, "does not exist"), ("days =", "is not TOML"), ("dais = 1", "dais")]
+    ("content", "sentence"), [(None, "does not exist"), ("days =", "is not valid TOML"), ("dais = 1", "dais")]
 )
 def test_settings_that_cannot_be_read_are_one_sentence(
     published: Path, tmp_path: Path, content: str | None, sentence: str
@@ -282,26 +265,24 @@ def test_settings_that_cannot_be_read_are_one_sentence(
     assert sentence in str(result.exception)
 
 
-# --- what is refused ------------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------------
 
 
-def test_the_true_network_is_refused(published: Path, tmp_path: Path) -> None:
-    config = small_config(tmp_path, release={"days": 2})
+def test_the_true_network_is_refused(true_release: Released, tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="resistances of its paths"):
-        dpf.derive(KIND, config, tmp_path / "a")
-    run_release(config, workers=1)
+        dpf.derive(KIND, true_release.config, tmp_path / "a")
     with pytest.raises(PrivacyError, match="experiments may"):
-        dpf.derive(KIND, tmp_path / "out", tmp_path / "a")
+        dpf.derive(KIND, true_release.path, tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
 def test_a_release_that_is_not_finished_is_to_be_run_first(published: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="run the release first"):
-        dpf.derive(KIND, config_of(tmp_path, OPERATED), tmp_path / "a")
+        dpf.derive(KIND, operated_config(tmp_path), tmp_path / "a")
     assert not list(tmp_path.iterdir())  # no private state is made
     shutil.copytree(published / "out", tmp_path / "out")
     with pytest.raises(PrivacyError, match="run the release first"):
-        dpf.derive(KIND, config_of(tmp_path, PUBLISHED), tmp_path / "a")
+        dpf.derive(KIND, twin_config(tmp_path), tmp_path / "a")
 
 
 def test_a_twin_that_is_not_published_needs_the_config(operated: Path, tmp_path: Path) -> None:
@@ -310,14 +291,13 @@ def test_a_twin_that_is_not_published_needs_the_config(operated: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"nodes": {"kw_per_customer": 20.0}}, {"network": PUBLISHED | {"released": "loaded"}}]
+    "changed", [{"nodes": {"kw_per_customer": 20.0}}, {"network": {"released": "loaded"}}]
 )
 def test_a_config_that_is_not_that_of_the_release_is_refused(
     published: Path, tmp_path: Path, changed: dict[str, Any]
 ) -> None:
-    sections: dict[str, Any] = {"network": PUBLISHED, "release": {"days": 3}} | changed
     with pytest.raises(ReleaseError, match=r"other voltages|other settings"):
-        dpf.derive(KIND, small_config(published, **sections), tmp_path / "a")
+        dpf.derive(KIND, twin_config(published, **changed), tmp_path / "a")
 
 
 @pytest.mark.parametrize(
@@ -354,7 +334,7 @@ def test_the_sun_of_new_pv_is_a_public_setting(published: Path, tmp_path: Path) 
     assert dpf.verify(tmp_path / "a", source=published / "out").intact
 
 
-# --- written whole or not at all -------------------------------------------------------------------------
+# --- written whole or not at all --------------------------------------------------------------------------
 
 
 def test_a_computation_or_a_disk_that_fails_leaves_nothing(
@@ -373,7 +353,7 @@ def test_a_computation_or_a_disk_that_fails_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-# --- verify finds every change ------------------------------------------------------------------------------
+# --- verify finds every change ----------------------------------------------------------------------------
 
 
 def changed_copies(derived: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
@@ -396,35 +376,6 @@ def test_a_changed_bit_of_any_file_is_found(derived: Path, tmp_path: Path) -> No
         ).table("nodes")
 
 
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from leaves(inner, (*path, key))
-    elif isinstance(value, list) and value:
-        for number, inner in enumerate(value):
-            yield from leaves(inner, (*path, number))
-    else:
-        yield path
-
-
-def with_another(content: Any, path: tuple[Any, ...]) -> Any:
-    """A manifest with one entry replaced, and its digest made anew."""
-    copy = json.loads(json.dumps(content))
-    place = copy
-    for key in path[:-1]:
-        place = place[key]
-    old = place[path[-1]]
-    if isinstance(old, bool):
-        place[path[-1]] = not old
-    elif isinstance(old, int | float):
-        place[path[-1]] = old + 1
-    elif isinstance(old, str) and len(old) == 64:
-        place[path[-1]] = "0" * 64
-    else:
-        place[path[-1]] = f"{old}1" if isinstance(old, str) else "1"
-    return copy | {DIGEST: digest_of(copy)}
-
-
 def test_a_changed_entry_of_the_manifest_is_found_though_it_is_sealed_anew(
     published: Path, derived: Path, tmp_path: Path
 ) -> None:
@@ -432,14 +383,14 @@ def test_a_changed_entry_of_the_manifest_is_found_though_it_is_sealed_anew(
     shutil.copytree(derived, tmp_path / "a")
     declared = []  # what only a computation finds: pages that a forger made anew would agree
     for path in leaves({key: value for key, value in content.items() if key not in (DIGEST, "software")}):
-        (tmp_path / "a" / "manifest.json").write_bytes(canonical_json(with_another(content, path)))
+        rewrite(tmp_path / "a", with_leaf(content, path), sealed=True)
         report = dpf.verify(tmp_path / "a")
         assert report.verdict == "not intact", path
         if failed(report) <= {"pages", "random source"}:
             declared.append(path)
     assert {path[0] for path in declared} <= {"figures", "settings", "study"}
     for path in declared[::5]:
-        (tmp_path / "a" / "manifest.json").write_bytes(canonical_json(with_another(content, path)))
+        rewrite(tmp_path / "a", with_leaf(content, path), sealed=True)
         assert "derivation" in failed(dpf.verify(tmp_path / "a", source=published / "out")), path
 
 
@@ -454,7 +405,7 @@ def test_what_cannot_be_asked_of_verify_is_one_sentence(published: Path, derived
     with pytest.raises(ConfigError, match="config of its release"):
         dpf.verify(derived, private=published / "state")
     with pytest.raises(ReleaseError, match="needs nothing private"):
-        dpf.verify(derived, private=published / "state", config=config_of(published, PUBLISHED))
+        dpf.verify(derived, private=published / "state", config=twin_config(published))
 
 
 def test_the_schema_is_generated_and_the_manifest_follows_it(derived: Path) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dp_powerflow import BatchSolver, Feeder, OperatedSolver
+from dp_powerflow import BatchSolver, Feeder, OperatedSolver, open_feeder
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.powerflow.operated import ActingSolver
+from dp_powerflow.grid.operation import CONSTANT_POWER
+from dp_powerflow.lowlevel import Solver, VoltVar
+from dp_powerflow.units import ComplexArray
+from dp_powerflow_paper.datasets import ActingSolver
 from support.small_feeders import exact_voltage, feeder_of, largest_load, one_line
+from support.sunny import pv_generation
 
 SOLVERS: dict[str, Callable[..., Any]] = {"batch": BatchSolver, "operated": OperatedSolver}
 
@@ -94,3 +99,61 @@ def test_bad_settings_are_refused(solver_of: Callable[..., Any], options: dict[s
 def test_bad_settings_of_one_solver_are_refused(kind: Any, options: dict[str, Any]) -> None:
     with pytest.raises(PowerFlowError):
         kind(one_line(), **options)
+
+
+def rigid(feeder: Feeder) -> Feeder:
+    """The feeder with loads of constant power at any voltage, as pandapower's are."""
+    return replace(feeder, loads=tuple(replace(load, response=CONSTANT_POWER) for load in feeder.loads))
+
+
+def loads_of(solver: Solver, count: int) -> ComplexArray:
+    """Complex (snapshot, column) around half of the nominal load."""
+    feeder = solver.feeder
+    nodal = -feeder.nominal_injection[feeder.retained]
+    nominal = feeder.nominal_load if solver.columns == "elements" else nodal
+    return np.asarray(nominal * np.random.default_rng(0).uniform(0.2, 0.9, (count, len(nominal))))
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "says"),
+    [
+        (slice(3, 4), np.nan, "1 of 20 snapshots hold NaN or infinite"),
+        (slice(2, 4), complex(0.0, np.inf), "2 of 20 snapshots hold NaN"),
+        (slice(3, 4), -0.0173 + 0.1j, "1 of 20 snapshots draw negative active power"),
+    ],
+)
+def test_bad_loads_are_refused_by_count_and_not_shown(
+    ieee123: Feeder, solver_of: Callable[..., Any], row: slice, value: complex, says: str
+) -> None:
+    solver = solver_of(ieee123)
+    load = loads_of(solver, 20)
+    load[row, 0] = value
+    with pytest.raises(PowerFlowError, match=says) as caught:
+        solver.solve(load)
+    assert "0173" not in str(caught.value)
+
+
+def test_overloads_end_and_the_rest_of_the_batch_is_solved(
+    ieee123: Feeder, solver_of: Callable[..., Any]
+) -> None:
+    solver = solver_of(rigid(ieee123))
+    load = loads_of(solver, 64)
+    load[::8] *= 60.0
+    solution = solver.solve(load)
+    np.testing.assert_array_equal(np.flatnonzero(~solution.converged), np.arange(0, 64, 8))
+    assert solution.iterations.max() < 500  # the last level is at most a 256th short of where it stops
+    well = np.flatnonzero(solution.converged)
+    np.testing.assert_array_equal(solver.solve(load[well]).v, solution.v[well])
+
+
+def test_nodal_loads_of_experiments_are_solved_as_by_the_batch_solver_at_fixed_taps() -> None:
+    feeder = open_feeder("ieee123-pv")
+    load = -np.linspace(0.2, 1.1, 12)[:, None] * feeder.nominal_injection[feeder.retained]
+    sun = pv_generation(feeder, np.linspace(0.0, 1.0, 12))
+    voltvar = VoltVar.for_feeder(feeder)
+    frozen = ActingSolver(feeder, controls="frozen", voltvar=voltvar).solve(load, sun)
+    batch = BatchSolver(feeder, voltvar=voltvar).solve(load, sun)
+    assert frozen.converged.all()
+    assert np.abs(frozen.v - batch.v).max() < 1e-7
+    acting = ActingSolver(feeder, controls="day", steps=12, voltvar=voltvar).solve(load, sun)
+    assert len(np.unique(acting.taps, axis=0)) > 1

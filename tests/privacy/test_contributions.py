@@ -148,10 +148,6 @@ def test_queries_out_of_range_are_refused() -> None:
         cost_of(query(Region.BALL, 1, rho=1e-20))
 
 
-def test_psd_sensitivity_charges_the_rounding() -> None:
-    assert sensitivity_squared(Region.PSD, 100, 1000) > 2 * 1000**2
-
-
 def session(rho: float = 1.0) -> QuerySession:
     return QuerySession(StreamKey.from_insecure_seed(0), PrivacyUnit.LOAD_POINT, "a", rho)
 
@@ -198,3 +194,7 @@ def test_blocks_of_private_classes_have_noise_of_their_own_for_one_charge() -> N
     first, second = ask(asked, "blocks", 0.5, blocks=2)
     assert not np.array_equal(first, second)
     assert len(asked.costs) == 1
+
+
+def test_sensitivity_of_a_psd_matrix_charges_the_rounding() -> None:
+    assert sensitivity_squared(Region.PSD, 100, 1000) > 2 * 1000**2

@@ -102,20 +102,6 @@ def test_a_charge_costs_the_same_after_five_accounts_and_after_eighty(
     assert work.hashed == work.replayed == work.read == 5 + 2 * 81
 
 
-def test_a_charge_costs_the_same_after_many_charges_to_its_account(
-    state: PrivateState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = Ledger.open(state)
-    account = feeder(state, ledger, 1)
-    costs = []
-    for number in range(60):
-        with counted(monkeypatch) as work:
-            spend = ledgers.spend(ledger, account, f"x{number}", REQUEST, InstanceCost(1e-3, 0.0, LINE))
-            ledgers.remaining(ledger, account, as_of=spend)
-        costs.append(repr(work))
-    assert set(costs) == {"read 3, hashed 1, replayed 1"}
-
-
 def test_within_a_fleet_no_feeder_is_compared_with_every_other(
     state: PrivateState, monkeypatch: pytest.MonkeyPatch
 ) -> None:

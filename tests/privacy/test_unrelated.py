@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_powerflow.config import parse_config
-from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.records import Unrelated, spelled, unrelated_line
 
 NAMES = st.builds(
@@ -72,29 +70,3 @@ def test_a_reason_made_in_python_is_held_to_the_same() -> None:
         Unrelated(frozenset({"loads-1"}), "  ")
     with pytest.raises(PrivacyError, match="such as loads-1"):
         Unrelated(frozenset({"*"}), "another town")
-
-
-@pytest.mark.parametrize("key", ["unrelated_loads", "unrelated_network"])
-@pytest.mark.parametrize(
-    "value", ["another town", "not loads-1: another town", 3, {"reason": "x", "fleet": "n"}]
-)
-def test_a_config_says_which_key_is_not_usable_and_how_to_write_it(key: str, value: object) -> None:
-    raw: dict[str, Any] = {
-        "feeder": {"source": "ieee13"},
-        "loads": {"kind": "simulated"},
-        "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
-        "network": {
-            "mode": "true-network",
-            "bound": "full-support",
-            "radius": 1e-3,
-            "epsilon": 1,
-            "delta": 0.1,
-        },
-        "release": {"id": "r", "days": 1, "output": "out", "state": "state"},
-    }
-    assert parse_config(raw).release.unrelated_loads is None
-    raw["release"] = {**raw["release"], key: value}
-    with pytest.raises(ConfigError, match=rf"'release.{key}' is not usable: .* {{ accounts = \["):
-        parse_config(raw)
-    raw["release"][key] = table("loads-1")
-    assert getattr(parse_config(raw).release, key).accounts == {"loads-1"}

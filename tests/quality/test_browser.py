@@ -36,43 +36,28 @@ def opened(browser: Any, path: Path) -> Iterator[Opened]:
     assert found.asked == [path.as_uri()]
 
 
-def test_every_figure_is_drawn(opened: Opened) -> None:
+def test_the_map_moves_with_the_slider_plays_and_shows_one_phase_or_one_bus(opened: Opened) -> None:
     assert opened.charts >= 10
-
-
-def test_the_slider_moves_the_colours_of_the_map(opened: Opened) -> None:
-    before = opened.see(FILLS)
-    slider = opened.page.locator("#network-map input[type=range]")
+    page, before = opened.page, opened.see(FILLS)
+    slider = page.locator("#network-map input[type=range]")
     slider.focus()
     for _ in range(6):
-        opened.page.keyboard.press("ArrowRight")
-    after = opened.see(FILLS)
-    assert len(before) == len(after) == Feeder3().buses
-    assert before != after
-    assert opened.page.locator("#network-map output").inner_text() == "18:00"
+        page.keyboard.press("ArrowRight")
+    moved = opened.see(FILLS)
+    assert len(before) == len(moved) == Feeder3().buses
+    assert before != moved
+    assert page.locator("#network-map output").inner_text() == "18:00"
     assert slider.get_attribute("aria-valuetext") == "18:00"
-
-
-def test_the_play_button_plays_and_pauses(opened: Opened) -> None:
-    opened.page.get_by_label("Play the day").click()
-    opened.wait_until("document.querySelector('#network-map output').textContent !== '12:00'")
-    opened.page.get_by_label("Pause").click()
-    assert opened.page.get_by_label("Play the day").count() == 1
-
-
-def test_a_phase_can_be_chosen_on_the_map(opened: Opened) -> None:
-    before = opened.see(FILLS)
-    opened.page.locator("#network-map").get_by_text("phase 3", exact=True).click()
-    assert opened.see(FILLS) != before
-
-
-def test_a_pointer_on_a_bus_shows_its_voltages(opened: Opened) -> None:
-    opened.page.locator("#network-map .buses circle").nth(2).hover()
-    hint = opened.page.locator("#network-map .hint")
-    assert hint.is_visible()
-    assert hint.inner_text().splitlines()[0] == "b2"
-    assert "phase 2: 1.0" in hint.inner_text()
-    assert "p.u." in hint.inner_text()
+    page.locator("#network-map").get_by_text("phase 3", exact=True).click()
+    assert opened.see(FILLS) != moved
+    page.locator("#network-map .buses circle").nth(2).hover()
+    hint = page.locator("#network-map .hint").inner_text()
+    assert hint.splitlines()[0] == "b2"
+    assert "phase 2: 1.0" in hint
+    page.get_by_label("Play the day").click()
+    opened.wait_until("document.querySelector('#network-map output').textContent !== '18:00'")
+    page.get_by_label("Pause").click()
+    assert page.get_by_label("Play the day").count() == 1
 
 
 def test_a_pointer_on_a_chart_shows_a_tooltip(opened: Opened) -> None:
@@ -87,13 +72,17 @@ def test_a_pointer_on_a_chart_shows_a_tooltip(opened: Opened) -> None:
     assert "p.u." in tip.text_content()
 
 
-def test_a_series_can_be_hidden(opened: Opened) -> None:
+def test_a_series_can_be_hidden_and_figures_fit_a_window_that_changes(opened: Opened) -> None:
     paths = "document.querySelectorAll('#every-node [aria-label=line] path').length"
     before = opened.see(paths)
     button = opened.page.locator("#every-node .legend button").first
     button.click()
     assert opened.see(paths) == before - 1
-    assert opened.page.locator("#every-node .legend button").first.get_attribute("aria-pressed") == "false"
+    assert button.get_attribute("aria-pressed") == "false"
+    width = "document.querySelector('#voltage-day svg').getBoundingClientRect().width"
+    wide = opened.see(width)
+    opened.page.set_viewport_size({"width": 500, "height": 900})
+    opened.wait_until(f"{width} < {wide / 2}")
 
 
 def test_dark_and_light_are_toggled_and_remembered(opened: Opened) -> None:
@@ -109,13 +98,6 @@ def test_dark_and_light_are_toggled_and_remembered(opened: Opened) -> None:
     opened.asked.pop()  # the reloaded page itself
 
 
-def test_the_system_decides_between_dark_and_light_at_first(browser: Any, path: Path) -> None:
-    page = browser.new_page(color_scheme="dark")
-    page.goto(path.as_uri())
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    page.close()
-
-
 @pytest.mark.parametrize("width", [400, 1400])
 def test_nothing_needs_a_horizontal_scroll(browser: Any, path: Path, width: int) -> None:
     opened = Opened(browser, path, width)
@@ -127,13 +109,6 @@ def test_nothing_needs_a_horizontal_scroll(browser: Any, path: Path, width: int)
     opened.page.close()
 
 
-def test_figures_are_drawn_again_when_the_window_changes(opened: Opened) -> None:
-    width = "document.querySelector('#voltage-day svg').getBoundingClientRect().width"
-    before = opened.see(width)
-    opened.page.set_viewport_size({"width": 500, "height": 900})
-    opened.wait_until(f"{width} < {before / 2}")
-
-
 def test_without_scripts_texts_and_tables_are_there(browser: Any, path: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -141,20 +116,3 @@ def test_without_scripts_texts_and_tables_are_there(browser: Any, path: Path) ->
     assert page.locator("noscript").is_visible()
     assert page.locator("table").first.is_visible()
     context.close()
-
-
-def test_the_page_is_the_same_in_a_frame_that_denies_storage(
-    browser: Any, path: Path, tmp_path: Path
-) -> None:
-    inner = path.read_text(encoding="utf-8").replace("&", "&amp;").replace('"', "&quot;")
-    frame = tmp_path / "frame.html"
-    frame.write_text(f'<iframe sandbox="allow-scripts" srcdoc="{inner}" width="900" height="700"></iframe>')
-    page = browser.new_page()
-    said: list[str] = []
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto(frame.as_uri())
-    inside = page.frame_locator("iframe")
-    inside.locator("#network-map .buses circle").first.wait_for(timeout=10_000)
-    inside.locator("#theme").click()
-    assert said == []
-    page.close()

@@ -126,8 +126,8 @@ def test_powers_are_sums_over_the_feeder(found: Quality, corpus: Corpus) -> None
 
 def test_states_are_counted_by_time_of_day(found: Quality, corpus: Corpus) -> None:
     assert found.controls is not None
-    assert found.mended is not None
-    taps, capacitors, mended = corpus.taps(), corpus.capacitors(), corpus.mended()
+    assert found.scaled_down is not None
+    taps, capacitors, scaled_down = corpus.taps(), corpus.capacitors(), corpus.scaled_down()
     np.testing.assert_array_equal(found.controls.taps[:, 0], taps.min(axis=0).T)
     np.testing.assert_array_equal(found.controls.taps[:, 2], taps.max(axis=0).T)
     median = np.quantile(taps, 0.5, axis=0, method="inverted_cdf").T
@@ -138,7 +138,10 @@ def test_states_are_counted_by_time_of_day(found: Quality, corpus: Corpus) -> No
     switched = np.abs(np.diff(capacitors, axis=1)).sum(axis=(0, 1)) / FEEDER.days
     np.testing.assert_allclose(found.controls.switchings, switched, atol=0.51e-3)
     assert found.controls.locked == pytest.approx(corpus.locked().mean(), abs=1e-12)
-    assert (found.mended.snapshots, found.mended.most) == (int(np.count_nonzero(mended)), int(mended.max()))
+    assert (found.scaled_down.snapshots, found.scaled_down.most) == (
+        int(np.count_nonzero(scaled_down)),
+        int(scaled_down.max()),
+    )
 
 
 def test_the_network_shows_its_buses_at_their_voltage(found: Quality, vm: FloatArray) -> None:

@@ -111,17 +111,6 @@ def test_verify_with_the_private_state_opens_and_recomputes_the_evidence(folder:
     assert shown["verdict"] == "demonstration"
 
 
-def test_verify_sees_an_internal_report_that_was_changed(folder: Path) -> None:
-    report = folder / "state" / "internal" / "small" / "report.json"
-    original = report.read_bytes()
-    try:
-        report.write_bytes(original.replace(b"0.", b"1.", 1))
-        shown = json.loads(run("verify", folder / "out", "--private", folder / "state", "--json").stdout)
-        assert shown["verdict"] == "not intact"
-    finally:
-        report.write_bytes(original)
-
-
 @pytest.mark.slow
 def test_certify_writes_internal_files_and_says_what_is_covered(folder: Path) -> None:
     result = run("certify", folder / "release.toml")
@@ -131,14 +120,14 @@ def test_certify_writes_internal_files_and_says_what_is_covered(folder: Path) ->
     assert "no change of a line's length, impedance or state" in text
     assert "not differential privacy" in text
     directory = folder / "state" / "internal" / "small"
-    for name in ("network-evidence.json", "network-evidence.md", "epsilon-against-radius.svg"):
+    for name in ("network-evidence.json", "network-evidence.md"):
         content = (directory / name).read_bytes()
         assert b"INTERNAL" in content
     stored = json.loads((directory / "network-evidence.json").read_text())
     assert {row["mode"] for row in stored["rows"]} == {"paper", "corrected", "full-support"}
     formula = stored["printed_formula"]
     assert formula["label"] == "formula as printed, not a bound here"
-    samples = [formula["exact"][name]["formula"] for name in ("least", "median", "most", "day")]
+    samples = [formula[name]["formula"] for name in ("least", "median", "most", "day")]
     assert 0.0 < samples[0] <= samples[1] <= samples[2] < samples[3]
     assert "formula as printed" in text
     assert all(row["step"] is None for row in stored["rows"][:2])

@@ -114,8 +114,8 @@ def test_twenty_failures_are_told_and_the_rest_counted() -> None:
     told = ToldFailures(written.append)
     for name in [f"feeder-{k:04d}" for k in range(1, 26)]:
         told.tell(name, f"street {name}", "it has no source.")
-    told.rest("fleet-internal.html")
+    told.rest("failures.json")
     assert written[0] == "INTERNAL: feeder-0001 (street feeder-0001) failed: it has no source."
     assert len(written) == 22
     assert written[-2] == "INTERNAL: more feeders fail; they are counted, and all are listed at the end"
-    assert written[-1] == "INTERNAL: 5 more failed; all are listed in fleet-internal.html"
+    assert written[-1] == "INTERNAL: 5 more failed; all are listed in failures.json"

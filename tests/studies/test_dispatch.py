@@ -15,13 +15,11 @@ import pytest
 from pydantic import ValidationError
 
 import dp_powerflow as dpf
-from dp_powerflow import BatchSolver, Feeder, OperatedSolver
-from dp_powerflow.corpus.gridfm.schema import schema_of
+from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import ConfigError, FeederError, MissingExtraError
 from dp_powerflow.grid.feeder import GROUND, Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.lowlevel import Study
-from dp_powerflow.page import Figure, chart_data
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
 from dp_powerflow.studies.dispatch.dispatcher import (
     Dispatched,
@@ -30,7 +28,6 @@ from dp_powerflow.studies.dispatch.dispatcher import (
     Point,
     Snapshots,
     Unit,
-    admittance_at,
 )
 from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow, P, Q, States, U
 from dp_powerflow.studies.study import Findings, sentences_of
@@ -217,35 +214,6 @@ def test_snapshots_without_power_flow_are_kept_and_marked() -> None:
     assert found.status == ("no power flow", "solved")
 
 
-def test_optimised_taps_mend_what_units_alone_cannot() -> None:
-    feeder = dpf.open_feeder("ieee123")
-    units = [Unit("u", feeder.loads[0].branches, 20.0, 10.0, 0.0, 0.01)]
-    load = nominal(feeder, 0.4)
-    held = dispatched(feeder, units, Options(), load)
-    moved = dispatched(feeder, units, Options(taps="optimised", corrections=1), load)
-    assert held.status == ("infeasible",)
-    assert moved.status == ("solved",)
-    vm = np.abs(moved.checked.v[0])
-    assert 0.9495 < vm.min() < vm.max() < 1.0505
-    steps = (moved.checked.ratio - 1.0) / np.array([each.step for each in feeder.as_operated.regulators])
-    np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
-
-
-def test_the_feeder_as_operated_keeps_its_limits_to_a_tap() -> None:
-    feeder = dpf.open_feeder("ieee123")
-    units = [
-        Unit(f"u{k}", load.branches, load.kw, load.kw, 0.0, 0.04) for k, load in enumerate(feeder.loads[::6])
-    ]
-    dispatcher = Dispatcher(OperatedSolver(feeder, controls="day", steps=4, threads=1), units, Options())
-    load = feeder.nominal_load[None] * np.array([[0.5], [0.7], [0.9], [0.6]])
-    one = np.ones(4)
-    found = dispatcher.run(Snapshots(load, None, IMPORT * one, one, np.array([True, True, False, True])))
-    assert found.status == ("solved", "solved", "left out", "solved")
-    np.testing.assert_allclose(found.linear_cost[[0, 1, 3]], found.cost[[0, 1, 3]], rtol=0.01)
-    vm = np.abs(found.checked.v[:, dispatcher.network.node_of])
-    np.testing.assert_allclose(vm[[0, 1, 3]], found.linear_vm[[0, 1, 3]], atol=0.02)
-
-
 def test_a_missing_solver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "clarabel", None)
     feeder = feeder33()
@@ -260,7 +228,7 @@ def small() -> Study:
     return drawn_study(dpf.open_feeder("ieee13"), level=0.7)
 
 
-WIDE = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, gridfm=True)
+WIDE = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15)
 
 
 @functools.cache
@@ -277,7 +245,6 @@ def test_the_bits_do_not_depend_on_the_workers() -> None:
     assert list(one.tables) == list(two.tables)
     assert all(table.equals(two.tables[name]) for name, table in one.tables.items())
     assert one.figures == two.figures
-    assert one.files == two.files
 
 
 def test_every_snapshot_is_a_row_and_every_list_has_its_steps() -> None:
@@ -328,33 +295,6 @@ def test_voltages_beyond_limits_are_counted_by_size() -> None:
     assert dispatch.column("p_kw").to_pylist()[0] == [None] * small().steps
 
 
-def test_a_dispatch_that_breaks_a_limit_in_ac_power_flow_is_counted() -> None:
-    """Without correction the linear voltages err: some snapshot passes a limit that binds in the program."""
-    study = drawn_study(dpf.open_feeder("ieee13"), level=0.7)
-    kind = OptimalDispatch(unit_share=1.0, unit_size=2.5, v_min_pu=0.85, v_max_pu=1.06, corrections=0)
-    result = kind.find(study, workers=1)
-    counted = result.figures["snapshots_beyond_voltage"]["0"]
-    table = result.tables["snapshots.parquet"]
-    solved = np.array(table.column("status").to_pylist()) == "solved"
-    assert solved.any()
-    beyond = np.array(table.column("voltages_beyond").to_pylist()) > 0
-    assert (solved & beyond).any()
-    assert counted == beyond.sum()
-    assert any(
-        f"{counted:,} snapshots have a voltage beyond" in text
-        for text in sentences_of(kind, result.figures, 2)
-    )
-
-
-def test_days_and_steps_can_be_chosen() -> None:
-    kind = OptimalDispatch(unit_share=0.5, v_min_pu=0.85, v_max_pu=1.15, days=1, every=3)
-    table = kind.find(small(), workers=1).tables["snapshots.parquet"]
-    assert table.column("day").to_pylist() == [0, 0]
-    assert table.column("step").to_pylist() == [0, 3]
-    whole = found().tables["snapshots.parquet"].take([0, 3])
-    assert table.column("cost_per_h").to_pylist() == whole.column("cost_per_h").to_pylist()
-
-
 def test_units_stand_where_they_are_declared() -> None:
     study = small()
     kind = OptimalDispatch(
@@ -388,7 +328,7 @@ def test_units_stand_where_they_are_declared() -> None:
         (OptimalDispatch(units=(DeclaredUnit(bus="x", kw=1.0),)), "no bus 'x'"),
         (OptimalDispatch(units=(DeclaredUnit(bus="645", phases=(1,), kw=1.0),)), "lacks a phase"),
         (OptimalDispatch(price_per_kwh=(0.1, 0.2)), "2 figures"),
-        (OptimalDispatch(ampacities_a={"nothing": 10.0}), "no branch is called 'nothing'"),
+        (OptimalDispatch(ampacities_a={"nothing": 10.0}), "names 'nothing', which is no line"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(kind: OptimalDispatch, words: str) -> None:
@@ -407,38 +347,6 @@ def test_impossible_settings_are_refused_when_made() -> None:
             OptimalDispatch.model_validate(settings)
 
 
-def test_gridfm_tables_balance_and_have_the_units_as_generators() -> None:
-    study, tables = small(), found().tables
-    name = "gridfm/{}.parquet/scenario_partition=0/from-000000000.parquet"
-    bus, gen, y_bus = (tables[name.format(table)] for table in ("bus_data", "gen_data", "y_bus_data"))
-    assert all(
-        tables[name.format(table)].schema.equals(schema_of(table)) for table in ("bus_data", "gen_data")
-    )
-    count = study.days * study.steps
-    v = (bus.column("Vm").to_numpy() * np.exp(1j * np.deg2rad(bus.column("Va").to_numpy()))).reshape(
-        count, -1
-    )
-    net = {k: bus.column(k).to_numpy().reshape(count, -1) for k in ("Pd", "Qd", "Pg", "Qg")}
-    size, rows = v.shape[1], y_bus.num_rows // count
-    index = [y_bus.column(k).to_numpy()[:rows] for k in ("index1", "index2")]
-    y = np.zeros((size, size), dtype=np.complex128)
-    y[index[0], index[1]] = y_bus.column("G").to_numpy()[:rows] + 1j * y_bus.column("B").to_numpy()[:rows]
-    injected = 100.0 * v * np.conj(v @ y.T)
-    wanted = (net["Pg"] - net["Pd"]) + 1j * (net["Qg"] - net["Qd"])
-    assert np.abs(injected - wanted).max() < 1e-5
-    per_bus = np.zeros((count, size))
-    np.add.at(
-        per_bus,
-        (np.arange(count)[:, None], gen.column("bus").to_numpy().reshape(count, -1)),
-        gen.column("p_mw").to_numpy().reshape(count, -1),
-    )
-    np.testing.assert_allclose(per_bus, net["Pg"], atol=1e-9)
-    units = gen.filter(pa.compute.equal(gen.column("is_slack_gen"), 0))
-    assert (units.column("p_mw").to_numpy() <= units.column("max_p_mw").to_numpy() + 1e-6).all()
-    assert b"mode: opf" in found().files["gridfm/args.log"]
-    assert found().files["gridfm/n_scenarios.txt"] == str(count).encode()
-
-
 @pytest.mark.slow
 def test_the_feeder_as_operated_is_dispatched_with_its_controls() -> None:
     study = drawn_study(dpf.open_feeder("ieee123"), days=1, operated=True)
@@ -448,16 +356,6 @@ def test_the_feeder_as_operated_is_dispatched_with_its_controls() -> None:
     assert result.figures["largest_cost_error_percent"] < 1.0
     flows = result.tables["flows/part-00000.parquet"]
     assert flows.num_rows == result.tables["branches.parquet"].num_rows > 200
-    with pytest.raises(ConfigError, match="one network for all snapshots"):
-        OptimalDispatch(gridfm=True).check(study)
-
-
-def test_the_page_has_charts_that_are_plain_data() -> None:
-    items = found().items
-    assert [item.id for item in items if isinstance(item, Figure)] == ["cost", "dispatch", "voltages"]
-    for item in items:
-        assert isinstance(item, Figure)
-        json.dumps(item.chart, default=chart_data, allow_nan=False)
 
 
 # --- the linear equations of a three-phase feeder against AC power flow ---
@@ -523,8 +421,6 @@ def test_the_blocks_of_the_tree_make_up_the_admittances_of_the_feeder(feeder: Fe
     size = np.sqrt(np.abs(np.outer(true.diagonal(), true.diagonal())))
     energised = np.ix_(feeder.energised, feeder.energised)
     assert np.abs(found - true)[energised].max() < 1e-8 * size[energised].max()
-    held = admittance_at(feeder, tree.ratio).toarray()
-    assert np.abs(held - true)[energised].max() < 1e-9 * size[energised].max()
 
 
 def test_the_tangent_at_an_ac_solution_errs_by_the_square_of_the_change(feeder: Feeder) -> None:
@@ -562,36 +458,6 @@ def test_flows_balance_at_every_bus(feeder: Feeder) -> None:
     assert in_lines == pytest.approx(losses, rel=1e-3)
 
 
-def test_without_load_the_tangent_is_lindistflow(feeder: Feeder) -> None:
-    """No losses, and R and X between phases turned by 120°, line by line."""
-    tree = BusTree.of(feeder)
-    network = LinDistFlow(tree)
-    tangent, n = network.tangents(network.no_load())[0], network.places
-    z = tangent.changes(right_side(network, -0.1 * feeder.nominal_injection[feeder.retained]))[:, 0]
-    phasor = tree.spread(np.exp(1j * np.deg2rad(feeder.nominal_angle_deg)))
-    checked = 0
-    for k, parent in enumerate(tree.parent.tolist()):
-        if not tree.lines[k] or parent < 0 or network.number[parent].max() < 0:
-            continue
-        own = network.number[k][tree.there[k]]
-        at = [tree.nodes[parent].tolist().index(j) for j in _same_phases(feeder, tree, k, parent)]
-        block = -np.linalg.inv(tree.fixed[k, 0, 1][np.ix_(at, np.arange(len(own)))])
-        e = phasor[k][tree.there[k]]
-        turned = np.conj(e)[:, None] * block * e
-        p, q = z[own], z[n + own]
-        drop = 2.0 * np.real(turned @ (p - 1j * q))
-        change = z[2 * n + network.number[parent][at]] - z[2 * n + own]
-        np.testing.assert_allclose(change, drop, atol=1e-5)
-        checked += 1
-    assert checked > 5
-
-
-def _same_phases(feeder: Feeder, tree: BusTree, bus: int, parent: int) -> list[int]:
-    phases = [feeder.nodes[node].rsplit(".", 1)[1] for node in tree.nodes[bus][tree.there[bus]]]
-    above = {feeder.nodes[node].rsplit(".", 1)[1]: node for node in tree.nodes[parent][tree.there[parent]]}
-    return [int(above[phase]) for phase in phases]
-
-
 def test_a_meshed_feeder_is_refused_with_the_line_to_open() -> None:
     feeder = dpf.open_feeder("ieee13")
     one, other = feeder.lines[0], feeder.lines[-1]
@@ -602,12 +468,3 @@ def test_a_meshed_feeder_is_refused_with_the_line_to_open() -> None:
     meshed = replace(feeder, y=y.tocsc(), lines=(*feeder.lines, loop), operation=None)
     with pytest.raises(FeederError, match=r"meshed.*open line '"):
         BusTree.of(meshed)
-
-
-def test_parallel_lines_are_one_branch() -> None:
-    feeder = dpf.open_feeder("ieee13")
-    first = feeder.lines[0]
-    half = replace(first, primitive=first.primitive / 2.0)
-    doubled = replace(feeder, lines=(half, replace(half, name="beside"), *feeder.lines[1:]))
-    one, two = BusTree.of(feeder), BusTree.of(doubled)
-    np.testing.assert_allclose(one.fixed, two.fixed, rtol=0, atol=1e-9)

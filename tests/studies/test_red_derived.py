@@ -16,11 +16,10 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.lowlevel import BusGraph, Study
 from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
-from dp_powerflow.pipeline.deriving.make import open_files
-from dp_powerflow.pipeline.deriving.manifest import card_bytes, parse
+from dp_powerflow.pipeline.deriving.derived import card_bytes, open_files, parse
 from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
+from dp_powerflow.studies.dispatch import OptimalDispatch
 from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.studies.reliability import Reliability
@@ -168,6 +167,10 @@ def test_public_names_place_units_and_limits(published: Path, tmp_path: Path) ->
     assert {row["ampacity_a"] for row in limited} == {5e3}
     assert {row["from_bus"] for row in limited} | {row["to_bus"] for row in limited} == set(first.values())
     assert len(found.table("units").to_pylist()[0]["nodes"]) >= 1
+    rows = found.table("branches").to_pylist()
+    keys = [(*sorted((row["from_bus"], row["to_bus"])), row["phase"]) for row in rows]
+    assert keys == sorted(keys), "branches follow the public names, not the file"
+    assert len(keys) > 20
     dpf.derive("hosting-capacity", config, tmp_path / "c", settings={"ampacities_a": {pair: 5e3}}, workers=1)
 
 
@@ -225,29 +228,7 @@ def test_the_order_of_the_feeders_file_leaves_no_trace(kind: Kind) -> None:
             assert one.tables[name].equals(two.tables[name]), name
 
 
-def test_branches_follow_the_public_names(published: Path, tmp_path: Path) -> None:
-    found = dpf.derive("opf", config_of(published, TWIN), tmp_path / "a", settings=WIDE, workers=1)
-    rows = found.table("branches").to_pylist()
-    keys = [(*sorted((row["from_bus"], row["to_bus"])), row["phase"]) for row in rows]
-    assert keys == sorted(keys)
-    assert len(keys) > 20
-
-
-# --- tables of gridfm, cards ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("origin", ["files", "config"])
-def test_gridfm_tables_are_written_whole_and_verified(published: Path, tmp_path: Path, origin: str) -> None:
-    source = published / "out" if origin == "files" else config_of(published, TWIN)
-    found = dpf.derive("opf", source, tmp_path / "a", settings=WIDE | {"gridfm": True}, workers=1)
-    assert (tmp_path / "a" / "gridfm" / "n_scenarios.txt").read_text() == "3"
-    assert "mode: opf" in (tmp_path / "a" / "gridfm" / "args.log").read_text()
-    assert {"gridfm/scenarios", "gridfm/rows", "gridfm/bus_data", "gridfm/gen_data"} <= set(found.tables)
-    assert found.table("gridfm/scenarios").num_rows == 3
-    assert found.table("gridfm/bus_data").num_rows % 3 == 0
-    assert {check.name for check in dpf.verify(tmp_path / "a").failures} == {"random source"}
-    (tmp_path / "a" / "gridfm" / "args.log").write_text("mode: pf")
-    assert dpf.verify(tmp_path / "a").verdict == "not intact"
+# --- cards ------------------------------------------------------------------------------
 
 
 def test_a_sentence_makes_no_heading_and_no_script_of_its_own(published: Path, tmp_path: Path) -> None:
@@ -301,16 +282,17 @@ LIMITS: dict[str, Any] = {"v_min_pu": 0.85, "v_max_pu": 1.15, "corrections": 0}
 
 @pytest.mark.parametrize(
     "settings",
-    [{"unit_size": 1e308}, {"price_per_kwh": (1e308,)}, {"ampacity_a": 1e300}, {"v_max_pu": 1e300}],
+    [
+        {"unit_size": 1e308},
+        {"price_per_kwh": (1e308,)},
+        {"ampacity_a": 1e300},
+        {"v_max_pu": 1e300},
+        {"units": ({"node": "n00", "kw": 1.0, "phases": (2,)},)},
+    ],
 )
 def test_settings_beyond_all_reason_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="less than or equal"):
+    with pytest.raises(ValueError, match=r"less than or equal|one phase"):
         OptimalDispatch(**settings)
-
-
-def test_phases_of_a_node_are_refused() -> None:
-    with pytest.raises(ValueError, match="one phase"):
-        DeclaredUnit(node="n00", kw=1.0, phases=(2,))
 
 
 def test_cables_that_no_code_tells_are_refused() -> None:

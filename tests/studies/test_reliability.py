@@ -133,14 +133,6 @@ def test_simulation_agrees_with_the_closed_form(ieee13: Feeder, law: Any) -> Non
         assert error < 0.02 * exact
 
 
-def test_quantiles_of_years_are_those_of_the_simulated_years(study: Study) -> None:
-    found = Reliability(years=4000).find(study)
-    table = found.tables["distribution.parquet"].to_pydict()
-    assert table["saidi_hours"] == sorted(table["saidi_hours"])
-    assert table["saidi_hours"][-1] > found.figures["saidi_hours"] > table["saidi_hours"][0] == 0.0
-    assert table["customer_hours"][-1] > table["customer_hours"][2]
-
-
 def test_contributions_add_up_and_name_public_buses(study: Study, named: Study) -> None:
     assert "elements.parquet" not in Reliability(years=100).find(study).tables
     found = Reliability(years=100).find(named)
@@ -155,14 +147,6 @@ def test_contributions_add_up_and_name_public_buses(study: Study, named: Study) 
     nodes = found.tables["nodes.parquet"].to_pydict()
     assert sum(nodes["ens_kwh_per_year"]) == pytest.approx(figures["ens_kwh"], abs=0.05)
     assert {item.id for item in found.items if hasattr(item, "id")} == {"contribution", "years", "map"}
-
-
-def test_settings_name_buses_as_the_release_does(named: Study) -> None:
-    assert named.connections is not None
-    one, other = (named.connections.bus_ids[bus] for bus in named.connections.pairs[0])
-    Reliability(devices=((one, other),)).check(named)
-    with pytest.raises(ConfigError, match=r"buses\.parquet"):
-        Reliability(devices=(("632", "670"),)).check(named)
 
 
 def test_longer_lines_fail_more_often_and_nothing_else_of_the_network_matters(study: Study) -> None:
@@ -187,17 +171,6 @@ def test_declared_customers_are_counted(study: Study) -> None:
     assert (found["customers"], found["customers_declared"]) == (7, True)
     main = 0.065 * (2000 + 667 + 1333 + 1000 + 500 + 500 + 300 + 300 + 500) * KM + 0.015 + 0.015 + 0.006
     assert found["saifi"] == pytest.approx(main, abs=1e-6)
-
-
-def test_cables_are_told_by_their_codes(study: Study) -> None:
-    kind = Reliability(years=100)
-    cables = kind.model_copy(update={"underground_codes": ("606", "607")})
-    by_part = cables.find(study).figures["by_part"]
-    assert by_part["cable"]["elements"] == 2
-    assert (
-        by_part["overhead line"]["elements"]
-        == kind.find(study).figures["by_part"]["overhead line"]["elements"] - 2
-    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from dp_powerflow.grid.opendss.parameters import read_parameters, rebuild
 from dp_powerflow.grid.quantities import Protected
 
 EVERYTHING = Protected(transformers=True, capacitors=True, pv=True)
+NOTHING = np.zeros(0, dtype=np.complex128)
 
 
 def bits_of(feeder: Feeder) -> dict[str, str]:
@@ -27,6 +28,7 @@ def bits_of(feeder: Feeder) -> dict[str, str]:
             )
         return total.hexdigest()
 
+    known, lines = feeder.as_operated, feeder.lines
     return {
         "nodes": digest(feeder.nodes, feeder.base_kv, feeder.nominal_angle_deg, feeder.neutral),
         "y": digest(feeder.y.data, feeder.y.indices, feeder.y.indptr),
@@ -34,25 +36,13 @@ def bits_of(feeder: Feeder) -> dict[str, str]:
         "loads": digest(feeder.loads, feeder.nominal_injection),
         "pv": digest(feeder.pv),
         "taps": digest(feeder.taps, feeder.taps_from),
-        "lines": digest(
-            *(
-                part
-                for line in feeder.lines
-                for part in (replace(line, primitive=np.zeros(0, dtype=np.complex128)), line.primitive)
-            )
+        "lines": digest(*(replace(line, primitive=NOTHING) for line in lines), *(x.primitive for x in lines)),
+        "operation": digest(
+            *(known.nodes, known.y.data, known.y.indices, known.y.indptr),
+            *(known.regulators, known.capacitors, known.generators, known.left_out, known.refused),
         ),
-        "operation": _operation(feeder, digest),
         "rest": digest(feeder.coordinates, feeder.notes, feeder.base_mva),
     }
-
-
-def _operation(feeder: Feeder, digest: Callable[..., str]) -> str:
-    """Hash of the feeder with nothing frozen."""
-    known = feeder.as_operated
-    return digest(
-        *(known.nodes, known.y.data, known.y.indices, known.y.indptr),
-        *(known.regulators, known.capacitors, known.generators, known.left_out, known.refused),
-    )
 
 
 def twin_of(

@@ -13,6 +13,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from dp_powerflow._bits.compiled import kernel_folder
 from support.small import TWIN, small_raw, write_toml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +91,8 @@ class Installed:
         others = [path for path in sys.path if path.endswith("site-packages")]
         (packages,) = folder.glob("lib/python*/site-packages")
         (packages / "dependencies.pth").write_text("\n".join(others), encoding="utf-8")
+        if (compiled := kernel_folder()) is not None:  # of the same sources: it need not compile them again
+            shutil.copytree(compiled, packages / "dp_powerflow/__pycache__/kernels" / compiled.name)
         return made
 
     @classmethod

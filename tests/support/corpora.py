@@ -9,7 +9,7 @@ import numpy as np
 
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import RemotePath
-from dp_powerflow.corpus.tables import Connections, NodeTable, PartExtras, opaque_buses
+from dp_powerflow.corpus.tables import Connections, DayTable, NodeTable, PartExtras, opaque_buses
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import ComplexArray
@@ -28,7 +28,7 @@ def voltages(layout: CorpusLayout, days: range, seed: int = 0) -> ComplexArray:
     return out
 
 
-EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=12, mended=True)
+EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=12, scaled_down=True)
 
 
 def beside(layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, seed: int = 0) -> PartExtras:
@@ -42,7 +42,7 @@ def beside(layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, see
         drawn["taps"] = rng.integers(-16, 17, extras.shape_of("taps", 1, layout)[1:])
         drawn["capacitors"] = rng.integers(0, 2, extras.shape_of("capacitors", 1, layout)[1:])
         drawn["locked"] = rng.random(layout.steps) < 0.1
-        drawn["mended"] = np.where(rng.random(layout.steps) < 0.1, rng.integers(1, 9, layout.steps), 0)
+        drawn["scaled_down"] = np.where(rng.random(layout.steps) < 0.1, rng.integers(1, 9, layout.steps), 0)
         days_found.append(drawn)
     return PartExtras(**{name: np.stack([drawn[name] for drawn in days_found]) for name in extras.holds})
 
@@ -82,6 +82,8 @@ def write_corpus(
     layout: CorpusLayout = LAYOUT,
     *,
     nodes: NodeTable | None = None,
+    connections: Connections | None = None,
+    days: DayTable | None = None,
     seed: int = 0,
     release_id: str = RELEASE_ID,
     extras: ExtrasLayout = NOTHING,
@@ -90,7 +92,10 @@ def write_corpus(
     writer = CorpusWriter(target, layout, release_id, extras)
     writer.prepare()
     write_parts(writer, seed)
-    writer.write_nodes(nodes or NodeTable.opaque(layout.nodes))
+    table = nodes or NodeTable.opaque(layout.nodes)
+    writer.write_nodes(table if connections is None else connections.of_nodes(table))
+    writer.write_connections(connections)
+    writer.write_days(days)
     writer.add_file("manifest.json", b"{}\n")
     writer.finish()
     return target

@@ -42,7 +42,9 @@ class LowestVoltage(Kind):
     def find(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Findings:
         """Solve the first block."""
         solver = study.make_solver(workers)
-        made = solve_days(solver, study.source, generation=study.generation, nodes="all", mend=study.mends)
+        made = solve_days(
+            solver, study.source, generation=study.generation, nodes="all", scale_down=study.scales_down
+        )
         at = np.searchsorted(study.feeder.energised, study.released)
         magnitude = np.abs(made.v[: self.days][:, :, at])
         if progress is not None:

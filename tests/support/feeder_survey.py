@@ -17,15 +17,9 @@ from dp_powerflow.grid.sources import feeder_problems, open_feeder, write_taps
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from support.pandapower_nets import quiet
+from support.small import raw_config
 
-RAW: dict[str, dict[str, Any]] = {
-    "loads": {"kind": "simulated", "load_points": 400, "days": 6, "step_minutes": 240},
-    "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
-    "nodes": {"load_class": "residential"},
-    "network": {"mode": "twin-network", "id": "twin", "epsilon": 1.0},
-    "release": {"id": "first", "days": 1, "output": "out", "state": "state", "insecure_seed": 7},
-}
-"""A release of one day of four-hour steps; the feeder is missing."""
+RAW = raw_config("survey")
 
 
 def twin_config(folder: Path, feeder: Mapping[str, Any], **sections: Mapping[str, Any]) -> Config:

@@ -47,7 +47,7 @@ def summary(
     """Key figures of a feeder's page."""
     return {
         **{"inside_a": inside_a, "phasors": phasors, "lowest_pu": lowest, "highest_pu": highest},
-        **{"peak_kw": 812.5, "mended": 3},
+        **{"peak_kw": 812.5, "scaled_down": 3},
     }
 
 

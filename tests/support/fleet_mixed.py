@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.fleet.feeders import FleetConfig, parse_fleet_config
-from support.fleet_small import RAW
+from support.small import raw_config
 
 HEAD = "Clear\nNew Circuit.tiny basekv=12.47 pu=1.0 R1=0.01 X1=0.05 R0=0.01 X0=0.05\n"
 TAIL = "Set VoltageBases=[12.47 0.48]\nCalcVoltageBases\n"
@@ -56,20 +56,7 @@ def write_feeders(folder: Path, scripts: dict[str, str]) -> None:
 
 def raw(**sections: dict[str, Any]) -> dict[str, Any]:
     """The config of the fleet, on twins that protect all kinds of figures."""
-    fleet = {name: value for name, value in RAW["fleet"].items() if name != "same_frame"}
-    content: dict[str, Any] = {
-        "fleet": {**fleet, "id": "mixed", "days": 1},
-        "loads": {**RAW["loads"], "step_minutes": 240},
-        "model": RAW["model"],
-        "nodes": {"load_class": "residential", "kw_per_customer": 20.0},
-        "network": {
-            "mode": "twin-network",
-            "epsilon": 1.0,
-            "transformers": True,
-            "capacitors": True,
-            "pv": True,
-        },
-    }
+    content = raw_config("mixed")
     return content | {name: {**content.get(name, {}), **values} for name, values in sections.items()}
 
 

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import csv
-import datetime as dt
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow.fleet.feeders import FleetConfig, parse_fleet_config
 from dp_powerflow.loads.simulate import simulate_load_history
+from support.own_config import write_meters as write_long
 from support.small import RAW as RELEASE
-from support.small import other_section, toml_text
+from support.small import other_section, raw_config, toml_text
+from support.small_circuits import script
 
 KEYS = ("alder-lane", "birch-lane", "cedar-lane", "elm-lane", "fir-lane", "hazel-lane")
 BROKEN = "cedar-lane"
 SCALE_KW = 3.0
-RAW: dict[str, Any] = {
-    "fleet": {
-        "id": "north",
-        "feeders": ["feeders/*.dss"],
-        "days": 3,
-        "output": "out",
-        "state": "state",
-        "same_frame": {"feeders": [*KEYS], "reason": "a standard design"},
-        "insecure_seed": 7,
-    },
-    "loads": {"kind": "simulated", "load_points": 60, "days": 6, "step_minutes": 60},
-    # A feeder's own model is of sixteen load points: the noise must not reach the limit of power flow.
-    "nodes": {"load_class": "residential", "scale_factor": 0.05},
-    **{section: RELEASE[section] for section in ("model", "network")},
-}
+RAW = {**raw_config("fleet"), **{section: RELEASE[section] for section in ("model", "network")}}
+"""A feeder's own model is of sixteen load points: the noise must not reach the limit of power flow."""
 TWIN: dict[str, Any] = {
     "mode": "twin-network",
     **{"epsilon": 4.0, "delta": 1e-5, "change": 0.05},
@@ -38,16 +26,7 @@ TWIN: dict[str, Any] = {
 
 def circuit(km: float) -> str:
     """OpenDSS script of a source, two lines and a load at either end."""
-    return (
-        "Clear\n"
-        "New Circuit.tiny basekv=12.47 pu=1.0 R1=0.01 X1=0.05 R0=0.01 X0=0.05\n"
-        f"New Line.first phases=3 bus1=sourcebus bus2=a r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 length={km} "
-        "units=km\n"
-        "New Line.second phases=3 bus1=a bus2=b r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 length=1.5 units=km\n"
-        "New Load.la bus1=a phases=3 kv=12.47 kw=300 kvar=90\n"
-        "New Load.lb bus1=b phases=3 kv=12.47 kw=200 kvar=60\n"
-        "Set VoltageBases=[12.47]\nCalcVoltageBases\n"
-    )
+    return script("tiny", km=km)
 
 
 def write_feeders(folder: Path, *, repaired: bool = False) -> None:
@@ -80,15 +59,12 @@ def write_meters(folder: Path, *, points: int = 96) -> dict[str, Any]:
     history = simulate_load_history(points, n_days=4, step_minutes=60, seed=3)
     assert history.scale_kw is not None
     load_kw = history.load_kw / history.scale_kw[:, None, None] * SCALE_KW
-    with (folder / "meters.csv").open("w", newline="") as file:
+    write_long(folder / "meters.csv", [f"c{i}" for i in range(points)], load_kw, history.days[0])
+    with (folder / "services.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["customer", "time", "active"])
-        for i, days in enumerate(load_kw):
-            for day, values in zip(history.days, days, strict=True):
-                for hour, value in enumerate(values):
-                    stamp = dt.datetime.combine(day, dt.time(hour), tzinfo=dt.UTC).isoformat()
-                    writer.writerow([f"c{i}", stamp, f"{value:.5f}"])
-    write_services(folder, [KEYS[i % len(KEYS)] for i in range(points)])
+        writer.writerow(["customer", "load_point", "class", "scale_kw", "feeder"])
+        rows = ([f"c{i}", f"p{i}", "residential", SCALE_KW, KEYS[i % len(KEYS)]] for i in range(points))
+        writer.writerows(rows)
     return {
         "kind": "long",
         "path": "meters.csv",
@@ -96,16 +72,6 @@ def write_meters(folder: Path, *, points: int = 96) -> dict[str, Any]:
         "first_day": history.days[0],
         "last_day": history.days[-1],
     }
-
-
-def write_services(folder: Path, feeders: list[str]) -> None:
-    """A service map: one customer per load point, and the feeder of each."""
-    with (folder / "services.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["customer", "load_point", "class", "scale_kw", "feeder"])
-        writer.writerows(
-            [f"c{i}", f"p{i}", "residential", SCALE_KW, feeder] for i, feeder in enumerate(feeders)
-        )
 
 
 def toml_of(raw: dict[str, Any] = RAW) -> str:

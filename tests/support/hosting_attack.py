@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import BusGraph, Feeder
 from dp_powerflow.studies.hosting import Hosted
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 

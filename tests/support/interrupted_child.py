@@ -20,6 +20,7 @@ from dp_powerflow.cli.terminal import StageLines
 from dp_powerflow.pipeline import release as release_module
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
+from support.faults.looking import in_child
 from support.small import small_config, small_raw, tree_hash, write_toml
 
 DAYS = 300
@@ -70,45 +71,33 @@ def send(case: Case) -> None:
         release_module._clear_up = again
 
 
-def forked(folder: Path, prepare: Callable[[], None]) -> int:
-    """Run the command in a process of its own; its exit code."""
-    pid = os.fork()
-    if pid == 0:
-        for stream, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
-        for number in {case.number for case in CASES.values()}:
-            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
-        warnings.simplefilter("ignore")
-        prepare()
-        sys.argv = ["dp-powerflow", "release", str(folder / "release.toml"), "--workers", "2"]
-        try:
-            cli.main()
-        except SystemExit as done:
-            os._exit(int(done.code or 0))
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def release(folder: Path, prepare: Callable[[], None]) -> None:
+    """The command, as a new process has it."""
+    for case in CASES.values():
+        to_default = signal.default_int_handler if case.number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(case.number, to_default)
+    prepare()
+    sys.argv = ["dp-powerflow", "release", str(folder / "release.toml"), "--workers", "2"]
+    cli.main()
 
 
 def run_case(folder: Path, case: Case, expected: dict[str, str]) -> dict[str, object]:
     """Interrupt a release, look at what it left, then make it again."""
     folder.mkdir()
     write_toml(folder / "release.toml", small_raw(release={"days": DAYS}))
-    code = forked(folder, lambda: send(case))
+    ended = in_child(lambda: release(folder, lambda: send(case)), folder / "log")
+    ledger = folder / "state" / "ledger.sqlite"
     found = {
-        "code": code,
-        "stdout": (folder / "stdout").read_text(),
-        "stderr": (folder / "stderr").read_text(),
-        "spends": len(Ledger.inspect(folder / "state").spends()) if spent(folder) else 0,
+        "code": ended.code,
+        "text": ended.text,
+        "spends": len(Ledger.inspect(ledger.parent).spends()) if ledger.exists() else 0,
         "parts": len(list(folder.glob("out.partial-*/data/*.parquet"))),
         "partial": any(folder.glob("out.partial-*")),
     }
-    assert forked(folder, lambda: None) == 0, (folder / "stderr").read_text()
-    charges = len(Ledger.inspect(folder / "state").spends())
+    again = in_child(lambda: release(folder, lambda: None), folder / "log")
+    assert again.code == 0, again.text
+    charges = len(Ledger.inspect(ledger.parent).spends())
     return {**found, "resumed": tree_hash(folder / "out") == expected, "charges": charges}
-
-
-def spent(folder: Path) -> bool:
-    return (folder / "state" / "ledger.sqlite").exists()
 
 
 def main(root: Path) -> None:

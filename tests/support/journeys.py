@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
+from dp_powerflow.fidelity.metered import metered_days
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import make_ready, open_state
 from dp_powerflow.units import FloatArray

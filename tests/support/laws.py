@@ -7,9 +7,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.model.law import ClassLaw, LoadLaw
-from dp_powerflow.model.sample import LoadBlock, LoadSampler
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.law import ClassLaw, ClassModel, LoadLaw, nominal_law
+from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource
+from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
+
+
+def days_of(source: LoadSource) -> tuple[np.ndarray, np.ndarray]:
+    """(load, day, step) active and reactive power of all blocks of a source."""
+    blocks = [source.block(number) for number in range(source.n_blocks)]
+    kw, kvar = ([getattr(block, name) for block in blocks] for name in ("load_kw", "load_kvar"))
+    return np.concatenate(kw, axis=1), np.concatenate(kvar, axis=1)
+
+
+def alike(
+    part: ClassLaw, n: int, *, scale: float = 2.0, tan_theta: float = 0.3, q: float | None = None
+) -> LoadLaw:
+    """The law of n nodes of one class."""
+    return LoadLaw(
+        classes=(part,),
+        class_of=np.zeros(n, dtype=np.int64),
+        scale_kw=np.full(n, scale),
+        tan_theta=np.full(n, tan_theta),
+        q_size=None if q is None else np.full(n, q),
+    )
 
 
 def sampler(law: LoadLaw, days: int, seed: int) -> LoadSampler:
@@ -65,3 +88,31 @@ def with_spread(law: LoadLaw, factor: float) -> LoadLaw:
     if law.q_size is None or law.q_covariance is None:
         return changed
     return changed.with_random_q(law.q_size, factor * law.q_covariance)
+
+
+def nominal_days(feeder: Feeder, steps: int, spread: float = 0.3) -> LoadLaw:
+    """Loads about the nominal ones of a feeder, with margins for a truncated law and random q."""
+    nominal = -feeder.nominal_injection[feeder.retained]
+    lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
+    mean, covariance = np.full(steps, -(spread**2) / 2.0), spread**2 * 0.8**lag
+    of_class = ClassLaw.gaussian(mean, covariance, margins=(0.2, 4.0), q_covariance=0.8**lag)
+    return nominal_law(nominal, of_class, 0.15)
+
+
+def load_model(*classes: ClassModel, steps: int, scaled: bool = True) -> LoadModel:
+    """A model that nobody fitted."""
+    return LoadModel(
+        classes=classes,
+        step_minutes=1440 // steps,
+        scaled=scaled,
+        unit=PrivacyUnit.LOAD_POINT,
+        epsilon=1.0,
+        delta=1e-5,
+        costs=(),
+        n_load_points=10,
+        n_days=10,
+        public_labels=True,
+        estimator="none",
+        insecure_seed=True,
+        simulated=True,
+    )

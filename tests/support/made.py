@@ -24,8 +24,9 @@ from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.loads.simulate import calendar_of
 from dp_powerflow.pipeline.release import run_release
 from support import small
-from support.fleet_small import on_twins, write_feeders
-from support.small import TABLES, small_config
+from support.fleet_small import KEYS, on_twins, write_feeders
+from support.here import Here
+from support.small import TABLES, raw_config, small_config
 
 TWIN: dict[str, Any] = {**TABLES, "epsilon": 1.0, "delta": 0.0, "transformers": True, "capacitors": True}
 OPERATED: dict[str, Any] = {
@@ -33,14 +34,7 @@ OPERATED: dict[str, Any] = {
     **{"epsilon": 1.0, "delta": 0.0},
     "also_publish": ["loads", "head", "states", "connections"],
 }
-HISTORY: dict[str, dict[str, Any]] = {
-    "loads": {"days": 28, "load_points": 200},
-    "model": {"epsilon": 1e4},  # next to no noise: figures do not depend on luck
-    "network": {"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05, "controls": "frozen"},
-    "release": {"days": 4, "first_day": dt.date(2024, 1, 10)},
-    "calendar": {"holidays": ["2023-01-02", "2024-01-11"]},
-    "weather": {"path": "weather.csv", "time": "date", "temperature": "air"},
-}
+HISTORY = raw_config("history")
 
 
 @dataclass(frozen=True)
@@ -112,7 +106,7 @@ def write_weather(folder: Path, released_c: float = 5.0, metered_shift: float = 
     (folder / "weather.csv").write_text("\n".join(["date,air", *rows]) + "\n")
 
 
-def _once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """The folder in which something is made once for all workers of a run."""
     base = factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made"
@@ -144,16 +138,17 @@ def made_release(factory: pytest.TempPathFactory, kind: str) -> Released:
             write_weather(folder)
         run_release(CONFIGS[kind](folder), workers=1)
 
-    folder = _once(factory, kind, make)
+    folder = once(factory, kind, make)
     return Released(folder, CONFIGS[kind](folder))
 
 
 def made_fleet(factory: pytest.TempPathFactory) -> ReleasedFleet:
-    """The small fleet on twins."""
+    """Two feeders of the small fleet, on twins."""
+    two = {"feeders": [f"feeders/{key}.dss" for key in KEYS[:2]]}
 
     def make(folder: Path) -> None:
-        write_feeders(folder, repaired=True)
-        run_fleet(on_twins(folder), workers=1)
+        write_feeders(folder)
+        run_fleet(on_twins(folder, fleet=two), engine=Here())
 
-    folder = _once(factory, "fleet", make)
-    return ReleasedFleet(folder, on_twins(folder))
+    folder = once(factory, "fleet", make)
+    return ReleasedFleet(folder, on_twins(folder, fleet=two))

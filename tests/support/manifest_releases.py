@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import warnings
 from dataclasses import dataclass, replace
@@ -28,8 +29,8 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from support import ledgers
-from support.corpora import beside
-from support.small import other_section
+from support.corpora import EXTRAS, beside, ring
+from support.small import other_section, raw_config
 
 LAYOUT = CorpusLayout(days=5, steps=24, nodes=4, days_per_part=3)
 REPORT = b'{"evidence": "a function of the secret network"}\n'
@@ -37,12 +38,8 @@ CANARY = "canary_7f3a"
 
 
 TWIN: dict[str, Any] = {
-    "mode": "twin-network",
-    "epsilon": 4.0,
-    "id": "tw-1",
-    "change": 0.05,
-    "transformers": True,
-    "capacitors": True,
+    **{"mode": "twin-network", "epsilon": 4.0, "id": "tw-1", "change": 0.05},
+    **{"transformers": True, "capacitors": True},
 }
 
 
@@ -54,28 +51,8 @@ def twin_config(**sections: Any) -> Config:
 
 def config(bound: str = "full-support", **sections: Any) -> Config:
     """A config whose private names and paths carry a canary."""
-    raw: dict[str, Any] = {
-        "feeder": {"source": f"{CANARY}_feeder.dss", "taps": f"{CANARY}_taps.csv"},
-        "loads": {"kind": "long", "path": f"{CANARY}_meters.csv", "step_minutes": 60},
-        "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
-        "nodes": {"class_of_load": {f"{CANARY}_load": "residential"}},
-        "network": {
-            "mode": "true-network",
-            "bound": bound,
-            "radius": 1.5,
-            "epsilon": 5.0,
-            "delta": 1e-3,
-        },
-        "release": {
-            "id": "r-1",
-            "days": LAYOUT.days,
-            "output": f"{CANARY}_out",
-            "state": f"{CANARY}_state",
-            "epsilon_cap": 9.0,
-            "network_epsilon_cap": 20.0,
-            "network_delta_cap": 0.01,
-        },
-    }
+    raw = raw_config("manifest")
+    raw["network"]["bound"] = bound
     for name, values in sections.items():
         raw[name] = other_section(raw.get(name, {}), values)
     return parse_config(raw, base=Path("/home") / CANARY)
@@ -122,8 +99,8 @@ def tables_of(chosen: Config) -> Tables | None:
     if getattr(network, "publish", "voltages") == "voltages":
         return None
     days = min(network.graph_days or LAYOUT.days, LAYOUT.days) if "loads" in network.publish else 0
-    frame, merged = network.graph_frame, network.graph_merges_switches
-    return Tables(days=days, scenarios=max(days * LAYOUT.steps, 1), frame=frame, switches_merged=merged)
+    scenarios = max(days * LAYOUT.steps, 1)
+    return Tables(days=days, scenarios=scenarios, frame="rotated", switches_merged=True)
 
 
 def make_inputs(
@@ -161,9 +138,9 @@ def make_inputs(
         commitment_sha256=state.commit(release.id, "internal report", REPORT),
         insecure_seed=state.insecure_seed,
         extras=extras,
-        sums_customers=extras.mended,
-        mended=int((beside(LAYOUT, range(LAYOUT.days), extras).given["mended"] > 0).sum())
-        if extras.mended
+        sums_customers=extras.scaled_down,
+        scaled_down=int((beside(LAYOUT, range(LAYOUT.days), extras).given["scaled_down"] > 0).sum())
+        if extras.scaled_down
         else 0,
         days=almanac_of(chosen).released,
         tables=tables_of(chosen),
@@ -211,3 +188,31 @@ def make_release(
     inputs, state = make_inputs(root, chosen or config(), model or load_model(), **kinds)
     inputs = replace(inputs, connections=connections)
     return Made(write_release(root / "release", inputs), state.root, inputs)
+
+
+FIRST = dt.date(2024, 12, 24)  # a Tuesday
+HOLIDAYS = ["2024-12-25", "2024-12-26", "2019-12-25"]
+WEATHER = {"path": "weather.csv", "time": "date", "temperature": "air", "irradiance": "ghi"}
+
+
+def weather_file(folder: Path, first: str = "2022-12-31", days: int = 800, shift: float = 0.0) -> Path:
+    """A row a day, from before the simulated meters until after the release."""
+    start = dt.date.fromisoformat(first)
+    rows = [f"{start + dt.timedelta(days=k)},{k % 30 - 5 + shift},{k % 7 * 30}" for k in range(days)]
+    path = folder / "weather.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["date,air,ghi", *rows]) + "\n")
+    return path
+
+
+def everything(root: Path, release_id: str = "r-1", *, coordinates: bool = True) -> Made:
+    """A release on a twin with powers, states, connections with coordinates, dates with weather."""
+    weather = WEATHER | {"path": weather_file(root)}
+    chosen = twin_config(
+        network={"coordinates": "public" if coordinates else "private"},
+        calendar={"holidays": HOLIDAYS},
+        weather=weather,
+        release={"id": release_id, "first_day": FIRST},
+    )
+    found = ring(LAYOUT.nodes, coordinates=coordinates)
+    return make_release(root, chosen, load_model(), connections=found, extras=EXTRAS)

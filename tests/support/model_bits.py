@@ -25,8 +25,8 @@ from dp_powerflow.model.history.sample import HistorySampler
 from dp_powerflow.model.law import ClassLaw, LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.plain import Plain
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
+from dp_powerflow.model.single_days import Plain
 from dp_powerflow.privacy.budget import Budget, gdp_mu
 from dp_powerflow.privacy.random import StreamKey
 from support.histories import day_facts
@@ -58,7 +58,7 @@ def draws(model: LoadModel, *, truncated: bool) -> dict[str, str]:
     found = {f"draws, truncated {truncated}": digest(block.load_kw, block.load_kvar)}
     if truncated:
         accepted = [each for part in law.classes for each in part.acceptance]
-        found["acceptance"] = digest(np.array([each.probability.value for each in accepted]))
+        found["acceptance"] = digest(np.array([each.value for each in accepted]))
         found["rejection"] = str([each.rejection for each in accepted])
     return found
 
@@ -77,7 +77,7 @@ def persistent() -> str:
         for each in people.classes
     )
     people = replace(people, classes=paths, **rounded, shared=np.round(people.shared, 6))
-    sampler = HistorySampler(people, KEY, 40, days_off(40), np.round(shared_factor(2, 40), 6), 10)
+    sampler = HistorySampler(people, KEY, 40, days_off(40), np.round(shared_factor(2, 40), 6), block_days=10)
     blocks = [sampler.block(number) for number in (0, 3)]
     return digest(*(load for block in blocks for load in (block.load_kw, block.load_kvar)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +12,11 @@ import numpy as np
 
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.units import FloatArray
-from support.own_config import CIRCUIT
+from support.own_config import CIRCUIT, write_meters, write_services
+from support.small import raw_config
 
 FIRST = dt.date(2024, 3, 4)
 STEPS, DAYS, CUSTOMERS = 24, 3, 100
-SCALE_KW = 10.0
 TWIN: dict[str, Any] = {"mode": "twin-network", "id": "t1", "epsilon": 4.0, "change": 0.05}
 
 
@@ -54,30 +53,10 @@ class OwnMeters:
     def config(self, folder: Path, **sections: Mapping[str, Any]) -> Config:
         """Write the files and the config."""
         (folder / "net.dss").write_text(CIRCUIT)
-        self._write_meters(folder / "meters.csv")
-        with (folder / "services.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["customer", "load_point", *["scale_kw"] * self.scales])
-            writer.writerows([name, f"p{i}", *[SCALE_KW] * self.scales] for i, name in enumerate(self.listed))
-        raw: dict[str, dict[str, Any]] = {
-            "feeder": {"source": "net.dss"},
-            "loads": {
-                **{"kind": "long", "path": "meters.csv", "services": "services.csv", "step_minutes": 60},
-                **{"first_day": FIRST, "last_day": FIRST + dt.timedelta(days=DAYS - 1)},
-            },
-            "model": {"epsilon": 4.0, "bounds": (0.001, 3.0), "use_scale": self.scales},
-            "network": TWIN,
-            "release": {"id": "own", "days": 2, "output": "out", "state": "state", "insecure_seed": 7},
-        }
-        return parse_config(
-            {name: {**values, **sections.get(name, {})} for name, values in raw.items()}, base=folder
-        )
-
-    def _write_meters(self, path: Path) -> None:
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["customer", "time", "active"])
-            for (i, day, step), value in np.ndenumerate(self.readings):
-                if not np.isnan(value):
-                    moment = dt.datetime.combine(FIRST, dt.time(step)) + dt.timedelta(days=day)
-                    writer.writerow([self.in_file[i], moment.isoformat(), f"{value:.9g}"])
+        write_meters(folder / "meters.csv", self.in_file, self.readings, FIRST)
+        rows = ((name, f"p{i}") for i, name in enumerate(self.listed))
+        write_services(folder / "services.csv", rows, scales=self.scales)
+        raw = raw_config("meters")
+        raw["model"]["use_scale"] = self.scales
+        chosen = {name: {**values, **sections.get(name, {})} for name, values in raw.items()}
+        return parse_config(chosen, base=folder)

@@ -17,6 +17,7 @@ from dp_powerflow.grid.feeder import TAPS_DECLARED, Feeder, Levels, Tap
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.grid.sources import Rebuilder
+from support.attacks import bits_of
 
 DECLARED = f"{TAPS_DECLARED}the operator"
 EVERYTHING = Protected(transformers=True, capacitors=True, pv=True, charging=True)
@@ -154,32 +155,17 @@ def twin_of(feeder: Feeder, protected: Protected, levels: Levels, code: str = CA
     return rebuilder.build(levels, codes)
 
 
-def content(feeder: Feeder) -> dict[str, bytes]:
-    """Everything of a feeder, its net included, as bytes."""
-    origin: Any = feeder.origin
-    net = {
-        kind: part.to_dict("list") if hasattr(part, "columns") else part for kind, part in origin.net.items()
-    }
-    return {
-        "y": feeder.y.toarray().tobytes(),
-        "arrays": b"".join(
-            np.ascontiguousarray(part).tobytes()
-            for part in (feeder.base_kv, feeder.slack, feeder.v_slack, feeder.nominal_angle_deg)
-        ),
-        "lines": repr(
-            [(x.name, x.nodes, x.primitive.tobytes(), x.length_m, x.code, x.is_switch) for x in feeder.lines]
-        ).encode(),
-        "elements": repr((feeder.nodes, feeder.loads, feeder.pv, feeder.taps, feeder.taps_from)).encode(),
-        "operation": feeder.as_operated.y.toarray().tobytes()
-        + repr(
-            (feeder.as_operated.nodes, feeder.as_operated.regulators, feeder.as_operated.refused)
-        ).encode(),
-        "words": repr((feeder.name, feeder.notes, feeder.base_mva, feeder.coordinates)).encode(),
-        "net": repr(net).encode(),
-    }
-
-
 def differing(one: Feeder, other: Feeder) -> list[str]:
-    """The parts of two feeders that are not the same to the last byte."""
-    first, second = content(one), content(other)
+    """The parts of two feeders, their nets included, that are not the same to the last bit."""
+    nets: list[Any] = [feeder.origin for feeder in (one, other)]
+    first, second = (
+        bits_of(feeder) | {"net": net_content(origin.net)}
+        for feeder, origin in zip((one, other), nets, strict=True)
+    )
     return [name for name in first if first[name] != second[name]]
+
+
+def net_content(net: Any) -> str:
+    """All tables and settings of a net."""
+    tables = {kind: part.to_dict("list") if hasattr(part, "columns") else part for kind, part in net.items()}
+    return repr(tables)

@@ -9,11 +9,12 @@ import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
-from dp_powerflow.corpus.tables import Connections, NodeTable, PartExtras, opaque_buses
+from dp_powerflow.corpus.tables import Connections, NodeTable, opaque_buses
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.units import ComplexArray, FloatArray
+from support.corpora import beside
 
-EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, mended=True)
+EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, scaled_down=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,22 +67,6 @@ class Feeder3:
         )
         return np.asarray(self.magnitudes(seed) * np.exp(1j * np.deg2rad(angle)))
 
-    def beside(self, seed: int = 0) -> PartExtras:
-        """Powers and states of all days."""
-        rng, shape = np.random.default_rng([seed, 2]), (self.days, self.steps)
-        kw = rng.gamma(4.0, 5.0, (*shape, 3 * self.buses))
-        generation = rng.gamma(1.0, 2.0, kw.shape)
-        head = (kw - generation).sum(axis=2)[:, :, None] * np.array([0.5, 0.3, 0.2])
-        return PartExtras(
-            loads=np.asarray(kw * (1 + 0.4j), dtype=np.complex128),
-            generation=generation.astype(np.complex128),
-            head=head * (1 + 0.3j),
-            taps=rng.integers(-3, 9, (*shape, 2)),
-            capacitors=rng.integers(0, 2, (*shape, 2)),
-            locked=rng.random(shape) < 0.1,
-            mended=np.where(rng.random(shape) < 0.05, rng.integers(1, 5, shape), 0),
-        )
-
     def write(
         self,
         target: Path,
@@ -94,12 +79,11 @@ class Feeder3:
         """A corpus on disk."""
         writer = CorpusWriter(target, self.layout, "shown", EXTRAS if extras else ExtrasLayout())
         writer.prepare()
-        v, beside = self.voltages() if voltages is None else voltages, self.beside()
+        v = self.voltages() if voltages is None else voltages
         for part in writer.missing_parts():
             days = writer.layout.days_of(part)
-            at = slice(days.start, days.stop)
-            own = PartExtras(**{name: values[at] for name, values in beside.given.items()})
-            writer.write_part(part, v[at], own if extras else None)
+            own = beside(self.layout, days, EXTRAS) if extras else None
+            writer.write_part(part, v[days.start : days.stop], own)
         joined = self.connections(coordinates=coordinates) if connections else None
         nodes = NodeTable.opaque(writer.layout.nodes)
         writer.write_nodes(nodes if joined is None else joined.of_nodes(nodes))

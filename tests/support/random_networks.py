@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.evidence.symbols import Admittance
+from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
+from dp_powerflow_paper.losses import Admittance, injection
 from support.laws import gaussian_classes
 
 
@@ -47,3 +49,24 @@ def small_law(n: int, steps: int, rng: np.random.Generator, *, random_q: bool) -
         tan_theta=rng.uniform(0.1, 0.6, n),
         q_size=rng.uniform(0.003, 0.01, n) / scale if random_q else None,
     )
+
+
+def changed(network: Admittance, size: float, rng: np.random.Generator) -> Admittance:
+    """The network with random changes of all entries, of this Frobenius norm."""
+    n = len(network.y)
+    change = rng.normal(size=(n, n + 1)) + 1j * rng.normal(size=(n, n + 1))
+    change *= size / np.linalg.norm(change)
+    return Admittance(network.y + change[:, :n], network.b + change[:, n])
+
+
+def inverse_norms(y: np.ndarray, b: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """‖M̃⁻¹‖ at voltages (..., node), by dense matrices."""
+    matrices = real_form(y, *diagonal_terms(v, injection(y, b, v)))
+    return 1.0 / np.linalg.svd(matrices, compute_uv=False)[..., -1]
+
+
+def measured_set(network: Admittance, v: np.ndarray) -> OperatingSet:
+    """What holds at these voltages."""
+    size, s = np.abs(v), np.abs(injection(network.y, network.b, v))
+    mu = inverse_norms(network.y, network.b, v)
+    return OperatingSet(float(size.min()), float(size.max()), float(s.max()), float(mu.max()), 0.0, "draws")

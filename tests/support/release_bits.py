@@ -16,25 +16,16 @@ from typing import Any
 
 from dp_powerflow.pipeline.release import run_release
 from support.small import TABLES, TWIN, small_config, tree_hash
+from support.small_circuits import script
 
 DAYS = 40
 NETWORKS: dict[str, dict[str, Any]] = {
     "true-network": {},
     "twin-network": {**TABLES, "transformers": True, "capacitors": True},
     "twin-as-operated": TWIN,
-    "twin-mended": TWIN,
+    "twin-scaled_down": TWIN,
     "twin-with-histories": TWIN,
 }
-WEAK = """
-Clear
-New Circuit.weak basekv=4.16 bus1=s pu=1.0 R1=0.05 X1=0.1 R0=0.05 X0=0.1
-New Line.a bus1=s bus2=x r1=0.4 x1=0.8 r0=0.8 x0=1.6 c1=0 c0=0 length=10 units=km
-New Load.one bus1=x phases=3 kv=4.16 kW=500 kvar=170 vminpu=0.01 vlowpu=0.005
-New Load.two bus1=x.1.2 phases=1 conn=delta kv=4.16 kW=400 kvar=130 vminpu=0.01 vlowpu=0.005
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
-"""Bears less than the customers drawn for it: most snapshots are mended."""
 
 
 def release_bits(folder: Path, mode: str, workers: int) -> dict[str, str]:
@@ -50,14 +41,14 @@ def release_bits(folder: Path, mode: str, workers: int) -> dict[str, str]:
         days = [f"{start + dt.timedelta(days=k)},{k % 11 - 3.5}" for k in range(60)]
         (folder / "weather.csv").write_text("\n".join(["time,temperature", *days]) + "\n")
         own = {"loads": {"days": 16}, "weather": {"path": "weather.csv"}}
-    if mode == "twin-mended":
-        (folder / "weak.dss").write_text(WEAK)
+    if mode == "twin-scaled_down":
+        (folder / "weak.dss").write_text(script("weak"))  # bears less than what is drawn for it
         own = {"feeder": {"source": "weak.dss"}, "nodes": {"kw_per_customer": 1.0}}
     run_release(small_config(folder, network=NETWORKS[mode], release={"days": DAYS}, **own), workers=workers)
     private = sorted((folder / "state").rglob("twin-*.json"))
     twins = {f"state: {path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in private}
     manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))
-    assert mode != "twin-mended" or manifest["data"]["extras"]["mended_snapshots"]
+    assert mode != "twin-scaled_down" or manifest["data"]["extras"]["scaled_down_snapshots"]
     if mode == "true-network":
         del manifest["internal_report"]["sha256"], manifest["manifest_sha256"]
     stated = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

@@ -11,30 +11,21 @@ import datetime as dt
 import hashlib
 import json
 import math
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow.config import Config, parse_config
 
-RAW: dict[str, Any] = {
-    "feeder": {"source": "ieee13"},
-    "loads": {"kind": "simulated", "load_points": 400, "days": 6, "step_minutes": 60},
-    "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
-    # At most 0.4 of the nominal load, with every draw at the upper bound.
-    "nodes": {"load_class": "residential", "scale_factor": 0.2},
-    "network": {
-        "mode": "true-network",
-        "bound": "full-support",
-        "radius": 1e-13,
-        "epsilon": 1e6,
-        "delta": 0.999,
-        "calibration_days": 20,
-        "require_evidence": False,
-    },
-    "release": {"id": "small", "days": 700, "output": "out", "state": "state", "insecure_seed": 7},
-}
+CONFIGS = Path(__file__).with_name("configs")
 
 
+def raw_config(name: str) -> dict[str, Any]:
+    """The sections of a config of the folder `configs`."""
+    return tomllib.loads((CONFIGS / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+RAW = raw_config("small")
 CORNERS = "dp_powerflow.pipeline.modes.true.refuse_unsolved_corners"
 """Refuses loads without solution beforehand; days of bound 'full-support' may pass the bounds it solves."""
 READING = "dp_powerflow.pipeline.plan.check_reading"
@@ -70,6 +61,11 @@ def small_config(folder: Path, **sections: dict[str, Any]) -> Config:
 def other_section(values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """A section with some keys replaced; one of another network mode stands for itself."""
     return own if own.get("mode", values.get("mode")) != values.get("mode") else {**values, **own}
+
+
+def repeated(text: Any) -> str:
+    """A text of a JSON file, which may be a pair: a sign, and how often it comes."""
+    return text if isinstance(text, str) else str(text[0] * text[1])
 
 
 def tree_hash(folder: Path) -> dict[str, str]:

@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import BusGraph, Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadNodes, ReactiveModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource
@@ -16,10 +15,10 @@ from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.powerflow.sun import clear_sky
-from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.studies.study import GivenDays, GivenLaw, Study
 from dp_powerflow.units import FloatArray, IntArray
+from support.laws import load_model
 
 SOLVED_TO = 1e-12
 KEY = StreamKey.from_insecure_seed(11)
@@ -39,27 +38,13 @@ def random_days(feeder: Feeder, days: int, steps: int, share: float, *, operated
     return GivenDays(law, factor * nominal.real[:, None, None], factor * nominal.imag[:, None, None])
 
 
-def load_model(steps: int, level: float) -> LoadModel:
+def home_model(steps: int, level: float) -> LoadModel:
     """One class, a share of the nominal load that swings over the day, 20 % spread."""
     mean = np.log(level) + 0.3 * np.sin(np.arange(steps) * 2.0 * np.pi / steps)
     lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
     component = GaussianComponent(1.0, mean, 0.04 * (0.8 * 0.9**lag + 0.2 * np.eye(steps)))
     home = ClassModel("home", 1.0, (component,), (0.05, 1.5), ReactiveModel(0.3, 0.0, level, None))
-    return LoadModel(
-        classes=(home,),
-        step_minutes=1440 // steps,
-        scaled=True,
-        unit=PrivacyUnit.LOAD_POINT,
-        epsilon=1.0,
-        delta=1e-5,
-        costs=(),
-        n_load_points=10,
-        n_days=10,
-        public_labels=True,
-        estimator="none",
-        insecure_seed=True,
-        simulated=True,
-    )
+    return load_model(home, steps=steps)
 
 
 def study_of(
@@ -96,7 +81,7 @@ def drawn_study(
     """A study of days that are drawn; its nodes are all energised ones, the last one first."""
     positions, nominal_kw = feeder.drawn_loads() if operated else feeder.loaded_nodes()
     nodes = LoadNodes(("home",) * len(positions), nominal_kw, feeder.base_mva, positions)
-    law = load_model(steps, level).at(nodes)
+    law = home_model(steps, level).at(nodes)
     source = LoadSampler(law, KEY.bind("release", "test"), days, block_days=2)
     sun = clear_sky(45.0, 2, steps, 172)
     return study_of(feeder, source, "day" if operated else "fixed", sun, feeder.energised[::-1].copy())

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.errors import FeederError
+from support.small_circuits import script
 
 SMALLEST = 30
 """Nodes of the smallest feeder that has every kind of element."""
@@ -26,17 +27,6 @@ _FEEDER_KW = 4500.0
 _HOUSE_KW = 2.0
 _CAPACITORS = 3
 
-_HEAD = """Clear
-New Circuit.synthetic basekv=115 pu=1.03 phases=3 bus1=source mvasc3=2000 mvasc1=2100
-New Linecode.trunk nphases=3 units=km basefreq=60
-~ rmatrix=(0.19 | 0.06 0.19 | 0.06 0.06 0.19) xmatrix=(0.62 | 0.25 0.62 | 0.22 0.25 0.62)
-~ cmatrix=(10 | -2 10 | -2 -2 10)
-New Linecode.lateral nphases=1 units=km basefreq=60 rmatrix=(0.7) xmatrix=(0.78) cmatrix=(8)
-New Linecode.triplex nphases=2 units=km basefreq=60 rmatrix=(0.95 | 0.35 0.95) xmatrix=(0.38 | 0.28 0.38)
-~ cmatrix=(0 | 0 0)
-New Transformer.substation phases=3 windings=2 buses=(source head) conns=(delta wye) kvs=(115 12.47)
-~ kvas=(10000 10000) xhl=8 %rs=(0.3 0.3)
-"""
 _TAIL = """Set VoltageBases=(115 12.47 0.208)
 CalcVoltageBases
 """
@@ -85,7 +75,7 @@ class _Builder:
             section += 1
             bus = self._trunk(bus, section, sections)
             self._lateral(bus, section)
-        return _HEAD + "\n".join(self.lines) + "\n" + _TAIL
+        return script("synthetic_head") + "\n".join(self.lines) + "\n" + _TAIL
 
     def _trunk(self, before: str, section: int, sections: int) -> str:
         """One three-phase section; half way, with regulators at its end; some with a capacitor."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from dp_powerflow.manifest.model import canonical_json, digest_of, sha256_of
 from dp_powerflow.manifest.verify import verify_release
+from support.small import tree_hash
 
 
 def failed(path: Path) -> set[str]:
@@ -69,3 +70,12 @@ def with_leaf(manifest: dict[str, Any], path: tuple[str | int, ...]) -> dict[str
         holder = holder[key]
     holder[path[-1]] = altered(holder[path[-1]])
     return changed
+
+
+def without_hashes(release: Path, name: str) -> str:
+    """A released text with the hashes of files, the manifest's own hash and the commitment blanked."""
+    manifest, text = manifest_of(release), (release / name).read_text()
+    known = [*tree_hash(release).values(), manifest["manifest_sha256"], manifest["internal_report"]["sha256"]]
+    for digest in known:
+        text = text.replace(digest, "#")
+    return text

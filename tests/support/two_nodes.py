@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.plain import Plain
+from dp_powerflow.model.single_days import Plain
 from dp_powerflow_paper.datasets import Dataset
 from support.small_feeders import one_line
 

@@ -47,13 +47,6 @@ def test_a_network_with_lines_alone_is_drawn() -> None:
     assert drawn(two_lines(more=BARE)).absent == ("transformers", "capacitors", "pv")
 
 
-def test_epsilon_is_that_of_the_declared_design_whatever_is_there() -> None:
-    design = TwinDesign(1.0, protected=ALL)
-    assert twin_guarantee(design).epsilon == pytest.approx(1.0, rel=1e-9)
-    lines = twin_guarantee(TwinDesign(1.0))
-    assert twin_guarantee(design).epsilon == lines.epsilon  # of one element: kinds do not add up
-
-
 def test_without_codes_lengths_are_resistance_and_reactance_and_get_noise() -> None:
     plain = "New Line.coded bus1=sourcebus bus2=a r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 length=1.5 units=km"
     feeder = two_lines(more=plain.replace("New", "Edit"))

@@ -49,24 +49,16 @@ def _times_two(byte: int) -> int:
     return (byte << 1) ^ (0x11B if byte & 0x80 else 0)
 
 
-def _substitution() -> list[int]:
-    """The S-box: the inverse in GF(2⁸), then an affine map of its bits."""
-    power, log, x = [0] * 256, [0] * 256, 1
-    for k in range(255):
-        power[k], log[x] = x, k
-        x ^= _times_two(x) & 0xFF if x < 0x80 else _times_two(x)
-    found = []
-    for byte in range(256):
-        inverse = power[(255 - log[byte]) % 255] if byte else 0
-        value = 0x63
-        for turn in range(5):
-            value ^= ((inverse << turn) | (inverse >> (8 - turn))) & 0xFF
-        found.append(value)
-    return found
-
-
-_BOX = _substitution()
-_SUBSTITUTED = np.array(_BOX, dtype=np.uint32)
+_BOX = bytes.fromhex(
+    "637c777bf26b6fc53001672bfed7ab76ca82c97dfa5947f0add4a2af9ca472c0b7fd9326363ff7cc34a5e5f171d83115"
+    "04c723c31896059a071280e2eb27b27509832c1a1b6e5aa0523bd6b329e32f8453d100ed20fcb15b6acbbe394a4c58cf"
+    "d0efaafb434d338545f9027f503c9fa851a3408f929d38f5bcb6da2110fff3d2cd0c13ec5f974417c4a77e3d645d1973"
+    "60814fdc222a908846eeb814de5e0bdbe0323a0a4906245cc2d3ac629195e479e7c8376d8dd54ea96c56f4ea657aae08"
+    "ba78252e1ca6b4c6e8dd741f4bbd8b8a703eb5664803f60e613557b986c11d9ee1f8981169d98e949b1e87e9ce5528df"
+    "8ca1890dbfe6426841992d0fb054bb16"
+)
+"""The S-box of FIPS 197."""
+_SUBSTITUTED = np.frombuffer(_BOX, dtype=np.uint8).astype(np.uint32)
 _MIXED = np.array(
     [_times_two(s) | s << 8 | s << 16 | (_times_two(s) ^ s) << 24 for s in _BOX], dtype=np.uint32
 )

@@ -155,18 +155,6 @@ def sincos1(x: float) -> tuple[float, float]:
 
 
 @kernel
-def sin1(x: float) -> float:
-    """Sine of one number [rad]."""
-    return sincos1(x)[0]
-
-
-@kernel
-def cos1(x: float) -> float:
-    """Cosine of one number [rad]."""
-    return sincos1(x)[1]
-
-
-@kernel
 def _fill(which: int, values: FloatArray, out: FloatArray) -> None:
     if which == 0:
         for i in range(values.size):
@@ -176,10 +164,10 @@ def _fill(which: int, values: FloatArray, out: FloatArray) -> None:
             out[i] = log1(values[i])
     elif which == 2:
         for i in range(values.size):
-            out[i] = sin1(values[i])
+            out[i] = sincos1(values[i])[0]
     else:
         for i in range(values.size):
-            out[i] = cos1(values[i])
+            out[i] = sincos1(values[i])[1]
 
 
 def _filled(which: int, values: FloatArray, out: FloatArray | None) -> FloatArray:
@@ -241,7 +229,7 @@ def square(a: ComplexArray) -> FloatArray:
 
 def modulus(a: ComplexArray) -> FloatArray:
     """|a|, elementwise; |a|² must neither overflow nor vanish."""
-    return np.asarray(np.sqrt(square(a)))
+    return np.asarray(np.sqrt(a.real * a.real + a.imag * a.imag))
 
 
 def degrees(a: ComplexArray) -> FloatArray:

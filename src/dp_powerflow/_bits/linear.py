@@ -128,14 +128,9 @@ def gram(vectors: FloatArray) -> FloatArray:
     """Σ_d v_d·v_dᵀ of each stack: (n, D, K) → (n, K, K), symmetric to the last bit."""
     stacked = np.ascontiguousarray(vectors, dtype=np.float64)
     out = np.zeros((stacked.shape[0], stacked.shape[2], stacked.shape[2]))
-    _gram(stacked, out)
+    for one, into in zip(stacked, out, strict=True):
+        _product(np.ascontiguousarray(one.T), one, into)
     return out
-
-
-@kernel
-def _gram(vectors: FloatArray, out: FloatArray) -> None:
-    for i in range(vectors.shape[0]):
-        _product(np.ascontiguousarray(vectors[i].T), vectors[i], out[i])
 
 
 def norms(vectors: FloatArray) -> FloatArray:
@@ -199,36 +194,25 @@ def _cholesky(upper: FloatArray) -> bool:
     return True
 
 
-def solve_lower(factor: FloatArray, right: FloatArray) -> FloatArray:
-    """L⁻¹·right of a lower triangular L (K, K); right (K,) or (K, n)."""
+def solve_lower(factor: FloatArray, right: FloatArray, *, transposed: bool = False) -> FloatArray:
+    """L⁻¹·right of a lower triangular L (K, K), or L⁻ᵀ·right; right (K,) or (K, n)."""
     out = np.array(right, dtype=np.float64, order="C")
-    _solve_lower(np.ascontiguousarray(factor), out.reshape(len(factor), -1))
+    _solve(np.ascontiguousarray(factor), transposed, out.reshape(len(factor), -1))
     return out
 
 
 def solve_upper(factor: FloatArray, right: FloatArray) -> FloatArray:
     """L⁻ᵀ·right of a lower triangular L (K, K); right (K,) or (K, n)."""
-    out = np.array(right, dtype=np.float64, order="C")
-    _solve_upper(np.ascontiguousarray(factor), out.reshape(len(factor), -1))
-    return out
+    return solve_lower(factor, right, transposed=True)
 
 
 @kernel
-def _solve_lower(factor: FloatArray, out: FloatArray) -> None:
-    for i in range(factor.shape[0]):
-        for k in range(i):
-            a = factor[i, k]
-            for j in range(out.shape[1]):
-                out[i, j] -= a * out[k, j]
-        for j in range(out.shape[1]):
-            out[i, j] /= factor[i, i]
-
-
-@kernel
-def _solve_upper(factor: FloatArray, out: FloatArray) -> None:
-    for i in range(factor.shape[0] - 1, -1, -1):
-        for k in range(i + 1, factor.shape[0]):
-            a = factor[k, i]
+def _solve(factor: FloatArray, transposed: bool, out: FloatArray) -> None:
+    size = factor.shape[0]
+    for step in range(size):
+        i = size - 1 - step if transposed else step
+        for k in range(i + 1 if transposed else 0, size if transposed else i):
+            a = factor[k, i] if transposed else factor[i, k]
             for j in range(out.shape[1]):
                 out[i, j] -= a * out[k, j]
         for j in range(out.shape[1]):

@@ -9,8 +9,6 @@ No table and no branch, so a loop of them is vector code. There are two precisio
 
 Every operation is rounded once, in a fixed order: the same bits everywhere. The logarithm, sine and cosine
 are those of fdlibm and Cephes on a reduced range.
-
-Floating-point operations of a pair, each sum, product, quotient and root counted as one: `PAIR_FLOPS`.
 """
 
 from __future__ import annotations
@@ -32,12 +30,6 @@ def _part(function: _Function) -> _Function:
     """Compile as `kernel` does, into whatever calls it: a call within a loop would keep it off vectors."""
     return compiled(function, forceinline=True)
 
-
-PAIR_FLOPS = {"pair1": 67, "short_pair1": 46}
-"""Of two normals."""
-
-FURTHEST, SHORT_FURTHEST = 8.58, 6.67
-"""No draw is farther from 0."""
 
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _HALF_PI = 1.5707963267948966

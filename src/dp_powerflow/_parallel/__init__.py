@@ -5,7 +5,7 @@ The only package that makes pools or processes, or imports Dask.
 
 from __future__ import annotations
 
-from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, refuse_unfit_workers, run_on
+from dp_powerflow._parallel.cluster import DaskScheduler, Workers, refuse_unfit_workers
 from dp_powerflow._parallel.local import (
     NOTHING,
     Engine,
@@ -29,7 +29,6 @@ __all__ = [
     "Job",
     "Kept",
     "Local",
-    "LocalDask",
     "Needs",
     "Pool",
     "Processes",
@@ -39,21 +38,21 @@ __all__ = [
     "Sealed",
     "Threads",
     "WorkerDefectError",
+    "Workers",
     "engine_of",
     "refuse_unfit_workers",
-    "run_on",
     "run_on_pool",
 ]
 
 
 def engine_of(workers: int | None, scheduler: str | None) -> Engine:
-    """The engine that the command line asks for: `scheduler` is an address, 'local' or None for no Dask."""
+    """The engine that the command line asks for: `scheduler` is an address of Dask, 'local' or None."""
     if scheduler is None:
         return Local(workers or cores())
     if scheduler == "local":
-        return LocalDask(workers or cores())
+        return Processes(workers or cores())
     if workers is not None:
         raise ConfigError(
-            "a cluster has workers of its own; leave out --workers, or start a cluster with --scheduler local"
+            "a cluster has its own workers; leave out --workers, or use this machine's with --scheduler local"
         )
     return DaskScheduler(scheduler)

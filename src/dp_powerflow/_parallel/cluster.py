@@ -1,19 +1,16 @@
-"""Dask clusters: one that is there already, or one of this machine for the time of a run.
+"""A Dask cluster that is there already.
 
-Job, items and results travel as data beside the task graph: the scheduler and its dashboard see random names
+Job, items and results travel as data outside the task graph: the scheduler and its dashboard see random names
 and the word PRIVATE.
 """
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import json
-import logging
+import importlib.metadata
 import os
 import pickle
+import platform
 import secrets
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,14 +32,6 @@ TRIES = 3
 """Times to send something while workers are being lost, and to do again what was lost with them."""
 AHEAD = 2
 """Items under way for each thread of the cluster."""
-# The loop of Dask, a thread of this process that lasts as long as the cluster, starts it.
-_DASK_COMMAND = """\
-import sys
-from dp_powerflow._parallel.processes import end_with
-end_with(int(sys.argv.pop(1)))
-from distributed.cli.dask_spec import main
-main()
-"""
 
 
 class Parcel:
@@ -61,15 +50,17 @@ class Parcel:
     def __repr__(self) -> str:
         return "Parcel(PRIVATE)"
 
-    def __reduce__(self) -> tuple[type[Parcel], tuple[bytes]]:
-        return type(self), (self._content,)
-
 
 @dataclass(frozen=True)
 class DaskScheduler(Engine):
     """A Dask cluster that is there already, such as 'tls://10.0.0.5:8786'."""
 
     address: str
+
+    def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
+        """Do every item."""
+        with self.kept() as workers:
+            workers.map(job, items, on_done)
 
     def check(self, needs: Needs = NOTHING) -> None:
         """Whether it answers, has workers, and they are fit for private data and for the same bits."""
@@ -81,7 +72,7 @@ class DaskScheduler(Engine):
         """The workers of the cluster, whenever they come."""
         with self._client() as client:
             refuse_unfit_workers(client, first=False)
-            yield _Client(client)
+            yield Workers(client)
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
@@ -111,79 +102,12 @@ def _refuse_no_address(address: str) -> None:
         addressing.parse_host_port(place)
 
 
-@dataclass(frozen=True)
-class LocalDask(Engine):
-    """A Dask cluster of this machine for the time of the run: one process per worker, no dashboard.
-
-    Unlike those of `distributed.LocalCluster`, its workers do not import the script that is run, so it needs
-    no guard for `__main__`.
-    """
-
-    workers: int
-
-    def check(self, needs: Needs = NOTHING) -> None:
-        """Whether Dask is installed; its workers see what this process sees."""
-        require("distributed", EXTRA)
-
-    @contextmanager
-    def kept(self, ahead: str = "", items: int = 0, most_items: int = 0) -> Iterator[Kept]:
-        """Workers of a cluster for the time of the context."""
-        distributed = require("distributed", EXTRA)
-        own = {"nthreads": 1, "host": "127.0.0.1", "silence_logs": logging.ERROR, "dashboard": False}
-        # Without a limit of memory nothing is spilled to the disk.
-        options = {"worker_class": "distributed.Nanny", "worker_kwargs": {**own, "memory_limit": 0}}
-        worker = {"cls": _own_worker(), "options": options}
-        # Dask starts a web server in any case: here on a free port that only this machine reaches.
-        web = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-        with _imports_of_this_process():
-            cluster = distributed.SpecCluster(
-                workers=dict.fromkeys(range(self.workers), worker),
-                scheduler={"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "port": 0, **web}},
-                silence_logs=logging.ERROR,
-                name="dp-powerflow",
-            )
-        with cluster, distributed.Client(cluster, set_as_default=False) as client:
-            with suppress(TimeoutError):  # one that is late takes part when it comes
-                client.wait_for_workers(self.workers, timeout=CONNECT_SECONDS)
-            yield _Client(client)
-
-
-@functools.cache
-def _own_worker() -> Any:
-    """A worker of Dask as a process that ends with this one, and to which no terminal sends its signals."""
-    subprocess = require("distributed.deploy.subprocess", EXTRA)
-
-    class OwnWorker(subprocess.SubprocessWorker):  # type: ignore[misc, name-defined]
-        async def _start(self) -> None:
-            spec = json.dumps({"cls": self.worker_class, "opts": {**self.worker_kwargs}})
-            self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", _DASK_COMMAND, str(os.getpid()), self.scheduler, "--spec", spec),
-                start_new_session=True,
-            )
-
-    return OwnWorker
-
-
-@contextmanager
-def _imports_of_this_process() -> Iterator[None]:
-    """Processes that Dask starts meanwhile import from the places that this one does."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-
-
 # --------------------------------------------------------------------------------------------- the items
 
 
 @dataclass(frozen=True)
-class _Client:
-    """The workers of a client."""
+class Workers:
+    """PRIVATE. The workers of a `distributed.Client`."""
 
     client: Any
 
@@ -194,56 +118,43 @@ class _Client:
         on_done: Callable[[Result], None],
         on_lost: Callable[[Any], Result] | None = None,
     ) -> None:
-        run_on(self.client, job, items, on_done, on_lost)
+        """Do every item; parameters as of `Kept.map`. What was lost with a worker is sent to another one."""
+        distributed, client = require("distributed", EXTRA), self.client
+        sealed, sent = Sealed(job), list[Any]()  # the job, where the cluster holds it now
+        left, under_way = iter(items), dict[Any, tuple[Any, int, Any]]()
+        completed = distributed.as_completed([], loop=client.loop)
 
+        def submit(item: Any, losses: int = 0) -> None:
+            if not sent or sent[0].status != "finished":
+                sent[:] = [_send(client, sealed, broadcast=True)]
+            there = _send(client, Parcel.of(item))
+            key = f"task-{secrets.token_hex(8)}"
+            future = client.submit(_attempt, sent[0], there, key=key, pure=False)
+            under_way[future] = item, losses, there
+            completed.add(future)
 
-def run_on(
-    client: Any,
-    job: Job[Any, Result],
-    items: Iterable[Any],
-    on_done: Callable[[Result], None],
-    on_lost: Callable[[Any], Result] | None = None,
-) -> None:
-    """Do every item on the cluster of a `distributed.Client`; parameters as of `Kept.map`.
-
-    What was lost with a worker is sent again, to whoever comes in its place.
-    """
-    distributed = require("distributed", EXTRA)
-    sealed, sent = Sealed(job), list[Any]()  # the job, where the cluster holds it now
-    left, under_way = iter(items), dict[Any, tuple[Any, int, Any]]()
-    completed = distributed.as_completed([], loop=client.loop)
-
-    def submit(item: Any, losses: int = 0) -> None:
-        if not sent or sent[0].status != "finished":
-            sent[:] = [_send(client, sealed, broadcast=True)]
-        there = _send(client, Parcel.of(item))
-        key = f"task-{secrets.token_hex(8)}"
-        future = client.submit(_attempt, sent[0], there, key=key, pure=False)
-        under_way[future] = item, losses, there
-        completed.add(future)
-
-    try:
-        _wait_for_worker(client)
-        for item in islice(left, AHEAD * max(1, sum(client.nthreads().values()))):
-            submit(item)
-        for future in completed:
-            item, losses, there = under_way.pop(future)
-            answer = _result_of(distributed, future)
-            there.release()
-            future.release()
-            if answer is None and losses + 1 < TRIES:
-                submit(item, losses + 1)
-                continue
-            for following in islice(left, 1):
-                submit(following)
-            if answer is not None:
-                on_done(unwrapped(answer.opened()))
-            elif on_lost is not None:
-                on_done(on_lost(item))
-            else:
-                raise _lost("a task ended several workers, perhaps for want of memory")
-    finally:
-        client.cancel([*sent, *under_way, *(there for _, _, there in under_way.values())], force=True)
+        try:
+            _wait_for_worker(client)
+            for item in islice(left, AHEAD * max(1, sum(client.nthreads().values()))):
+                submit(item)
+            for future in completed:
+                item, losses, there = under_way.pop(future)
+                answer = _result_of(distributed, future)
+                there.release()
+                future.release()
+                if answer is None and losses + 1 < TRIES:
+                    submit(item, losses + 1)
+                    continue
+                for following in islice(left, 1):
+                    submit(following)
+                if answer is not None:
+                    on_done(unwrapped(answer.opened()))
+                elif on_lost is not None:
+                    on_done(on_lost(item))
+                else:
+                    raise _lost("a task ended several workers, perhaps for want of memory")
+        finally:
+            client.cancel([*sent, *under_way, *(there for _, _, there in under_way.values())], force=True)
 
 
 def _result_of(distributed: Any, future: Any) -> Parcel | None:
@@ -297,7 +208,7 @@ def _lost(what: str) -> DpPowerflowError:
 
 # -------------------------------------------------------------------------------------- are workers fit?
 
-DECIDE_THE_BITS = ("dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "randomgen")
+DECIDE_THE_BITS = ("python", "dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "randomgen")
 """Packages that workers need in the client's version: the same release has the same bytes anywhere."""
 _PROBE = ".dp-powerflow-probe-"
 _NAMED = 3  # workers, or files, that a message lists
@@ -322,46 +233,51 @@ def refuse_unfit_workers(client: Any, needs: Needs = NOTHING, *, first: bool = T
         raise ConfigError("the Dask cluster has no workers; start some") from None
     with _probe_beside(needs.output) as (probe, url):
         sizes = {str(path.absolute()): path.stat().st_size for path in needs.files}
-        ask = _facts_of(DECIDE_THE_BITS, probe, url, sizes)
-        own, found = ask(), client.run(ask, on_error="return")
+        own, found = facts(probe, url, sizes), client.run(facts, probe, url, sizes, on_error="return")
     problems: dict[str, list[str]] = {}
-    for address, facts in sorted(found.items()):
-        if not isinstance(facts, dict):  # an exception, whose text may quote private values
-            problems.setdefault(f"does not answer ({type(facts).__name__}); restart it", []).append(address)
+    for address, said in sorted(found.items()):
+        if not isinstance(said, dict):  # an exception, whose text may quote private values
+            kind = type(said).__name__
+            words = f"cannot say what it has ({kind}); install this dp-powerflow there and restart it"
+            problems.setdefault(words, []).append(address)
             continue
-        for problem in _problems(own, facts, needs):
-            problems.setdefault(problem, []).append(f"'{facts['name']}' at {address}")
+        for problem in _problems(own, said, needs):
+            problems.setdefault(problem, []).append(f"'{said['name']}' at {address}")
     if problems:
         lines = "".join(f"\n- {printable(f'{_some(who)}: {problem}')}" for problem, who in problems.items())
-        said = NOTHING_SPENT if first else RESUME
-        raise ConfigError(Lines(f"workers of the cluster are not fit for this run; {said}:{lines}"))
+        spent = NOTHING_SPENT if first else RESUME
+        raise ConfigError(Lines(f"workers of the cluster are not fit for this run; {spent}:{lines}"))
 
 
-def _problems(own: Facts, facts: Facts, needs: Needs) -> Iterator[str]:
+def _problems(own: Facts, its: Facts, needs: Needs) -> Iterator[str]:
     """Sentences on what one worker lacks."""
-    wanted, has = own["versions"], facts["versions"]
+    wanted, has = own["versions"], its["versions"]
     unlike = sorted(name for name in wanted if has.get(name) != wanted[name])
-    if unlike:
-        differ = ", ".join(f"{name} {wanted[name]} (it has {has.get(name) or 'none'})" for name in unlike)
-        yield f"needs the versions of this machine: {differ}"
-    if facts["machine"] != own["machine"]:
-        yield f"has a processor of kind {facts['machine']}, this machine {own['machine']}: other bits"
-    if facts["spills"]:
-        yield (
+    differ = ", ".join(f"{name} {wanted[name]} (it has {has.get(name) or 'none'})" for name in unlike)
+    unseen, some = len(its["unseen"]), ", ".join(its["unseen"][:_NAMED])
+    table = (
+        (unlike, f"needs the versions of this machine: {differ}"),
+        (
+            its["machine"] != own["machine"],
+            f"has a processor of kind {its['machine']}, this machine {own['machine']}: other bits",
+        ),
+        (
+            its["spills"],
             "may spill private data to its disk; start it with --memory-limit 0, or set "
-            "distributed.worker.memory.target and .spill to false"
-        )
-    if facts["output"] != own["output"]:
-        yield (
-            f"cannot use the output {needs.output} ({facts['output']}); choose a directory that this machine "
-            "and all workers share under one name, or a URL that all may write"
-        )
-    if facts["unseen"]:
-        count, some = len(facts["unseen"]), ", ".join(facts["unseen"][:_NAMED])
-        yield (
-            f"does not see {count} of {len(needs.files)} feeder files as they are here, such as {some}; put "
-            "them where this machine and all workers find them under one name"
-        )
+            "distributed.worker.memory.target and .spill to false",
+        ),
+        (
+            its["output"] != own["output"],
+            f"cannot use the output {needs.output} ({its['output']}); choose a directory that this machine "
+            "and all workers share under one name, or a URL that all may write",
+        ),
+        (
+            unseen,
+            f"does not see {unseen} of {len(needs.files)} feeder files as they are here, such as {some}; put "
+            "them where this machine and all workers find them under one name",
+        ),
+    )
+    return (sentence for lacks, sentence in table if lacks)
 
 
 def _some(workers: Sequence[str]) -> str:
@@ -394,76 +310,59 @@ def _probe_beside(output: str | Path | None) -> Iterator[tuple[tuple[str, str] |
         ) from None
 
 
-def _facts_of(
-    packages: Sequence[str], probe: tuple[str, str] | None, url: str | None, sizes: Mapping[str, int]
-) -> Callable[..., dict[str, Any]]:
-    """Asks a process for its versions and processor, and for what it sees.
+def facts(
+    probe: tuple[str, str] | None, url: str | None, sizes: Mapping[str, int], dask_worker: Any = None
+) -> dict[str, Any]:
+    """What a process has: versions, processor, what it sees. It raises nothing, for Dask logs what it raises.
 
-    The function travels by value, with its imports: a worker may not have this package. It travels outside
-    the task graph and raises nothing, for Dask logs what it raises.
+    Parameters
+    ----------
+    probe : a file next to the output, and its content.
+    url : of the output.
+    sizes : of files.
     """
+    memory = None if dask_worker is None else dask_worker.memory_manager
+    spills = False
+    if memory is not None and memory.memory_limit:
+        spills = any((memory.memory_target_fraction, memory.memory_spill_fraction))
+    return {
+        "name": "" if dask_worker is None else str(dask_worker.name),
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in DECIDE_THE_BITS},
+        "machine": platform.machine(),
+        "spills": spills,
+        "output": _seen_at_output(probe, url),
+        "unseen": [path for path, size in sizes.items() if not _is_there(path, size)],
+    }
 
-    def versions() -> dict[str, str | None]:
-        import importlib.metadata
-        import sys
 
-        found: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:3]))}
-        for package in packages:
-            try:
-                found[package] = importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                found[package] = None
-        return found
+def _version(package: str) -> str | None:
+    if package == "python":
+        return platform.python_version()
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
-    def output() -> str:
-        """What is found where the output will be, in words that workers and client share."""
-        import os
 
-        try:
-            if probe is not None:
-                path, content = probe
-                with open(path) as file:
-                    seen = file.read() == content
-                writable = os.access(os.path.dirname(path), os.W_OK)
-                return "seen" if seen and writable else "it may not write there"
-            if url is not None:
-                import fsspec  # type: ignore[import-untyped]
+def _is_there(path: str, size: int) -> bool:
+    with suppress(OSError):
+        return os.stat(path).st_size == size and os.access(path, os.R_OK)
+    return False
 
-                storage, path = fsspec.core.url_to_fs(url)
-                storage.ls(storage._parent(path))
-        except FileNotFoundError:
-            return "not found"
-        except Exception as error:  # its text may quote a credential
-            return type(error).__name__
-        return "seen"
 
-    def unseen() -> list[str]:
-        import os
-
-        found = []
-        for path, size in sizes.items():
-            try:
-                if os.stat(path).st_size != size or not os.access(path, os.R_OK):
-                    found.append(path)
-            except OSError:
-                found.append(path)
-        return found
-
-    def facts(dask_worker: Any = None) -> dict[str, Any]:
-        import platform
-
-        spills = False
-        if dask_worker is not None:
-            memory = dask_worker.memory_manager
-            fractions = memory.memory_target_fraction, memory.memory_spill_fraction
-            spills = bool(memory.memory_limit) and any(fractions)
-        return {
-            "name": "" if dask_worker is None else str(dask_worker.name),
-            "versions": versions(),
-            "machine": platform.machine(),
-            "spills": spills,
-            "output": output(),
-            "unseen": unseen(),
-        }
-
-    return facts
+def _seen_at_output(probe: tuple[str, str] | None, url: str | None) -> str:
+    """What is found where the output will be, in words that workers and client share."""
+    try:
+        if probe is not None:
+            path, content = Path(probe[0]), probe[1]
+            writable = path.read_text() == content and os.access(path.parent, os.W_OK)
+            return "seen" if writable else "it may not write there"
+        if url is not None:
+            storage, place = require("fsspec", "storage").core.url_to_fs(url)
+            storage.ls(storage._parent(place))
+    except FileNotFoundError:
+        return "not found"
+    except Exception as error:  # its text may quote a credential
+        return type(error).__name__
+    return "seen"

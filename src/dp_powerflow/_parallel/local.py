@@ -46,12 +46,7 @@ class Runner(Protocol):
         """Fail now if the work could not be done later; nothing has been spent yet. This machine can."""
         return
 
-    def map(
-        self,
-        job: Job[Any, Result],
-        items: Sequence[Any],
-        on_done: Callable[[Result], None],
-    ) -> None:
+    def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
         """Do every item, in any order; the first failure ends it. Results are reported as they come."""
 
 
@@ -76,11 +71,6 @@ class Kept(Protocol):
 class Engine(Runner, Protocol):
     """A runner that can keep its workers."""
 
-    def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
-        """Do every item."""
-        with self.kept("", len(items), len(items)) as kept:
-            kept.map(job, items, on_done)
-
     def kept(self, ahead: str, items: int, most_items: int) -> AbstractContextManager[Kept]:
         """Workers for so many items that import the module `ahead` meanwhile.
 
@@ -91,15 +81,40 @@ class Engine(Runner, Protocol):
 
 
 @dataclass(frozen=True)
-class Local(Engine):
+class Processes(Engine):
+    """Worker processes of this machine.
+
+    Attributes
+    ----------
+    workers : with one, or with hardly any items, a map uses this process and all cores.
+    """
+
+    workers: int
+
+    def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
+        """Do every item."""
+        if self.workers > 1 and len(items) > self.workers:
+            run_on_pool(self.workers, job, items, on_done)
+            return
+        work = job.start(None)
+        for item in items:
+            on_done(finished(work(item)))
+
+    @contextmanager
+    def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+        """Processes, which start at once; one has all cores."""
+        with closing(Pool(min(self.workers, items), ahead=ahead, most_items=most_items)) as pool:
+            yield pool
+
+
+@dataclass(frozen=True)
+class Local(Processes):
     """This machine: threads of this process, and more processes where the work is worth their start.
 
     Attributes
     ----------
     workers : items at once. With one, or with a single item, the solver has all cores.
     """
-
-    workers: int
 
     def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
         """Do every item."""
@@ -109,15 +124,7 @@ class Local(Engine):
         elif threads > 1:
             _run_in_threads(Sealed(job, max(1, self.workers // threads)), threads, items, on_done)
         else:
-            work = job.start(None)
-            for item in items:
-                on_done(finished(work(item)))
-
-    @contextmanager
-    def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
-        """Processes, which start at once; one has all cores."""
-        with closing(Pool(min(self.workers, items), ahead=ahead, most_items=most_items)) as pool:
-            yield pool
+            Processes(1).map(job, items, on_done)
 
     def shape(self, items: int) -> tuple[int, int]:
         """Processes, and threads of each, for so many items; (1, 1) is this process alone.
@@ -129,20 +136,6 @@ class Local(Engine):
         if processes > 1 and items >= self.workers * WORTH_PROCESSES:
             return processes, -(-self.workers // processes)
         return 1, max(1, min(self.workers, items))
-
-
-@dataclass(frozen=True)
-class Processes(Runner):
-    """Processes of this machine; with one, or with hardly any items, this process and all cores."""
-
-    workers: int
-
-    def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
-        """Do every item."""
-        if self.workers <= 1 or len(items) <= self.workers:
-            Local(1).map(job, items, on_done)
-        else:
-            run_on_pool(self.workers, job, items, on_done)
 
 
 @dataclass(frozen=True)

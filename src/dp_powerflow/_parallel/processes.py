@@ -118,38 +118,37 @@ def unwrapped(result: Any) -> Any:
 # --------------------------------------------------------------------------------------- in the process
 
 READY, RESULT, DEFECT = "ready", "result", "defect"
-JOB, ITEM = "job", "item"
 SIGNALS = {signal.SIGINT, signal.SIGHUP, signal.SIGTERM}
 """What is kept from a worker that starts: it is not ready to answer them well."""
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(connection: Connection, parent: int, ahead: str = "") -> NoReturn:
+def serve(connection: Connection, parent: int, threads: int | None, ahead: str = "") -> NoReturn:
     """Do items until the other side is gone, however that ended.
 
     Parameters
     ----------
     parent : id of the process that started this one.
+    threads : of its solver; None for all cores.
     ahead : module to be imported before there is anything to do.
     """
     end_with(parent)
     os.set_inheritable(connection.fileno(), False)
-    received: SimpleQueue[tuple[str, Any, bytes]] = SimpleQueue()
+    received: SimpleQueue[tuple[bytes | None, bytes]] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received.put), daemon=True).start()
     _send(connection, READY, None)
     if ahead:
         importlib.import_module(ahead)
     sealed: Sealed | None = None
     while True:
-        kind, fact, content = received.get()
+        job, item = received.get()
         try:
             # From the process that started this one, by a pipe of these two.
-            if kind == JOB:
+            if job is not None:
                 sealed = None  # gives back what the job before it kept
-                sealed = Sealed(pickle.loads(content), fact)  # nosec B301
-                continue
+                sealed = Sealed(pickle.loads(job), threads)  # nosec B301
             assert sealed is not None
-            _send(connection, RESULT, sealed.attempt(pickle.loads(content)))  # nosec B301
+            _send(connection, RESULT, sealed.attempt(pickle.loads(item)))  # nosec B301
         except Exception:  # also what cannot be pickled
             _send(connection, DEFECT, traceback.format_exc())
 
@@ -169,12 +168,11 @@ def end_with(parent: int) -> None:
         os._exit(0)
 
 
-def _receive(connection: Connection, put: Callable[[tuple[str, Any, bytes]], None]) -> None:
+def _receive(connection: Connection, put: Callable[[tuple[bytes | None, bytes]], None]) -> None:
     """Take what comes, so that the end of the other side is noticed at any time."""
     while True:
         try:
-            kind, fact = connection.recv()
-            put((kind, fact, connection.recv_bytes()))
+            put(connection.recv())
         except (EOFError, OSError):
             os._exit(0)
 
@@ -201,15 +199,8 @@ from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
 from dp_powerflow._parallel.processes import serve
-serve(connection, int(sys.argv[2]), sys.argv[3])
+serve(connection, int(sys.argv[2]), int(sys.argv[3]) or None, sys.argv[4])
 """
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Given:
-    """PRIVATE. A job as it is sent."""
-
-    content: bytes
 
 
 @dataclass(eq=False, repr=False)
@@ -228,7 +219,7 @@ class WorkerProcess:
     ahead: str = ""
     done: int = 0
     ready: bool = False
-    _job: _Given | None = field(default=None, init=False)
+    _job: bytes = field(default=b"", init=False)
 
     def __post_init__(self) -> None:
         self.connection, other = Pipe()
@@ -236,10 +227,9 @@ class WorkerProcess:
         if self.threads is not None:  # unless the user says otherwise
             environment = dict.fromkeys(_LINEAR_ALGEBRA, "1") | environment
         executable = get_executable()
-        command = [
-            os.fsdecode(executable) if executable else sys.executable,
-            *("-P", "-c", _COMMAND, str(other.fileno()), str(os.getpid()), self.ahead, "dp-powerflow worker"),
-        ]
+        facts = (other.fileno(), os.getpid(), self.threads or 0, self.ahead, "dp-powerflow worker")
+        command = [os.fsdecode(executable) if executable else sys.executable, "-P", "-c", _COMMAND]
+        command += map(str, facts)
         # Signals are for this process; a child that starts is not ready to ignore them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
@@ -257,7 +247,7 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def do(self, item: Any, job: _Given) -> tuple[str, Any]:
+    def do(self, item: Any, job: bytes) -> tuple[str, Any]:
         """Send an item, and its job if it has another one; kind and value of what comes back.
 
         Raises
@@ -265,12 +255,9 @@ class WorkerProcess:
         EOFError, OSError : the process has ended.
         """
         self.done += 1
-        if self._job is not job:
-            self.connection.send((JOB, self.threads))
-            self.connection.send_bytes(job.content)
-            self._job = job
-        self.connection.send((ITEM, None))
-        self.connection.send_bytes(pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+        content = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+        self.connection.send((None if self._job is job else job, content))
+        self._job = job
         while True:
             # By a pipe that only this process and its own worker hold.
             kind, value = pickle.loads(self.connection.recv_bytes())  # nosec B301
@@ -325,7 +312,7 @@ class Pool:
         on_lost: Callable[[Any], Result] | None = None,
     ) -> None:
         """Do every item; parameters as of `Kept.map`."""
-        given = _Given(pickle.dumps(job, pickle.HIGHEST_PROTOCOL))
+        given = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
         for result in handed_out(self._waiting, partial(self._do, given, on_lost), items, self._workers):
             on_done(result)
 
@@ -352,7 +339,7 @@ class Pool:
             worker.kill()
         return worker
 
-    def _do(self, job: _Given, on_lost: Callable[[Any], Any] | None, item: Any) -> Any:
+    def _do(self, job: bytes, on_lost: Callable[[Any], Any] | None, item: Any) -> Any:
         """Let some process do an item, another one if that ends; give the item up after a few."""
         losses = 0
         while not self._closed:

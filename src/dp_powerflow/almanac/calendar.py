@@ -81,26 +81,30 @@ def read_readings(path: Path, time_zone: str, fmt: WeatherFormat) -> Readings:
     local, step_s = _placed(stamps, path, zone_of(time_zone), zone_of(fmt.time_zone or time_zone))
     days, day_of = np.unique(np.array(local, dtype="datetime64[D]"), return_inverse=True)
     found = tuple(days.tolist())
-    lengths = np.full(len(found), _DAY_S) if step_s == _DAY_S else _lengths_s(found, zone_of(time_zone))
+    zone = zone_of(time_zone)
     # an odd step does not fill a day; what is left of it is no reading
-    expected = np.maximum(lengths // step_s, 1).astype(np.float64)
+    expected = [max((_DAY_S if step_s == _DAY_S else _length_s(day, zone)) // step_s, 1) for day in found]
     irradiance = None if fmt.irradiance is None else _numbers(table.column(fmt.irradiance))
-    return Readings(
-        path, found, day_of.astype(np.int64), expected, _numbers(table.column(fmt.temperature)), irradiance
-    )
+    temperature = _numbers(table.column(fmt.temperature))
+    return Readings(path, found, day_of.astype(np.int64), np.array(expected, float), temperature, irradiance)
 
 
 def _placed(
     stamps: Sequence[dt.datetime], path: Path, local: ZoneInfo, written: ZoneInfo
 ) -> tuple[list[dt.date], int]:
-    """Local day of each stamp, and the step of the file [s]: that of a day where the stamps are dates."""
-    plain = np.array([int((stamp.replace(tzinfo=dt.UTC) - _EPOCH).total_seconds()) for stamp in stamps])
-    if stamps[0].tzinfo is None and not (plain % _DAY_S).any():
-        _refuse_disorder(plain, stamps, path)
+    """Local day of each stamp, and the step of the file [s]: a day where the stamps are dates."""
+    plain = np.array([_seconds(stamp.replace(tzinfo=dt.UTC)) for stamp in stamps])
+    wall = stamps[0].tzinfo is None
+    dates = wall and not (plain % _DAY_S).any()
+    moments = stamps if dates or not wall else list(_instants(stamps, path, written))
+    instants = plain if dates else np.array([_seconds(moment) for moment in moments])
+    bad = np.flatnonzero(np.diff(instants) <= 0)
+    if bad.size:
+        where, later = stamps[int(bad[0]) + 1], int(instants[bad[0] + 1]) < int(instants[bad[0]])
+        problem = "is not in order of time; sort the file" if later else "is there twice; keep one of the two"
+        raise WeatherError(f"the stamp {where.isoformat(' ', 'minutes')} of the weather {path} {problem}")
+    if dates:
         return [stamp.date() for stamp in stamps], _DAY_S
-    moments = list(stamps) if stamps[0].tzinfo is not None else list(_instants(stamps, path, written))
-    instants = np.array([int((moment - _EPOCH).total_seconds()) for moment in moments])
-    _refuse_disorder(instants, stamps, path)
     step_s = int(np.median(np.diff(instants)))
     if step_s >= _DAY_S:
         raise WeatherError(
@@ -108,6 +112,10 @@ def _placed(
             "such as 2024-01-31"
         )
     return [moment.astimezone(local).date() for moment in moments], step_s
+
+
+def _seconds(moment: dt.datetime) -> int:
+    return int((moment - _EPOCH).total_seconds())
 
 
 def _instants(stamps: Sequence[dt.datetime], path: Path, zone: ZoneInfo) -> Iterator[dt.datetime]:
@@ -127,22 +135,10 @@ def _instants(stamps: Sequence[dt.datetime], path: Path, zone: ZoneInfo) -> Iter
         before = moment
 
 
-def _refuse_disorder(seconds: IntArray, stamps: Sequence[dt.datetime], path: Path) -> None:
-    bad = np.flatnonzero(np.diff(seconds) <= 0)
-    if bad.size:
-        where, later = stamps[int(bad[0]) + 1], int(seconds[bad[0] + 1]) < int(seconds[bad[0]])
-        problem = "is not in order of time; sort the file" if later else "is there twice; keep one of the two"
-        raise WeatherError(f"the stamp {where.isoformat(' ', 'minutes')} of the weather {path} {problem}")
-
-
-def _lengths_s(days: Sequence[dt.date], zone: ZoneInfo) -> IntArray:
-    """(day,) length of local days [s]: 23 or 25 h where the clock changes."""
-    ends = [
-        [dt.datetime.combine(day + dt.timedelta(days=k), dt.time(), zone) for k in (0, 1)] for day in days
-    ]
-    return np.array(
-        [int((end - _EPOCH).total_seconds() - (begin - _EPOCH).total_seconds()) for begin, end in ends]
-    )
+def _length_s(day: dt.date, zone: ZoneInfo) -> int:
+    """Length of a local day [s]: 23 or 25 h where the clock changes."""
+    begin, end = (_seconds(dt.datetime.combine(day + dt.timedelta(days=k), dt.time(), zone)) for k in (0, 1))
+    return end - begin
 
 
 def zone_of(name: str, error: type[Exception] = ConfigError) -> ZoneInfo:
@@ -245,7 +241,7 @@ class Calendar:
     Attributes
     ----------
     days : strictly increasing.
-    holidays : PUBLIC. Days off beside Saturdays and Sundays; may also name days that are not among `days`.
+    holidays : PUBLIC. Days off other than Saturdays and Sundays; also days outside `days`.
     """
 
     days: tuple[dt.date, ...]
@@ -261,7 +257,7 @@ class Calendar:
 
     @classmethod
     def starting(cls, first_day: dt.date, n_days: int, holidays: Iterable[dt.date] = ()) -> Calendar:
-        """So many consecutive days."""
+        """Consecutive days."""
         if (dt.date.max - first_day).days < n_days - 1:
             raise ConfigError(f"{n_days} days from {first_day} on go beyond the year 9999; start earlier")
         return cls(tuple(first_day + day * _ONE_DAY for day in range(n_days)), frozenset(holidays))

@@ -87,18 +87,8 @@ class Weather:
         """
         fmt = fmt or WeatherFormat()
         readings = read_readings(Path(path), time_zone, fmt)
-        _refuse_other_temperatures(readings, fmt)
-        _refuse_other_irradiance(readings, fmt)
+        _refuse_other_units(readings, fmt)
         return _daily(readings)
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        """Unit of each covariate."""
-        return tuple(UNITS[name] for name in self.names)
-
-    def covers(self, days: Sequence[dt.date]) -> bool:
-        """Whether there is weather of all these days."""
-        return not set(days) - set(self.days)
 
     def require(self, days: Sequence[dt.date], what: str = "days asked for") -> None:
         """Refuse weather that does not cover all these days.
@@ -130,10 +120,9 @@ class Weather:
     def is_consistent(self) -> bool:
         """Whether the figures can belong together, as far as they say the same twice."""
         mean, before, heating, cooling, *rest = self.values.T
-        follows = [later - day == _ONE_DAY for day, later in zip(self.days, self.days[1:], strict=False)]
-        after = np.flatnonzero(follows) + 1
+        after = [k for k in range(1, len(self.days)) if self.days[k] - self.days[k - 1] == _ONE_DAY]
         return bool(
-            np.all(before[after] == mean[after - 1])
+            np.all(before[after] == mean[np.array(after, dtype=np.int64) - 1])
             and np.all(heating >= np.maximum(HEATING_BASE_C - mean, 0.0) - _ROUND_OFF)
             and np.all(cooling >= np.maximum(mean - COOLING_BASE_C, 0.0) - _ROUND_OFF)
             and all(np.all(column >= 0.0) for column in rest)
@@ -178,7 +167,7 @@ def _means(readings: Readings, values: FloatArray) -> tuple[FloatArray, BoolArra
     return total / np.maximum(count, 1), count >= LEAST_READINGS * readings.expected
 
 
-def _refuse_other_temperatures(readings: Readings, fmt: WeatherFormat) -> None:
+def _refuse_other_units(readings: Readings, fmt: WeatherFormat) -> None:
     values = readings.temperature[np.isfinite(readings.temperature)]
     if not values.size:
         raise WeatherError(
@@ -186,17 +175,13 @@ def _refuse_other_temperatures(readings: Readings, fmt: WeatherFormat) -> None:
             "column in weather.temperature"
         )
     low, high, mean = float(values.min()), float(values.max()), float(values.mean())
-    if low >= _COLDEST_C and high <= _HOTTEST_C and mean <= _HOTTEST_MEAN_C:
-        return
-    likely = "°F" if low >= _COLDEST_C and high < _COLDEST_K else "another unit"
-    likely = "kelvin" if low > _COLDEST_K and mean < 2.0 * _COLDEST_K + 50.0 else likely
-    raise WeatherError(
-        f"the temperatures of {readings.path} lie between {low:g} and {high:g}, with mean {mean:.1f}, and "
-        f"look like {likely}; give them in °C"
-    )
-
-
-def _refuse_other_irradiance(readings: Readings, fmt: WeatherFormat) -> None:
+    if not (low >= _COLDEST_C and high <= _HOTTEST_C and mean <= _HOTTEST_MEAN_C):
+        likely = "°F" if low >= _COLDEST_C and high < _COLDEST_K else "another unit"
+        likely = "kelvin" if low > _COLDEST_K and mean < 2.0 * _COLDEST_K + 50.0 else likely
+        raise WeatherError(
+            f"the temperatures of {readings.path} lie between {low:g} and {high:g}, with mean {mean:.1f}, "
+            f"and look like {likely}; give them in °C"
+        )
     if readings.irradiance is None:
         return
     values = readings.irradiance[np.isfinite(readings.irradiance)]

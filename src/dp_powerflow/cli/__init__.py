@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. A command stands beside its renderer, by subject."""
+"""The command line: parse, call, print. A command stands next to its renderer, by subject."""
 
 from __future__ import annotations
 

@@ -17,9 +17,7 @@ from dp_powerflow.cli.terminal import AsJson, Rendered, out, progress, say, show
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dp_powerflow.fleet.manifest import FleetReport
     from dp_powerflow.fleet.verify import Testimony
-    from dp_powerflow.manifest.model import Check
     from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.privacy.ledger.accounts import Cost
     from dp_powerflow.privacy.ledger.records import LedgerSummary
@@ -72,18 +70,23 @@ def render_verification(report: VerifyReport) -> Rendered:
 
     Feeders that are as they should be are counted; of the others, the first have a line each.
     """
-    from dp_powerflow.fleet.manifest import FleetReport
+    from dp_powerflow.fleet.manifest import partition
     from dp_powerflow.manifest.model import NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS
+    from dp_powerflow.manifest.verify import SEED
 
-    checks = (f"{_mark(check, report)}  {check.name}: {check.sentence}" for check in _of_the_whole(report))
-    feeders = _feeder_lines(report) if isinstance(report, FleetReport) else ()
-    attested = (f"attested, not checked  {statement}" for statement in _once(report.attested))
-    warnings = (f"WARNING  {warning}" for warning in _once(report.warnings))
-    marks = (NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS)
-    weak = "".join(f"; {mark}" for mark in marks if any(text.startswith(mark) for text in report.warnings))
-    found = f"{report.verdict}: intact" if report.verdict == "demonstration" else report.verdict
-    lines = [*warnings, *checks, *feeders, *attested, f"verdict: {found}{weak}"]
-    return Rendered(lines, json.dumps(report.to_json()))
+    weak = (NO_PROTECTION, NO_PROTECTION_OF_CUSTOMERS)
+    of_a_feeder = partition("")
+    return Rendered.of(
+        "verify.txt",
+        report.to_json(),
+        {"once": _once},
+        report=report,
+        whole=[check for check in report.checks if not check.name.startswith(of_a_feeder)],
+        of_feeders=[check for check in report.checks if check.name.startswith(of_a_feeder)],
+        seed=SEED,
+        most=MOST_FEEDERS,
+        marks=[mark for mark in weak if any(text.startswith(mark) for text in report.warnings)],
+    )
 
 
 def _once(statements: Sequence[str]) -> Iterator[str]:
@@ -95,58 +98,6 @@ def _once(statements: Sequence[str]) -> Iterator[str]:
         yield f"{first} The same holds for {len(others):,} more." if others else first
     if len(alike) > MOST_STATEMENTS:
         yield f"And {len(alike) - MOST_STATEMENTS:,} more; --json lists all."
-
-
-def _is_of_a_feeder(check: Check) -> bool:
-    from dp_powerflow.fleet.manifest import partition
-
-    return check.name.startswith(partition(""))
-
-
-def _of_the_whole(report: VerifyReport) -> Iterator[Check]:
-    return (check for check in report.checks if not _is_of_a_feeder(check))
-
-
-def _feeder_lines(report: FleetReport) -> Iterator[str]:
-    """How many feeders are intact; which kinds of checks failed, how often, and where."""
-    feeders = [check for check in report.checks if _is_of_a_feeder(check)]
-    failed = [check for check in feeders if not check.ok]
-    if not feeders:
-        return
-    if not failed:
-        yield f"ok    releases: {_feeders(len(feeders))} intact: {_checks_each(report)} each."
-        return
-    yield f"FAIL  releases: {len(feeders) - len(failed):,} of {_feeders(len(feeders))} intact."
-    good = [kind for kind in report.feeder_checks if not kind.failed]
-    for kind in report.feeder_checks:
-        if kind.failed:
-            yield f"FAIL    {kind.name}: fails in {kind.failed:,} of {_feeders(kind.feeders)}."
-    if good:
-        yield f"ok      {', '.join(kind.name for kind in good)}: no feeder fails."
-    for check in failed[:MOST_FEEDERS]:
-        yield f"FAIL  {check.name}: {check.sentence}"
-    if len(failed) > MOST_FEEDERS:
-        yield f"FAIL  and {len(failed) - MOST_FEEDERS:,} more feeders; --json lists all."
-
-
-def _feeders(count: int) -> str:
-    return f"{count:,} feeders" if count != 1 else "1 feeder"
-
-
-def _checks_each(report: FleetReport) -> str:
-    """So many checks of a feeder; a span where some have more, such as those of dates."""
-    counts = [kind.feeders for kind in report.feeder_checks]
-    everywhere = sum(count == max(counts) for count in counts)
-    return f"{everywhere} checks" if everywhere == len(counts) else f"{everywhere} to {len(counts)} checks"
-
-
-def _mark(check: Check, report: VerifyReport) -> str:
-    """Of a demonstration that is intact, the seed is no failure but what makes it one."""
-    from dp_powerflow.manifest.verify import SEED
-
-    if check.name == SEED and not check.ok and report.intact:
-        return "demo"
-    return "ok  " if check.ok else "FAIL"
 
 
 def ledger(
@@ -280,9 +231,9 @@ def quality(
     if is_there and page is None and not as_json:
         say(f"the page of the {'fleet' if of_fleet else 'release'}: {released}")
         return
-    with progress("looking at the corpus") as (advance, describe):
+    with progress("measuring the corpus") as (advance, _):
         if of_fleet:
-            content, figures = _fleet_quality(release, describe, advance)
+            content, figures = _fleet_quality(release)
         else:
             found = dpf.quality(dpf.open_corpus(release), on_progress=advance)
             content, figures = found.to_html(), found.to_json()
@@ -294,19 +245,13 @@ def quality(
         say(f"written: {target}")
 
 
-def _fleet_quality(
-    path: str, describe: Callable[[str], None], advance: Callable[[int, int], None]
-) -> tuple[bytes, str]:
-    """Page and key figures of a fleet; feeders without a page are computed."""
+def _fleet_quality(path: str) -> tuple[bytes, str]:
+    """Page and key figures of a fleet, from the pages of its feeders."""
     from dp_powerflow.fleet.manifest import read_entries
     from dp_powerflow.fleet.publishing import fleet_page, read_summaries
 
     fleet = dpf.open_fleet(path)
     entries = read_entries(fleet.path)
     summaries = read_summaries(fleet.path, entries)
-    for name in fleet.names:
-        if name not in summaries:
-            describe(f"looking at feeder {name}")
-            summaries[name] = dpf.quality(fleet.feeder(name), on_progress=advance).summary
     made = fleet_page(str(fleet.manifest["fleet"]["id"]), entries, summaries)
     return made.to_html(), json.dumps(summaries, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""The demonstration as a page: both releases in figures beside the truth, and what each protects."""
+"""The demonstration as a page: both releases in figures next to the truth, and what each protects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +19,7 @@ from dp_powerflow.cli.terminal import Rendered
 from dp_powerflow.config import Config, read_config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.fidelity.metered import metered_days
 from dp_powerflow.manifest.model import CERTIFICATE_FILE, NO_PROTECTION, QUALITY_FILE, at_most, in_digits
 from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
@@ -37,7 +38,6 @@ from dp_powerflow.page import (
     Table,
 )
 from dp_powerflow.pipeline.inputs import Meters, meters_of, read_inputs
-from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import REPORT_FILE, kept_model
 from dp_powerflow.pipeline.release import ReleaseResult, run_release
@@ -48,62 +48,48 @@ ANSI_A = (0.95, 1.05)
 """Range A of ANSI C84.1 [p.u.]."""
 
 
-@dataclass(frozen=True)
-class Fidelity:
-    """Voltage magnitudes of a release against the true ones.
-
-    Attributes
-    ----------
-    w1 : Wasserstein distance of all magnitudes, pooled [p.u.].
-    within, true_within : share of the released, and of the true, magnitudes in range A.
-    """
-
-    w1: float
-    within: float
-    true_within: float
-
-    @classmethod
-    def of(cls, released: FloatArray, true: FloatArray) -> Fidelity:
-        """Of as many released magnitudes as true ones [p.u.]."""
-        ours, theirs = np.sort(released, axis=None), np.sort(true, axis=None)
-        return cls(float(np.mean(np.abs(ours - theirs))), _within(released), _within(true))
-
-
 def _within(magnitude: FloatArray) -> float:
     return float(np.mean((magnitude >= ANSI_A[0]) & (magnitude <= ANSI_A[1])))
 
 
-@dataclass(frozen=True)
-class Loading:
-    """Load of the feeder on the true days, over its nominal load."""
-
-    mean: float
-    peak: float
-
-
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One release beside the truth.
+    """One release next to the truth.
 
     Attributes
     ----------
     words : by the keys of `ROWS`, and the name of the release.
-    open : address of its certificate.
-    quality : address of its quality page.
-    loading, fidelity : figures of the table.
-    released, true : |v| (day, step, node) [p.u.].
+    folder : name of its folder.
+    nominal_kw : load of the feeder.
+    released, true : |v| (day, step, node) [p.u.], as many released as true ones.
     released_kw, true_kw : (day, step) load of the feeder [kW]; None where no load is released.
     """
 
     words: dict[str, str]
-    open: str
-    quality: str
-    loading: Loading
-    fidelity: Fidelity
+    folder: str
+    nominal_kw: float
     released: FloatArray
     true: FloatArray
     released_kw: FloatArray | None
     true_kw: FloatArray
+
+    @property
+    def open(self) -> str:
+        """Address of its certificate."""
+        return f"{self.folder}/{CERTIFICATE_FILE}"
+
+    @property
+    def loading(self) -> dict[str, float]:
+        """Load of the feeder on the true days, over its nominal load."""
+        share = self.true_kw / self.nominal_kw
+        return {"mean": float(share.mean()), "peak": float(share.max())}
+
+    @property
+    def fidelity(self) -> dict[str, float]:
+        """Wasserstein distance of all magnitudes [p.u.], and the shares of both in range A."""
+        ours, theirs = np.sort(self.released, axis=None), np.sort(self.true, axis=None)
+        shares = {"within": _within(self.released), "true_within": _within(self.true)}
+        return {"w1": float(np.mean(np.abs(ours - theirs))), **shares}
 
 
 ROWS = {
@@ -116,6 +102,16 @@ ROWS = {
     "proved": "network: proved?",
     "days": "network: days covered",
 }
+FIGURES = (
+    "load of the feeder, of its nominal load",
+    "W1 of voltage magnitudes to the true ones [p.u.]",
+    f"within {ANSI_A[0]:g} to {ANSI_A[1]:g} p.u. (ANSI range A)",
+)
+
+
+def notes() -> list[str]:
+    """What a reader of the comparison must know, a paragraph each."""
+    return filled("demo-notes.txt", {}).splitlines()
 
 
 def render_sides(sides: Sequence[Side]) -> Rendered:
@@ -123,34 +119,26 @@ def render_sides(sides: Sequence[Side]) -> Rendered:
     names = (side.words["name"] for side in sides)
     lines = [f"| | {' | '.join(names)} |", "|---" * (1 + len(sides)) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in rows_of(sides)]
-    content = {
-        "sides": [
-            side.words
-            | {"loading": asdict(side.loading), "fidelity": asdict(side.fidelity), "open": side.open}
-            for side in sides
-        ],
-        "notes": NOTES,
-    }
-    return Rendered([*lines, "", *(line for note in NOTES for line in (note, ""))], json.dumps(content))
+    found = [
+        side.words | {"loading": side.loading, "fidelity": side.fidelity, "open": side.open} for side in sides
+    ]
+    told = [line for note in notes() for line in (note, "")]
+    return Rendered([*lines, "", *told], json.dumps({"sides": found, "notes": notes()}))
 
 
 def rows_of(sides: Sequence[Side]) -> list[list[str]]:
     """The table: name of the row, then one cell for each side."""
-    found = [side.fidelity for side in sides]
-    low, high = ANSI_A
-    return [
-        *([label, *(side.words[name] for side in sides)] for name, label in ROWS.items()),
-        [
-            "load of the feeder, of its nominal load",
-            *(f"{side.loading.mean:.0%} on average, {side.loading.peak:.0%} at most" for side in sides),
-        ],
-        ["W1 of voltage magnitudes to the true ones [p.u.]", *(f"{item.w1:.4f}" for item in found)],
-        [
-            f"within {low:g} to {high:g} p.u. (ANSI range A)",
-            *(f"{item.within:.2%}; of the true ones {item.true_within:.2%}" for item in found),
-        ],
-        ["open", *(side.open for side in sides)],
-    ]
+    cells = [[side.words[name] for name in ROWS] for side in sides]
+    for own, side in zip(cells, sides, strict=True):
+        load, found = side.loading, side.fidelity
+        own += [
+            f"{load['mean']:.0%} on average, {load['peak']:.0%} at most",
+            f"{found['w1']:.4f}",
+            f"{found['within']:.2%}; of the true ones {found['true_within']:.2%}",
+            side.open,
+        ]
+    labels = (*ROWS.values(), *FIGURES, "open")
+    return [[label, *row] for label, *row in zip(labels, *cells, strict=True)]
 
 
 _LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)
@@ -162,9 +150,8 @@ _LIMITS = tuple(Limit(value, "range A") for value in ANSI_A)
 def demo_page(sides: Sequence[Side]) -> bytes:
     """The page, as bytes."""
     *rows, _ = map(tuple, rows_of(sides))
-    links = [
-        (side.words["name"], Link(side.quality, side.quality), Link(side.open, side.open)) for side in sides
-    ]
+    pages = [(side.words["name"], f"{side.folder}/{QUALITY_FILE}", side.open) for side in sides]
+    links = [(name, Link(data, data), Link(promise, promise)) for name, data, promise in pages]
     sections = (
         Section(
             "pages",
@@ -181,7 +168,7 @@ def demo_page(sides: Sequence[Side]) -> bytes:
     lead = (
         "Two releases of the same feeder (IEEE 123) and the same simulated homes: on a twin of the network, "
         "as this program does it, and on the true network, as the paper does.",
-        *NOTES,
+        *notes(),
     )
     return Page("dp-powerflow demo", None, lead, sections).to_html()
 
@@ -232,7 +219,7 @@ def _band(pair: Iterable[tuple[str, FloatArray]], axis: Axis, limits: tuple[Limi
     return Band(CLOCK, axis, np.arange(steps) * (1440 // steps), tuple(bands), limits)
 
 
-TWIN, PAPER, STATE, PAGE = "release", "paper", "private-state", "index.html"
+TWIN, PAPER, PAGE = "release", "paper", "index.html"
 FILES = "release.toml", "paper.toml", "taps.csv"
 
 
@@ -313,18 +300,12 @@ class Demo:
         assert model is not None  # the release is made
         folder = Path(str(config.release.output))
         corpus = open_corpus(folder)
-        released = corpus.phasors().vm_pu.astype(np.float64)
         true = metered_days(inputs, mode_of(config), model, config.release.days)
-        nominal_kw = sum(load.kw for load in inputs.feeder.loads)
         return Side(
             words,
-            open=f"{folder.name}/{CERTIFICATE_FILE}",
-            quality=f"{folder.name}/{QUALITY_FILE}",
-            loading=Loading(
-                float(true.feeder_kw.mean()) / nominal_kw, float(true.feeder_kw.max()) / nominal_kw
-            ),
-            fidelity=Fidelity.of(released, true.magnitude),
-            released=released,
+            folder.name,
+            nominal_kw=sum(load.kw for load in inputs.feeder.loads),
+            released=corpus.phasors().vm_pu.astype(np.float64),
             true=true.magnitude,
             released_kw=corpus.loads().real.sum(axis=2) if "loads" in corpus.holds else None,
             true_kw=true.feeder_kw,
@@ -336,34 +317,8 @@ class Demo:
 
     def closing_words(self, sides: tuple[Side, Side]) -> str:
         """What to open, and what to type next: lines for a shell, the words behind them are remarks."""
-        quality = f"{TWIN}/{QUALITY_FILE}"
-        pages = [f"  {self.folder / page}" for page in (quality, PAGE, *(side.open for side in sides))]
-        commands = {what: shlex.join(["dp-powerflow", *words]) for what, words in self.commands().items()}
-        widest = max(map(len, commands.values()))
-        typed = [f"  {command:{widest}}  # {what}" for what, command in commands.items()]
-        return "\n".join(["Open", *pages, "", "Try next", *typed])
-
-    def commands(self) -> dict[str, list[str]]:
-        """What to try next, in words and as arguments of `dp-powerflow`."""
-        folder = self.folder
-        return {
-            "recompute what a third party can": ["verify", str(folder / TWIN)],
-            "the same of the paper's release": ["verify", str(folder / PAPER)],
-            "what has been spent": ["ledger", str(folder / STATE)],
-            "what a release costs, before it is made": ["plan", str(folder / f"{TWIN}.toml")],
-            "a config for your own feeder and meters": ["init", "--help"],
-        }
-
-
-NOTES = (
-    "Customers are simulated and noise comes from a seed: this is a demonstration, not a release. True "
-    "voltages: the simulated meters themselves on the true feeder, solved as the release is (the "
-    "twin as operated, regulators acting; the paper's with fixed taps). A node of the paper's release is one "
-    "draw, fitted to sums of 20 of these homes. Its load is the twin's on average, and the "
-    "taps are those of that load: too high where load is light, as nothing moves them.",
-    "Each release has its own load model, which the customers pay for (the ledger adds them up). "
-    "Both together give away what the weaker one does. Publish one of them.",
-)
+        pages = (f"{TWIN}/{QUALITY_FILE}", PAGE, *(side.open for side in sides))
+        return filled("demo-next.txt", {"quoted": shlex.quote}, folder=str(self.folder), pages=pages).rstrip()
 
 
 def _customers(guarantee: Any) -> str:

@@ -31,8 +31,8 @@ def inspect(
     Example: `dp-powerflow inspect ieee123 --json`
     """
     from dp_powerflow._inspection import LABELS
-    from dp_powerflow.grid.buses import in_full
     from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL
+    from dp_powerflow.grid.refusals import in_full
     from dp_powerflow.grid.sources import feeder_problems, read_taps, write_taps
 
     table = None if taps is None else read_taps(taps)

@@ -26,8 +26,7 @@ from dp_powerflow.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult
-    from dp_powerflow.privacy.ledger.records import Preview
+    from dp_powerflow.fleet.run import FleetPlan, FleetResult
 
 
 MOST_FEEDERS = 20
@@ -60,8 +59,7 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.feeders import read_fleet_config
-    from dp_powerflow.fleet.owner import FAILURES_FILE, Outcome
-    from dp_powerflow.fleet.run import plan_fleet, run_fleet
+    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
 
     fleet_config = read_fleet_config(config)
     if only_plan:
@@ -121,7 +119,6 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             "epsilon": config.model.epsilon,
             "delta": cost.delta,
             "unit": str(cost.loads_cap.unit),
-            "models": fleet.models,
             "already_charged": loads.already_charged,
             "affordable": loads.affordable,
             "left": loads.after.left,
@@ -144,7 +141,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     return Rendered.of(
         "fleet-plan.md",
         content,
-        {"escaped": escaped, "state": _state, "after": _after, "predicted": predicted_words},
+        {"escaped": escaped, "predicted": predicted_words},
         fleet=fleet,
         mode=config.network.mode,
         epsilon=config.model.epsilon,
@@ -152,32 +149,12 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         loads=loads,
         plans=plans,
         usable=usable,
-        customers=fleet_words(fleet.models)["customers"],
+        customers=fleet_words()["customers"],
         spreads=SPREADS,
         left_out={plan.name for plan in usable[MOST_FEEDERS:]},
         refused=refused,
         count=sum(map(len, refused.values())),
         most_keys=MOST_KEYS,
-    )
-
-
-def _state(plan: FeederPlan) -> str:
-    if plan.released:
-        return "released"
-    if plan.problem is not None:
-        return "cannot be released: " + plan.problem.replace("|", "/").replace("\n", " ")
-    return "" if plan.network is None else _after(plan.network)
-
-
-def _after(preview: Preview) -> str:
-    if preview.already_charged:
-        return "Charged already; costs nothing more."
-    if not preview.affordable:
-        return f"**Not affordable**: ε = {preview.before.available.epsilon:.4g} is left."
-    promise, left = preview.after.promise, preview.after.available
-    return (
-        f"With all earlier charges ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; "
-        f"left ε = {left.epsilon:.4g}."
     )
 
 

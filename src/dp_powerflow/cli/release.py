@@ -21,6 +21,7 @@ from dp_powerflow.cli.terminal import (
     Workers,
     err,
     escaped,
+    lines_of,
     out,
     progress,
     say,
@@ -30,7 +31,7 @@ from dp_powerflow.cli.terminal import (
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dp_powerflow.pipeline.feasibility import Corner, Look
+    from dp_powerflow.pipeline.feasibility import Look
     from dp_powerflow.pipeline.plan import Plan, PlannedRelease, YearlyCost
     from dp_powerflow.pipeline.release import ReleaseResult
     from dp_powerflow.privacy.ledger.accounts import Promised
@@ -88,7 +89,7 @@ def init(
     --first-day 2024-01-01 --last-day 2024-12-31`
     """
     from dp_powerflow.setup import DEFAULT_MODE, SetupRequest, set_up, write_example
-    from dp_powerflow.setup.facts import DeclaredFormat, Named
+    from dp_powerflow.setup.facts import DeclaredFormat
 
     if feeder is None and meters is None:
         own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
@@ -99,7 +100,7 @@ def init(
     elif feeder is None or meters is None:
         raise ConfigError("a config for your own data needs both --feeder and --meters")
     else:
-        columns = Named(customer_column, time_column, active_column)
+        columns = customer_column, time_column, active_column
         read = None if first_day is None or last_day is None else (first_day.date(), last_day.date())
         request = SetupRequest(
             config=path,
@@ -108,7 +109,7 @@ def init(
             services=services,
             taps=taps,
             loads=loads,
-            declared=DeclaredFormat(unit, time_zone, interval_label, columns, read),
+            declared=DeclaredFormat(unit, time_zone, interval_label, *columns, read),
             mode=mode or DEFAULT_MODE,
             days=days,
             release_id=release_id,
@@ -186,13 +187,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
     return Rendered.of(
         "plan.md",
         content,
-        {
-            "escaped": escaped,
-            "promise": _promise,
-            "voltages": _voltages,
-            "corner": _corner,
-            "predicted": predicted_words,
-        },
+        {"escaped": escaped, "promise": _promise, "predicted": predicted_words},
         found=found,
         plan=plan,
         release=config.release,
@@ -220,16 +215,8 @@ def internal_lines(found: PlannedRelease) -> list[str]:
     from dp_powerflow.pipeline.modes.base import INTERNAL
 
     look = found.feasibility.internal
-    if look is None:
-        return []
-    unsolved = f"{look.unsolved} of {look.snapshots} snapshots of public customers have no solution"
-    if not look.unsolved and not found.mode.counts_customers:  # one refuses the release; the rule of three
-        unsolved += f", so that with 95 % confidence at most {300.0 / look.snapshots:.2g} % of them have none"
-    return [
-        f"{INTERNAL}; choosing settings by it is a leak, and a release states what was changed after it",
-        f"on the network itself {unsolved}; {_voltages(look)}",
-        *(f"{name}: {_corner(corner)}" for name, corner in look.corners.items()),
-    ]
+    counted = found.mode.counts_customers
+    return [] if look is None else lines_of("look.txt", {}, look=look, marking=INTERNAL, counted=counted)
 
 
 def _promise(stated: Promised) -> str:
@@ -238,33 +225,12 @@ def _promise(stated: Promised) -> str:
 
 
 def _yearly(cost: YearlyCost) -> dict[str, Any]:
+    promises = {"customers": cost.customers, "network": cost.network, "network_kept": cost.kept_network}
     stated = {
         name: None if of is None else {"epsilon": of.epsilon, "delta": of.delta}
-        for name, of in (
-            ("customers", cost.customers),
-            ("network", cost.network),
-            ("network_kept", cost.kept_network),
-        )
+        for name, of in promises.items()
     }
     return {"releases": cost.releases, **stated}
-
-
-def _voltages(look: Look) -> str:
-    from dp_powerflow.pipeline.feasibility import RANGE_A
-
-    if look.lowest is None or look.highest is None or look.within is None:
-        return "no voltages, because no snapshot was solved"
-    return (
-        f"voltages {look.lowest:.3f} to {look.highest:.3f} p.u., {100.0 * look.within:.3g} % of them in "
-        f"{RANGE_A[0]:g} to {RANGE_A[1]:g}"
-    )
-
-
-def _corner(corner: Corner) -> str:
-    if corner.lowest is None or corner.highest is None:
-        return "no solution"
-    voltages = f"{corner.lowest:.3f} to {corner.highest:.3f} p.u."
-    return voltages if corner.solved else f"no solution on every network; {voltages} on the others"
 
 
 def _look(look: Look | None) -> dict[str, Any] | None:

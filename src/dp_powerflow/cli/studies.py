@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +16,7 @@ from dp_powerflow.errors import ConfigError
 if TYPE_CHECKING:
     from dp_powerflow.corpus.gridfm.export import GridfmExport
     from dp_powerflow.fidelity.report import FidelityReport
-    from dp_powerflow.pipeline.deriving.make import Derived
+    from dp_powerflow.pipeline.deriving.derived import Derived
 
 
 MOST_FIGURES = 25
@@ -42,7 +41,9 @@ def derive(
 
     Example: `dp-powerflow derive hosting-capacity release.toml --out hosting`
     """
-    given = {} if settings is None else read_settings(settings)
+    from dp_powerflow.config import read_toml
+
+    given = {} if settings is None else read_toml(settings, "settings file", "check its path")
     opened = dpf.read_config(source) if source.is_file() else source
     with progress(kind) as (advance, describe):
         found = dpf.derive(
@@ -62,7 +63,7 @@ def derive(
 
 def render_derivation(found: Derived) -> Rendered:
     """What was found, where its tables are, and what it costs."""
-    from dp_powerflow.pipeline.deriving.manifest import flat, named_tables
+    from dp_powerflow.pipeline.deriving.derived import flat, named_tables
 
     content = {
         "derived": str(found.path),
@@ -73,25 +74,8 @@ def render_derivation(found: Derived) -> Rendered:
         "tables": list(found.tables),
         "warnings": list(found.warnings),
     }
-    figures, tables = list(flat(found.figures)), named_tables(found.manifest.tables)
+    figures, tables = list(flat(found.figures)), list(named_tables(found.manifest.tables).values())
     return Rendered.of("derived.md", content, found=found, most=MOST_FIGURES, figures=figures, tables=tables)
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file.
-
-    Raises
-    ------
-    ConfigError : there is no such file, or it is not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"settings file {path} does not exist; check its path", code="config-not-found"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"settings file {path} is not TOML: {error}") from None
 
 
 def usual_folder(source: Path | dpf.Config, kind: str) -> Path:
@@ -126,20 +110,21 @@ def fidelity(
     Example: `dp-powerflow fidelity release release.toml`
     """
     from dp_powerflow.corpus.storage import location, one_reading
-    from dp_powerflow.fidelity.measure import Watch, fidelity_of_release
+    from dp_powerflow.fidelity.measure import fidelity_of_release
     from dp_powerflow.fidelity.report import LEAK, MARKING
     from dp_powerflow.fidelity.verdicts import FULL, QUICK
 
     opened = dpf.read_config(config)
     with progress("fidelity") as (advance, describe), one_reading(location(release)) as place:
-        kept = fidelity_of_release(place, opened, QUICK if quick else FULL, Watch(describe, advance))
+        effort = QUICK if quick else FULL
+        report, page = fidelity_of_release(place, opened, effort, describe, advance)
     err.print(MARKING, style="bold red")
     say(LEAK)
-    show(render_fidelity(kept.report), as_json)
-    alarms = kept.report.attacks.alarms
+    show(render_fidelity(report), as_json)
+    alarms = report.attacks.alarms
     for alarm in alarms:
         err.print(alarm, style="bold red", markup=False, highlight=False, soft_wrap=True)
-    say(f"page: {kept.page}")
+    say(f"page: {page}")
     if alarms:
         raise typer.Exit(1)
 
@@ -170,12 +155,6 @@ def export_gridfm(
     per_network: Annotated[
         int, typer.Option(help="Perturbed scenarios on each perturbed network.", min=1)
     ] = 8,
-    phasors: Annotated[
-        bool, typer.Option("--phasors", help="Keep phasors; do not turn them back by their nominal angles.")
-    ] = False,
-    keep_switches: Annotated[
-        bool, typer.Option("--keep-switches", help="Do not merge switches of almost no impedance.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write published twins as gridfm-graphkit reads them, with a configuration that trains on them.
@@ -183,9 +162,8 @@ def export_gridfm(
     Example: `dp-powerflow export gridfm release graphs --perturbed 2000 --seed 1`
     """
     variety = dpf.GridfmVariety(perturbed, seed=seed, per_network=per_network) if perturbed else None
-    style = dpf.GridfmStyle(turned=not phasors, merged=not keep_switches)
     with progress("exporting") as (advance, _):
-        made = dpf.export_gridfm(releases, directory, style=style, variety=variety, on_progress=advance)
+        made = dpf.export_gridfm(releases, directory, variety=variety, on_progress=advance)
     show(render_export(made), as_json)
 
 

@@ -29,7 +29,7 @@ ConfigFile = Annotated[Path, typer.Argument(help="Config of the release (TOML)."
 Workers = Annotated[int | None, typer.Option(help="Parts to make in parallel; default: one per core.", min=1)]
 Scheduler = Annotated[
     str | None,
-    typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
+    typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local': processes here."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -85,9 +85,14 @@ class Rendered:
         **facts: object,
     ) -> Rendered:
         """The lines of a template, and the content as JSON."""
-        from dp_powerflow._texts import filled  # Jinja is not for short commands
+        return cls(lines_of(template, filters, **facts), json.dumps(content))
 
-        return cls(filled(template, filters, **facts).rstrip("\n").split("\n"), json.dumps(content))
+
+def lines_of(template: str, filters: Mapping[str, Callable[..., object]], **facts: object) -> list[str]:
+    """The lines of a template."""
+    from dp_powerflow._texts import filled  # Jinja is not for short commands
+
+    return filled(template, filters, **facts).rstrip("\n").split("\n")
 
 
 def show(rendered: Rendered, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainVal
 from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule, refuse_unusable
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.almanac.calendar import zone_of
-from dp_powerflow.config.mistakes import Forbidden, Moved, mistakes_in
+from dp_powerflow.config.mistakes import Forbidden, Rule, mistakes_in
 from dp_powerflow.config.mistakes import Section as Section
 from dp_powerflow.config.mistakes import sentence_of as one_message
 from dp_powerflow.errors import ConfigError, PrivacyError
@@ -96,7 +96,7 @@ TimeZone = Annotated[str, AfterValidator(_known_zone)]
 
 
 class StorageUrl(str):
-    """URL of a folder in an object store, such as 's3://bucket/release'; kept as it is written."""
+    """URL of a folder in an object store, such as 's3://bucket/release'; kept as written."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ class StorageUrl(str):
 
 
 def path_or_url(value: object) -> Path | StorageUrl:
-    """A path, or a URL as it is written."""
+    """A path, or a URL as written."""
     if isinstance(value, str) and "://" in value:
         return StorageUrl(value)
     if isinstance(value, str | Path):
@@ -156,7 +156,7 @@ class FeederSection(Section):
     taps : CSV file of regulator taps that are declared public. A twin solves its own without it; the true
         network needs it where there are regulators.
     loads : CSV file of nominal loads that are declared public, columns name, kw, kvar, and optionally
-        customers, how many a load has; without it those of the feeder.
+        customers, how many a load has; without it the loads of the feeder.
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     accept_difference : largest difference of a voltage [p.u.] between the feeder as read and OpenDSS on its
@@ -342,7 +342,7 @@ class NodesSection(Section):
     kw_per_customer : nominal kW of a load that stand for one customer, on a twin [kW].
     kw_per_customer_of_class : `kw_per_customer` of some classes [kW].
     class_of_load : class of some loads, by their names.
-    power_factor_of_load : power factor of some loads, instead of that of their class.
+    power_factor_of_load : power factor of some loads, instead of the power factor of their class.
     scale : what a node's public scale is: its nominal load.
     scale_factor : how many times the model's relative load a node draws, on the true network.
     """
@@ -409,7 +409,7 @@ class WeatherSection(Section):
     time : column of the stamps: ISO 8601 text, or timestamps; dates where there is a row a day.
     temperature : column of the temperature [°C].
     irradiance : column of the irradiance [W/m²]; without it there is none.
-    time_zone : IANA name, of stamps without an offset; without it that of the meters.
+    time_zone : IANA name, of stamps without an offset; without it the time zone of the meters.
     """
 
     path: Path
@@ -441,7 +441,25 @@ STATE_RULES = (
 """Of a release, and of a fleet."""
 
 
-class ReleaseSection(Section):
+class WrittenSection(Section):
+    """What a release and a fleet say of what they write."""
+
+    id: str
+    days: Count
+    first_day: dt.date | None = None
+    output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
+    state: Path
+    epsilon_cap: Positive | None = None
+    network_epsilon_cap: Positive | None = None
+    network_delta_cap: Probability | None = None
+    continues_loads: str | None = None
+    unrelated_loads: Reason = None
+    insecure_seed: int | None = None
+
+    rules: ClassVar[tuple[Rule, ...]] = STATE_RULES
+
+
+class ReleaseSection(WrittenSection):
     """What is written, and where.
 
     Attributes
@@ -465,20 +483,8 @@ class ReleaseSection(Section):
     """
 
     id: ReleaseId
-    days: Count
-    first_day: dt.date | None = None
-    output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
-    state: Path
-    epsilon_cap: Positive | None = None
-    network_epsilon_cap: Positive | None = None
-    network_delta_cap: Probability | None = None
-    continues_loads: str | None = None
     continues_network: str | None = None
-    unrelated_loads: Reason = None
     unrelated_network: Reason = None
-    insecure_seed: int | None = None
-
-    rules = STATE_RULES
 
 
 class PublicationSection(Section):
@@ -503,7 +509,7 @@ class PublicationSection(Section):
 class NetworkSection(Section):
     """What the network is promised: the mode is named, never a default.
 
-    Every mode has a section of its own below; `Network` is their union, told apart by `mode`.
+    Every mode has a section below; `Network` is their union, told apart by `mode`.
     """
 
     mode: str
@@ -550,9 +556,13 @@ AlsoPublished = Annotated[
     tuple[Literal["loads", "head", "states", "connections"], ...],
     AfterValidator(lambda chosen: tuple(sorted(set(chosen)))),
 ]
-"""What a release on a twin holds beside its voltages, in whatever order it is written: power drawn and
+"""What a release on a twin holds with its voltages, in whatever order it is written: power drawn and
 injected at the released nodes, power of the sources, taps and states of capacitors, buses and what joins
 them."""
+
+
+_OF_PROTECTED = ("lines", "transformers", "capacitors", "pv", "x_ohm_per_km", "c_nf_per_km")
+_OF_DESIGN = ("epsilon", "change", "noise", "delta", "charging_epsilon", "code_epsilon")
 
 
 def _can_be_drawn(network: TwinNetwork) -> str | None:
@@ -581,20 +591,17 @@ class TwinNetwork(NetworkSection):
     capacitors : whether sizes of capacitors are protected too.
     pv : whether capacities of PV systems are protected too.
     protect : `all`: a network without what is protected above is refused; `if present`: it is protected where
-        the network has it, and the manifest says which the network has not. The default of a fleet.
+        the network has it, and the manifest says what the network lacks. The default of a fleet.
     charging_epsilon : share of epsilon for a line's charging; without it charging follows the length.
     code_epsilon : share of epsilon for conductor codes, with `lines` = `length`; without it they are public.
     x_ohm_per_km : public reactance of lines without a conductor code [Ω/km].
     c_nf_per_km : public charging of lines without a conductor code [nF/km].
     publish : what is published of the network: nothing, or tables for graph models in `twin/`.
     graph_days : days of the corpus in those tables; without it all.
-    graph_frame : `rotated`: voltages in those tables turned back by their nominal angles, all near 1;
-        `phasors`: as they are.
-    graph_merges_switches : nodes joined by a switch of next to no impedance are one bus of those tables.
     released : nodes whose voltages are released: those with a load of their own, or all.
     controls : `day`: regulators and capacitors act through a day; `snapshot`: each step for itself; `frozen`:
         fixed taps, every load constant power at its node.
-    also_publish : what is released beside the voltages: P and Q per node, power of the source, taps and
+    also_publish : what is released with the voltages: P and Q per node, power of the source, taps and
         states of capacitors, connections: buses, phases and what joins them.
     coordinates : `public`: coordinates of the buses are released too, and lengths of lines NOT protected.
     """
@@ -617,8 +624,6 @@ class TwinNetwork(NetworkSection):
     c_nf_per_km: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 10.0
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
     graph_days: Count | None = None
-    graph_frame: Literal["rotated", "phasors"] = "rotated"
-    graph_merges_switches: bool = True
     released: Literal["loaded", "all"] = "loaded"
     controls: Literal["frozen", "snapshot", "day"] = "day"
     also_publish: AlsoPublished = ("loads", "head", "states", "connections")
@@ -641,29 +646,14 @@ class TwinNetwork(NetworkSection):
     @property
     def protected(self) -> Protected:
         """The figures that the noise covers."""
-        return Protected(
-            lines=self.lines,
-            transformers=self.transformers,
-            capacitors=self.capacitors,
-            pv=self.pv,
-            charging=self.charging_epsilon is not None,
-            codes=self.code_epsilon is not None,
-            x_ohm_per_km=self.x_ohm_per_km,
-            c_nf_per_km=self.c_nf_per_km,
-        )
+        same = {name: getattr(self, name) for name in _OF_PROTECTED}
+        charging, codes = self.charging_epsilon is not None, self.code_epsilon is not None
+        return Protected(charging=charging, codes=codes, **same)
 
     @cached_property
     def design(self) -> TwinDesign:
         """The public constants of the twin."""
-        return TwinDesign(
-            epsilon=self.epsilon,
-            change=self.change,
-            protected=self.protected,
-            noise=self.noise,
-            delta=self.delta,
-            charging_epsilon=self.charging_epsilon,
-            code_epsilon=self.code_epsilon,
-        )
+        return TwinDesign(protected=self.protected, **{name: getattr(self, name) for name in _OF_DESIGN})
 
 
 Network = Annotated[TrueNetwork | TwinNetwork, Field(discriminator="mode")]
@@ -791,24 +781,6 @@ class Config(Section):
         return stated or (1 if self.first_day is None else self.first_day.timetuple().tm_yday)
 
 
-def moved_keys(raw: Any) -> Iterator[Moved]:
-    """Keys of a raw config that are gone or of the other mode, and what to do with them."""
-    sections = _mapping(raw)
-    for name in ("release", "fleet"):
-        if "solver" in _mapping(sections.get(name)):
-            yield (
-                (name, "solver"),
-                f"{name}.solver no longer exists: the package itself solves every release; remove the key",
-            )
-    network = _mapping(sections.get("network"))
-    for name in ("bound", "radius"):
-        if name in network and network.get("mode") == "twin-network":
-            yield (
-                ("network", name),
-                f"network.{name} belongs to mode 'true-network'; remove it from [network]",
-            )
-
-
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -823,7 +795,8 @@ def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
     """The content of a TOML file; `what` it is and what to do `otherwise`, for the errors."""
     refuse_unusable(path.absolute(), ConfigError)
     if not path.is_file():
-        raise ConfigError(f"{what} {path} does not exist; {otherwise}", code="config-not-found")
+        problem = f"is a folder; name the {what} in it" if path.is_dir() else f"does not exist; {otherwise}"
+        raise ConfigError(f"{what} {path} {problem}", code="config-not-found")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
@@ -903,4 +876,4 @@ def absolute_sections(config: Section, base: Path) -> dict[str, Section]:
 
 def sentence_of(raw: dict[str, Any], model: type[BaseModel] = Config, more: tuple[str, ...] = ()) -> str:
     """All mistakes of a config of the given kind, and `more` of them, in one message."""
-    return one_message((*mistakes_in(raw, model, moved_keys), *more))
+    return one_message((*mistakes_in(raw, model), *more))

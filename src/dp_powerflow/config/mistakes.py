@@ -1,8 +1,8 @@
 """Tables of a TOML file: keys that are known, rules between keys, and every mistake at once.
 
-A reader who mends one mistake only to be shown the next gives up. So whatever can be said of a file is said
-together: misspelt keys are read under their right names, and a rule between keys is asked wherever the keys
-that it reads are usable, whatever is wrong with the others.
+A reader who corrects one mistake only to be shown the next gives up. So all that is wrong with a file is
+said together: misspelt keys are read under their right names, and a rule between keys is asked wherever the
+keys that it reads are usable, whatever is wrong with the others.
 """
 
 from __future__ import annotations
@@ -43,9 +43,6 @@ class Forbidden:
         """The sentence; None if the table does not state it."""
         return self.sentence.format(table) if self.what(table) else None
 
-
-Moved = tuple[tuple[str, ...], str]
-"""A key that an earlier version had, part by part, and the sentence that says where it went."""
 
 BROKEN_RULES = "broken_rules"
 _UNKNOWN, _NO_MODE, _MISSING = "extra_forbidden", "union_tag_not_found", "missing"
@@ -89,11 +86,13 @@ class _Problem:
     ----------
     path : the key that it is about, part by part.
     known : keys that the table of that key has.
+    elsewhere : keys that it would have in another mode, by key.
     kind, message, context, value : as pydantic gives them.
     """
 
     path: tuple[str, ...]
     known: tuple[str, ...]
+    elsewhere: Mapping[str, str]
     kind: str
     message: str
     context: Mapping[str, Any]
@@ -113,22 +112,16 @@ def sentence_of(mistakes: Iterable[str]) -> str:
     return Lines(f"the config has {len(found)} mistakes:" + "".join(lines))
 
 
-def mistakes_in(
-    raw: Mapping[str, Any], model: type[BaseModel], moved_keys: Callable[[Any], Iterable[Moved]]
-) -> Iterator[str]:
+def mistakes_in(raw: Mapping[str, Any], model: type[BaseModel]) -> Iterator[str]:
     """Every mistake of a config that is not checked yet, a sentence each; none if it is one.
 
     Parameters
     ----------
     raw : content of the file.
     model : what it should be.
-    moved_keys : finds keys of earlier versions.
     """
     content = copy.deepcopy(dict(raw))
     while True:
-        for path, sentence in list(moved_keys(content)):
-            del _table(content, path)[path[-1]]
-            yield sentence
         problems = _problems(content, model)
         misspelt = [problem for problem in problems if problem.kind == _UNKNOWN]
         for problem in misspelt:
@@ -151,8 +144,9 @@ def _problems(content: dict[str, Any], model: type[BaseModel]) -> list[_Problem]
 
 
 def _problem(item: dict[str, Any], model: type[BaseModel]) -> _Problem:
-    path, known = _place(item["loc"], model)
-    return _Problem(path, known, item["type"], item["msg"], item.get("ctx", {}), item["input"])
+    return _Problem(
+        *_place(item["loc"], model), item["type"], item["msg"], item.get("ctx", {}), item["input"]
+    )
 
 
 def _misspelt_mode(problem: _Problem) -> _Problem | None:
@@ -160,13 +154,16 @@ def _misspelt_mode(problem: _Problem) -> _Problem | None:
     if problem.kind != _NO_MODE or not isinstance(problem.value, dict):
         return None
     near = difflib.get_close_matches("mode", map(str, problem.value), n=1, cutoff=_LIKE)
-    return _Problem((*problem.path, near[0]), ("mode",), _UNKNOWN, "", {}, None) if near else None
+    return _Problem((*problem.path, near[0]), ("mode",), {}, _UNKNOWN, "", {}, None) if near else None
 
 
 def _set_right(content: dict[str, Any], problem: _Problem) -> str:
     """Give an unknown key the name it was meant to have, or take it away; says so."""
     table, key = _table(content, problem.path), problem.path[-1]
     value = table.pop(key, None)
+    if key in problem.elsewhere:
+        section = ".".join(problem.path[:-1])
+        return f"{problem.name} belongs to mode '{problem.elsewhere[key]}'; remove it from [{section}]"
     near = difflib.get_close_matches(key, problem.known, n=1, cutoff=0.0)
     if not near:
         return f"the config has an unknown key '{problem.name}'; remove it"
@@ -261,23 +258,28 @@ def _chosen(sections: list[type[BaseModel]], value: Any) -> type[BaseModel] | No
 
 def _place(
     location: tuple[int | str, ...], model: type[BaseModel]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The key that an error is about, part by part, and the keys that its section knows."""
+) -> tuple[tuple[str, ...], tuple[str, ...], Mapping[str, str]]:
+    """The key that an error is about, part by part, the keys of its section, and those of other modes."""
     path: list[str] = []
     sections: list[type[BaseModel]] = [model]
     known: list[str] = []
+    elsewhere: dict[str, str] = {}
     chosen = False
     for part in map(str, location):
         tagged = [section for section in sections if not chosen and part in _tags(section)]
         chosen = bool(tagged)
         if tagged:  # errors of a union name its member by the mode, which is no key
+            others = (section for section in sections if section not in tagged)
+            elsewhere = {
+                key: mode for section in others for mode in _tags(section) for key in section.model_fields
+            }
             sections = tagged
             continue
         path.append(part)
         known = [key for section in sections for key in section.model_fields]
         fields = [section.model_fields[part] for section in sections if part in section.model_fields]
         sections = [found for field in fields for found in _sections_in(field.annotation)]
-    return tuple(path), tuple(known)
+    return tuple(path), tuple(known), elsewhere
 
 
 def _tags(section: type[BaseModel]) -> tuple[Any, ...]:

@@ -296,9 +296,10 @@ def on_grid(phasors: Phasors) -> BoolArray:
     Compared as bits: a negative zero is equal to zero but is not a number of the grid.
     """
     vm, va = (np.ascontiguousarray(a, dtype=np.float32) for a in (phasors.vm_pu, phasors.va_deg))
-    magnitude, angle = vm.astype(np.float64), va.astype(np.float64)
-    in_range = (magnitude >= 0.0) & (magnitude <= VM_MAX_PU) & (angle > -180.0) & (angle <= 180.0)
+    # Files may hold any bits, NaN that signal included.
     with np.errstate(invalid="ignore", over="ignore"):
+        magnitude, angle = vm.astype(np.float64), va.astype(np.float64)
+        in_range = (magnitude >= 0.0) & (magnitude <= VM_MAX_PU) & (angle > -180.0) & (angle <= 180.0)
         vm_count, va_count = np.rint(magnitude * VM_PER_PU) + 0.0, _nearest_counts(angle)
         stored = (vm_count * _PU_PER_COUNT).astype(np.float32), (va_count * _DEG_PER_COUNT).astype(np.float32)
     same = [a.view(np.uint32) == b.view(np.uint32) for a, b in zip(stored, (vm, va), strict=True)]
@@ -308,7 +309,8 @@ def on_grid(phasors: Phasors) -> BoolArray:
 def power_on_grid(power: Float32Array) -> BoolArray:
     """Which entries are exactly a number that `round_power` can produce."""
     given = np.ascontiguousarray(power, dtype=np.float32)
-    count = given.astype(np.float64) * POWER_PER_KW
+    with np.errstate(invalid="ignore", over="ignore"):
+        count = given.astype(np.float64) * POWER_PER_KW
     in_range = np.abs(count) <= POWER_MAX_KW * POWER_PER_KW
     return np.asarray(in_range & (np.rint(count) == count) & (given.view(np.uint32) != np.uint32(0x80000000)))
 

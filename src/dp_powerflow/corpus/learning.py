@@ -1,8 +1,6 @@
 """A corpus for PyTorch: windows of days, and snapshots as graphs. It needs torch: import it only then.
 
-**Days in memory.** Decoded days are kept as float32 within a budget of bytes. If the days asked for fit, each
-is decoded once and kept: in memory that forked processes share and, on Linux, spawned ones too. If they do
-not fit, every process keeps the row groups that it used last.
+**Days in memory.** Every process keeps the row groups that it used last as float32, within a budget of bytes.
 
 **Graphs** are of PyTorch Geometric. Both of their classes are datasets for its `DataLoader`: one graph per
 step of the chosen days, day by day. Their numbers are in memory as float32; a graph is made when it is asked
@@ -12,14 +10,8 @@ for.
 from __future__ import annotations
 
 import itertools
-import mmap
-import os
-import uuid
-import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,9 +54,9 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
     A `DataLoader` collates them to tensors (window, step, node) and integer tensors of days and first steps;
     it takes whole batches at once. Windows of one day follow each other.
 
-    Days are decoded when they are asked for and kept as float32, up to `cache_mb` megabytes for all workers
-    of a loader together. If the chosen days and nodes fit, any order is as fast as any other. If they do not
-    fit, `sampler` shuffles so that every row group is still decoded once in a pass.
+    Days are decoded when they are asked for and kept as float32, up to `cache_mb` megabytes in every process.
+    If the chosen days and nodes fit, any order is as fast as any other. If they do not fit, `sampler`
+    shuffles so that every row group is still decoded once in a pass.
     """
 
     def __init__(
@@ -79,12 +71,8 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
         self._stride = stride
         self._days = corpus.day_numbers(days)
         self._per_day = (steps - length) // stride + 1
-        self._budget = cache_mb * 1e6
         each, self._slots = np.unique(self._days, return_inverse=True)
-        self._decoder = Decoder(corpus, each, None if nodes is None else corpus.node_numbers(nodes))
-        fits = len(each) * self._decoder.day_bytes <= self._budget
-        self._decoded = KeptDays(self._decoder) if fits else RecentGroups(self._decoder, self._budget)
-        self._in_worker = False
+        self._decoded = RowGroups(corpus, each, corpus.node_numbers(nodes), cache_mb * 1e6)
 
     def __len__(self) -> int:
         return len(self._days) * self._per_day
@@ -94,15 +82,14 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
         return window
 
     def __getitems__(self, indices: Sequence[int]) -> list[Window]:
-        """Several windows; those of one row group are read together, whatever their order."""
+        """Several windows; a row group is read once, in any order of windows."""
         wanted = np.asarray(indices, dtype=np.int64)
         wanted = np.where(wanted < 0, wanted + len(self), wanted)
         if np.any((wanted < 0) | (wanted >= len(self))):
             raise IndexError("window index out of range")
-        self._notice_worker()
         positions, numbers = np.divmod(wanted, self._per_day)
         slots, starts = self._slots[positions], numbers * self._stride
-        values = np.empty((len(wanted), 2, self._length, self._decoder.shape[2]), dtype=np.float32)
+        values = np.empty((len(wanted), 2, self._length, self._decoded.shape[2]), dtype=np.float32)
         for k in np.argsort(slots, kind="stable").tolist():
             start = starts[k]
             values[k] = self._decoded.day(int(slots[k]))[:, start : start + self._length]
@@ -117,7 +104,7 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
 
         Row groups are dealt at random into blocks that the cache holds, and the windows of a block are
         shuffled; with a cache that holds all days this is a plain shuffle. Every worker of the loader gets
-        batches from row groups of its own.
+        batches from its own row groups.
 
         Parameters
         ----------
@@ -128,25 +115,10 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
         ------
         CorpusError : there are several workers, and no size of their batches.
         """
-        if not isinstance(self._decoded, RecentGroups):
-            whole = np.zeros(len(self._days), dtype=np.int64)
-            return BlockShuffle(whole, self._per_day, 1, (1, 1), generator)
         if workers > 1 and batch_size is None:
             raise CorpusError("a sampler for several workers needs the batch_size of their loader too")
-        streams = max(1, workers)
-        fitting = max(1, int(self._budget / streams // self._decoder.group_bytes))
-        groups = self._decoder.group_of[self._slots]
-        return BlockShuffle(groups, self._per_day, fitting, (streams, batch_size or 1), generator)
-
-    def _notice_worker(self) -> None:
-        """In a worker of a loader, keep no more than its share of a cache that workers do not share."""
-        if self._in_worker:
-            return
-        info = _data.get_worker_info()
-        if info is not None:
-            self._in_worker = True
-            if isinstance(self._decoded, RecentGroups):
-                self._decoded.shared_by(info.num_workers)
+        groups, dealt = self._decoded.group_of[self._slots], (max(1, workers), batch_size or 1)
+        return BlockShuffle(groups, self._per_day, self._decoded.fitting, dealt, generator)
 
 
 class BlockShuffle(_data.Sampler):  # type: ignore[misc]
@@ -201,174 +173,55 @@ class BlockShuffle(_data.Sampler):  # type: ignore[misc]
 
 
 # --- days in memory ---------------------------------------------------------------------------------------
-_TOKEN_BYTES = 16
+class RowGroups:
+    """Days of a corpus, decoded: the row groups used last, at least one; every process has its own.
 
-
-@dataclass(frozen=True, eq=False)
-class Decoder:
-    """Decodes row groups of a corpus.
-
-    Attributes
+    Parameters
     ----------
     corpus : what is read.
     days : (slot,) days, each once, ascending.
-    nodes : positions of the nodes that are kept; None for all.
+    nodes : positions of the nodes that are kept.
+    budget : bytes that may be held.
+
+    Attributes
+    ----------
+    shape : of a day: (2, step, node).
+    group_of : (slot,) number of the row group that holds a day, over all parts.
+    fitting : row groups that the budget holds.
     """
 
-    corpus: Corpus
-    days: IntArray
-    nodes: IntArray | None
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Of a day: (2, step, node)."""
-        layout = self.corpus.layout
-        return 2, layout.steps, layout.nodes if self.nodes is None else len(self.nodes)
-
-    @property
-    def day_bytes(self) -> int:
-        """Of a decoded day."""
-        return 4 * int(np.prod(self.shape))
-
-    @cached_property
-    def group_of(self) -> IntArray:
-        """(slot,) number of the row group that holds a day, over all parts."""
-        layout = self.corpus.layout
+    def __init__(self, corpus: Corpus, days: IntArray, nodes: IntArray, budget: float) -> None:
+        layout = corpus.layout
+        part, offset = np.divmod(days, layout.days_per_part)
         per_part = -(-layout.days_per_part // layout.days_per_group)
-        part, offset = np.divmod(self.days, layout.days_per_part)
-        return np.asarray(part * per_part + offset // layout.days_per_group)
-
-    @property
-    def group_bytes(self) -> int:
-        """Of the decoded days of the fullest row group."""
-        return self.day_bytes * int(np.unique(self.group_of, return_counts=True)[1].max(initial=1))
-
-    def slots_with(self, slot: int) -> range:
-        """The days that lie in the same row group as this one."""
-        first, stop = np.searchsorted(self.group_of, self.group_of[slot] + np.arange(2))
-        return range(int(first), int(stop))
-
-    def decode(self, slots: range, out: Float32Array) -> None:
-        """Write days of one row group to an array (day, 2, step, node)."""
-        layout, days = self.corpus.layout, self.days[slots.start : slots.stop]
-        part, group = layout.locate(int(days[0]))
-        block = self.corpus.read_group(part, group)
-        rows = days - layout.groups_of(part)[group].start
-        nodes = np.arange(layout.nodes) if self.nodes is None else self.nodes
-        for k, values in enumerate((block.vm_pu, block.va_deg)):
-            turn_days(values, rows, nodes, out[:, k])
-
-
-class RecentGroups:
-    """The row groups used last, up to a budget of bytes and at least one; each process has its own.
-
-    A day is (2, step, node): magnitude [p.u.] and angle [degrees], to be copied, not changed.
-    """
-
-    def __init__(self, decoder: Decoder, budget: float) -> None:
-        self._decoder = decoder
-        self._budget = budget
-        self._groups: OrderedDict[int, Float32Array] = OrderedDict()
+        self.shape = 2, layout.steps, len(nodes)
+        self.group_of: IntArray = part * per_part + offset // layout.days_per_group
+        most = int(np.unique(self.group_of, return_counts=True)[1].max(initial=1))
+        self.fitting = max(1, int(budget // (4 * most * np.prod(self.shape))))
+        self._corpus, self._days, self._nodes, self._budget = corpus, days, nodes, budget
+        self._kept: OrderedDict[int, Float32Array] = OrderedDict()
 
     def day(self, slot: int) -> Float32Array:
-        slots = self._decoder.slots_with(slot)
-        found = self._groups.get(slots.start)
-        if found is None:
-            found = np.empty((len(slots), *self._decoder.shape), dtype=np.float32)
-            self._make_room(found.nbytes)
-            self._decoder.decode(slots, found)
-            self._groups[slots.start] = found
-        else:
-            self._groups.move_to_end(slots.start)
-        return np.asarray(found[slot - slots.start])
-
-    def shared_by(self, processes: int) -> None:
-        """Keep no more than the share of one of so many processes."""
-        self._budget /= processes
-        self._make_room(0)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_groups": OrderedDict()}
-
-    def _make_room(self, wanted: int) -> None:
-        held = sum(group.nbytes for group in self._groups.values())
-        while self._groups and held + wanted > self._budget:
-            held -= self._groups.popitem(last=False)[1].nbytes
-
-
-class KeptDays:
-    """All days, each as in `RecentGroups` and decoded by the process that asks for it first.
-
-    A day that two processes decode at the same moment is written twice, with the same bytes; it is marked as
-    there once it is complete. Nothing is ever replaced, so no lock is needed.
-    """
-
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-        self._memory = _Shared(len(decoder.days) * (decoder.day_bytes + 1))
-        self._see()
-
-    def day(self, slot: int) -> Float32Array:
-        if not self._there[slot]:
-            slots = self._decoder.slots_with(slot)
-            self._decoder.decode(slots, self._days[slots.start : slots.stop])
-            self._there[slots.start : slots.stop] = 1
-        return np.asarray(self._days[slot])
+        """Magnitude [p.u.] and angle [degrees] of a day, (2, step, node), to be copied, not changed."""
+        group = int(self.group_of[slot])
+        first, stop = np.searchsorted(self.group_of, [group, group + 1])
+        if group not in self._kept:
+            made = np.empty((stop - first, *self.shape), dtype=np.float32)
+            held = sum(each.nbytes for each in self._kept.values()) + made.nbytes
+            while self._kept and held > self._budget:
+                held -= self._kept.popitem(last=False)[1].nbytes
+            layout, days = self._corpus.layout, self._days[first:stop]
+            part, of_part = layout.locate(int(days[0]))
+            stored = self._corpus.read_group(part, of_part)
+            rows = days - layout.groups_of(part)[of_part].start
+            for k, values in enumerate((stored.vm_pu, stored.va_deg)):
+                turn_days(values, rows, self._nodes, made[:, k])
+            self._kept[group] = made
+        self._kept.move_to_end(group)
+        return np.asarray(self._kept[group][slot - first])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_decoder": self._decoder, "_memory": self._memory}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._see()
-
-    def _see(self) -> None:
-        n = len(self._decoder.days)
-        stop = n * self._decoder.day_bytes
-        self._days = self._memory.values[:stop].view(np.float32).reshape(n, *self._decoder.shape)
-        self._there = self._memory.values[stop : stop + n]
-
-
-class _Shared:
-    """Zeros in memory that this process shares with those it starts.
-
-    A forked process has it. A spawned one opens it through the file descriptor of its parent, where the
-    system has such files, and makes sure by a random token that it is the same memory; else it has memory of
-    its own. Pages take space when something is written to them.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._token = uuid.uuid4().bytes
-        self._file = -1
-        if hasattr(os, "memfd_create"):
-            self._file = os.memfd_create("dp-powerflow")
-            weakref.finalize(self, os.close, self._file)
-            os.ftruncate(self._file, size + _TOKEN_BYTES)
-        self._map = mmap.mmap(self._file, size + _TOKEN_BYTES)
-        self._map[size:] = self._token
-
-    @property
-    def values(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        return np.frombuffer(self._map, dtype=np.uint8, count=self._size)
-
-    def __getstate__(self) -> tuple[int, bytes, str]:
-        return self._size, self._token, f"/proc/{os.getpid()}/fd/{self._file}"
-
-    def __setstate__(self, state: tuple[int, bytes, str]) -> None:
-        size, token, path = state
-        try:
-            file = os.open(path, os.O_RDWR)
-            opened = mmap.mmap(file, size + _TOKEN_BYTES)
-        except (OSError, ValueError):
-            self.__init__(size)  # type: ignore[misc]
-            return
-        if opened[size:] != token:
-            os.close(file)
-            self.__init__(size)  # type: ignore[misc]
-            return
-        self._size, self._token, self._file, self._map = size, token, file, opened
-        weakref.finalize(self, os.close, file)
+        return self.__dict__ | {"_kept": OrderedDict()}
 
 
 # --- graphs -----------------------------------------------------------------------------------------------

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_powerflow.almanac.calendar import Calendar, DateArray
@@ -23,13 +22,13 @@ from dp_powerflow.corpus.schema import (
     CONNECTION_FILES,
     DATA,
     DAYS_FILE,
+    LOADS,
     MANIFEST_FILE,
     NODES_FILE,
     NOTHING,
     CorpusLayout,
     ExtrasLayout,
     part_name,
-    power_columns,
     voltage_columns,
 )
 from dp_powerflow.corpus.storage import (
@@ -47,7 +46,6 @@ from dp_powerflow.corpus.tables import (
     DayTable,
     NodeTable,
     PartReader,
-    find_extras,
     read_connections,
     read_days,
     read_nodes,
@@ -119,16 +117,16 @@ class Corpus:
     def phasors(self, days: Days = None, nodes: Nodes = None) -> Phasors:
         """Magnitudes [p.u.] and angles [degrees], float32 (day, step, node), in the order asked for."""
         columns, wanted = voltage_columns(self.layout.steps), self.day_numbers(days)
-        return Phasors(**self._voltages.node_values(columns, wanted, self.node_numbers(nodes)))
+        return Phasors(**self._reader.node_values(columns, wanted, self.node_numbers(nodes)))
 
     def voltages(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
         """Complex voltages [p.u.], array (day, step, node)."""
         return self.phasors(days, nodes).complex()
 
-    @cached_property
+    @property
     def extras(self) -> ExtrasLayout:
         """What there is beside the voltages, and how many regulators, capacitors and phases of sources."""
-        return find_extras(self.path, self.layout, self.release_id, files=self.files)
+        return self._reader.extras
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -142,40 +140,40 @@ class Corpus:
         ------
         CorpusError : the release does not hold it (`holds`).
         """
-        return self._beside.complex_power("loads", self.day_numbers(days), self.node_numbers(nodes))
+        return self._values("loads", days, nodes)
 
     def generation(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
         """Power injected by PV and generators: complex (day, step, node) [kW + j kvar]; raises as `loads`."""
-        return self._beside.complex_power("generation", self.day_numbers(days), self.node_numbers(nodes))
+        return self._values("generation", days, nodes)
 
     def head(self, days: Days = None) -> ComplexArray:
         """Power that the sources feed in: complex (day, step, phase) [kW + j kvar]; raises as `loads`."""
-        return self._beside.day_values("head", self.day_numbers(days))
+        return self._values("head", days)
 
     def taps(self, days: Days = None) -> IntArray:
         """Tap steps away from neutral: integer (day, step, regulator); raises as `loads`."""
-        return self._beside.day_values("taps", self.day_numbers(days))
+        return self._values("taps", days)
 
     def capacitors(self, days: Days = None) -> IntArray:
         """1 for a capacitor that is closed, 0 open: integer (day, step, capacitor); raises as `loads`."""
-        return self._beside.day_values("capacitors", self.day_numbers(days))
+        return self._values("capacitors", days)
 
     def locked(self, days: Days = None) -> BoolArray:
         """Whether a control was locked because it hunted: boolean (day, step); raises as `loads`."""
-        return self._beside.day_values("locked", self.day_numbers(days))
+        return self._values("locked", days)
 
-    def mended(self, days: Days = None) -> IntArray:
+    def scaled_down(self, days: Days = None) -> IntArray:
         """How often loads and PV of a snapshot were multiplied by 0.95, for lack of a power-flow solution.
 
         Integer (day, step); 0 for a snapshot as it was drawn. Raises as `loads`.
         """
-        return self._beside.day_values("mended", self.day_numbers(days))
+        return self._values("scaled_down", days)
 
     @cached_property
     def connections(self) -> Connections | None:
         """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
         with loading(self.path):
-            buses, pairs = (self.source(n) if self.files.has(n) else None for n in CONNECTION_FILES)
+            buses, pairs = (self.files.source(n) if self.files.has(n) else None for n in CONNECTION_FILES)
         return read_connections(self.path, self.layout, self.release_id, self.nodes, (buses, pairs))
 
     @cached_property
@@ -183,7 +181,7 @@ class Corpus:
         with loading(self.path / DAYS_FILE):
             if not self.files.has(DAYS_FILE):
                 return None
-        return read_days(self.path, self.layout, self.release_id, self.source(DAYS_FILE))
+        return read_days(self.path, self.layout, self.release_id, self.files.source(DAYS_FILE))
 
     @property
     def calendar(self) -> Calendar | None:
@@ -212,7 +210,7 @@ class Corpus:
         return np.asarray(start[:, None] + steps.astype("timedelta64[m]"))
 
     def batches(self, days_per_batch: int | None = None, nodes: Nodes = None) -> Iterator[Batch]:
-        """All days in order, so many at a time; memory does not depend on the number of days."""
+        """All days in order, some at a time; memory does not depend on the number of days."""
         width = self.layout.days_per_group if days_per_batch is None else days_per_batch
         if width < 1:
             raise CorpusError("a batch needs at least one day")
@@ -237,15 +235,27 @@ class Corpus:
         return require("polars", "polars").DataFrame(self._columns(days, nodes, with_loads))
 
     def to_xarray(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
-        """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`."""
-        return dataset_of(self, *self._each_once(days, nodes), with_loads=with_loads)
+        """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`.
+
+        With the loads it has all else that is published beside the voltages. Days have their dates, days off
+        and weather, where there are any.
+        """
+        if with_loads:
+            self._reader.refuse_absent("loads")
+        return dataset_of(self, *self._each_once(days, nodes), self.extras if with_loads else NOTHING)
 
     def to_zarr(self, directory: str | os.PathLike[str]) -> Path:
-        """Copy voltages, and what is published beside them, into a new Zarr store; needs the extra `xarray`.
+        """Write all of `to_xarray` to a new Zarr store, whole or not at all; needs the extra `xarray`.
 
-        Its metadata are consolidated: `xarray.open_zarr(directory)` opens it.
+        `xarray.open_zarr(directory)` opens it. The corpus is in memory once.
         """
-        return export_zarr(self, Path(directory))
+        require("zarr", "xarray")
+        found = dataset_of(self, self.day_numbers(None), self.node_numbers(None), self.extras)
+        with whole_folder(Path(directory)) as folder:
+            # No fill value: xarray would take a zero for a hole.
+            filled = {name: {"_FillValue": None} for name in found.variables}
+            found.to_zarr(folder, mode="w", zarr_format=2, consolidated=True, encoding=filled)
+        return Path(directory)
 
     def windows(
         self,
@@ -258,8 +268,9 @@ class Corpus:
     ) -> TorchWindows:
         """`torch.utils.data.Dataset` of windows of `length` steps, `stride` apart; needs the extra `ml`.
 
-        A window lies within one day. At most `cache_mb` megabytes of decoded days are kept in memory; the
-        default holds a decade of 350 nodes at quarter-hours. For more, see `TorchWindows.sampler`.
+        A window lies within one day. At most `cache_mb` megabytes of decoded days are kept in memory, by
+        every worker of a loader for itself; the default holds a decade of 350 nodes at quarter-hours. For
+        more, see `TorchWindows.sampler`.
         """
         require("torch", "ml")
         from dp_powerflow.corpus.learning import TorchWindows
@@ -271,7 +282,7 @@ class Corpus:
 
         Parameters
         ----------
-        days : day numbers; None for all that there are.
+        days : day numbers; None for all.
         hetero : False for the published twin (`TwinGraphs`: buses, branches with their admittances), True for
             released nodes on the buses of the published connections (`ConnectionGraphs`). By default the
             twin, where its tables are published.
@@ -295,12 +306,8 @@ class Corpus:
         """Gives files of the release, each compared with the manifest when it is first read."""
         return Listed(self.path) if self.listed is None else self.listed
 
-    def source(self, name: str) -> Location | pa.BufferReader:
-        """What a file of the release is parsed from; CorpusError if it is damaged."""
-        return self.files.source(name)
-
     def read_group(self, part: int, group: int) -> Phasors:
-        """One row group as it is stored: arrays (day, node, step)."""
+        """One stored row group: arrays (day, node, step)."""
         names = [column.name for column in voltage_columns(self.layout.steps)]
         ((_, (vm, va)),) = self.groups(DATA, part, names, [group])
         return Phasors(vm, va)
@@ -309,17 +316,14 @@ class Corpus:
         self, folder: str, part: int, names: Iterable[str], chosen: Iterable[int] | None = None
     ) -> Iterator[tuple[range, list[NDArray[Any]]]]:
         """Row groups of a part as they are stored (`PartReader.groups`)."""
-        reader = self._voltages if folder == DATA else self._beside
-        return reader.groups(folder, part, names, chosen)
+        return self._reader.groups(folder, part, names, chosen)
 
-    @property
-    def _voltages(self) -> PartReader:
-        """They are read whatever lies beside them."""
-        return PartReader(self.path, self.layout, self.release_id, NOTHING, self.files)
+    @cached_property
+    def _reader(self) -> PartReader:
+        return PartReader(self.path, self.layout, self.release_id, self.files)
 
-    @property
-    def _beside(self) -> PartReader:
-        return replace(self._voltages, extras=self.extras)
+    def _values(self, name: str, days: Days, nodes: Nodes = None) -> NDArray[Any]:
+        return self._reader.values(name, self.day_numbers(days), self.node_numbers(nodes))
 
     def node_series(
         self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False
@@ -328,7 +332,7 @@ class Corpus:
         phasors, wanted = self.phasors(days, nodes), (self.day_numbers(days), self.node_numbers(nodes))
         series = {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
         for name in ("loads", *("generation",) * self.extras.generation) if with_loads else ():
-            series |= self._beside.node_power(name, *wanted)
+            series |= self._reader.node_power(name, *wanted)
         return series
 
     def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
@@ -377,7 +381,9 @@ def _positions(asked: Days | Nodes, count: int, what: str, ids: tuple[str, ...] 
     if masks and masks == len(given) == count:
         return np.flatnonzero(np.array(given, dtype=np.bool_))
     if masks:
-        raise CorpusError(f"the corpus has {count} {what}s, and a mask says true or false of each; mend it")
+        raise CorpusError(
+            f"the corpus has {count} {what}s, and a mask says true or false of each; correct it"
+        )
     place = {name: k for k, name in enumerate(ids)}
     numbers = [place.get(item, -1) if ids and isinstance(item, str) else item for item in given]
     if not all(isinstance(k, int | np.integer) for k in numbers):
@@ -433,110 +439,37 @@ def refuse_unfinished(place: RemotePath) -> None:
         )
 
 
-# --- xarray and Zarr --------------------------------------------------------------------------------------
-# The store is of Zarr format 2, where consolidated metadata and names are part of what every reader knows.
-# Chunks hold some days of some nodes, so that neither a day nor the series of a node touches all of them.
-_NODES_PER_CHUNK = 32
-_CHUNK_VALUES = 1 << 17
-"""Half a megabyte of float32."""
-_BATCH_VALUES = 1 << 24
-"""Values per array that are in memory at a time."""
-
-Array = tuple[tuple[str, ...] | str, NDArray[Any], dict[str, str]]
-"""Dimensions, values, and what is said of them."""
-
-
-def dataset_of(corpus: Corpus, days: IntArray, nodes: IntArray, *, with_loads: bool) -> Any:
-    """`xarray.Dataset` of voltages, if asked with powers of the nodes, over (day, step, node)."""
-    said = {
-        column.name: {"long_name": column.means, "units": column.unit, "grid": column.grid}
-        for column in (*voltage_columns(1), *power_columns(corpus.extras, 1))
-    }
-    series = corpus.node_series(days, nodes, with_loads=with_loads)
+# --- xarray -----------------------------------------------------------------------------------------------
+def dataset_of(corpus: Corpus, days: IntArray, nodes: IntArray, extras: ExtrasLayout) -> Any:
+    """`xarray.Dataset` of voltages, and of what is beside them in these extras, over (day, step, node)."""
+    along = "day", "step", "node"
+    columns = {column.name: column for column in (*voltage_columns(1), *extras.columns(1, folder=LOADS))}
+    arrays: dict[str, Any] = {}
+    for name, values in corpus.node_series(days, nodes, with_loads=extras.loads).items():
+        own = columns[name]
+        arrays[name] = along, values, {"long_name": own.means, "units": own.unit, "grid": own.grid}
+    for array in extras.arrays:
+        if array.axis == "node":
+            continue
+        values, last = getattr(corpus, array.name)(days), () if array.axis is None else (array.axis,)
+        for column in array.columns:
+            name = column.name.rpartition("{}_")[2]
+            said = {"long_name": column.means.replace(" {}", "")}
+            if column.part:
+                name, said["units"] = f"{array.name}_{name}", column.unit or ""
+            own_values = getattr(values, column.part) if column.part else values
+            arrays[name] = ("day", "step", *last), own_values.astype(column.dtype), said
     coordinates: dict[str, Any] = {
         "day": days,
         "step": np.arange(corpus.layout.steps),
         "node": nodes,
         "node_id": ("node", [corpus.nodes.ids[k] for k in nodes]),
     }
-    if corpus.dates is not None:
-        coordinates["date"] = ("day", corpus.dates[days].astype("datetime64[s]"))
-    return require("xarray", "xarray").Dataset(
-        {name: (("day", "step", "node"), values, said[name]) for name, values in series.items()},
-        coords=coordinates,
-        attrs={"release_id": corpus.release_id},
-    )
-
-
-def export_zarr(corpus: Corpus, directory: Path) -> Path:
-    """Write the store, some days at a time; there whole or not at all."""
-    require("zarr", "xarray")
-    width, nodes = _chunks(corpus)
-    with whole_folder(directory) as partial:
-        for first in range(0, corpus.layout.days, width):
-            days = np.arange(first, min(first + width, corpus.layout.days))
-            found = dataset_of(corpus, days, corpus.node_numbers(None), with_loads=corpus.extras.loads)
-            found = found.assign(dict(_of_feeder(corpus, days))).assign_coords(dict(_of_days(corpus, days)))
-            if first:
-                found.to_zarr(partial, append_dim="day", consolidated=True)
-            else:
-                sizes = {"day": width, "step": corpus.layout.steps, "node": nodes}
-                found.to_zarr(
-                    partial, mode="w", zarr_format=2, consolidated=True, encoding=_encoding(found, sizes)
-                )
-    return directory
-
-
-def _chunks(corpus: Corpus) -> tuple[int, int]:
-    """Days and nodes of a chunk; the same for all arrays."""
-    layout = corpus.layout
-    nodes = min(layout.nodes, _NODES_PER_CHUNK)
-    in_chunk, in_batch = _CHUNK_VALUES // nodes, _BATCH_VALUES // layout.nodes
-    return min(max(1, min(in_chunk, in_batch) // layout.steps), layout.days), nodes
-
-
-def _encoding(found: Any, sizes: dict[str, int]) -> dict[str, dict[str, Any]]:
-    """Chunks and compression; no fill value, for xarray would take a zero for a hole."""
-    blosc = require("numcodecs", "xarray").Blosc(cname="zstd", clevel=3, shuffle=1)
-    since = {"units": "days since 1970-01-01", "calendar": "proleptic_gregorian", "dtype": "int64"}
-    return {
-        name: {
-            "chunks": tuple(sizes.get(dimension, found.sizes[dimension]) for dimension in array.dims),
-            "compressors": (blosc,),
-            "_FillValue": None,
-            **(since if name == "date" else {}),
-        }
-        for name, array in found.variables.items()
-    }
-
-
-def _of_days(corpus: Corpus, days: IntArray) -> Iterator[tuple[str, Array]]:
-    """Coordinates of days beside their dates."""
     if corpus.calendar is not None:
-        off = np.asarray(corpus.calendar.off)[days]
-        yield "off", ("day", off, {"long_name": "Saturday, Sunday or holiday"})
+        coordinates["date"] = "day", corpus.calendar.dates[days].astype("datetime64[s]")
+        coordinates["off"] = "day", np.asarray(corpus.calendar.off)[days]
     if corpus.weather is not None:
         for name, values in zip(corpus.weather.names, corpus.weather.values.T, strict=True):
-            yield name, ("day", values[days], {"long_name": MEANS[name], "units": UNITS[name]})
-
-
-def _of_feeder(corpus: Corpus, days: IntArray) -> Iterator[tuple[str, Array]]:
-    """Arrays that are not per node."""
-    holds = corpus.holds
-    if "head" in holds:
-        power, along = corpus.head(days), ("day", "step", "source_phase")
-        for name, unit, word, values in (
-            ("head_p_kw", "kW", "active", power.real),
-            ("head_q_kvar", "kvar", "reactive", power.imag),
-        ):
-            said = {"long_name": f"{word} power that the sources feed in", "units": unit}
-            yield name, (along, values.astype(np.float32), said)
-    for of, name, dtype, means, last in (
-        ("taps", "tap", "int16", "tap steps away from neutral", ("regulator",)),
-        ("capacitors", "closed", "bool", "whether it is closed", ("capacitor",)),
-        ("locked", "locked", "bool", "whether a control was locked because it hunted", ()),
-        ("mended", "mended", "int16", "how often all loads and PV were multiplied by 0.95", ()),
-    ):
-        if of in holds:
-            values = getattr(corpus, of)(days).astype(dtype)
-            yield name, (("day", "step", *last), values, {"long_name": means})
+            coordinates[name] = "day", values[days], {"long_name": MEANS[name], "units": UNITS[name]}
+    release = {"release_id": corpus.release_id}
+    return require("xarray", "xarray").Dataset(arrays, coords=coordinates, attrs=release)

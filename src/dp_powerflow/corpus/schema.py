@@ -2,6 +2,7 @@
 
 `released_columns` is the table: file, name, type, unit and meaning of every column. Writer, reader and
 validator make their schemas of it, and manifest, dataset card and Zarr store describe a release by it.
+`EXTRAS` is its part that a corpus may hold beside its voltages: an array more is an entry more.
 
 **Files.** `data/part-*.parquet` and `loads/part-*.parquet` have a row per (day, node),
 `feeder/part-*.parquet` a row per day; all three are split into the same parts. `nodes.parquet`,
@@ -16,8 +17,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -141,7 +142,7 @@ class ExtrasLayout:
     generation : whether the power injected at every released node is; only with `loads`.
     sources : phases of the sources whose power into the feeder is there, 0 for none.
     regulators, capacitors : how many of them have their states there. With any of them `locked` is there too.
-    mended : whether it is there how often loads and PV of a snapshot were lowered until it had a solution.
+    scaled_down : whether the corpus says how often loads and PV of a snapshot were scaled down.
     """
 
     loads: bool = False
@@ -149,7 +150,7 @@ class ExtrasLayout:
     sources: int = 0
     regulators: int = 0
     capacitors: int = 0
-    mended: bool = False
+    scaled_down: bool = False
 
     def __post_init__(self) -> None:
         if not all(0 <= count <= _MOST for count in (self.sources, self.regulators, self.capacitors)):
@@ -163,31 +164,32 @@ class ExtrasLayout:
         return self.regulators + self.capacitors > 0
 
     @property
+    def arrays(self) -> tuple[ExtraArray, ...]:
+        """What is there."""
+        return tuple(array for array in EXTRAS if getattr(self, array.held))
+
+    @property
     def holds(self) -> tuple[str, ...]:
-        """Names of what is there, as the fields of `parts.PartExtras`."""
-        there = {
-            "loads": self.loads,
-            "generation": self.generation,
-            "head": self.sources > 0,
-            "taps": self.regulators > 0,
-            "capacitors": self.capacitors > 0,
-            "locked": self.states,
-            "mended": self.mended,
-        }
-        return tuple(name for name, is_there in there.items() if is_there)
+        """Names of what is there, as the fields of `tables.PartExtras`."""
+        return tuple(array.name for array in self.arrays)
 
     @property
     def folders(self) -> tuple[str, ...]:
         """Folders of the files that are there, beside `data`."""
-        return (LOADS,) * self.loads + (FEEDER,) * (self.sources > 0 or self.states or self.mended)
+        return tuple(dict.fromkeys(array.folder for array in self.arrays))
+
+    def columns(self, steps: int, *, folder: str | None = None, of: str | None = None) -> Iterator[Column]:
+        """Columns of what is there after day and node: of all, of a folder, or of one array."""
+        for array in EXTRAS:
+            held = getattr(self, array.held)
+            if held and folder in (None, array.folder) and of in (None, array.name):
+                yield from array.made(held, steps)
 
     def shape_of(self, name: str, days: int, layout: CorpusLayout) -> tuple[int, ...]:
-        """Shape of an array of `parts.PartExtras` for so many days."""
-        last = {
-            **dict.fromkeys(("loads", "generation"), (layout.nodes,)),
-            **{"head": (self.sources,), "taps": (self.regulators,), "capacitors": (self.capacitors,)},
-        }
-        return (days, layout.steps, *last.get(name, ()))
+        """Shape of an array of `tables.PartExtras` for some days."""
+        array = next(array for array in EXTRAS if array.name == name)
+        last = {"node": (layout.nodes,), None: ()}.get(array.axis, (getattr(self, array.held),))
+        return (days, layout.steps, *last)
 
 
 NOTHING = ExtrasLayout()
@@ -208,7 +210,7 @@ class Column:
     Attributes
     ----------
     file : name of the file, or pattern of the names of parts.
-    value : type of a value, of `type`.
+    value : type of a value, as in `type`.
     means, unit, grid : for its description; the grid is what its values are rounded to.
     steps : values per row in a list; 0 for one value that is no list.
     of, index, part : where a column of parts comes from: array of `parts.PartExtras` ("" for voltages), index
@@ -230,6 +232,12 @@ class Column:
     def type(self) -> str:
         """Type in words, such as ``"list of 96 float32"``."""
         return f"list of {self.steps} {self.value}" if self.steps else self.value
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of a value, in NumPy."""
+        found: np.dtype[Any] = np.dtype(_ARROW[self.value].to_pandas_dtype())
+        return found
 
     @property
     def field(self) -> pa.Field:
@@ -256,49 +264,67 @@ def voltage_columns(steps: int) -> Iterator[Column]:
         yield Column(parts_of(DATA), name, "float32", means, unit, grid, steps)
 
 
-def _powers(
-    folder: str, of: str, names: tuple[str, str], means: str, steps: int, index: int | None = None
-) -> Iterator[Column]:
-    """Active and reactive power; `means` has a place for the word that tells them apart."""
-    for name, word, unit, part in zip(
-        names, ("active", "reactive"), ("kW", "kvar"), ("real", "imag"), strict=True
-    ):
-        yield Column(
-            parts_of(folder), name, "float32", means.format(word), unit, POWER_GRID, steps, of, index, part
-        )
+@dataclass(frozen=True)
+class ExtraArray:
+    """An array that a corpus may hold beside its voltages.
+
+    Attributes
+    ----------
+    name : as in `tables.PartExtras` and `Corpus.holds`.
+    folder : of its files.
+    held : what of `ExtrasLayout` says whether it is there, or how many elements it has.
+    axis : what its last axis counts, beyond (day, step); None if it has no other.
+    columns : of one element, whose number takes the place of {}.
+    """
+
+    name: str
+    folder: str
+    held: str
+    axis: str | None
+    columns: tuple[Column, ...]
+
+    def made(self, count: int, steps: int) -> Iterator[Column]:
+        """Columns of `count` elements, one after the other."""
+        width = len(str(count - 1))
+        for k in range(count):
+            for column in self.columns:
+                name, means = column.name.format(f"{k:0{width}d}"), column.means.format(k)
+                index = None if self.axis in (None, "node") else k
+                file = parts_of(self.folder)
+                yield replace(
+                    column, file=file, name=name, means=means, steps=steps, of=self.name, index=index
+                )
 
 
-def power_columns(extras: ExtrasLayout, steps: int) -> Iterator[Column]:
-    """Columns of `loads/` after day and node."""
-    if extras.loads:
-        yield from _powers(LOADS, "loads", ("p_kw", "q_kvar"), "{} power drawn at every step", steps)
-    if extras.generation:
-        yield from _powers(LOADS, "generation", ("g_kw", "g_kvar"), "{} power injected at every step", steps)
+def _powers(active: str, reactive: str, means: str) -> tuple[Column, ...]:
+    return (
+        Column("", active, "float32", f"active {means}", "kW", POWER_GRID, part="real"),
+        Column("", reactive, "float32", f"reactive {means}", "kvar", POWER_GRID, part="imag"),
+    )
 
 
-def feeder_columns(extras: ExtrasLayout, steps: int) -> Iterator[Column]:
-    """Columns of `feeder/` after day."""
-    file = parts_of(FEEDER)
-    for k, name in enumerate(_numbered("s", extras.sources)):
-        means = f"{{}} power that source phase {k} feeds into the feeder"
-        yield from _powers(FEEDER, "head", (f"{name}_p_kw", f"{name}_q_kvar"), means, steps, k)
-    for k, name in enumerate(_numbered("r", extras.regulators)):
-        means = f"tap of regulator {k}, 0 is neutral"
-        yield Column(file, f"{name}_tap", "int16", means, steps=steps, of="taps", index=k)
-    for k, name in enumerate(_numbered("c", extras.capacitors)):
-        means = f"whether capacitor {k} is closed"
-        yield Column(file, f"{name}_closed", "bool", means, steps=steps, of="capacitors", index=k)
-    if extras.states:
-        means = "whether a control was locked because it hunted"
-        yield Column(file, "locked", "bool", means, steps=steps, of="locked")
-    if extras.mended:
-        means = "how often all loads and PV were multiplied by 0.95, for lack of a power-flow solution"
-        yield Column(file, "mended", "int16", means, steps=steps, of="mended")
-
-
-def _numbered(letter: str, count: int) -> list[str]:
-    width = len(str(count - 1))
-    return [f"{letter}{k:0{width}d}" for k in range(count)]
+_TAP = Column("", "r{}_tap", "int16", "tap of regulator {}, 0 is neutral")
+_CLOSED = Column("", "c{}_closed", "bool", "whether capacitor {} is closed")
+_LOCKED = Column("", "locked", "bool", "whether a control was locked because it hunted")
+_SCALED = Column(
+    "",
+    "scaled_down",
+    "int16",
+    "how often all loads and PV were multiplied by 0.95, for lack of a power-flow solution",
+)
+_HEAD = _powers("s{}_p_kw", "s{}_q_kvar", "power that source phase {} feeds into the feeder")
+EXTRAS = (
+    ExtraArray("loads", LOADS, "loads", "node", _powers("p_kw", "q_kvar", "power drawn at every step")),
+    ExtraArray(
+        "generation", LOADS, "generation", "node", _powers("g_kw", "g_kvar", "power injected at every step")
+    ),
+    ExtraArray("head", FEEDER, "sources", "source_phase", _HEAD),
+    ExtraArray("taps", FEEDER, "regulators", "regulator", (_TAP,)),
+    ExtraArray("capacitors", FEEDER, "capacitors", "capacitor", (_CLOSED,)),
+    ExtraArray("locked", FEEDER, "states", None, (_LOCKED,)),
+    ExtraArray("scaled_down", FEEDER, "scaled_down", None, (_SCALED,)),
+)
+"""Every array that a corpus may hold beside its voltages, in the order of its columns."""
 
 
 def node_columns(connected: bool) -> Iterator[Column]:
@@ -347,8 +373,7 @@ def part_columns(folder: str, extras: ExtrasLayout, steps: int) -> Iterator[Colu
         yield Column(file, "node", "int32", f"row of {NODES_FILE}")
     if folder == DATA:
         yield from voltage_columns(steps)
-    else:
-        yield from (power_columns if folder == LOADS else feeder_columns)(extras, steps)
+    yield from extras.columns(steps, folder=folder)
 
 
 def released_columns(
@@ -429,19 +454,13 @@ def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, st
 
 def extras_in(columns: Mapping[str, list[str]]) -> ExtrasLayout:
     """What there is beside the voltages, from the names of the columns of the files, by folder."""
-    of_nodes, of_days = columns.get(LOADS, []), columns.get(FEEDER, [])
-
-    def count(ending: str) -> int:
-        return sum(name.endswith(ending) for name in of_days)
-
-    return ExtrasLayout(
-        loads=LOADS in columns,
-        generation="g_kw" in of_nodes,
-        sources=count("_p_kw"),
-        regulators=count("_tap"),
-        capacitors=count("_closed"),
-        mended="mended" in of_days,
-    )
+    found: dict[str, Any] = {}
+    for array in EXTRAS:
+        pattern = re.compile(array.columns[0].name.replace("{}", r"\d+"))
+        count = sum(pattern.fullmatch(name) is not None for name in columns.get(array.folder, []))
+        found[array.held] = bool(count) if isinstance(getattr(NOTHING, array.held), bool) else count
+    del found["states"]  # there with regulators or capacitors
+    return ExtrasLayout(**found)
 
 
 # --- names ------------------------------------------------------------------------------------------------

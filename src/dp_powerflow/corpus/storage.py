@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
@@ -92,30 +92,23 @@ class RemotePath:
 
     def read_bytes(self) -> bytes:
         """The object."""
-        store, key = self.store()
-        with _os_errors():
+        with self._asked() as (store, key):
             return bytes(store.cat_file(key))
 
     def open(self) -> Any:
         """The object as a binary file that is read in pieces."""
-        store, key = self.store()
-        with _os_errors():
+        with self._asked() as (store, key):
             return store.open(key, "rb", block_size=_BLOCK)
 
     def write_bytes(self, content: bytes | memoryview) -> None:
         """Put the object, whole or not at all."""
-        store, key = self.store()
-        with _os_errors():
+        with self._asked() as (store, key):
             store.pipe_file(key, bytes(content))
 
     def unlink(self) -> None:
         """Remove the object; none is no error."""
-        store, key = self.store()
-        with _os_errors():
-            try:
-                store.rm_file(key)
-            except FileNotFoundError:
-                return
+        with self._asked() as (store, key), suppress(FileNotFoundError):
+            store.rm_file(key)
 
     def rename(self, target: object) -> NoReturn:
         """A store has no renaming."""
@@ -123,19 +116,13 @@ class RemotePath:
 
     def exists(self) -> bool:
         """Whether there is an object of this name."""
-        store, key = self.store()
-        with _os_errors():
-            store.invalidate_cache()
-            try:
-                return bool(store.info(key)["type"] == "file")
-            except FileNotFoundError:
-                return False
+        with self._asked(anew=True) as (store, key), suppress(FileNotFoundError):
+            return bool(store.info(key)["type"] == "file")
+        return False
 
     def version(self) -> str:
         """What changes when the object does; FileNotFoundError if there is none."""
-        store, key = self.store()
-        with _os_errors():
-            store.invalidate_cache()
+        with self._asked(anew=True) as (store, key):
             return _version(store.info(key))
 
     def below(self) -> dict[str, str]:
@@ -152,16 +139,21 @@ class RemotePath:
 
     def _listed(self, listing: Callable[[Any, str], Iterable[tuple[str, Any]]]) -> dict[str, Any]:
         """What a listing says of every name below, relative to this one and sorted."""
-        store, key = self.store()
-        with _os_errors():
-            store.invalidate_cache()
-            try:
-                found = [*listing(store, key)]
-            except FileNotFoundError:
-                return {}
+        found: list[tuple[str, Any]] = []
+        with self._asked(anew=True) as (store, key), suppress(FileNotFoundError):
+            found = [*listing(store, key)]
         prefix = key.rstrip("/") + "/"
         below = {name.removeprefix(prefix): info for name, info in found if name.startswith(prefix)}
         return {name: info for name, info in sorted(below.items()) if name}
+
+    @contextmanager
+    def _asked(self, *, anew: bool = False) -> Iterator[tuple[Any, str]]:
+        """The file system and the name in it, errors as OSError. `anew`: what it has listed is forgotten."""
+        store, key = self.store()
+        with _os_errors():
+            if anew:
+                store.invalidate_cache()
+            yield store, key
 
     def store(self) -> tuple[Any, str]:
         """The file system of fsspec and the name in it."""
@@ -229,13 +221,11 @@ def location(value: str | os.PathLike[str] | RemotePath) -> Location:
         return value
     text = os.fspath(value)
     if isinstance(value, str) and _URL.match(text):
-        try:
-            split = urlsplit(text)
-        except ValueError:
-            raise CorpusError("this is no URL; give a path or a URL such as s3://bucket/release") from None
+        remote = RemotePath(text)
+        split = urlsplit(remote.url)
         if split.scheme != "file":
             refuse_unusable(text, CorpusError)
-            return RemotePath(text)
+            return remote
         if split.netloc not in ("", "localhost"):
             raise CorpusError("a file:// URL needs an absolute path: file:///folder/release")
         text = url2pathname(split.path)
@@ -526,97 +516,71 @@ KEPT_BYTES = 256 << 20
 """Of all releases that are checked at the same time."""
 
 
-class _Memory:
-    """Objects of one release: names and versions as they were listed, contents as far as there is room."""
+@dataclass(eq=False)
+class _Reading:
+    """Objects of one release: versions as they were listed, contents as far as there is room for them.
 
-    def __init__(self, place: RemotePath, room: int) -> None:
-        self.versions = place.below()
-        self.failure: BaseException | None = None
-        self._prefix, self._room = f"{place}/", room
-        self._contents: dict[str, bytes] = {}
-        self._lock = threading.Lock()
+    What came first stays: files are read again in the same order.
+    """
 
-    def name_of(self, place: RemotePath) -> str:
-        return place.url.removeprefix(self._prefix)
-
-    def kept(self, name: str) -> bytes | None:
-        return self._contents.get(name)
-
-    def has_room(self, size: int) -> bool:
-        return size <= self._room
-
-    def keep(self, name: str, content: bytes) -> None:
-        """What came first stays: files are read again in the same order."""
-        with self._lock:
-            if name not in self._contents and self.has_room(len(content)):
-                self._room -= len(content)
-                self._contents[name] = content
-
-    def forget(self) -> None:
-        self._contents.clear()
+    prefix: str
+    room: int
+    versions: dict[str, str]
+    contents: dict[str, bytes] = field(default_factory=dict)
+    failure: BaseException | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True)
 class Snapshot(RemotePath):
-    """A place of a release that was listed; whatever it says of names, it says of that listing.
+    """A place of a release that was listed; what it says of names, it says of that listing.
 
     Attributes
     ----------
-    memory : what all places of the release share.
+    reading : what all places of the release share.
     """
 
-    memory: _Memory = field(kw_only=True, compare=False, repr=False)
+    reading: _Reading = field(kw_only=True, compare=False, repr=False)
 
     def __truediv__(self, name: str | PurePosixPath) -> Snapshot:
-        return Snapshot(f"{self.url}/{name}", memory=self.memory)
+        return Snapshot(f"{self.url}/{name}", reading=self.reading)
 
     def exists(self) -> bool:
         """Whether there is an object of this name."""
-        return self._name in self.memory.versions
+        return self._name in self.reading.versions
 
     def below(self) -> dict[str, str]:
         """Relative names of all objects below and their versions."""
         prefix = f"{self._name}/" if self._name != self.url else ""
-        listed = self.memory.versions.items()
+        listed = self.reading.versions.items()
         return {name.removeprefix(prefix): version for name, version in listed if name.startswith(prefix)}
 
     def read_bytes(self) -> bytes:
-        """The object."""
-        content = self.memory.kept(self._name)
-        if content is None:
-            with self._watched():
-                content = super().read_bytes()
-            self.memory.keep(self._name, content)
+        """The object. One that is listed and cannot be read is no damage to the release: remember why."""
+        reading, name = self.reading, self._name
+        content = reading.contents.get(name)
+        if content is not None:
+            return content
+        if not self.exists():
+            raise FileNotFoundError(self.url)
+        try:
+            content = super().read_bytes()
+        except OSError as error:
+            reading.failure = error
+            raise
+        with reading.lock:
+            if len(content) <= reading.room and name not in reading.contents:
+                reading.room -= len(content)
+                reading.contents[name] = content
         return content
 
     def open(self) -> Any:
         """The object as a binary file."""
-        content = self.memory.kept(self._name)
-        if content is not None:
-            return pa.BufferReader(content)
-        with self._watched():
-            file = super().open()
-            if not self.memory.has_room(file.size):
-                return file
-            with file:
-                content = file.read()
-        self.memory.keep(self._name, content)
-        return pa.BufferReader(content)
+        return pa.BufferReader(self.read_bytes())
 
     @property
     def _name(self) -> str:
-        return self.memory.name_of(self)
-
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """An object that is listed and cannot be read is no damage to the release: remember why."""
-        if not self.exists():
-            raise FileNotFoundError(self.url)
-        try:
-            yield
-        except OSError as error:
-            self.memory.failure = error
-            raise
+        return self.url.removeprefix(self.reading.prefix)
 
 
 @contextmanager
@@ -636,15 +600,15 @@ def one_reading(place: Location, room: int = KEPT_BYTES) -> Iterator[Location]:
         yield place
         return
     with loading(place):
-        memory = _Memory(place, room)
+        reading = _Reading(f"{place}/", room, place.below())
     try:
-        yield Snapshot(place.url, memory=memory)
-        if memory.failure is not None:
+        yield Snapshot(place.url, reading=reading)
+        if reading.failure is not None:
             with loading(place):
-                raise memory.failure
+                raise reading.failure
         with loading(place):
-            unchanged = place.below() == memory.versions
+            unchanged = place.below() == reading.versions
     finally:
-        memory.forget()
+        reading.contents.clear()
     if not unchanged:
         raise CorpusError(f"{place} changed while it was read; wait until nobody writes there, then verify")

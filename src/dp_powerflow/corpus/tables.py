@@ -36,6 +36,7 @@ from dp_powerflow.corpus.schema import (
     FEEDER,
     LOADS,
     NODES_FILE,
+    NOTHING,
     Column,
     CorpusLayout,
     ExtrasLayout,
@@ -43,11 +44,10 @@ from dp_powerflow.corpus.schema import (
     connection_columns,
     day_columns,
     extras_in,
-    feeder_columns,
     node_columns,
     part_name,
     part_schema,
-    power_columns,
+    parts_of,
     read_metadata,
     table_schema,
 )
@@ -171,8 +171,7 @@ class NodeTable:
     @classmethod
     def opaque(cls, nodes: int) -> NodeTable:
         """Names that say nothing but the position: n000, n001, …"""
-        width = len(str(nodes - 1))
-        return cls(tuple(f"n{k:0{width}d}" for k in range(nodes)))
+        return cls(_opaque("n", nodes))
 
     @property
     def connected(self) -> bool:
@@ -252,8 +251,12 @@ class Connections:
 
 def opaque_buses(buses: int) -> tuple[str, ...]:
     """Names that say nothing but the position: b000, b001, …"""
-    width = len(str(buses - 1))
-    return tuple(f"b{k:0{width}d}" for k in range(buses))
+    return _opaque("b", buses)
+
+
+def _opaque(letter: str, count: int) -> tuple[str, ...]:
+    width = len(str(count - 1))
+    return tuple(f"{letter}{k:0{width}d}" for k in range(count))
 
 
 def _contradictions(found: Connections) -> Iterator[str]:
@@ -394,7 +397,7 @@ class DayTable:
                 "the days of a corpus follow one another; a calendar with holes is of no corpus"
             )
         if self.weather is not None and self.weather.days != self.calendar.days:
-            raise CorpusError("the weather of a corpus is that of its days; leave other days out")
+            raise CorpusError("the weather of a corpus covers exactly its days; leave other days out")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -469,7 +472,7 @@ class PartExtras:
     taps : integer (day, step, regulator) tap steps away from neutral.
     capacitors : integer (day, step, capacitor), 1 closed, 0 open.
     locked : boolean (day, step) whether a control was locked because it hunted.
-    mended : integer (day, step) how often loads and PV were lowered until there was a solution; mostly 0.
+    scaled_down : integer (day, step) how often loads and PV were scaled down until power flow had a solution.
     """
 
     loads: ComplexArray | NodeColumns | None = None
@@ -478,7 +481,7 @@ class PartExtras:
     taps: IntArray | None = None
     capacitors: IntArray | None = None
     locked: BoolArray | None = None
-    mended: IntArray | None = None
+    scaled_down: IntArray | None = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -516,12 +519,12 @@ def encode_part(
     for folder in (*extras.folders, DATA):
         schema = part_schema(folder, layout, extras, release_id, part)
         if folder == FEEDER:  # one row group: a part has few days, and a day few columns
-            columns = feeder_columns(extras, layout.steps)
+            columns = extras.columns(layout.steps, folder=FEEDER)
             stored = [_stored(column, arrays[column.of]) for column in columns]
             content = encode_groups(schema, [[np.arange(days.start, days.stop), *stored]])
         elif folder == LOADS:
-            names = ("loads", *("generation",) * extras.generation)
-            content = encode_groups(schema, _groups(layout, part, [arrays[n] for n in names], rounded_powers))
+            powers = [arrays[array.name] for array in extras.arrays if array.folder == LOADS]
+            content = encode_groups(schema, _groups(layout, part, powers, rounded_powers))
         else:
             content = encode_groups(schema, _groups(layout, part, [voltages], rounded_voltages))
         made[f"{folder}/{part_name(part)}"] = content
@@ -627,15 +630,22 @@ class PartReader:
     ----------
     root : directory or URL of the release.
     layout, release_id : of the corpus.
-    extras : what there is beside the voltages.
     files : gives the files.
+    known : what there is beside the voltages; None finds it in the first part.
     """
 
     root: Location
     layout: CorpusLayout
     release_id: str
-    extras: ExtrasLayout
     files: Listed
+    known: ExtrasLayout | None = None
+
+    @cached_property
+    def extras(self) -> ExtrasLayout:
+        """What there is beside the voltages."""
+        if self.known is not None:
+            return self.known
+        return find_extras(self.root, self.layout, self.release_id, files=self.files)
 
     def groups(
         self, folder: str, part: int, names: Iterable[str], chosen: Iterable[int] | None = None
@@ -647,7 +657,8 @@ class PartReader:
         layout, wanted, held = self.layout, [*names], row_groups(folder, self.layout, part)
         per_day, rows = ((), ("day",)) if folder == FEEDER else ((layout.nodes,), ("day", "node"))
         content = self.files.source(f"{folder}/{part_name(part)}")
-        expected = part_schema(folder, layout, self.extras, self.release_id, part)
+        extras = NOTHING if folder == DATA else self.extras  # voltages are read whatever lies beside them
+        expected = part_schema(folder, layout, extras, self.release_id, part)
         with loading(self.root / folder / part_name(part)), open_parquet(content) as file:
             if not file.schema_arrow.equals(expected, check_metadata=True):
                 raise ValueError("not a part of this corpus")
@@ -666,7 +677,7 @@ class PartReader:
 
         Raises
         ------
-        CorpusError : there is no memory for so many.
+        CorpusError : they do not fit into memory.
         """
         wanted = [*columns]
         folder, names = wanted[0].file.split("/")[0], [column.name for column in wanted]
@@ -685,33 +696,30 @@ class PartReader:
 
     def node_power(self, name: str, days: IntArray, nodes: IntArray) -> dict[str, Float32Array]:
         """Active and reactive power of nodes as stored [kW], [kvar], as `node_values`."""
-        self._require(name)
-        columns = power_columns(self.extras, self.layout.steps)
-        return self.node_values((column for column in columns if column.of == name), days, nodes)
+        self.refuse_absent(name)
+        return self.node_values(self.extras.columns(self.layout.steps, of=name), days, nodes)
 
-    def complex_power(self, name: str, days: IntArray, nodes: IntArray) -> ComplexArray:
-        """The same as one array: complex (day, step, node) [kW + j kvar]."""
-        active, reactive = self.node_power(name, days, nodes).values()
-        return np.asarray(active.astype(np.float64) + 1j * reactive.astype(np.float64))
-
-    def day_values(self, name: str, days: IntArray) -> NDArray[Any]:
-        """An array of `PartExtras` that is not per node: (day, step, …)."""
-        self._require(name)
-        columns = [c.name for c in feeder_columns(self.extras, self.layout.steps) if c.of == name]
-        found = np.empty((len(columns), len(days), self.layout.steps), dtype=np.float64)
+    def values(self, name: str, days: IntArray, nodes: IntArray) -> NDArray[Any]:
+        """An array of `PartExtras`, (day, step, …); `nodes` are of an array per node."""
+        self.refuse_absent(name)
+        columns = [*self.extras.columns(self.layout.steps, of=name)]
+        if columns[0].file == parts_of(LOADS):
+            active, reactive = self.node_values(columns, days, nodes).values()
+            return np.asarray(active.astype(np.float64) + 1j * reactive.astype(np.float64))
+        found = np.empty((len(days), self.layout.steps, len(columns)), dtype=np.float64)
         parts = days // self.layout.days_per_part
         for part in np.unique(parts).tolist():
             rows = np.flatnonzero(parts == part)
-            for held, stored in self.groups(FEEDER, part, columns):
-                for values, block in zip(found, stored, strict=True):
-                    values[rows] = block[days[rows] - held.start]
-        if name == "head":
-            return np.asarray(np.moveaxis(found[0::2] + 1j * found[1::2], 0, -1))
-        if name in ("locked", "mended"):
-            return np.asarray(found[0], dtype=np.bool_ if name == "locked" else np.int64)
-        return np.asarray(np.moveaxis(found, 0, -1), dtype=np.int64)
+            for held, stored in self.groups(FEEDER, part, [column.name for column in columns]):
+                found[rows] = np.stack([block[days[rows] - held.start] for block in stored], axis=-1)
+        if columns[0].part:
+            return np.asarray(found[..., 0::2] + 1j * found[..., 1::2])
+        if columns[0].index is not None:
+            return found.astype(np.int64)
+        return found[..., 0].astype(np.bool_ if columns[0].value == "bool" else np.int64)
 
-    def _require(self, name: str) -> None:
+    def refuse_absent(self, name: str) -> None:
+        """Refuse an array that the corpus does not hold."""
         if name in self.extras.holds:
             return
         also = ", ".join(self.extras.holds)

@@ -57,24 +57,6 @@ _TABLES = frozenset({NODES_FILE, DAYS_FILE, *CONNECTION_FILES})
 
 
 @dataclass(frozen=True)
-class ExtrasReport:
-    """What was found beside the voltages.
-
-    Attributes
-    ----------
-    layout : what there is.
-    problems : one sentence each.
-    n_powers : pairs of active and reactive power that were read and checked.
-    n_mended : snapshots whose powers were scaled down until there was a solution.
-    """
-
-    layout: ExtrasLayout = NOTHING
-    problems: tuple[str, ...] = ()
-    n_powers: int = 0
-    n_mended: int = 0
-
-
-@dataclass(frozen=True)
 class CorpusReport:
     """What `validate_corpus` found.
 
@@ -87,7 +69,9 @@ class CorpusReport:
     vm_range_pu : smallest and largest magnitude [p.u.] on the grid, None if there are none.
     nodes : the node table, None if that cannot be read.
     hashes : SHA-256 of the files that were read, by relative path.
-    extras : what there is beside the voltages; its problems are among `problems`.
+    extras : what there is beside the voltages.
+    n_powers : pairs of active and reactive power that were read and checked.
+    n_scaled_down : snapshots whose powers were scaled down until there was a solution.
     days : dates and weather of the days, None if there are none or they cannot be read.
     connections : buses and what joins them, None if there are none or they cannot be read.
     """
@@ -99,7 +83,9 @@ class CorpusReport:
     vm_range_pu: tuple[float, float] | None
     nodes: NodeTable | None
     hashes: Mapping[str, str]
-    extras: ExtrasReport = field(default_factory=ExtrasReport)
+    extras: ExtrasLayout = NOTHING
+    n_powers: int = 0
+    n_scaled_down: int = 0
     days: DayTable | None = None
     connections: Connections | None = None
 
@@ -112,7 +98,6 @@ def validate_corpus(
     path: str | os.PathLike[str] | RemotePath,
     *,
     other_files: Iterable[str] = RELEASE_FILES,
-    vm_range_pu: tuple[float, float] | None = None,
 ) -> CorpusReport:
     """Check every file, row and value of a corpus, local or at a URL; memory does not depend on its size.
 
@@ -120,7 +105,6 @@ def validate_corpus(
     ----------
     other_files : relative paths that may be there beside the corpus, for instance those a manifest lists;
         whether they are there is not checked.
-    vm_range_pu : declared range of magnitudes [p.u.], None for the range of the grid.
     """
     directory, seen = location(path), _Seen()
     try:
@@ -131,20 +115,21 @@ def validate_corpus(
         tables = {name for name in CONNECTION_FILES if (directory / name).exists()}
     except CorpusError as error:
         return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
-    check = partial(_look_at_part, directory, layout, release_id)
-    problems += [
-        found for own in in_order(partial(check, DATA, NOTHING), parts[DATA]) for found in seen.add(own)
-    ]
-    span = (seen.low, seen.high) if seen.low <= seen.high else None
-    if vm_range_pu is not None and span is not None:
-        low, high = vm_range_pu
-        if not low <= span[0] <= span[1] <= high:
-            problems.append(
-                f"magnitudes span {span[0]:.6f} to {span[1]:.6f} p.u., "
-                f"beyond the declared {low:g} to {high:g} p.u."
-            )
-    beside = _look_beside(directory, layout, release_id, parts, seen)
-    problems += beside.problems
+    extras, beside = NOTHING, list[str]()
+    try:
+        extras = find_extras(directory, layout, release_id, (name for name in BESIDE if 0 in parts[name]))
+    except CorpusError as error:
+        beside = [str(error)]
+    for folder in FOLDERS:
+        missing, own = layout.n_parts - len(parts[folder]), folder in (DATA, *extras.folders)
+        if own and missing:
+            problems.append(f"{missing} of {layout.n_parts} parts are missing in {folder}/.")
+        if own:
+            check = partial(_look_at_part, directory, layout, release_id, folder, extras)
+            problems += [found for part in in_order(check, parts[folder]) for found in seen.add(part)]
+        elif parts[folder] and not beside:
+            problems.append(f"{folder}/ does not hold its first part.")
+    problems += beside
     days = connections = None
     try:
         if (directory / DAYS_FILE).exists():
@@ -160,7 +145,18 @@ def validate_corpus(
             "the nodes."
         )
     return CorpusReport(
-        tuple(problems), layout, release_id, seen.n, span, nodes, seen.hashes, beside, days, connections
+        tuple(problems),
+        layout,
+        release_id,
+        seen.n,
+        (seen.low, seen.high) if seen.low <= seen.high else None,
+        nodes,
+        seen.hashes,
+        extras,
+        seen.powers // 2,
+        seen.scaled_down,
+        days,
+        connections,
     )
 
 
@@ -172,7 +168,7 @@ class _Seen:
     low: float = float("inf")
     high: float = float("-inf")
     powers: int = 0
-    mended: int = 0
+    scaled_down: int = 0
     hashes: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -181,7 +177,7 @@ class _Seen:
         self.n += other.n
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.powers += other.powers
-        self.mended += other.mended
+        self.scaled_down += other.scaled_down
         self.hashes.update(other.hashes)
         return other.problems
 
@@ -208,9 +204,6 @@ def _listing(
             parts[found[0]].append(found[1])
         elif name not in other_files | _TABLES:
             problems.append(f"{name} does not belong to the corpus.")
-    missing = layout.n_parts - len(parts[DATA])
-    if missing:
-        problems.append(f"{missing} of {layout.n_parts} parts are missing in {DATA}/.")
     return parts, problems
 
 
@@ -240,28 +233,6 @@ def _part_of(name: str, layout: CorpusLayout) -> tuple[str, int] | None:
     return None if part is None or part >= layout.n_parts else (folder, part)
 
 
-def _look_beside(
-    directory: Location, layout: CorpusLayout, release_id: str, parts: Parts, seen: _Seen
-) -> ExtrasReport:
-    """Check the parts of `loads/` and `feeder/`; any may have been changed."""
-    try:
-        begun = [folder for folder in BESIDE if 0 in parts[folder]]
-        extras = find_extras(directory, layout, release_id, begun)
-    except CorpusError as error:
-        return ExtrasReport(problems=(str(error),))
-    problems = []
-    for folder in BESIDE:
-        missing = layout.n_parts - len(parts[folder])
-        if folder in extras.folders and missing:
-            problems.append(f"{missing} of {layout.n_parts} parts are missing in {folder}/.")
-        if parts[folder] and folder not in extras.folders:
-            problems.append(f"{folder}/ does not hold its first part.")
-            continue
-        check = partial(_look_at_part, directory, layout, release_id, folder, extras)
-        problems += [found for own in in_order(check, parts[folder]) for found in seen.add(own)]
-    return ExtrasReport(extras, tuple(problems), seen.powers // 2, seen.mended)
-
-
 def _look_at_part(
     directory: Location, layout: CorpusLayout, release_id: str, folder: str, extras: ExtrasLayout, part: int
 ) -> _Seen:
@@ -270,9 +241,8 @@ def _look_at_part(
     try:
         source = seen.source(directory, name)
         schema = part_schema(folder, layout, extras, release_id, part)
-        seen.problems += [
-            f"{name}: {found}" for found in _check_part(source, schema, layout, folder, part, seen)
-        ]
+        found = _check_part(source, schema, layout, folder, part, seen)
+        seen.problems += [f"{name}: {problem}" for problem in found]
     except (OSError, pa.ArrowException, ValueError):
         seen.problems = [f"{name} is damaged or not a Parquet file."]
     return seen
@@ -323,9 +293,9 @@ def _check_values(folder: str, values: dict[str, NDArray[Any]], where: str, seen
         powers = [series for series in values.values() if series.dtype == np.float32]
         seen.powers += sum(series.size for series in powers)
         off = sum(int(np.count_nonzero(~power_on_grid(series))) for series in powers)
-        mended = values.get("mended", np.zeros(0, dtype=np.int16))
-        seen.mended += int(np.count_nonzero(mended))
-        if np.any(mended < 0):
+        scaled_down = values.get("scaled_down", np.zeros(0, dtype=np.int16))
+        seen.scaled_down += int(np.count_nonzero(scaled_down))
+        if np.any(scaled_down < 0):
             yield f"{where} hold snapshots that were scaled down less than 0 times."
     if off:
         yield f"{off} values of {where} are not on the public grid."

@@ -43,7 +43,6 @@ from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
     Version,
-    file_hash,
     hashes_of,
     loading,
     location,
@@ -95,13 +94,11 @@ class RemoteStage:
     Attributes
     ----------
     digest : of what decides the bytes; see `CorpusWriter.stage`.
-    known : SHA-256 of objects already read, by name and version, so that a corpus is fetched once.
     """
 
     target: RemotePath
     release_id: str
     digest: str = ""
-    known: dict[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def marker(self) -> RemotePath:
@@ -184,16 +181,10 @@ class RemoteStage:
 
     def hashes(self, written: Mapping[str, str]) -> dict[str, str]:
         """SHA-256 of every object; those `written` by this run are known, the others are fetched."""
-        found = {}
-        for name, version in self.names().items():
-            if name in written:
-                found[name] = written[name]
-                continue
-            if (name, version) not in self.known:
-                with loading(self.target / name):
-                    self.known[name, version] = file_hash(self.target / name)
-            found[name] = self.known[name, version]
-        return found
+        names = self.names()
+        with loading(self.target):
+            read = hashes_of(self.target, (name for name in names if name not in written))
+        return {name: written[name] if name in written else read[name] for name in names}
 
     def end(self) -> None:
         """The release is complete."""
@@ -405,7 +396,7 @@ class CorpusWriter:
         if connections is None:
             return {}
         if len(connections.bus_of) != self.layout.nodes:
-            raise CorpusError("the connections of a corpus are those of its nodes, of no other number")
+            raise CorpusError("the connections of a corpus need one bus per node of it")
         buses, pairs = (
             encode(self.layout, self.release_id, connections) for encode in (encode_buses, encode_connections)
         )

@@ -15,8 +15,7 @@ import numpy as np
 
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.scope import CONFIDENCE
-from dp_powerflow.evidence.theorem import OperatingSet
+from dp_powerflow.evidence.theorem import CONFIDENCE, OperatingSet
 from dp_powerflow.grid.reduction import NORM_FAILURE, Network, weighted_impedance_norm
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
@@ -28,7 +27,6 @@ from dp_powerflow.powerflow.jacobian.matrices import (
     Reference,
     SparseJacobian,
     diagonal_terms,
-    real_form,
 )
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import ComplexArray, FloatArray
@@ -41,7 +39,7 @@ _PROOF_GAP = 1e-2
 _PILOT_SHARE = 0.1
 _FEWEST_DAYS = 20
 _POINTS = 64
-"""Random voltages at which the sign of det M̃ is looked at."""
+"""Random voltages at which the sign of det M̃ is checked."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ class MonteCarlo:
 
 
 def calibration_delta(days: int, confidence: float = CONFIDENCE) -> float:
-    """δ that a calibration of so many days leaves at best, whatever it finds."""
+    """δ that a calibration of that many days leaves at best, whatever it finds."""
     return float(1.0 - (1.0 - confidence) ** (1.0 / (days - _pilot(days))))
 
 
@@ -219,7 +217,7 @@ class DaySolver:
 
     Parameters
     ----------
-    generation : public, before volt-var; day d of a calibration has that of day d modulo its horizon.
+    generation : public, before volt-var; day d of a calibration takes day d modulo its horizon.
     """
 
     def __init__(
@@ -337,7 +335,7 @@ def nonsingular_on_box(network: Network, box: tuple[float, float]) -> Assumption
     shape = (_POINTS, network.n)
     v = rng.uniform(*box, shape) * np.exp(2j * np.pi * rng.random(shape))
     s = v * np.conj(network.apply(v.T).T + network.b)
-    signs, smallest = _large_spectrum(network, v, s) if network.large else _spectrum(network, v, s)
+    signs, smallest = _spectrum(network, v, s)
     name = "(i) Jacobian nonsingular on S_0"
     if min(signs) < 0.0 < max(signs):
         finding = "det M̃ changes sign on S_0, which is connected: it is singular inside, and the infimum is 0"
@@ -350,16 +348,7 @@ def nonsingular_on_box(network: Network, box: tuple[float, float]) -> Assumption
 
 
 def _spectrum(network: Network, v: ComplexArray, s: ComplexArray) -> tuple[list[float], float]:
-    """Signs of det M̃ at all points, and the smallest σ_min if they agree."""
-    matrices = real_form(network.y, *diagonal_terms(v, s))
-    signs = np.linalg.slogdet(matrices)[0].tolist()
-    if min(signs) < 0.0 < max(signs):
-        return signs, 0.0
-    return signs, float(np.linalg.svd(matrices, compute_uv=False)[:, -1].min())
-
-
-def _large_spectrum(network: Network, v: ComplexArray, s: ComplexArray) -> tuple[list[float], float]:
-    """The same point by point on sparse factors, until both signs are seen."""
+    """Signs of det M̃ point by point until both are seen, and the smallest σ_min so far."""
     elimination = Elimination.from_feeder(network.feeder)
     signs: list[float] = []
     smallest = np.inf

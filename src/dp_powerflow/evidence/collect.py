@@ -1,9 +1,9 @@
-"""All that Theorem 1 says of one network under one load law: every mode, every calibration, every margin.
+"""What Theorem 1 says of one network under one load law: every mode, every calibration, every margin.
 
 INTERNAL: per-instance evidence computed from the secret network (paper correction 5).
 
-A practitioner's levers come first: r for a target ε, the number of days, and below, the public floor of the
-covariance. No lever refits the load model: every refit spends the customers' budget.
+A practitioner's levers come first: r for a target ε, and the number of days. No lever refits the load model:
+every refit spends the customers' budget.
 
 **As printed** Theorem 1 is a number with every term, whether or not it is a bound on this feeder. The paper
 evaluates its formula per sample (T = 1) and for a day, with ‖M̃⁻¹‖⋆ replaced by a Monte Carlo
@@ -17,7 +17,7 @@ out to be: a policy that is bound to be refused is refused before the customers 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
@@ -41,9 +41,9 @@ from dp_powerflow.evidence.calibration import (
     printed_closed_form,
     volt_var_constant,
 )
-from dp_powerflow.evidence.scope import Mode
 from dp_powerflow.evidence.theorem import (
     Bound,
+    Mode,
     NetworkFacts,
     OperatingSet,
     Terms,
@@ -61,6 +61,7 @@ from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
+Evaluate = Callable[[NetworkFacts, LoadLaw, OperatingSet, float, float], Bound]
 NOT_A_BOUND = "formula as printed, not a bound here"
 _PILOT_SHARE = 0.1
 _FEWEST_PILOTS = 10
@@ -76,7 +77,7 @@ class RemarkCalibration:
     ----------
     mu_0 : what stands in the formula in place of ‖M̃⁻¹‖⋆; infinite where κr leaves no such μ₀.
     mu_prime : μ₀′ = μ₀/(1 + μ₀·C⋆·κr), the threshold that days on the true network are counted against.
-    exceeding, days : days above μ₀′, of so many.
+    exceeding, days : days above μ₀′, and all days.
     delta : δ_M, upper end of the Clopper–Pearson interval at `confidence`.
     """
 
@@ -116,38 +117,29 @@ def counted(worst_mu: FloatArray, mu_0: float, mu_prime: float, confidence: floa
 
 
 @dataclass(frozen=True)
-class PrintedSamples:
-    """The printed formula with one κ: the smallest, median and largest sample of a day, and the day.
+class PrintedFormula:
+    """Theorem 1 as printed, but with the exact κ: three samples of a day, and the day.
 
     Attributes
     ----------
-    kappa : "exact" or "as printed".
-    least, median, most : one step, T = 1.
+    least, median, most : of the steps, each with T = 1.
     day : all steps.
     tail_delta : δ of τ; δ_M of the calibration is added to it.
+    label : what it is.
     """
 
-    kappa: str
     calibration: RemarkCalibration
     least: Terms
     median: Terms
     most: Terms
     day: Terms
     tail_delta: float
+    label: str = NOT_A_BOUND
 
     @property
     def delta(self) -> float:
         """δ + δ_M, at most 1."""
         return min(1.0, self.tail_delta + self.calibration.delta)
-
-
-@dataclass(frozen=True)
-class PrintedFormula:
-    """Theorem 1 as printed, with the exact κ and with the printed one; `label` says what it is."""
-
-    exact: PrintedSamples
-    as_printed: PrintedSamples
-    label: str = NOT_A_BOUND
 
 
 def printed_formula(
@@ -167,42 +159,32 @@ def printed_formula(
     asked : r, δ of the tail, confidence of the calibration.
     """
     radius, delta, confidence = asked
-    steps = [law.at_step(t) for t in range(law.steps)]
-
-    def samples(name: str, of: NetworkFacts) -> PrintedSamples:
-        at, found = _calibrated(of, operating, radius, worst_mu, confidence)
-        ordered = sorted(
-            (paper_bound(of, step, at, radius, delta).terms for step in steps),
-            key=lambda terms: terms.formula,
-        )
-        day = paper_bound(of, law, at, radius, delta).terms
-        return PrintedSamples(name, found, ordered[0], _middle(ordered), ordered[-1], day, delta)
-
-    return PrintedFormula(samples("exact", with_exact_kappa(facts)), samples("as printed", facts))
+    facts = with_exact_kappa(facts)
+    at, found = _calibrated(facts, operating, radius, worst_mu, confidence)
+    ordered = sorted(
+        (paper_bound(facts, law.at_step(t), at, radius, delta).terms for t in range(law.steps)),
+        key=lambda terms: terms.formula,
+    )
+    day = paper_bound(facts, law, at, radius, delta).terms
+    return PrintedFormula(found, ordered[0], ordered[len(ordered) // 2], ordered[-1], day, delta)
 
 
-@dataclass(frozen=True, eq=False)
-class ConfirmedPaperBound:
+def confirmed_paper_bound(worst_mu: FloatArray, confidence: float, failed: tuple[str, ...]) -> Evaluate:
     """The printed formula with the exact κ as a bound: a number only where nothing speaks against it.
 
     That is where Assumption 1 holds in every part and the repaired theorem has a number that is no larger.
 
-    Attributes
+    Parameters
     ----------
     worst_mu, confidence : as of `remark_calibration`.
     failed : conditions of Assumption 1 that fail.
     """
 
-    worst_mu: FloatArray
-    confidence: float
-    failed: tuple[str, ...]
-
-    def __call__(
-        self, facts: NetworkFacts, law: LoadLaw, operating: OperatingSet, radius: float, delta: float
+    def evaluate(
+        facts: NetworkFacts, law: LoadLaw, operating: OperatingSet, radius: float, delta: float
     ) -> Bound:
-        """Of one day at r."""
-        at, _ = _calibrated(with_exact_kappa(facts), operating, radius, self.worst_mu, self.confidence)
-        found = paper_bound(with_exact_kappa(facts), law, at, radius, delta, self.failed)
+        at, _ = _calibrated(with_exact_kappa(facts), operating, radius, worst_mu, confidence)
+        found = paper_bound(with_exact_kappa(facts), law, at, radius, delta, failed)
         repaired = corrected_bound(facts, law, operating, radius, delta)
         if repaired.epsilon is None:
             told = "the repaired theorem has no number here"
@@ -211,6 +193,8 @@ class ConfirmedPaperBound:
         else:
             return found
         return replace(found, violations=(*found.violations, told))
+
+    return evaluate
 
 
 def _calibrated(
@@ -228,13 +212,6 @@ def with_exact_kappa(facts: NetworkFacts) -> NetworkFacts:
     return replace(facts, amplification=replace(facts.amplification, paper=exact))
 
 
-def _middle(ordered: Sequence[Terms]) -> Terms:
-    return ordered[len(ordered) // 2]
-
-
-FLOORS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
-CURVE_RADII = tuple(float(r) for r in np.logspace(-14, -4, 31))
-_CURVE_DAYS = 200
 _DERIVED = ("epsilon", "delta", "formula", "bias", "floor", "mu", "denominator", "scope", "largest_radius")
 _SMALLEST_RADIUS = 1e-15
 _BISECTIONS = 60
@@ -243,8 +220,6 @@ THIS_RELEASE: Literal["this release"] = "this release"
 NOT_THIS_RELEASE: Literal["not this release"] = "not this release"
 DrawnFrom = Literal["this release", "not this release"]
 """Whether a bound is about the law that the release draws from, or about another law at the same nodes."""
-
-Evaluate = Callable[[NetworkFacts, LoadLaw, OperatingSet, float, float], Bound]
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,26 +392,11 @@ class BoundRow:
 
 
 @dataclass(frozen=True)
-class BoundCurve:
-    """ε of one day against r, for a public floor added to the covariance; None where there is no bound.
-
-    Every floor has a calibration of its own, of fewer days than the rows of the table; `delta` is the total.
-    """
-
-    mode: Mode
-    law: DrawnFrom
-    floor: float
-    radius: tuple[float, ...]
-    epsilon: tuple[float | None, ...]
-    delta: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Evidence:
     """Everything; `load_box` is None where the closed form has no bound.
 
     `monte_carlo` is of the law that the release draws from, `monte_carlo_truncated` of days within margins.
-    `n` nodes have a random load of their own; `hidden` more carry public generation alone. Where days have
+    `n` nodes have a random load; `hidden` more carry public generation alone. Where days have
     different generation (`days_of_generation` above 1), every δ of a day is the mean over the days.
     """
 
@@ -455,7 +415,6 @@ class Evidence:
     lines: RadiusInLines
     printed_formula: PrintedFormula
     rows: tuple[BoundRow, ...]
-    curves: tuple[BoundCurve, ...]
 
 
 def network_facts(
@@ -489,7 +448,6 @@ def collect_evidence(
     key: StreamKey,
     *,
     progress: Progress | None = None,
-    curves: bool = True,
     any_day: bool = False,
 ) -> Evidence:
     """Evaluate the theorem in every mode that the load law allows.
@@ -498,7 +456,7 @@ def collect_evidence(
     ----------
     key : streams of the calibration, which no release uses.
     any_day : a day of the corpus has the generation of any day of the horizon, drawn at random; otherwise
-        day d has that of day d.
+        day d has its own.
     """
     network, law, generation, voltvar = (
         instance.network,
@@ -535,7 +493,7 @@ def collect_evidence(
     assumptions = check_assumptions(network, truncated, cut.operating, voltvar=voltvar, generation=generation)
     failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
     failure = facts.amplification.failure
-    confirmed = ConfirmedPaperBound(cut.worst_mu, cut.confidence, failed)
+    confirmed = confirmed_paper_bound(cut.worst_mu, cut.confidence, failed)
     cases: dict[Mode, BoundCase] = {
         "paper": BoundCase(confirmed, facts, truncated, _charged(cut, failure)),
         "corrected": BoundCase(corrected_bound, facts, truncated, _charged(cut, failure)),
@@ -563,7 +521,6 @@ def collect_evidence(
         lines=radius_in_lines(network.feeder, policy.radius),
         printed_formula=formula,
         rows=tuple(rows),
-        curves=_curves(facts, law, policy, calibrate) if curves else (),
     )
 
 
@@ -612,27 +569,6 @@ def _tail_share(policy: Policy, operating: OperatingSet) -> float:
     """
     per_day = policy.delta / policy.days
     return (per_day - operating.delta if per_day > operating.delta else per_day) / 2.0
-
-
-def _curves(
-    facts: NetworkFacts, law: LoadLaw, policy: Policy, calibrate: Callable[[LoadLaw, int, str], MonteCarlo]
-) -> tuple[BoundCurve, ...]:
-    delta = policy.delta / policy.days
-    days = min(policy.calibration_days, _CURVE_DAYS)
-    found = []
-    for floor in FLOORS:
-        wide = law.with_floor(floor)
-        modes: list[tuple[Mode, Evaluate, LoadLaw]] = [("corrected", corrected_bound, wide.within())]
-        if law.q_sigma is not None:
-            modes.append(("full-support", full_support_bound, wide))
-        for mode, evaluate, chosen in modes:
-            calibrated = calibrate(chosen, days, f"{mode}, floor {floor:g}")
-            case = BoundCase(evaluate, facts, chosen, _charged(calibrated, facts.amplification.failure))
-            bounds = [case.bound(r, delta) for r in CURVE_RADII]
-            values = tuple(bound.epsilon for bound in bounds)
-            deltas = tuple(bound.delta for bound in bounds)
-            found.append(BoundCurve(mode, drawn_from(mode, law), floor, CURVE_RADII, values, deltas))
-    return tuple(found)
 
 
 def plain(value: Any) -> Any:

@@ -11,8 +11,8 @@ about one secret network, not differential privacy, and INTERNAL (paper correcti
 **Hidden nodes.** Retained nodes without a random load of their own (PV only) are eliminated implicitly (paper
 correction 12).
 
-Only the nodes L with a random load are released. The hidden nodes P carry public generation, and whoever
-holds v_L finds v_P from the network he supposes. With D = Y′ − Y (rows R = L ∪ P, ‖D‖_F ≤ κr), v_L fixed and
+Only the nodes L with a random load are released. The hidden nodes P carry public generation, and a reader
+of v_L finds v_P from the network he supposes. With D = Y′ − Y (rows R = L ∪ P, ‖D‖_F ≤ κr), v_L fixed and
 τ ↦ v_P(τ) the solution on Y + τD, differentiating conj(v_P)∘i_P = conj(s_P) gives
 
     A_τ·dv_P = −D_P·v_K,   A_τ = Y_PP + τD_PP + diag(conj(s_P)/conj(v_P)²)∘conj,
@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,10 +39,30 @@ from scipy.sparse.linalg import splu
 
 from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.scope import SCOPE, Mode
 from dp_powerflow.grid.reduction import Amplification, Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.units import FloatArray, IntArray
+
+CONFIDENCE = 0.95
+"""Of a calibration, unless another is asked for."""
+Mode = Literal["paper", "corrected", "full-support"]
+
+SCOPE: dict[Mode, str] = {
+    "paper": (
+        "Networks within r of this one in Frobenius norm whose voltages lie on the same manifold. With fixed "
+        "power factors no change of a line's length, impedance or state is among them: who knows the power "
+        "factors rules out any such change from one snapshot."
+    ),
+    "corrected": (
+        "Networks that differ from this one on existing lines by at most r in Frobenius norm, whose voltages "
+        "lie on the same manifold. With fixed power factors no change of a line's length, impedance or state "
+        "is among them."
+    ),
+    "full-support": (
+        "Networks that differ from this one on existing lines by at most r in Frobenius norm, power factors "
+        "free: changes of a line's length or impedance are covered up to that size."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -160,7 +181,7 @@ class NetworkFacts:
 
     Attributes
     ----------
-    n : nodes with a random load of their own.
+    n : nodes with a random load.
     hidden : retained nodes without one, None if there are none.
     """
 
@@ -373,7 +394,7 @@ class _Reach:
 
     @property
     def loads_r(self) -> float:
-        """κr of the implied loads: hidden nodes pass changes of their own rows on."""
+        """κr of the implied loads: hidden nodes pass on changes of their rows."""
         return self.through.loads * self.kappa_r
 
     @property

@@ -123,12 +123,12 @@ class Allowed:
         return least_epsilon(guesses.lower(), self.delta) > self.epsilon
 
     def of_group(self, records: int) -> Allowed:
-        """What the statement allows where so many records change together."""
+        """What the statement allows where `records` records change together."""
         grow = sum(math.exp(min(k * self.epsilon, 700.0)) for k in range(records))
         return Allowed(records * self.epsilon, min(1.0, grow * self.delta), records**2 * self.rho)
 
     def visible(self, tried: int) -> float:
-        """The largest ε that so many guesses could contradict: all of them right."""
+        """The largest ε that `tried` guesses could contradict: all of them right."""
         return least_epsilon(Guesses(tried, tried).lower(), self.delta)
 
 
@@ -186,11 +186,11 @@ def design_of(
     *,
     one_class: bool,
 ) -> Design:
-    """PRIVATE. The design of a release on at most so many customers and days, in steps of an hour.
+    """PRIVATE. The design of a release on some customers and days, in steps of an hour.
 
     Parameters
     ----------
-    most : customers and days.
+    most : customers and days, at most.
     one_class : only customers of the class that has most of them.
 
     Raises
@@ -282,7 +282,7 @@ def attack_membership(
     Parameters
     ----------
     design : of the release, with many customers.
-    key : secret of the noise; every fit has streams of its own.
+    key : secret of the noise; every fit has its own streams.
     """
     count, lowest = design.history.n_load_points, float(min(design.bounds_kw(0)[0], 1e-3))
     features = traits_of(np.maximum(design.history.load_kw, lowest))
@@ -407,7 +407,7 @@ def attack_planted(
     Parameters
     ----------
     design : of the release, with few customers.
-    key : secret of the noise; every fit has streams of its own.
+    key : secret of the noise; every fit has its own streams.
     """
     found, done, partly = {}, 0, False
     for kind, plant in KINDS.items():

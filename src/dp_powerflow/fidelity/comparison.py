@@ -16,13 +16,13 @@ import numpy as np
 from scipy.stats import wasserstein_distance
 
 from dp_powerflow.corpus.reader import Corpus
+from dp_powerflow.fidelity.metered import Ground, days_on
 from dp_powerflow.fidelity.metrics import Fidelity, Setting, autocorrelation, compare, lags
 from dp_powerflow.fidelity.verdicts import Effort, Finding, titled
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.customers import days_off
-from dp_powerflow.pipeline.metered import Ground, days_on
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BAND = (0.1, 0.5, 0.9)
@@ -98,14 +98,11 @@ def _customer_findings(pairs: list[tuple[Fidelity, Fidelity]]) -> Iterator[Findi
     drawn, floor = ([pair[side] for pair in pairs] for side in range(2))
     for by in ("distances", "uses", "areas"):
         for one in titled(by):
-            values = [[float(getattr(found, one.name)) for found in side] for side in (drawn, floor)]
+            values = [[found.between[one.name] for found in side] for side in (drawn, floor)]
             yield one.of_areas(*values) if by == "areas" else one.of_distances(*values)
     for one in titled("figures"):
-        yield one.of_figures(
-            [getattr(found.drawn, one.name) for found in drawn],
-            [getattr(found.drawn, one.name) for found in floor],
-            [getattr(found.real, one.name) for found in floor],
-        )
+        own, first = ([found.drawn[one.name] for found in side] for side in (drawn, floor))
+        yield one.of_figures(own, first, [found.real[one.name] for found in floor])
 
 
 def _customer_curves(halves: tuple[FloatArray, FloatArray, FloatArray]) -> Curves:
@@ -158,11 +155,11 @@ class Customers:
 def some_customers(
     model: LoadModel, history: LoadHistory, most: tuple[int, int], rng: np.random.Generator
 ) -> Customers:
-    """PRIVATE. At most so many customers, drawn at random, and so many first days.
+    """PRIVATE. Some customers, drawn at random, and some first days.
 
     Parameters
     ----------
-    most : customers and days.
+    most : customers and days, at most.
     """
     chosen = np.sort(rng.permutation(history.n_load_points)[: most[0]])
     names = [history.load_points[k] for k in chosen]
@@ -215,20 +212,9 @@ SHARES = np.linspace(0.0, 100.0, 101)
 _MILLI = 1e3
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """INTERNAL. Days of one side.
-
-    Attributes
-    ----------
-    v : (day, step, node) [p.u.]; nodes of all samples are in the same order, where it is known.
-    head_kw : (day, step) [kW]; None where the release does not publish it.
-    load_kw : (day, step, node) [kW]; None likewise.
-    """
-
-    v: FloatArray
-    head_kw: FloatArray | None
-    load_kw: FloatArray | None
+Sample = dict[str, FloatArray]
+"""INTERNAL. Days of one side: "voltages" (day, step, node) [p.u.], and what the release publishes of "head"
+(day, step) [kW] and "nodes" (day, step, node) [kW]; nodes of all samples are in the same order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,15 +243,13 @@ class NetworkComparison:
     ----------
     findings : every figure with its floor.
     curves : for the page.
-    matched : how nodes of the release were matched with those of the true feeder, in words.
-    mended : snapshots of the meters that had no power-flow solution as metered.
+    scaled_down : snapshots of the meters whose powers were scaled down until there was a power-flow solution.
     days : of one sample.
     """
 
     findings: tuple[Finding, ...]
     curves: NetworkCurves
-    matched: str
-    mended: int
+    scaled_down: int
     days: int
 
 
@@ -275,22 +259,13 @@ class TrueSide:
 
     Attributes
     ----------
-    ground : the true network; its nodes are in the order of the corpus where `known`.
+    ground : the true network; its nodes are in the order of the corpus.
     columns : (node,) columns of the corpus that have a node in `ground`.
-    known : whether the order of the nodes is known.
     """
 
     ground: Ground
     history: LoadHistory
     columns: IntArray
-    known: bool
-
-    @property
-    def matched(self) -> str:
-        """How nodes are matched."""
-        if self.known:
-            return "by the secret order of the release"
-        return "by the rank of their means, since the secret order is not known: a lower bound"
 
 
 def compare_network(
@@ -304,74 +279,56 @@ def compare_network(
     layout = corpus.layout
     most = max(1, MOST_CELLS // (layout.steps * layout.nodes))
     days = min(effort.network_days, most, layout.days, true.history.n_days // 2)
-    triples, mended = [], 0
+    triples, scaled_down = [], 0
     for split in range(effort.network_splits):
         rng = np.random.default_rng([seed, 8, split])
         own = np.sort(rng.permutation(layout.days)[:days])
         customers, dates = (rng.permutation(n) for n in (true.history.n_load_points, true.history.n_days))
-        halves = []
+        samples = [_read(corpus, own, true.columns)]
         for side in range(2):
             half = customers[side::2]
             part = true.history.select([true.history.load_points[k] for k in np.sort(half)])
             found = days_on(true.ground, part, np.sort(dates[side * days : (side + 1) * days]))
-            halves.append(Sample(found.magnitude, found.head_kw, found.load_kw))
-            mended += found.mended
-        triples.append((_read(corpus, own, true.columns), halves[0], halves[1]))
+            samples.append({"voltages": found.magnitude, "head": found.head_kw, "nodes": found.load_kw})
+            scaled_down += found.scaled_down
+        triples.append((samples[0], samples[1], samples[2]))
         on_split(split + 1, effort.network_splits)
-    findings = tuple(_network_findings(triples, true.known))
-    return NetworkComparison(findings, _network_curves(triples), true.matched, mended, days)
+    return NetworkComparison(tuple(_network_findings(triples)), _network_curves(triples), scaled_down, days)
 
 
 def _read(corpus: Corpus, days: IntArray, columns: IntArray) -> Sample:
     """Some days of the corpus."""
-    holds = corpus.holds
-    loads = corpus.loads(days)[:, :, columns].real if "loads" in holds else None
-    head = corpus.head(days).real.sum(axis=2) if "head" in holds else None
-    return Sample(corpus.phasors(days).vm_pu[:, :, columns].astype(np.float64), head, loads)
+    found = {"voltages": corpus.phasors(days).vm_pu[:, :, columns].astype(np.float64)}
+    if "head" in corpus.holds:
+        found["head"] = corpus.head(days).real.sum(axis=2)
+    if "loads" in corpus.holds:
+        found["nodes"] = corpus.loads(days)[:, :, columns].real
+    return found
 
 
 Triple = tuple[Sample, Sample, Sample]
 """Release, real half A, real half B."""
 
 
-def _network_findings(triples: list[Triple], known: bool) -> Iterator[Finding]:
+def _network_findings(triples: list[Triple]) -> Iterator[Finding]:
     """A finding for every figure: from distances of two samples, or from figures of one."""
-    measures: dict[str, Callable[[Sample, Sample], tuple[float, ...]]] = {
-        "voltage_distances": lambda a, b: voltage_distances(a.v, b.v, known),
-        "voltage_figures": lambda a, _: voltage_figures(a.v),
-    }
-    if triples[0][0].head_kw is not None:
-        measures |= {
-            "head_distances": lambda a, b: head_distances(_head(a), _head(b)),
-            "head_figures": lambda a, _: head_figures(_head(a)),
-        }
-    if triples[0][0].load_kw is not None:
-        measures |= {
-            "node_distances": lambda a, b: node_distances(_loads(a), _loads(b), known),
-            "node_figures": lambda a, _: (node_peak(_loads(a)),),
-        }
-    for by, measure in measures.items():
-        drawn = np.transpose([measure(own, second) for own, _, second in triples]).tolist()
-        first = np.transpose([measure(a, second) for _, a, second in triples]).tolist()
-        for k, one in enumerate(titled(by)):
-            if by.endswith("figures"):
-                second = [measure(b, b)[k] for _, _, b in triples]
-                yield one.of_figures(drawn[k], first[k], second)
-            else:
-                yield one.of_distances(drawn[k], first[k])
+    for what, (distances, figures) in MEASURES.items():
+        if what not in triples[0][0]:
+            continue
+        own, first, second = ([triple[k][what] for triple in triples] for k in range(3))
+        apart = [np.transpose(list(map(distances, side, second))).tolist() for side in (own, first)]
+        for one, *values in zip(titled(f"{what}_distances"), *apart, strict=True):
+            yield one.of_distances(*values)
+        single = [np.transpose(list(map(figures, side))).tolist() for side in (own, first, second)]
+        for one, *values in zip(titled(f"{what}_figures"), *single, strict=True):
+            yield one.of_figures(*values)
 
 
-def voltage_distances(first: FloatArray, second: FloatArray, known: bool = True) -> tuple[float, float]:
-    """W1 of all voltages (day, step, node), and of the node where it is largest [10⁻³ p.u.].
-
-    Parameters
-    ----------
-    known
-        Whether nodes are in the same order; otherwise they are ranked by their means.
-    """
+def voltage_distances(first: FloatArray, second: FloatArray) -> tuple[float, float]:
+    """W1 of all voltages (day, step, node), and of the node where it is largest [10⁻³ p.u.]."""
     pooled = wasserstein_distance(first.ravel(), second.ravel())
-    one, other = (_by_node(v, known) for v in (first, second))
-    worst = max(wasserstein_distance(a, b) for a, b in zip(one, other, strict=True))
+    nodes = (v.reshape(-1, v.shape[2]).T for v in (first, second))
+    worst = max(wasserstein_distance(*pair) for pair in zip(*nodes, strict=True))
     return _MILLI * pooled, _MILLI * worst
 
 
@@ -395,11 +352,9 @@ def head_figures(power: FloatArray) -> tuple[float, float, float, float]:
     return mean, peak, mean / peak, float(daily.std() / abs(mean))
 
 
-def node_distances(first: FloatArray, second: FloatArray, known: bool = True) -> tuple[float, float]:
+def node_distances(first: FloatArray, second: FloatArray) -> tuple[float, float]:
     """Mean error of a node's mean load, W1 of step changes over the node's mean [%]; of (day, step, node)."""
     means = [load.mean(axis=(0, 1)) for load in (first, second)]
-    if not known:
-        means = [np.sort(mean) for mean in means]
     error = float(np.mean(np.abs(means[0] - means[1]))) / float(means[1].mean())
     changes = [
         (np.diff(load, axis=1) / load.mean(axis=(0, 1))).ravel() for load in (_loaded(first), _loaded(second))
@@ -407,39 +362,31 @@ def node_distances(first: FloatArray, second: FloatArray, known: bool = True) ->
     return 100 * error, 100 * wasserstein_distance(*changes)
 
 
-def node_peak(load: FloatArray) -> float:
+def node_figures(load: FloatArray) -> tuple[float]:
     """Peak of a node's load over its mean, median over nodes with a load."""
     loaded = _loaded(load)
-    return float(np.median(loaded.max(axis=(0, 1)) / loaded.mean(axis=(0, 1))))
+    return (float(np.median(loaded.max(axis=(0, 1)) / loaded.mean(axis=(0, 1)))),)
 
 
 def _loaded(load: FloatArray) -> FloatArray:
     return load[:, :, load.mean(axis=(0, 1)) > 0.0]
 
 
-def _by_node(v: FloatArray, known: bool) -> FloatArray:
-    """(node, value), ranked by their means where their order is not known."""
-    nodes = v.reshape(-1, v.shape[2]).T
-    return nodes if known else nodes[np.argsort(nodes.mean(axis=1))]
-
-
-def _head(sample: Sample) -> FloatArray:
-    assert sample.head_kw is not None
-    return sample.head_kw
-
-
-def _loads(sample: Sample) -> FloatArray:
-    assert sample.load_kw is not None
-    return sample.load_kw
+MEASURES: dict[str, tuple[Callable[..., tuple[float, ...]], Callable[..., tuple[float, ...]]]] = {
+    "voltages": (voltage_distances, voltage_figures),
+    "head": (head_distances, head_figures),
+    "nodes": (node_distances, node_figures),
+}
+"""Part of a `Sample` → distances of two, figures of one, as `metrics.csv` lists them."""
 
 
 def _network_curves(triples: list[Triple]) -> NetworkCurves:
-    drawn, real = (np.concatenate([triple[k].v.ravel() for triple in triples]) for k in (0, 2))
+    drawn, real = (np.concatenate([triple[k]["voltages"].ravel() for triple in triples]) for k in (0, 2))
     low, high = min(drawn.min(), real.min()), max(drawn.max(), real.max())
     edges = np.linspace(low, max(high, low + 1e-4), BINS + 1)
     shares = [100 * np.histogram(v, edges)[0] / v.size for v in (drawn, real)]
     heads: list[FloatArray | None] = [None, None]
-    if triples[0][0].head_kw is not None:
-        powers = [np.concatenate([_head(triple[k]).ravel() for triple in triples]) for k in (0, 2)]
+    if "head" in triples[0][0]:
+        powers = [np.concatenate([triple[k]["head"].ravel() for triple in triples]) for k in (0, 2)]
         heads = [np.quantile(power, 1 - SHARES / 100) for power in powers]
     return NetworkCurves(edges, shares[0], shares[1], heads[0], heads[1])

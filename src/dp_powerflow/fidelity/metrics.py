@@ -54,39 +54,8 @@ class Setting:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Traits:
-    """INTERNAL. What histories are like by themselves; all without unit.
-
-    Parameters
-    ----------
-    day_to_day
-        Correlation of the log energy of a customer's day with that of its next day, about its own mean.
-    between_customers
-        Share of the variance of the log energy of days that lies between customers.
-    pairwise
-        Mean correlation of the daily energies of two customers.
-    coincidence
-        Peak of the sum of `COINCIDENT` customers over the sum of their peaks; of all if there are fewer.
-    peak_over_mean
-        Peak of a customer over its mean load; median over customers.
-    feeder_daily_sd
-        Standard deviation of the daily energy of all customers together, over its mean.
-    midnight_step
-        Mean change of the load of all customers together from the last step of a day to the first of the
-        next, over its mean load.
-    high_ramp
-        99th percentile of the size of step changes, over the mean load of the customer.
-    """
-
-    day_to_day: float
-    between_customers: float
-    pairwise: float
-    coincidence: float
-    peak_over_mean: float
-    feeder_daily_sd: float
-    midnight_step: float
-    high_ramp: float
+Figures = dict[str, float]
+"""INTERNAL. Figures by their names in `metrics.csv`."""
 
 
 @dataclass(frozen=True)
@@ -95,40 +64,16 @@ class Fidelity:
 
     Parameters
     ----------
-    w1_percent
-        Wasserstein-1 distance of the loads of all customers and days at one time of day, mean over the
-        times of day [% of the real mean load].
-    autocorrelation_error
-        Mean over `LAG_MINUTES` of the difference of the mean autocorrelation of log load [1].
+    between
+        Figures of both sides: distances, ``auc_day``, ``auc_week`` and ``auc_feeder`` of a classifier
+        (`classifier_auc`), ``next_day`` and ``next_day_feeder`` of a forecast (`next_day_error`).
     drawn, real
-        Traits of both sides; each drawn one should be near its real one.
-    auc_day, auc_week, auc_feeder
-        Area under the curve of a classifier that tells drawn from real, on customers it has not seen: the
-        day of a customer, the week of a customer, the day of a feeder. 0.5 cannot tell, 1 always can; far
-        below 0.5 the drawn histories are copies of these real ones.
-    next_day, next_day_feeder
-        Root mean square error of a forecast of the hourly log loads of the next day, trained on drawn and
-        tested on real histories [log kW]: of a customer, of a feeder.
-    changes_w1
-        Wasserstein-1 distance of the relative step changes of all customers [% of the mean load].
-    gap
-        Error of four hidden hours filled, trained on drawn and tested on real histories [log kW].
-    nearest
-        Distance of a customer to the real one nearest to it [standard deviations of traits].
+        Traits of each side; each drawn one should be near its real one.
     """
 
-    w1_percent: float
-    autocorrelation_error: float
-    drawn: Traits
-    real: Traits
-    auc_day: float
-    auc_week: float
-    auc_feeder: float
-    next_day: float
-    next_day_feeder: float
-    changes_w1: float
-    gap: float
-    nearest: float
+    between: Figures
+    drawn: Figures
+    real: Figures
 
 
 def compare(drawn: FloatArray, real: FloatArray, setting: Setting) -> Fidelity:
@@ -147,36 +92,26 @@ def compare(drawn: FloatArray, real: FloatArray, setting: Setting) -> Fidelity:
         If the two do not fit each other, are too short, or hold a load that is not positive.
     """
     _check(drawn, real, setting)
-    auc_day, auc_week, auc_feeder = classifier_auc(drawn, real, setting)
-    next_day, next_day_feeder = next_day_error(drawn, real, setting)
-    return Fidelity(
-        w1_percent=w1_percent(drawn, real),
-        autocorrelation_error=autocorrelation_error(drawn, real),
-        drawn=traits(drawn, setting.seed),
-        real=traits(real, setting.seed),
-        auc_day=auc_day,
-        auc_week=auc_week,
-        auc_feeder=auc_feeder,
-        next_day=next_day,
-        next_day_feeder=next_day_feeder,
-        changes_w1=changes_w1_percent(drawn, real),
-        gap=gap_error(hourly(drawn), hourly(real), setting.weekend, setting.seed),
-        nearest=nearest_distance(drawn, real),
-    )
+    areas = classifier_auc(drawn, real, setting)
+    errors = next_day_error(drawn, real, setting)
+    between = {
+        "w1_percent": w1_percent(drawn, real),
+        "autocorrelation_error": autocorrelation_error(drawn, real),
+        "changes_w1": changes_w1_percent(drawn, real),
+        "nearest": nearest_distance(drawn, real),
+        **dict(zip(("auc_day", "auc_week", "auc_feeder"), areas, strict=True)),
+        **dict(zip(("next_day", "next_day_feeder"), errors, strict=True)),
+    }
+    return Fidelity(between, traits(drawn), traits(real))
 
 
-def traits(load: FloatArray, seed: int = 0) -> Traits:
-    """INTERNAL. What histories are like by themselves; `seed` draws the groups of the coincidence factor."""
-    return Traits(
-        day_to_day=day_to_day(load),
-        between_customers=between_customers(load),
-        pairwise=pairwise(load),
-        coincidence=coincidence(load, seed),
-        peak_over_mean=peak_over_mean(load),
-        feeder_daily_sd=feeder_daily_sd(load),
-        midnight_step=midnight_step(load),
-        high_ramp=high_ramp(load),
+def traits(load: FloatArray) -> Figures:
+    """INTERNAL. What histories are like by themselves; all without unit."""
+    of = (
+        *(day_to_day, between_customers, pairwise, coincidence),
+        *(peak_over_mean, feeder_daily_sd, midnight_step, high_ramp),
     )
+    return {trait.__name__: trait(load) for trait in of}
 
 
 def w1_percent(drawn: FloatArray, real: FloatArray) -> float:
@@ -210,20 +145,23 @@ def autocorrelation_error(drawn: FloatArray, real: FloatArray) -> float:
 
 
 def day_to_day(load: FloatArray) -> float:
-    """INTERNAL. See `Traits`; 0 where no customer's energy varies."""
+    """INTERNAL. Correlation of the log energy of a customer's day with its next day's, about its own mean.
+
+    0 where no customer's energy varies.
+    """
     about = _log_energy(load)
     about = about - about.mean(axis=1, keepdims=True)
     return _ratio(float(np.mean(about[:, 1:] * about[:, :-1])), float(np.mean(about**2)))
 
 
 def between_customers(load: FloatArray) -> float:
-    """INTERNAL. See `Traits`; 0 where energies are all the same."""
+    """INTERNAL. Share of the variance of the log energy of days between customers; 0 of equal energies."""
     energy = _log_energy(load)
     return _ratio(float(energy.mean(axis=1).var()), float(energy.var()))
 
 
 def pairwise(load: FloatArray) -> float:
-    """INTERNAL. See `Traits`; over all pairs of customers whose daily energy varies, 0 if there are none."""
+    """INTERNAL. Mean correlation of the daily energies of two customers; 0 where none varies."""
     energy = load.mean(axis=2)
     energy = energy - energy.mean(axis=1, keepdims=True)
     spread = energy.std(axis=1)
@@ -234,29 +172,29 @@ def pairwise(load: FloatArray) -> float:
     return (together - count) / (count * (count - 1)) if count > 1 else 0.0
 
 
-def coincidence(load: FloatArray, seed: int = 0) -> float:
-    """INTERNAL. See `Traits`; mean over 30 groups drawn at random."""
+def coincidence(load: FloatArray) -> float:
+    """INTERNAL. Peak of the sum of `COINCIDENT` customers over the sum of their peaks; mean of 30 groups."""
     series = load.reshape(len(load), -1)
-    peak, rng = series.max(axis=1), np.random.default_rng(seed)
+    peak, rng = series.max(axis=1), np.random.default_rng(0)
     size = min(COINCIDENT, len(load))
     groups = [rng.permutation(len(load))[:size] for _ in range(_GROUPS)]
     return float(np.mean([series[own].sum(axis=0).max() / peak[own].sum() for own in groups]))
 
 
 def peak_over_mean(load: FloatArray) -> float:
-    """INTERNAL. See `Traits`."""
+    """INTERNAL. Peak of a customer over its mean load; median over customers."""
     series = load.reshape(len(load), -1)
     return float(np.median(series.max(axis=1) / series.mean(axis=1)))
 
 
 def feeder_daily_sd(load: FloatArray) -> float:
-    """INTERNAL. See `Traits`."""
+    """INTERNAL. Standard deviation of the daily energy of all customers together, over its mean."""
     energy = load.mean(axis=(0, 2))
     return float(energy.std() / energy.mean())
 
 
 def midnight_step(load: FloatArray) -> float:
-    """INTERNAL. See `Traits`."""
+    """INTERNAL. Mean change of all customers together from a day's last step to the next, over their mean."""
     feeder = load.sum(axis=0)
     return float(np.mean(np.abs(feeder[1:, 0] - feeder[:-1, -1])) / feeder.mean())
 
@@ -318,7 +256,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _dithered(load: FloatArray, setting: Setting, side: int) -> FloatArray:
-    """Rounded to the resolution of the meters and spread evenly over it; as it is where there is none."""
+    """Rounded to the resolution of the meters and spread evenly over it; unchanged where there is none."""
     q = setting.quantum_kw
     if q is None:
         return load
@@ -390,7 +328,10 @@ def day_rows(log_load: FloatArray, weekend: BoolArray, rng: np.random.Generator 
     n, days, _ = log_load.shape
     who, when = (axis.ravel() for axis in np.meshgrid(np.arange(n), np.arange(WEEK, days), indexing="ij"))
     chosen = np.arange(who.size) if rng is None else rng.permutation(who.size)[:_MOST_ROWS]
-    return _before(log_load, weekend, who[chosen], when[chosen])
+    who, when = who[chosen], when[chosen]
+    before = log_load[who[:, None], when[:, None] - np.arange(1, WEEK + 1)]
+    calendar = np.column_stack([weekend[when], weekend[when - 1]]).astype(np.float64)
+    return np.hstack([before[:, 0], before[:, -1], before.mean(axis=1), calendar]), log_load[who, when]
 
 
 def forecast_error(trained: Rows, tested: Rows) -> float:
@@ -403,63 +344,6 @@ def forecast_error(trained: Rows, tested: Rows) -> float:
     weights = np.linalg.solve(gram, unit.T @ (target - middle))
     forecast = (tested[0] - centre) / spread @ weights + middle
     return float(np.sqrt(np.mean((forecast - tested[1]) ** 2)))
-
-
-def _before(log_load: FloatArray, weekend: BoolArray, who: IntArray, when: IntArray) -> Rows:
-    before = log_load[who[:, None], when[:, None] - np.arange(1, WEEK + 1)]
-    calendar = np.column_stack([weekend[when], weekend[when - 1]]).astype(np.float64)
-    features = np.hstack([before[:, 0], before[:, -1], before.mean(axis=1), calendar])
-    return features, log_load[who, when]
-
-
-# --- gaps -------------------------------------------------------------------------------------------------
-# INTERNAL. Filling gaps of meters: trained on drawn histories, tested on real ones.
-# Four hours of a customer are hidden, at one of six times of day. Ridge regression fills their log loads from
-# the four hours before and after, the same hours of the day before and of the day after, whether the day is a
-# weekend, and which of the six times it is.
-
-
-HIDDEN = 4
-"""Hours of a gap, and of what is seen before and after it."""
-STARTS = np.arange(0, HOURS, HIDDEN)
-
-
-def gap_rows(log_load: FloatArray, weekend: BoolArray, rng: np.random.Generator) -> Rows:
-    """At most 6,000 gaps, drawn at random; `log_load` is (customer, day, hour)."""
-    n, days, _ = log_load.shape
-    grids = np.meshgrid(np.arange(n), np.arange(1, days - 1), np.arange(len(STARTS)), indexing="ij")
-    who, when, start = (axis.ravel() for axis in grids)
-    chosen = rng.permutation(who.size)[:_MOST_ROWS]
-    return _around(log_load, weekend, who[chosen], when[chosen], start[chosen])
-
-
-def gap_error(drawn: FloatArray, real: FloatArray, weekend: BoolArray, seed: int = 0) -> float:
-    """INTERNAL. Root mean square error of filled gaps, trained on drawn, tested on real [log kW].
-
-    Parameters
-    ----------
-    drawn, real
-        Hourly loads (customer, day, hour) [kW].
-    """
-    sides = (
-        gap_rows(np.log(load), weekend, np.random.default_rng([seed, 6, side]))
-        for side, load in enumerate((drawn, real))
-    )
-    return forecast_error(*sides)
-
-
-def _around(log_load: FloatArray, weekend: BoolArray, who: IntArray, when: IntArray, start: IntArray) -> Rows:
-    series = log_load.reshape(len(log_load), -1)
-    first = when * HOURS + STARTS[start]
-    stretch = np.arange(HIDDEN)
-
-    def seen(away: int) -> FloatArray:
-        hours: FloatArray = series[who[:, None], first[:, None] + stretch + away]
-        return hours
-
-    calendar = np.column_stack([weekend[when], start[:, None] == np.arange(len(STARTS))])
-    around = [seen(away) for away in (-HIDDEN, HIDDEN, -HOURS, HOURS)]
-    return np.hstack([*around, calendar.astype(np.float64)]), seen(0)
 
 
 # --- step changes -----------------------------------------------------------------------------------------
@@ -549,9 +433,10 @@ def nearest_distance(side: FloatArray, real: FloatArray) -> float:
 # --- classifier -------------------------------------------------------------------------------------------
 # INTERNAL. A classifier that tells drawn from real: gradient-boosted trees, small and without dependencies.
 # Logistic loss, Newton steps, features cut into quantile bins, trees grown level by level: 200 trees of 16
-# leaves, a random part of the features for each. Area under the curve, here and by scikit-learn's histogram
-# gradient boosting (120 trees of 15 leaves), for days of Swiss homes against days drawn from their Gaussian:
-# 0.909 and 0.907 for customers, 0.911 and 0.924 for feeders.
+# leaves, a random part of the features for each. Rows that are held out weigh nothing in a tree and get its
+# score with the others. Area under the curve, here and by scikit-learn's histogram gradient boosting (120
+# trees of 15 leaves), for days of Swiss homes against days drawn from their Gaussian: 0.909 and 0.907 for
+# customers, 0.911 and 0.924 for feeders.
 
 
 TREES = 200
@@ -573,8 +458,8 @@ def told_apart(drawn: Sample, real: Sample, *, seed: int = 0) -> float:
     is_real = np.repeat([False, True], [len(drawn[0]), len(real[0])])
     rng = np.random.default_rng([seed, 9])
     tested = np.concatenate([_held_out(of, rng) for _, of in (drawn, real)])
-    forest = grow(features[~tested], is_real[~tested], rng)
-    return area_under_curve(forest.score(features[tested]), is_real[tested])
+    score = _boosted(features, is_real, ~tested, rng)
+    return area_under_curve(score[tested], is_real[tested])
 
 
 def area_under_curve(score: FloatArray, positive: BoolArray) -> float:
@@ -591,93 +476,43 @@ def _held_out(of: IntArray, rng: np.random.Generator) -> BoolArray:
     return np.isin(of, held)
 
 
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """A complete tree: node k has the children 2k + 1 and 2k + 2.
-
-    Parameters
-    ----------
-    feature, limit
-        (inner node,) a row goes right if its bin of `feature` is above `limit`.
-    leaf
-        (leaf,) what is added to the score.
-    """
-
-    feature: IntArray
-    limit: IntArray
-    leaf: FloatArray
-
-    def score(self, bins: IntArray) -> FloatArray:
-        """(row,) of bins (row, feature)."""
-        node, rows = np.zeros(len(bins), dtype=np.int64), np.arange(len(bins))
-        for _ in range(DEPTH):
-            right = bins[rows, self.feature[node]] > self.limit[node]
-            node = 2 * node + 1 + right
-        return self.leaf[node - self.feature.size]
-
-
-@dataclass(frozen=True, eq=False)
-class Forest:
-    """Trees, and the edges (feature, edge) of their bins."""
-
-    edges: FloatArray
-    trees: tuple[Tree, ...]
-
-    def score(self, features: FloatArray) -> FloatArray:
-        """(row,) log odds but for a constant."""
-        bins = _binned(features, self.edges)
-        total: FloatArray = np.sum([tree.score(bins) for tree in self.trees], axis=0)
-        return total
-
-
-def grow(features: FloatArray, positive: BoolArray, rng: np.random.Generator) -> Forest:
-    """Trees that tell positive rows from the others, each mending what is left by those before."""
-    edges = np.quantile(features, np.arange(1, BINS) / BINS, axis=0).T
-    bins = _binned(features, edges)
-    score = np.full(len(bins), np.log(positive.mean() / (1 - positive.mean())))
-    trees = []
+def _boosted(
+    features: FloatArray, positive: BoolArray, trained: BoolArray, rng: np.random.Generator
+) -> FloatArray:
+    """(row,) log odds of being positive, by trees that are grown on the trained rows alone."""
+    edges = np.quantile(features[trained], np.arange(1, BINS) / BINS, axis=0).T
+    bins = np.column_stack([np.searchsorted(*pair) for pair in zip(edges, features.T, strict=True)])
+    share = positive[trained].mean()
+    score = np.full(len(bins), np.log(share / (1 - share)))
     for _ in range(TREES):
         chosen = np.sort(rng.permutation(bins.shape[1])[:_FEATURES])
         chance = expit(score)
-        tree = _grow_one(bins, chosen, positive - chance, chance * (1 - chance))
-        trees.append(tree)
-        score = score + tree.score(bins)
-    return Forest(edges, tuple(trees))
+        score += _tree(bins, chosen, trained * (positive - chance), trained * (chance * (1 - chance)))
+    return score
 
 
-def _binned(features: FloatArray, edges: FloatArray) -> IntArray:
-    """(row, feature) bins: how many edges lie below the value."""
-    columns = [
-        np.searchsorted(own, column, side="left") for own, column in zip(edges, features.T, strict=True)
-    ]
-    return np.column_stack(columns).astype(np.int64)
-
-
-def _grow_one(bins: IntArray, chosen: IntArray, slope: FloatArray, curvature: FloatArray) -> Tree:
-    """One tree on the chosen features, from slope and curvature of the loss at every row."""
-    inner = 2**DEPTH - 1
-    feature, limit = np.zeros(inner, dtype=np.int64), np.full(inner, BINS, dtype=np.int64)
+def _tree(bins: IntArray, chosen: IntArray, slope: FloatArray, curvature: FloatArray) -> FloatArray:
+    """(row,) what one tree on the chosen features adds, from slope and curvature of the loss at every row."""
     cell = bins[:, chosen] + BINS * np.arange(chosen.size)
     each = [np.repeat(values, chosen.size) for values in (slope, curvature)]
     place, rows = np.zeros(len(bins), dtype=np.int64), np.arange(len(bins))
     for level in range(DEPTH):
-        width, first = 2**level, 2**level - 1
         key = (cell + (place * (BINS * chosen.size))[:, None]).ravel()
-        shape = (width, chosen.size, BINS)
-        sums = [np.bincount(key, values, width * BINS * chosen.size).reshape(shape) for values in each]
-        column, cut, gain = _best_splits(*sums)
-        splits = gain > 0
-        nodes = slice(first, first + width)
-        feature[nodes] = chosen[column]
-        limit[nodes] = np.where(splits, cut, BINS)  # no bin is above: all rows go left
-        node = first + place
-        place = 2 * place + (bins[rows, feature[node]] > limit[node])
+        shape = (2**level, chosen.size, BINS)
+        column, cut = _best_splits(
+            *(np.bincount(key, values, np.prod(shape)).reshape(shape) for values in each)
+        )
+        place = 2 * place + (bins[rows, chosen[column[place]]] > cut[place])
     totals = [np.bincount(place, values, 2**DEPTH) for values in (slope, curvature)]
-    return Tree(feature, limit, RATE * totals[0] / (totals[1] + _LEAF_PENALTY))
+    leaf: FloatArray = RATE * totals[0] / (totals[1] + _LEAF_PENALTY)
+    return leaf[place]
 
 
-def _best_splits(slope: FloatArray, curvature: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """(node,) feature, last bin on the left and gain of the best split; from sums (node, feature, bin)."""
+def _best_splits(slope: FloatArray, curvature: FloatArray) -> tuple[IntArray, IntArray]:
+    """(node,) feature and last bin on the left of the best split; from sums (node, feature, bin).
+
+    Where no split gains anything all bins are on the left.
+    """
     left = [np.cumsum(values, axis=2)[:, :, :-1] for values in (slope, curvature)]
     whole = [values.sum(axis=2, keepdims=True) for values in (slope, curvature)]
     right = [total - part for total, part in zip(whole, left, strict=True)]
@@ -686,4 +521,5 @@ def _best_splits(slope: FloatArray, curvature: FloatArray) -> tuple[IntArray, In
     enough = np.minimum(left[1], right[1]) >= _FEWEST / 4
     by_node = np.where(enough, gain, -np.inf).reshape(len(slope), -1)
     best = np.argmax(by_node, axis=1)
-    return best // (BINS - 1), best % (BINS - 1), by_node[np.arange(len(slope)), best]
+    gains = by_node[np.arange(len(slope)), best] > 0
+    return best // (BINS - 1), np.where(gains, best % (BINS - 1), BINS)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from dp_powerflow.fidelity.comparison import (
     NetworkCurves,
 )
 from dp_powerflow.fidelity.verdicts import DISTANCE, TOLD, USE, Effort, Finding, Verdict
+from dp_powerflow.manifest.model import at_most
 from dp_powerflow.page import (
     CLOCK,
     Axis,
@@ -67,7 +69,7 @@ class Facts:
     release_id : of the release.
     estimator : of its load model.
     is_history : whether customers persist; otherwise days are independent draws.
-    customers, days, step_minutes : of the meters that were looked at.
+    customers, days, step_minutes : of the meters that were compared.
     quantum_kw : resolution of the meters that the classifier is kept from seeing [kW]; None for none.
     simulated : whether no meter ever read them.
     """
@@ -82,7 +84,8 @@ class Facts:
     simulated: bool
 
 
-class Game(NamedTuple):
+@dataclass(frozen=True)
+class Game:
     """INTERNAL. What an attack got, and the highest rate of right guesses that the release allows."""
 
     name: str
@@ -101,21 +104,21 @@ class Attacks:
     allowed : what the release states of its customers' privacy.
     membership, planted : what attackers got.
     line : what an attacker got of one line of the twin; None on the true network.
-    network : what the release promises of the network, in words.
     """
 
     allowed: Allowed
     membership: MembershipAttack
     planted: PlantedAttack
     line: LineAttack | None
-    network: str
 
     @property
     def games(self) -> tuple[Game, ...]:
         """Every attack."""
-        own, members, line = self.allowed, self.membership, self.line
-        games = {f"planted: {name}": (guesses, own) for name, guesses in self.planted.guesses.items()}
-        games |= {"planted: all kinds": (self.planted.together, own)}
+        members, line = self.membership, self.line
+        games = {
+            f"planted: {name}": (guesses, self.allowed) for name, guesses in self.planted.guesses.items()
+        }
+        games |= {"planted: all kinds": (self.planted.together, self.allowed)}
         games |= {"membership": (members.guesses, members.allowed)}
         found = [
             Game(name, guesses, limit.success, limit.exceeded_by(guesses), self.found_epsilon(guesses))
@@ -129,18 +132,17 @@ class Attacks:
     @property
     def alarms(self) -> tuple[str, ...]:
         """Sentences to be shown in red: attacks that got more than the release allows."""
-        found = []
-        for name, guesses, allowed in (
-            ("with planted customers", self.planted.together, self.allowed),
-            ("for members", self.membership.guesses, self.membership.allowed),
-        ):
-            if allowed.exceeded_by(guesses):
-                found.append(
-                    f"The attack {name} was right {guesses.right} times of {guesses.tried}: with 95 % "
-                    f"confidence epsilon is at least {in_words(self.found_epsilon(guesses))}, and the "
-                    f"release states {allowed.epsilon:g}. The stated guarantee does not hold: withdraw "
-                    "the release and report this"
-                )
+        of_customers = {
+            "with planted customers": (self.planted.together, self.allowed),
+            "for members": (self.membership.guesses, self.membership.allowed),
+        }
+        found = [
+            f"The attack {name} was right {guesses.right} times of {guesses.tried}: with 95 % confidence "
+            f"epsilon is at least {in_words(self.found_epsilon(guesses))}, and the release states "
+            f"{allowed.epsilon:g}. The stated guarantee does not hold: withdraw the release and report this"
+            for name, (guesses, allowed) in of_customers.items()
+            if allowed.exceeded_by(guesses)
+        ]
         if self.line is not None and self.line.exceeded:
             own = self.line.guesses
             found.append(
@@ -163,14 +165,14 @@ class FidelityReport:
     ----------
     facts : what was compared.
     customers : drawn customers against real ones.
-    network : voltages and loads against the meters on the true feeder; words why not, where there is none.
+    network : voltages and loads against the meters on the true feeder.
     attacks : what an attacker gets of the load model.
     effort : sizes of the comparison.
     """
 
     facts: Facts
     customers: CustomerComparison
-    network: NetworkComparison | str
+    network: NetworkComparison
     attacks: Attacks
     effort: Effort
 
@@ -180,8 +182,7 @@ class FidelityReport:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Every figure with its floor and its verdict, group by group."""
-        of_network = () if isinstance(self.network, str) else self.network.findings
-        every = (*self.customers.findings, *of_network)
+        every = (*self.customers.findings, *self.network.findings)
         return tuple(one for group in GROUPS for one in every if one.group == group)
 
     @property
@@ -193,7 +194,8 @@ class FidelityReport:
 
     def to_json(self) -> str:
         """INTERNAL. Every figure as JSON; infinite ones are null."""
-        return json.dumps(_finite(self._content()), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        content = json.loads(json.dumps(self._content()), parse_constant=lambda _: None)
+        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     def to_html(self) -> bytes:
         """INTERNAL. A self-contained page."""
@@ -204,11 +206,7 @@ class FidelityReport:
         return framed(self.to_html())
 
     def _content(self) -> dict[str, Any]:
-        attacks = self.attacks
-        network: Any = {"not compared": self.network}
-        if not isinstance(self.network, str):
-            found = self.network
-            network = {"nodes matched": found.matched, "mended": found.mended, "days": found.days}
+        attacks, allowed, members = self.attacks, self.attacks.allowed, self.attacks.membership
         return {
             "format": FORMAT,
             "marking": MARKING,
@@ -217,30 +215,14 @@ class FidelityReport:
             "effort": asdict(self.effort),
             "summary": self.summary,
             "figures": [asdict(one) for one in self.findings],
-            "network": network,
+            "network": {"scaled_down": self.network.scaled_down, "days": self.network.days},
             "attacks": {
                 "alarms": list(attacks.alarms),
-                "allowed": asdict(attacks.allowed)
-                | {"success": attacks.allowed.success, "success by noise": attacks.allowed.by_noise},
-                "planted": {
-                    "partly": attacks.planted.partly,
-                    "kinds": {name: _guesses(own, attacks) for name, own in attacks.planted.guesses.items()},
-                    "together": _guesses(attacks.planted.together, attacks),
-                    "largest epsilon that could be contradicted": attacks.allowed.visible(
-                        attacks.planted.together.tried
-                    ),
-                },
-                "membership": {
-                    "score": attacks.membership.score,
-                    "allowed": asdict(attacks.membership.allowed),
-                    "area": attacks.membership.area,
-                    "area error": attacks.membership.area_error,
-                    "guesses": _guesses(attacks.membership.guesses, attacks),
-                },
-                "line": None
-                if attacks.line is None
-                else asdict(attacks.line) | {"success": attacks.line.allowed},
-                "network": attacks.network,
+                "allowed": asdict(allowed)
+                | {"success": allowed.success, "success by noise": allowed.by_noise},
+                "games": [asdict(game) | {"interval": game.guesses.interval()} for game in attacks.games],
+                "members": {"score": members.score, "area": members.area, "area error": members.area_error},
+                "line": None if attacks.line is None else asdict(attacks.line),
             },
         }
 
@@ -248,25 +230,6 @@ class FidelityReport:
 def in_words(epsilon: float) -> str:
     """A lower bound on ε for a reader."""
     return "any number" if math.isinf(epsilon) else f"{epsilon:.2f}"
-
-
-def _guesses(own: Guesses, attacks: Attacks) -> dict[str, Any]:
-    return {
-        "right": own.right,
-        "tried": own.tried,
-        "rate": own.rate,
-        "interval": list(own.interval()),
-        "epsilon at least": attacks.found_epsilon(own),
-    }
-
-
-def _finite(value: Any) -> Any:
-    """The same with None for every number that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # --- fidelity.html ----------------------------------------------------------------------------------------
@@ -283,6 +246,7 @@ SIGNS = {
 """Before the words of a verdict: the fuller the better."""
 TALLEST = 20.0
 """Ratios are drawn up to here; the table has them as they are."""
+FLOOR = "real to real (floor)"
 _GRID = np.linspace(0.0, 1.0, 51)
 _NAMES = {
     "GROUPS": GROUPS,
@@ -298,7 +262,7 @@ _NAMES = {
 def page_of(report: FidelityReport) -> bytes:
     """INTERNAL. The page of a report."""
     attacks, charts = report.attacks, charts_of(report)
-    scales = {"distances and figures": DISTANCE, "areas under the curve": TOLD, "forecasts and gaps": USE}
+    scales = {"distances and figures": DISTANCE, "areas under the curve": TOLD, "forecasts": USE}
     facts = {
         "marking": MARKING,
         "report": report,
@@ -309,6 +273,7 @@ def page_of(report: FidelityReport) -> bytes:
         "alarms": [f"{alarm}." for alarm in attacks.alarms],
         "rows": lambda group: [_row(one) for one in report.findings if one.group == group],
         "games": [_game_row(game) for game in attacks.games],
+        "at_most": at_most,
         "rule_header": ("kind", *(f"{SIGNS[one]} {one}, to" for one in list(Verdict)[:3])),
         "rule": [(name, *(f"{limit:g}" for limit in scale.limits)) for name, scale in scales.items()],
     }
@@ -354,29 +319,16 @@ def charts_of(report: FidelityReport) -> dict[str, Chart]:
     charts: dict[str, Chart] = {}
     for group in dict.fromkeys(one.group for one in report.findings):
         own = tuple(one for one in report.findings if one.group == group)
-        ratios = [round(min(one.ratio, TALLEST), 3) for one in own]
-        series = (Series("release", ratios), Series("real to real (floor)", [1.0] * len(own)))
-        charts[f"{group}-ratios"] = Bars(
-            Axis("distance over its floor"), tuple(one.title for one in own), series
-        )
-        if group in ("customers", "feeder"):
-            charts[f"{group}-figures"] = _beside_real(own)
-    charts |= _customer_charts(report.customers.curves) | _attack_charts(report.attacks)
-    if not isinstance(report.network, str):
-        charts |= _network_charts(report.network.curves)
-    return charts
+        ratios = {"release": [round(min(one.ratio, TALLEST), 3) for one in own], FLOOR: [1.0] * len(own)}
+        titles = tuple(one.title for one in own)
+        charts[f"{group}-ratios"] = Bars(Axis("distance over its floor"), titles, _series(ratios))
+    of_network = _network_charts(report.network.curves)
+    return charts | _customer_charts(report.customers.curves) | of_network | _attack_charts(report.attacks)
 
 
-def _beside_real(findings: tuple[Finding, ...]) -> Bars:
-    """Figures of the release and of real customers, and how much these differ among themselves."""
-    kept = [(one, one.real) for one in findings if one.real is not None and abs(one.real) > 1e-9]
-    series = (
-        Series("release", [round(100 * one.drawn / real, 1) for one, real in kept]),
-        Series("real", [100.0] * len(kept)),
-        Series("real to real (floor)", [round(100 * one.floor / abs(real), 1) for one, real in kept]),
-    )
-    axis = Axis("share of the real figure", "%", decimals=1)
-    return Bars(axis, tuple(one.title for one, _ in kept), series)
+def _series(values: Mapping[str, Any], digits: int = 4) -> tuple[Series, ...]:
+    """A series for every name."""
+    return tuple(Series(name, np.round(own, digits)) for name, own in values.items())
 
 
 def _customer_charts(curves: Curves) -> dict[str, Chart]:
@@ -385,54 +337,37 @@ def _customer_charts(curves: Curves) -> dict[str, Chart]:
         Quantiles(name, levels, np.round(values, 4))
         for name, values in (("release", curves.drawn_band), ("real", curves.real_band))
     )
-    memory = (
-        Series("release", np.round(curves.drawn_memory, 4)),
-        Series("real, half B", np.round(curves.real_memory, 4)),
-        Series("real, half A (floor)", np.round(curves.floor_memory, 4)),
-    )
-    lags = np.round(curves.lag_hours, 3)
+    memory = {
+        "release": curves.drawn_memory,
+        "real, half B": curves.real_memory,
+        "real, half A (floor)": curves.floor_memory,
+    }
+    axes, lags = (Axis("lag", "h"), Axis("autocorrelation")), np.round(curves.lag_hours, 3)
     return {
         "profile": Band(CLOCK, Axis("load over mean load"), np.round(curves.hours * 60, 3), bands),
-        "memory": Lines(Axis("lag", "h"), Axis("autocorrelation"), lags, memory),
+        "memory": Lines(*axes, lags, _series(memory)),
     }
 
 
 def _network_charts(curves: NetworkCurves) -> dict[str, Chart]:
-    shares = (
-        Series("release", np.round(curves.drawn_share, 4)),
-        Series("real", np.round(curves.real_share, 4)),
-    )
+    shares = {"release": curves.drawn_share, "real": curves.real_share}
     axes = Axis("voltage", "p.u.", decimals=4), Axis("share", "%")
-    charts: dict[str, Chart] = {"v-histogram": Histogram(*axes, np.round(curves.edges, 6), shares)}
-    if curves.drawn_head is not None and curves.real_head is not None:
-        heads = (
-            Series("release", np.round(curves.drawn_head, 2)),
-            Series("real", np.round(curves.real_head, 2)),
-        )
+    charts: dict[str, Chart] = {"v-histogram": Histogram(*axes, np.round(curves.edges, 6), _series(shares))}
+    if curves.drawn_head is not None:
+        heads = _series({"release": curves.drawn_head, "real": curves.real_head}, 2)
         charts["head"] = Duration(Axis("power of the sources", "kW", decimals=0), SHARES, heads)
     return charts
 
 
 def _attack_charts(attacks: Attacks) -> dict[str, Chart]:
     members = attacks.membership
-    curves = (
-        Series("most that ε allows", np.round(most_power(_GRID, members.allowed), 4)),
-        Series("membership attack", np.round(np.interp(_GRID, members.false_rate, members.true_rate), 4)),
-        Series("guessing", np.round(_GRID, 4)),
-    )
-    axes = Axis("others taken for members"), Axis("members found")
-    kinds = {**attacks.planted.guesses, "all kinds": attacks.planted.together}
-    low, high = zip(*(own.interval() for own in kinds.values()), strict=True)
-    bars = (
-        Series("right guesses", [round(own.rate, 4) for own in kinds.values()]),
-        Series("95 % interval, low", [round(value, 4) for value in low]),
-        Series("95 % interval, high", [round(value, 4) for value in high]),
-        Series("most that ε allows", [round(attacks.allowed.success, 4)] * len(kinds)),
-    )
-    return {
-        "membership": Lines(*axes, np.round(_GRID, 3), curves, filled=True),
-        "planted": Bars(Axis("right guesses"), tuple(kinds), bars),
+    curves = {
+        "most that ε allows": most_power(_GRID, members.allowed),
+        "membership attack": np.interp(_GRID, members.false_rate, members.true_rate),
+        "guessing": _GRID,
     }
+    axes = Axis("others taken for members"), Axis("members found")
+    return {"membership": Lines(*axes, np.round(_GRID, 3), _series(curves), filled=True)}
 
 
 def most_power(false_rate: FloatArray, allowed: Allowed) -> FloatArray:

@@ -74,7 +74,7 @@ class Scale:
 DISTANCE = Scale("distance", (1.25, 2.0, 4.0))
 """Distances of distributions, and differences of single figures."""
 USE = Scale("use", (1.03, 1.10, 1.30))
-"""Errors of forecasts and filled gaps: what a user of the data pays."""
+"""Errors of forecasts: what a user of the data pays."""
 TOLD = Scale("classifier", (1.05, 1.20, 1.50))
 """Areas under the curve of a classifier, from 0.5 to 1."""
 UNTOLD, _ALWAYS_TOLD = 0.5, 1.0
@@ -175,10 +175,7 @@ def titled(by: str) -> tuple[Titled, ...]:
     rows = csv.DictReader(files(__package__).joinpath("metrics.csv").read_text("utf-8").splitlines())
     return tuple(
         Titled(
-            group=row["group"],
-            name=row["name"],
-            title=row["title"],
-            unit=row["unit"],
+            *(row["group"], row["name"], row["title"], row["unit"]),
             scale=scales[row["scale"]],
             matters=float(row["matters"]),
         )
@@ -213,28 +210,18 @@ class Effort:
     attacked_days : days of it, at most.
     """
 
-    splits: int
-    customers: int
-    days: int
-    network_splits: int
-    network_days: int
-    fits_per_kind: int
-    membership_fits: int
-    attacked: int
-    attacked_days: int
+    splits: int = 6
+    customers: int = 256
+    days: int = 56
+    network_splits: int = 4
+    network_days: int = 28
+    fits_per_kind: int = 60
+    membership_fits: int = 6
+    attacked: int = 48
+    attacked_days: int = 28
 
 
-FULL = Effort(
-    splits=6,
-    customers=256,
-    days=56,
-    network_splits=4,
-    network_days=28,
-    fits_per_kind=60,
-    membership_fits=6,
-    attacked=48,
-    attacked_days=28,
-)
+FULL = Effort()
 QUICK = Effort(
     splits=3,
     customers=96,

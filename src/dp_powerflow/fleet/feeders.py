@@ -9,58 +9,54 @@ Every feeder is a separate secret with a separate account. The ledger asks of ev
 it continues an account or is unrelated to all others. Within a fleet the list of feeders answers: they are
 different networks. That is not enough for feeders of the same frame (the same nodes and connections), which
 are most likely versions of one network: the config must name them in `same_frame`. The list says nothing
-about networks that are not in it: those charged outside the fleet, and those of feeders that it used to list,
-whose files may have been exported again under other names. About them only the data owner can answer, in the
+about networks that are not in it: charged outside the fleet, or of feeders that it used to list, whose
+files may have been exported again under other names. About them only the data owner can answer, in the
 config.
 
 Its config is one TOML file; unknown keys are errors that name the nearest key. The sections are those of a
 release (`config`). What differs: `[fleet]` stands in place of `[release]` and lists the feeders, `[feeder]`
-holds what all feeders share, and `[overrides]` what some have of their own.
+holds what all feeders share, and `[overrides]` the keys that one feeder has in place of them.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import difflib
 import glob
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dp_powerflow._names import PUBLIC_RULE, alike
 from dp_powerflow.config import (
     STATE_RULES,
     CalendarSection,
     Config,
-    Count,
     LoadsSection,
     ModelSection,
     NodesSection,
     Positive,
-    Probability,
     PublicationSection,
     PVSection,
     Reason,
     Section,
-    StorageUrl,
     TrueNetwork,
     TwinNetwork,
     WeatherSection,
+    WrittenSection,
     absolute_sections,
     checked,
     named_by,
-    path_or_url,
     read_toml,
     sentence_of,
 )
+from dp_powerflow.config.mistakes import Forbidden
 from dp_powerflow.errors import ConfigError, Lines, PrivacyError, printable
 from dp_powerflow.fleet.manifest import release_id_of
-from dp_powerflow.fleet.publishing import shelf_of
+from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.grid.quantities import Protect
 from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
 from dp_powerflow.manifest.model import policy_of, registered
@@ -71,7 +67,6 @@ from dp_powerflow.privacy.state import PrivateState
 PublicName = Annotated[str, named_by(PUBLIC_RULE)]
 OF_THE_FLEET = frozenset({"mode", "bound", "id"})
 """Keys of [network] that are the same for all feeders: accounts depend on them."""
-_NOT_REMOVABLE = frozenset(f"network.{key}" for key in OF_THE_FLEET)
 
 
 class SameFrame(Section):
@@ -87,15 +82,13 @@ class SameFrame(Section):
     reason: Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
-class FleetSection(Section):
+class FleetSection(WrittenSection):
     """Which feeders, what is written and where.
 
     Attributes
     ----------
     feeders : globs of `.dss` and `.json` files, relative to the config file, and names of built-in feeders.
     names : public names of feeders, by their keys; the others are numbered.
-    models : one load model of all customers, or one per feeder from the public column `feeder` of the
-        service map.
     output : directory or URL of the corpus, such as `s3://bucket/fleet`.
     state : private directory of keys, ledger and internal reports; never publish it.
     continues : earlier fleet whose feeders these are: names and accounts go on.
@@ -108,32 +101,25 @@ class FleetSection(Section):
     id: PublicName
     feeders: Annotated[tuple[str, ...], Field(min_length=1)]
     names: dict[str, PublicName] = Field(default_factory=dict)
-    models: Literal["one", "per-feeder"] = "one"
-    days: Count
-    first_day: dt.date | None = None
-    output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
-    state: Path
-    epsilon_cap: Positive | None = None
-    network_epsilon_cap: Positive | None = None
-    network_delta_cap: Probability | None = None
     continues: PublicName | None = None
     unrelated: Reason = None
     same_frame: SameFrame | None = None
-    continues_loads: str | None = None
-    unrelated_loads: Reason = None
-    insecure_seed: int | None = None
 
-    rules = STATE_RULES
-
-    @model_validator(mode="after")
-    def _is_clear(self) -> FleetSection:
-        if len(set(self.names.values())) < len(self.names):
-            raise ValueError("two feeders have the same public name in fleet.names")
-        if alike(self.names.values()):
-            raise ValueError("two public names of fleet.names differ in case only; choose another")
-        if self.continues == self.id:
-            raise ValueError("a fleet cannot continue itself; run it again to finish it")
-        return self
+    rules = (
+        *STATE_RULES,
+        Forbidden(
+            lambda fleet: len(set(fleet.names.values())) < len(fleet.names),
+            "two feeders have the same public name in fleet.names; choose another",
+        ),
+        Forbidden(
+            lambda fleet: bool(alike(set(fleet.names.values()))),
+            "two public names of fleet.names differ in case only; choose another",
+        ),
+        Forbidden(
+            lambda fleet: fleet.continues == fleet.id,
+            "a fleet cannot continue itself; run it again to finish it",
+        ),
+    )
 
 
 class SharedFeederSection(Section):
@@ -145,7 +131,7 @@ class SharedFeederSection(Section):
 
 
 class FleetTwin(TwinNetwork):
-    """As the section of a release; the ids of the twins begin with `id`, by default that of the fleet.
+    """As the section of a release; the ids of the twins begin with `id`, by default the id of the fleet.
 
     What is protected is protected on the feeders that have it: a fleet is mixed.
     """
@@ -163,7 +149,6 @@ class Override(Section):
     Attributes
     ----------
     feeder, nodes, pv, network : keys of these sections, in place of the shared ones.
-    remove : shared keys that the feeder goes without, as `network.capacitors`; `pv` is that whole section.
     continues_network : account of the network that this feeder is a version of, as in a release.
     """
 
@@ -171,35 +156,7 @@ class Override(Section):
     nodes: dict[str, Any] = Field(default_factory=dict)
     pv: dict[str, Any] = Field(default_factory=dict)
     network: dict[str, Any] = Field(default_factory=dict)
-    remove: tuple[str, ...] = ()
     continues_network: str | None = None
-
-    def removed(self, section: str) -> frozenset[str]:
-        """Keys of a section that this feeder goes without."""
-        named = (name.split(".", 1) for name in self.remove if "." in name)
-        return frozenset(key for table, key in named if table == section)
-
-
-def _removable(config: FleetConfig) -> dict[str, frozenset[str]]:
-    """Section → its keys that a feeder may go without."""
-    shared = {"feeder": config.feeder, "nodes": config.nodes, "network": config.network}
-    found = {name: frozenset(type(section).model_fields) for name, section in shared.items()}
-    return found | {"pv": frozenset(PVSection.model_fields)}
-
-
-def _wrong_removal(key: str, name: str, override: Override, known: dict[str, frozenset[str]]) -> str | None:
-    where = f"overrides of feeder '{key}'"
-    section, _, inner = name.partition(".")
-    if section == "network" and inner in OF_THE_FLEET:
-        return f"{where} remove '{name}', which belongs to the fleet; put the feeder into a fleet of its own"
-    if name != "pv" and inner not in known.get(section, ()):
-        names = ["pv", *(f"{table}.{field}" for table, fields in known.items() for field in fields)]
-        near = difflib.get_close_matches(name, sorted(set(names) - _NOT_REMOVABLE), n=1, cutoff=0.0)
-        return f"{where} remove an unknown key '{name}'; did you mean '{near[0]}'?"
-    set_too = {"feeder": override.feeder, "nodes": override.nodes, "pv": override.pv}
-    if override.pv if name == "pv" else inner in set_too.get(section, override.network):
-        return f"{where} both set and remove '{name}'; keep one of them"
-    return None
 
 
 class FleetConfig(Section):
@@ -217,33 +174,16 @@ class FleetConfig(Section):
     network: FleetNetwork
     overrides: dict[str, Override] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _has_one_meter_source(self) -> FleetConfig:
-        if self.loads.kind == "opendss-shapes":
-            raise ValueError(
-                "loads.kind = 'opendss-shapes' belongs to one feeder; a fleet needs 'long', 'wide' or "
-                "'simulated'"
-            )
-        if self.fleet.models == "per-feeder" and self.loads.services is None and self.model.reuse is None:
-            raise ValueError("fleet.models = 'per-feeder' needs loads.services with a column 'feeder'")
-        return self
-
-    @model_validator(mode="after")
-    def _removes_what_can_be_removed(self) -> FleetConfig:
-        known = _removable(self)
-        problems = [
-            sentence
-            for key, override in self.overrides.items()
-            for name in override.remove
-            if (sentence := _wrong_removal(key, name, override, known)) is not None
-        ]
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
+    rules = (
+        Forbidden(
+            lambda config: config.loads.kind == "opendss-shapes",
+            "loads.kind = 'opendss-shapes' belongs to one feeder; use 'long', 'wide' or 'simulated'",
+        ),
+    )
 
     @property
     def charged_under(self) -> str:
-        """Under which id the customers were, or will be, charged for the load model or models."""
+        """Under which id the customers were, or will be, charged for the load model."""
         return self.model.reuse or self.fleet.id
 
 
@@ -260,29 +200,19 @@ def parse_fleet_config(
     return _with_absolute_paths(checked(raw, FleetConfig, base if files_must_exist else None), base)
 
 
-def parse_feeder_config(sections: dict[str, Any], key: str) -> Config:
-    """Check the config of one feeder, made of shared sections and its own; paths in it are absolute."""
-    try:
-        return Config.model_validate(sections)
-    except ValidationError:
-        raise ConfigError(Lines(f"of feeder '{printable(key)}', {sentence_of(sections, Config)}")) from None
-
-
 def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
     if set("*?[") & set(str(base)):
         raise ConfigError(f"the folder {base} of the fleet file has a wildcard in its name; rename it")
-
-    def own(override: Override) -> Override:
-        sections = {"feeder": dict(override.feeder), "pv": dict(override.pv)}
-        for section, name in (("feeder", "taps"), ("feeder", "loads"), ("pv", "irradiance")):
-            if isinstance(sections[section].get(name), str):
-                sections[section][name] = base / sections[section][name]
-        return override.model_copy(update=sections)
-
     sections = absolute_sections(config, base)
     feeders = tuple(item if is_named(item) else str(base / item) for item in config.fleet.feeders)
     sections["fleet"] = sections["fleet"].model_copy(update={"feeders": feeders})
-    overrides = {key: own(override) for key, override in config.overrides.items()}
+    overrides = dict(config.overrides)
+    for key, own in overrides.items():
+        for section, name in (("feeder", "taps"), ("feeder", "loads"), ("pv", "irradiance")):
+            written = getattr(own, section)
+            if isinstance(written.get(name), str):
+                own = own.model_copy(update={section: {**written, name: base / written[name]}})
+        overrides[key] = own
     return config.model_copy(update={**sections, "overrides": overrides})
 
 
@@ -294,7 +224,11 @@ def is_named(feeder: str) -> bool:
 # --------------------------------------------------------------------------------------- names and accounts
 
 REGISTER_FILE = "feeders.json"
-_WILDCARDS = frozenset("*?[")
+_SHARED = ("feeder", "loads", "model", "nodes", "pv", "calendar", "weather", "publication")
+_OF_A_RELEASE = {
+    *("days", "first_day", "state", "insecure_seed"),
+    *("epsilon_cap", "network_epsilon_cap", "network_delta_cap"),
+}
 _KEYS_NAMED = 5  # of feeders with the same problem
 
 
@@ -362,7 +296,7 @@ def _matches(item: str) -> Iterator[tuple[str, str]]:
         yield item, item
         return
     parts = PurePath(item).parts
-    fixed = next((k for k, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts) - 1)
+    fixed = next((k for k, part in enumerate(parts) if set("*?[") & set(part)), len(parts) - 1)
     paths = [] if "\0" in item else sorted(glob.glob(item, recursive=True))
     if not paths:
         raise ConfigError(f"no file matches '{item}' of fleet.feeders; correct the glob")
@@ -394,8 +328,7 @@ def _public_names(
     return given
 
 
-@dataclass(frozen=True)
-class Registered:
+class Registered(BaseModel):
     """What the private state keeps of a feeder; a name once given is never given to another one.
 
     Attributes
@@ -404,8 +337,12 @@ class Registered:
     charged_under : ids its network is charged under.
     """
 
+    model_config = ConfigDict(strict=True, frozen=True, populate_by_name=True)
     name: str
-    charged_under: tuple[str, ...]
+    charged_under: list[str] = Field(alias="charged under")
+
+
+_REGISTER = TypeAdapter(dict[str, Registered])
 
 
 def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
@@ -416,17 +353,9 @@ def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
     PrivacyError : the file is damaged.
     """
     stored = state.read_internal(fleet_id, REGISTER_FILE)
-    if stored is None:
-        return {}
     try:
-        found = {}
-        for key, item in json.loads(stored).items():
-            name, charged = item["name"], item["charged under"]
-            if not (isinstance(charged, list) and all(isinstance(text, str) for text in (name, *charged))):
-                raise ValueError
-            found[key] = Registered(name, tuple(charged))
-        return found
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {} if stored is None else _REGISTER.validate_json(stored)
+    except ValidationError:
         raise PrivacyError(
             f"{REGISTER_FILE} of fleet '{fleet_id}' in the private state is damaged; restore it from a "
             "backup; nothing was spent",
@@ -438,16 +367,17 @@ def write_register(state: PrivateState, fleet_id: str, feeders: Iterable[FleetFe
     """Keep the names before anything is made under them; what was kept stays."""
     kept = read_register(state, fleet_id)
     for feeder in feeders:
-        entry = kept.get(feeder.key, Registered(feeder.name, ()))
-        kept[feeder.key] = Registered(
-            feeder.name, tuple(sorted({*entry.charged_under, feeder.charged_under}))
-        )
-    content = {key: {"name": item.name, "charged under": item.charged_under} for key, item in kept.items()}
-    state.write_internal(fleet_id, REGISTER_FILE, json.dumps(content, indent=1, sort_keys=True).encode())
+        new = Registered.model_validate({"name": feeder.name, "charged under": []})
+        before = kept.get(feeder.key, new)
+        ids = sorted({*before.charged_under, feeder.charged_under})
+        kept[feeder.key] = before.model_copy(update={"charged_under": ids})
+    content = json.dumps(_REGISTER.dump_python(kept, by_alias=True), indent=1, sort_keys=True)
+    state.write_internal(fleet_id, REGISTER_FILE, content.encode())
 
 
 def feeder_config(config: FleetConfig, key: str, source: str, name: str, network: str | Unrelated) -> Config:
-    """The config of one feeder's release: shared sections, its own keys, and what follows from the fleet.
+    """The config of one feeder's release: shared sections, its own keys in place of theirs, and what follows
+    from the fleet.
 
     Parameters
     ----------
@@ -457,54 +387,39 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
     if OF_THE_FLEET & own.network.keys():
         raise ConfigError(
             f"overrides of feeder '{key}' change mode, bound or id of [network], which belong to the fleet; "
-            "put the feeder into a fleet of its own"
+            "put the feeder into another fleet"
         )
-    feeder = _shared(config.feeder, own.removed("feeder"))
-    taps = None if feeder["taps"] is None else feeder["taps"] / f"{key}.csv"
-    feeder |= {"source": source, "taps": taps if taps is not None and taps.is_file() else None}
-    sections: dict[str, Any] = {
-        "feeder": feeder | own.feeder,
-        "loads": config.loads.model_dump(),
-        "model": config.model.model_dump() | {"reuse": config.charged_under},
-        "nodes": config.nodes.model_dump(exclude_unset=True, exclude=set(own.removed("nodes"))) | own.nodes,
-        "network": _shared(config.network, own.removed("network")) | own.network,
-        "release": {
-            "id": release_id_of(fleet.id, name),
-            "days": fleet.days,
-            "first_day": fleet.first_day,
-            "output": shelf_of(fleet.output, fleet.id).output_of(name),
-            "state": fleet.state,
-            "epsilon_cap": fleet.epsilon_cap,
-            "network_epsilon_cap": fleet.network_epsilon_cap,
-            "network_delta_cap": fleet.network_delta_cap,
-            "continues_network": network if isinstance(network, str) else None,
-            "unrelated_network": network if isinstance(network, Unrelated) else None,
-            "insecure_seed": fleet.insecure_seed,
-        },
+    sections: dict[str, dict[str, Any]] = {
+        section: getattr(config, section).model_dump(exclude_unset=True)
+        for section in _SHARED
+        if getattr(config, section) is not None
     }
-    for section in ("calendar", "weather", "publication"):
-        declared = getattr(config, section)
-        if declared is not None and declared.model_fields_set:
-            sections[section] = declared.model_dump()
-    if (config.pv is not None or own.pv) and "pv" not in own.remove:
-        shared = {} if config.pv is None else _shared(config.pv, own.removed("pv"))
-        suns = {"irradiance", "latitude", "first_day_of_year"}
-        if {"irradiance", "latitude"} & own.pv.keys():  # its own sun, instead of the fleet's
-            shared = {key: value for key, value in shared.items() if key not in suns}
-        sections["pv"] = shared | own.pv
+    sections["network"] = config.network.model_dump()  # with the defaults of a fleet
+    for section in ("feeder", "nodes", "pv", "network"):
+        written = getattr(own, section)
+        if written:
+            shared = sections.get(section, {})
+            if section == "pv" and {"irradiance", "latitude"} & written.keys():  # its own sun
+                shared = {name: shared[name] for name in shared.keys() & {"volt_var"}}
+            sections[section] = shared | written
+    feeder = sections["feeder"]
+    feeder.setdefault("source", source)  # an override may name another file
+    if config.feeder.taps is not None and "taps" not in own.feeder:
+        taps = config.feeder.taps / f"{key}.csv"
+        feeder["taps"] = taps if taps.is_file() else None
+    sections["model"]["reuse"] = config.charged_under
+    sections["release"] = fleet.model_dump(exclude_unset=True, include=_OF_A_RELEASE) | {
+        "id": release_id_of(fleet.id, name),
+        "output": Shelf(fleet.output, fleet.id).output_of(name),
+        "continues_network": network if isinstance(network, str) else None,
+        "unrelated_network": network if isinstance(network, Unrelated) else None,
+    }
     if "id" in sections["network"]:  # what is paid for once per feeder, such as a twin
         sections["network"]["id"] = release_id_of(sections["network"]["id"] or fleet.id, name)
-    return parse_feeder_config(sections, key)
-
-
-def _shared(section: Section, removed: Collection[str]) -> dict[str, Any]:
-    """What a feeder takes from a shared section; keys that it goes without are as if nobody set them."""
-    values, fields = section.model_dump(), type(section).model_fields
-    for key in removed:
-        del values[key]
-        if not fields[key].is_required():
-            values[key] = fields[key].get_default(call_default_factory=True)
-    return values
+    try:
+        return Config.model_validate(sections)
+    except ValidationError:
+        raise ConfigError(Lines(f"of feeder '{printable(key)}', {sentence_of(sections, Config)}")) from None
 
 
 def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tuple[FleetFeeder, ...]:
@@ -542,7 +457,7 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
 
 
 def _in_one_message(problems: Sequence[tuple[str, str]]) -> Lines:
-    """Keys of feeders and sentences: those that differ in the key alone once, those of most feeders first."""
+    """Keys of feeders and sentences: each sentence once, whatever key is in it, the most common first."""
     alike: dict[str, list[tuple[str, str]]] = {}
     for key, sentence in problems:
         alike.setdefault(sentence.replace(f"'{printable(key)}'", "''"), []).append((key, sentence))

@@ -9,7 +9,6 @@ random comes from the key, so a feeder whose worker is lost is made again by ano
 from __future__ import annotations
 
 import pickle
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.history import MeterFacts
-from dp_powerflow.pipeline.customers import count_customers, refuse_unknown_classes
+from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.plan import Ready, keep_derived_model, kept_model, make_ready, refuse_another_model
 from dp_powerflow.pipeline.release import Made, Paid, draw, make, place_kept, ready_writer
 from dp_powerflow.privacy.random import StreamKey
@@ -68,7 +67,6 @@ class Task:
     files : what the private state keeps of it.
     places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
     paid : what was paid for it; None if it is only to be examined.
-    classes : PUBLIC. Of its own load points, where a model will be fitted to these alone.
     feeder : the network, as `Examined` has it.
     only_draws : whether it is drawn and reported, and nothing published yet: at a store the private state
         keeps both before anybody sees the first part.
@@ -81,7 +79,6 @@ class Task:
     paid: Paid | None = None
     feeder: bytes | None = None
     only_draws: bool = False
-    classes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,7 +92,6 @@ class Stage:
     files : to be kept in the private state.
     problem, code : why it failed, in a sentence, and the kind of refusal.
     defect : what is known of a defect of the program.
-    seconds : that the worker has taken.
     """
 
     name: str
@@ -104,7 +100,6 @@ class Stage:
     problem: str | None = None
     code: str = UNEXPECTED
     defect: str | None = None
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,10 +124,9 @@ class FeederJob:
         return lambda task: self._stage(task, threads or cores())
 
     def _stage(self, task: Task, threads: int) -> Stage:
-        begun = time.monotonic()
         state = CarriedState(self.root, self.key, {**self.files, **task.files})
         stage = self._attempt(task, state, threads)
-        return replace(stage, files=state.taken(), seconds=time.monotonic() - begun)
+        return replace(stage, files=state.taken())
 
     def _attempt(self, task: Task, state: CarriedState, threads: int) -> Stage:
         """What is found or made, or why not: nothing is raised, for other feeders go on."""
@@ -144,7 +138,7 @@ class FeederJob:
                 meters = replace(meters, node_of=tuple(map(places.get, range(len(meters.node_of)))))
             ready = make_ready(task.config, state, history=meters, feeder=feeder)
             if task.paid is None:
-                return Stage(task.name, _examined(ready, task.classes))
+                return Stage(task.name, _examined(ready))
             return Stage(task.name, _made(ready, task.paid, threads, only_draws=task.only_draws))
         except DpPowerflowError as error:
             return Stage(task.name, problem=str(error), code=error.code)
@@ -156,12 +150,9 @@ class FeederJob:
             return Stage(task.name, defect=traceback.format_exc())
 
 
-def _examined(ready: Ready, classes: tuple[str, ...] | None) -> Examined:
+def _examined(ready: Ready) -> Examined:
     inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
     refuse_another_model(inputs)
-    if classes is not None:
-        counted = mode.counts_customers
-        refuse_unknown_classes(inputs.config, ready.structure, inputs.services, classes, counted=counted)
     facts, draws = mode.facts(inputs), mode.drawn(ready.structure)
     source = inputs.config.feeder.source.lower()
     takes_long = source.endswith(".json") or source.startswith(SIMBENCH)

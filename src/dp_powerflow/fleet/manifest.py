@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,8 +45,12 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 FLEET_FILE, PAGE_FILE = "fleet.json", "fleet.html"
-ONE_MODEL, PER_FEEDER = "one", "per-feeder"
-"""Whether the feeders share one load model, or each has another."""
+
+
+@cache
+def fleet_words() -> Words:
+    """What only the whole fleet can say."""
+    return Words("fleet.txt", {})
 
 
 def partition(name: str) -> str:
@@ -75,11 +80,6 @@ def is_fleet(path: str | os.PathLike[str] | RemotePath) -> bool:
 
 
 # --------------------------------------------------------------------------------------------- fleet.json
-
-
-def fleet_words(models: str) -> Words:
-    """What only the whole fleet can say."""
-    return Words("fleet.txt", {"models": models})
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,42 +143,38 @@ def contents(place: Location) -> dict[str, bool]:
             return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
 
 
-def fleet_manifest(
-    fleet_id: str, models: str, entries: Sequence[FeederEntry], page_sha256: str
-) -> dict[str, Any]:
+def fleet_manifest(fleet_id: str, entries: Sequence[FeederEntry], page_sha256: str) -> dict[str, Any]:
     """The manifest of a fleet.
 
     Parameters
     ----------
-    models : ``"one"`` or ``"per-feeder"``.
     page_sha256 : SHA-256 of its page.
 
     Raises
     ------
     ReleaseError : there is no feeder, or the feeders cannot be of one fleet: other customers, another unit.
     """
-    problems = contradictions(fleet_id, models, entries)
+    problems = contradictions(fleet_id, entries)
     if problems:
         raise ReleaseError(f"the manifest of the fleet would contradict itself: {problems[0]}")
-    dearest = max((entry.manifest.guarantee.loads for entry in entries), key=lambda loads: loads.rho)
-    points = [entry.manifest.declared_public.load_points for entry in entries]
+    stated = [entry.manifest for entry in entries]
+    first = stated[0]  # all say the same of the customers
     manifest = {
         "format": FORMAT,
         "kind": "fleet",
         "fleet": {
             "id": fleet_id,
             "feeders": len(entries),
-            "feeder_days": sum(entry.manifest.data.days for entry in entries),
-            "phasors": sum(entry.manifest.data.phasors for entry in entries),
-            "insecure_seed": any(entry.manifest.release.insecure_seed for entry in entries),
-            "simulated_loads": any(entry.manifest.release.simulated_loads for entry in entries),
-            "warnings": sorted({text for entry in entries for text in entry.manifest.release.warnings}),
+            "feeder_days": sum(each.data.days for each in stated),
+            "phasors": sum(each.data.phasors for each in stated),
+            "insecure_seed": any(each.release.insecure_seed for each in stated),
+            "simulated_loads": any(each.release.simulated_loads for each in stated),
+            "warnings": sorted({text for each in stated for text in each.release.warnings}),
         },
-        "customers": dearest.model_dump(exclude={"epsilon_granted"})
+        "customers": first.guarantee.loads.model_dump(exclude={"epsilon_granted"})
         | {
-            "models": models,
-            "load_points": sum(points) if models == PER_FEEDER else points[0],
-            "with_earlier_releases": entries[0].manifest.composition.loads.model_dump(),
+            "load_points": first.declared_public.load_points,
+            "with_earlier_releases": first.composition.loads.model_dump(),
         },
         "feeders": [_feeder(entry) for entry in entries],
         "page_sha256": page_sha256,
@@ -186,34 +182,29 @@ def fleet_manifest(
     return manifest | {DIGEST: digest_of(manifest)}
 
 
-def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -> list[str]:
+_ALIKE: Mapping[str, Callable[[Manifest[Any]], object]] = {
+    "composition.loads": attrgetter("composition.loads"),
+    "guarantee.loads": attrgetter("guarantee.loads"),
+    "load_queries": attrgetter("load_queries"),
+    MODEL_FILE: lambda manifest: manifest.files.get(MODEL_FILE),
+}
+"""What the manifests of all feeders say alike: one charge paid for the one model."""
+
+
+def contradictions(fleet_id: str, entries: Sequence[FeederEntry]) -> list[str]:
     """Why these feeders are not one fleet, one sentence each."""
     if not entries:
         return ["There is no feeder."]
-    if models not in (ONE_MODEL, PER_FEEDER):
-        return ["The manifest states an unknown kind of load models."]
     problems = [
         f"The release in {partition(entry.name)} is not the one of this feeder."
         for entry in entries
         if entry.manifest.release.id != release_id_of(fleet_id, entry.name)
     ]
-    # One charge paid for all models, so all manifests state the same account as of that charge.
-    shared = [
-        "composition.loads",
-        "guarantee.loads.unit",
-        "guarantee.loads.delta",
-        "guarantee.loads.adjacency",
+    return problems + [
+        f"The feeders do not agree on {name}."
+        for name, of in _ALIKE.items()
+        if len({repr(of(entry.manifest)) for entry in entries}) > 1
     ]
-    if models == ONE_MODEL:
-        shared += ["guarantee.loads", "load_queries"]
-        if len({entry.manifest.files.get(MODEL_FILE) for entry in entries}) > 1:
-            problems.append(f"The feeders do not have the same {MODEL_FILE}.")
-    problems += [
-        f"The feeders do not agree on {path}."
-        for path in shared
-        if len({repr(attrgetter(path)(entry.manifest)) for entry in entries}) > 1
-    ]
-    return problems
 
 
 def _feeder(entry: FeederEntry) -> dict[str, Any]:

@@ -4,19 +4,23 @@
 
     out/fleet.json               what is promised of the whole, and the SHA-256 of every feeder's manifest
     out/feeder=<public name>/…   a complete release, which can be verified by itself
+    state/internal/<fleet>/failures.json   INTERNAL, which feeders failed and why
 
 Workers check and make whole feeders (`making`); this process charges, keeps and publishes. A feeder that
 fails is reported to the data owner and does not stop the rest: that it failed may be a function of its
 network, so nothing in `out` says so. Run again, a fleet continues with what is missing.
 
-Feeders are charged in the order of their public names: a new account gets the next number, and the noise of a
-twin is bound to it. So the released bytes do not depend on workers.
+The customers have one load model and one charge, whatever the number of feeders: every feeder's release
+reuses the model. Feeders are charged in the order of their public names: a new account gets the next number,
+and the noise of a twin is bound to it. So the released bytes do not depend on workers.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,20 +28,35 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow._files import only_process
+from dp_powerflow._names import __version__
 from dp_powerflow._parallel import Engine, Kept, Needs, engine_of
 from dp_powerflow._spending import of_one_feeder, true_words
+from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.errors import ChangedRequestError, ConfigError, DpPowerflowError, PrivacyError
-from dp_powerflow.fleet.customers import Customers, refuse_unfitted, services_of
+from dp_powerflow.errors import (
+    ChangedRequestError,
+    ConfigError,
+    DpPowerflowError,
+    PrivacyError,
+    ServiceMapError,
+)
 from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder, feeders_of, source_files, write_register
 from dp_powerflow.fleet.making import UNEXPECTED, Examined, FeederJob, Stage, Task
-from dp_powerflow.fleet.owner import Outcome, Warned, Way, write_owner_files
-from dp_powerflow.fleet.publishing import Shelf, shelf_of
-from dp_powerflow.loads.history import MeterFacts
+from dp_powerflow.fleet.publishing import Shelf
+from dp_powerflow.loads.declared import read_service_rows
+from dp_powerflow.loads.history import MeterFacts, refuse_alike
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.model import MODEL_FILE, registered
-from dp_powerflow.pipeline.inputs import Meters, keep_ingest, loads_chunks, meters_of, read_network
-from dp_powerflow.pipeline.modes.base import NetworkFacts, Progress, mode_of, promise_warnings
+from dp_powerflow.pipeline.inputs import (
+    Almanac,
+    Meters,
+    almanac_of,
+    keep_ingest,
+    loads_chunks,
+    meters_of,
+    read_network,
+)
+from dp_powerflow.pipeline.modes.base import INTERNAL, NetworkFacts, Progress, mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import (
     REQUEST_FILE,
     Plan,
@@ -45,21 +64,23 @@ from dp_powerflow.pipeline.plan import (
     committed,
     is_begun,
     is_receipt,
-    never_charged,
     open_ledger,
     plan_release,
     preview_network,
+    refuse_unpaid_model,
     was_charged,
 )
 from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,
     Made,
     Paid,
+    fitted_model,
     keep_begun,
-    mended_words,
     network_charge,
-    network_data,
+    refuse_another_request,
     refuse_unpayable,
+    reused_charge,
+    scaled_down_words,
 )
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Preview, Spend
@@ -73,11 +94,13 @@ FEEDERS_PER_PROCESS = 200
 2 MB for ever, so that a process that opens thousands of feeders runs out of memory."""
 MOST_BYTES = 512 * 2**20
 """Of networks that are kept between their check and their release."""
+DRAWS_PER_NODE = 20
+"""Customers that are drawn in the time in which a node is solved and written, about."""
 LOST = (
     "its worker ended unexpectedly, perhaps for want of memory or because the feeder crashes OpenDSS; run "
     "the fleet again to resume"
 )
-CONFIG_FILE = "fleet-config.sha256"
+CONFIG_FILE, FAILURES_FILE = "fleet-config.sha256", "failures.json"
 _MAY_CHANGE: dict[str, Any] = {
     "fleet": {
         *("feeders", "names", "output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"),
@@ -90,6 +113,21 @@ _MAY_CHANGE: dict[str, Any] = {
     "overrides": True,
 }
 """What of a config may change between two runs of a fleet; the releases themselves check their inputs."""
+_NOT_PART_OF_THE_REQUEST = {"path", "services", "classes"}
+_FIGURE = re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """INTERNAL. What became of one feeder.
+
+    `problem` is a sentence, None if it is released; `code` is the kind of refusal.
+    """
+
+    key: str
+    name: str
+    problem: str | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +186,7 @@ def run_fleet(
     engine.check(Needs(config.fleet.output, source_files(config)))
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
-    with true_words(begun=_is_begun(state, config.fleet.id)), only_process(internal):
+    with true_words(begun=_is_begun(state, config)), only_process(internal):
         run = _Run.open(config, state)
         run.say, run.progress, run.on_outcome = say, progress or run.progress, on_outcome
         run.make_missing(engine)
@@ -156,27 +194,118 @@ def run_fleet(
     return FleetResult(run.shelf.place, outcomes, internal, run.warned.sentences(), run.ingest)
 
 
-def _is_begun(state: PrivateState, fleet_id: str) -> bool:
+def _is_begun(state: PrivateState, config: FleetConfig) -> bool:
     """Whether an earlier run has charged the customers or a feeder."""
+    twins = getattr(config.network, "id", None) or config.fleet.id
 
-    def own(release_id: str) -> bool:
-        return release_id.partition("_")[0] == fleet_id
+    def own(charged: str) -> bool:
+        return charged.partition("_")[0] in (config.fleet.id, twins)
 
-    every = (names for kept, names in state.internal_files() if own(kept))
-    return any(REQUEST_FILE in names for names in every) or was_charged(state, own)
-
-
-# ------------------------------------------------------------------------------------------ what is asked
+    begun = (kept for kept, names in state.internal_files() if REQUEST_FILE in names)
+    return any(kept.partition("_")[0] == config.fleet.id for kept in begun) or was_charged(state, own)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Bill:
-    """PRIVATE. What the network of one feeder is charged."""
+def read_failures(state: PrivateState, fleet_id: str) -> list[dict[str, str | None]]:
+    """Feeders that failed in the last run: key, public name, code and why; none if the file is damaged."""
+    try:
+        failed = json.loads(state.read_internal(fleet_id, FAILURES_FILE) or b"")["failed"]
+        whole = all(isinstance(item[key], str) for item in failed for key in ("feeder", "name"))
+        return [dict(item) for item in failed] if whole else []
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return []
 
-    way: Way
-    examined: Examined
-    plan: Plan
-    charge: Charge
+
+class Warned:
+    """What the feeders of a fleet were warned of, in the order in which it came up.
+
+    Sentences that differ in figures only are one.
+    """
+
+    def __init__(self) -> None:
+        self._of_all: dict[str, None] = {}
+        self._of_feeders: dict[str, list[tuple[str, str]]] = {}
+
+    def of_all(self, *sentences: str) -> None:
+        """What holds for the whole fleet, or for all feeders alike."""
+        self._of_all.update(dict.fromkeys(sentences))
+
+    def of_feeder(self, name: str, *sentences: str) -> None:
+        """What holds for one feeder, by its public name."""
+        for sentence in sentences:
+            self._of_feeders.setdefault(_FIGURE.sub("#", sentence), []).append((name, sentence))
+
+    def sentences(self) -> tuple[str, ...]:
+        """All of it."""
+        told = []
+        for alike in self._of_feeders.values():
+            name, sentence = min(alike)
+            others = f" and {len(alike) - 1:,} more, with other figures" if len(alike) > 1 else ""
+            told.append(f"{name}{others}: {sentence}")
+        return (*told, *self._of_all)
+
+
+def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
+    """Key of a feeder → its load points, from the PUBLIC column `feeder` of a service map.
+
+    Load points without a feeder belong to none; a load point on two feeders is refused.
+    """
+    rows = read_service_rows(path, ("load_point", "feeder"), ", which the column 'node' needs in a fleet")
+    feeder_of: dict[str, str] = {}
+    for number, row in enumerate(rows, start=2):
+        point, feeder = row.get("load_point", ""), row.get("feeder", "")
+        if feeder_of.setdefault(point, feeder) != feeder:
+            raise ServiceMapError(
+                f"row {number} of the service map {path} puts a load point on a second feeder; name one "
+                "feeder per load point"
+            )
+    refuse_alike(feeder_of, "load points of the service map")
+    refuse_alike(set(feeder_of.values()) - {""}, "feeders of the service map")
+    points: dict[str, list[str]] = {}
+    for point, feeder in feeder_of.items():
+        if feeder:
+            points.setdefault(feeder, []).append(point)
+    return {feeder: tuple(members) for feeder, members in points.items()}
+
+
+# ------------------------------------------------------------------------------------------------- the run
+
+
+@dataclass(eq=False, repr=False)
+class Way:
+    """PRIVATE. One feeder on its way.
+
+    Attributes
+    ----------
+    released : whether it is in the corpus.
+    examined, paid : what its check found, and what was paid for it; None before.
+    problem, code : why it failed.
+    """
+
+    feeder: FleetFeeder
+    released: bool
+    examined: Examined | None = None
+    paid: Paid | None = None
+    problem: str | None = None
+    code: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.released or self.problem is not None
+
+    @property
+    def work(self) -> int:
+        """What making it takes, about, in node-days; to draw a customer takes less than to solve a node."""
+        if self.examined is None:
+            return 0
+        return (self.examined.nodes + self.examined.draws // DRAWS_PER_NODE) * self.feeder.config.release.days
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(self.feeder.key, self.feeder.name, self.problem, self.code)
+
+
+Bill = tuple[Way, Plan, Charge]
+"""PRIVATE. What the network of one feeder is charged."""
 
 
 @dataclass(eq=False, repr=False)
@@ -186,7 +315,6 @@ class _Run:
     Attributes
     ----------
     feeders : in the order of public names.
-    ways : every feeder by its public name, in their order.
     loads : the charge of the customers, to be made or made already; None before they are asked.
     ended : how many feeders are released or have failed.
     room : bytes left for networks that are kept between their check and their release.
@@ -200,7 +328,6 @@ class _Run:
     say: Say = lambda _: None
     progress: Progress = lambda *_: None
     on_outcome: OnOutcome = lambda _: None
-    ways: dict[str, Way] = field(default_factory=dict)
     warned: Warned = field(default_factory=Warned)
     ingest: IngestReport | None = None
     loads: Charge | Spend | None = None
@@ -209,8 +336,13 @@ class _Run:
 
     @classmethod
     def open(cls, config: FleetConfig, state: PrivateState) -> _Run:
-        ledger, shelf = open_ledger(state), shelf_of(config.fleet.output, config.fleet.id)
+        ledger, shelf = open_ledger(state), Shelf(config.fleet.output, config.fleet.id)
         return cls(config, state, ledger, shelf, feeders_of(config, state, ledger))
+
+    @cached_property
+    def ways(self) -> dict[str, Way]:
+        """Every feeder by its public name, in the order of these."""
+        return {feeder.name: Way(feeder, self.shelf.has(feeder.name)) for feeder in self.feeders}
 
     @cached_property
     def source(self) -> Meters:
@@ -224,10 +356,60 @@ class _Run:
         return history.facts(self.state.identity("loads", loads_chunks(history)))
 
     @cached_property
-    def customers(self) -> Customers:
-        """What the load models cost."""
-        some, history = self.feeders[0].config, self.source.history
-        return Customers.of(self.config, some, self.state, history, self.meters.identity)
+    def fitted(self) -> Config:
+        """What the load model is fitted with; nothing of a feeder decides it."""
+        some = self.feeders[0].config
+        release = some.release.model_copy(update={"id": self.config.fleet.id})
+        return some.model_copy(update={"model": self.config.model, "release": release})
+
+    @cached_property
+    def almanac(self) -> Almanac:
+        """PUBLIC. Holidays and weather of the days of the meters: a model knows nothing of released days."""
+        public = replace(almanac_of(self.fitted), calendar=None)
+        public.check_meters(self.source.history.days)
+        return public
+
+    @cached_property
+    def cost(self) -> Plan:
+        """What the load model costs, and the hash of everything that decides it."""
+        config, history = self.config, self.source.history
+        chunks = itertools.chain(self.almanac.chunks(), loads_chunks(history))
+        inputs = self.state.identity("inputs", chunks)
+        content = {
+            "model": config.model.model_dump(mode="json"),
+            "loads": config.loads.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST),
+            "random reactive load": config.network.random_reactive,
+            "inputs": inputs,
+            "version": __version__,
+        }
+        request = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return replace(plan_release(self.fitted, history, inputs, self.almanac), request_sha256=request)
+
+    def _ask_customers(self) -> Charge | Spend:
+        """What the customers are charged, or the charge of an earlier fleet whose model is reused.
+
+        Raises
+        ------
+        PrivacyError : the customers cannot pay, or were charged for something else; nothing is recorded.
+        """
+        fleet, plan, ledger = self.config.fleet, self.cost, self.ledger
+        data = ChargedData(self.meters.identity, plan.loads_cap, fleet.continues_loads, fleet.unrelated_loads)
+        if self.config.model.reuse is not None:
+            earlier = reused_charge(ledger, data, self.config.model.reuse)
+            refuse_unpaid_model(self.feeders[0].config, self.state, paid=earlier is not None)
+            assert earlier is not None  # else refused
+            return earlier
+        refuse_another_request(fleet.id, plan.request_sha256, self.state, ledger)
+        ledger.account(data)  # asks now how these customers relate to other accounts
+        asked = Charge(data, fleet.id, plan.request_sha256, plan.loads_cost)
+        affordable = ledger.preview(data, plan.loads_cost, fleet.id).affordable
+        return asked if affordable else ledger.charge_all([asked])[0]  # which says why not
+
+    def _fit(self) -> None:
+        """Fit the model that was paid for, if it is not there yet."""
+        if self.config.model.reuse is None:
+            key = self.state.stream_key().bind("release", self.config.fleet.id)
+            fitted_model(self.fitted, self.state, self.source.history, self.cost, key, self.almanac)
 
     def map(self, workers: Kept, tasks: Iterator[Task], on_done: Callable[[Stage], None]) -> None:
         """Have feeders examined or made; workers get the load model too, once it is there."""
@@ -237,15 +419,10 @@ class _Run:
         job = FeederJob(self.state.stream_key(), self.state.root, self.meters, files)
         workers.map(job, tasks, on_done, lambda task: Stage(task.name, problem=LOST))
 
-    def task(self, feeder: FleetFeeder, way: Way | None = None, *, only_draws: bool = False) -> Task:
-        """One feeder, with what the private state keeps of it but for receipts.
-
-        Parameters
-        ----------
-        way : how far it has come; None if it is to be examined.
-        """
-        paid = None if way is None else way.paid
-        read = None if way is None or way.examined is None else way.examined.feeder
+    def task(self, way: Way, *, only_draws: bool = False) -> Task:
+        """What is to be done of one feeder, with what the private state keeps of it but for receipts."""
+        feeder = way.feeder
+        read = None if way.examined is None else way.examined.feeder
         files: dict[tuple[str, str], bytes] = {}
         for where in filter(None, (feeder.release_id, mode_of(feeder.config).kept_under)):
             for _, names in self.state.internal_files(where):
@@ -253,10 +430,7 @@ class _Run:
                     content = None if is_receipt(name) else self.state.read_internal(where, name)
                     if content is not None:
                         files[where, name] = content
-        classes, earlier = (None, None) if way is not None else self.customers.known_before(feeder)
-        if earlier is not None:  # it is compared with the config before anything is charged
-            files[feeder.release_id, MODEL_FILE] = earlier
-        return Task(feeder.name, feeder.config, files, self._places(feeder), paid, read, only_draws, classes)
+        return Task(feeder.name, feeder.config, files, self._places(feeder), way.paid, read, only_draws)
 
     def plan(self, feeder: FleetFeeder, examined: Examined) -> tuple[Plan, NetworkFacts]:
         """What a feeder that has passed all checks costs, and what the ledger is asked about."""
@@ -303,14 +477,17 @@ class _Run:
         return f"a defect of the program; report it, the details are in {kept}", stage.code
 
     @cached_property
-    def _services(self) -> Mapping[str, frozenset[str]] | None:
-        return services_of(self.config, self.feeders, self.source.history)
+    def _services(self) -> Mapping[str, tuple[str, ...]] | None:
+        """PUBLIC. Key of a feeder → its load points; None if no load point has a node, or no mode asks."""
+        path = self.config.loads.services
+        counted = any(mode_of(feeder.config).counts_customers for feeder in self.feeders)
+        return read_feeder_map(path) if path and counted and any(self.source.history.node_of) else None
 
     def _places(self, feeder: FleetFeeder) -> dict[int, str] | None:
         """The nodes of this feeder's load points alone: others may have nodes of the same name."""
         if self._services is None:
             return None
-        own, history = self._services[feeder.name], self.source.history
+        own, history = frozenset(self._services.get(feeder.key, ())), self.source.history
         placed = enumerate(zip(history.load_points, history.node_of, strict=True))
         return {k: node for k, (point, node) in placed if node is not None and point in own}
 
@@ -319,7 +496,6 @@ class _Run:
         config, state, shelf = self.config, self.state, self.shelf
         shelf.refuse_other_contents()
         shelf.refuse_other_states(partial(committed, state), partial(is_begun, state))
-        self.ways = {feeder.name: Way(feeder, shelf.has(feeder.name)) for feeder in self.feeders}
         missing = [way for way in self.ways.values() if not way.released]
         if missing:
             _refuse_another_config(config, state)
@@ -334,7 +510,7 @@ class _Run:
         finally:
             self.say("what is said of the whole")
             shelf.discard_staging(keep={way.feeder.name for way in missing})
-            shelf.write_manifest(config.fleet.models)
+            shelf.write_manifest()
             self._tell_the_owner()
 
     def _make(self, missing: Sequence[Way], workers: Kept) -> None:
@@ -347,22 +523,21 @@ class _Run:
         self.ingest = self.source.ingest
         if self.ingest is not None:
             keep_ingest(state, config.fleet.id, self.ingest)
-        plan = self.customers.plan
-        for warning in plan.warnings:
+        for warning in self.cost.warnings:
             self.say(warning)
-        self.warned.of_all(*plan.warnings, *plan.notes)
+        self.warned.of_all(*self.cost.warnings, *self.cost.notes)
 
         self.say("checking all feeders")
-        self.map(workers, (self.task(way.feeder) for way in missing), self._examined)
+        self.map(workers, map(self.task, missing), self._examined)
         good = [way for way in missing if way.examined is not None]
         if good:
             self.say("charging customers and networks")
-            self.loads = self.customers.charge(self.ledger)
+            self.loads = self._ask_customers()
             self._charge_all(good)
         paid = [way for way in good if way.paid is not None]
         if paid:
             self.say("fitting the load model")
-            self.customers.keep_shared_model()
+            self._fit()
             self.say("making the feeders")
             if self.shelf.in_place:
                 self.map(workers, self._tasks(paid, only_draws=True), self._drawn)
@@ -376,7 +551,7 @@ class _Run:
         if not isinstance(stage.said, Examined):
             self._fail(way, *self.problem_of(stage))
             return
-        way.examined, way.seconds = stage.said, stage.seconds
+        way.examined = stage.said
         self.room -= len(stage.said.feeder or b"")
         if self.room < 0:  # it is read again
             way.examined = replace(stage.said, feeder=None)
@@ -389,7 +564,7 @@ class _Run:
         does not keep the others from being charged.
         """
         while left:
-            accounts, together, later = set[str](), list[_Bill](), list[Way]()
+            accounts, together, later = set[str](), list[Bill](), list[Way]()
             for way in left:
                 feeder, examined = way.feeder, way.examined
                 assert examined is not None
@@ -399,59 +574,52 @@ class _Run:
                     continue
                 accounts.add(account)
                 try:
-                    self.customers.source_of_model(feeder)  # refused without one
                     plan, facts = self.plan(feeder, examined)
                     self.refuse(feeder, plan, facts)
-                    charge = network_charge(network_data(feeder.config, plan, facts), plan)
-                    together.append(_Bill(way, examined, plan, charge))
+                    charge = network_charge(feeder.config, plan, facts)
+                    together.append((way, plan, charge))
                 except DpPowerflowError as error:
                     self._fail(way, str(error), error.code)
             self._charge(together)
             left = later
 
-    def _charge(self, bills: Sequence[_Bill]) -> None:
+    def _charge(self, bills: Sequence[Bill]) -> None:
         """All together; if that is refused, one by one, to find out whom it is about."""
         if not bills:
             return
         state, ledger = self.state, self.ledger
         own = [self.loads] if isinstance(self.loads, Charge) else []
         try:
-            spends = ledger.charge_all([*own, *(bill.charge for bill in bills)])
+            spends = ledger.charge_all([*own, *(charge for _, _, charge in bills)])
         except PrivacyError as error:
             if len(bills) == 1:
-                self._fail(bills[0].way, str(error), error.code)
+                self._fail(bills[0][0], str(error), error.code)
             else:
                 for bill in bills:
                     self._charge([bill])
             return
         if own:
             self.loads = spends[0]
-            keep_begun(state, self.config.fleet.id, self.customers.request_sha256, self.loads)
+            keep_begun(state, self.config.fleet.id, self.cost.request_sha256, self.loads)
         assert isinstance(self.loads, Spend)
         customers = ledger.balance_after(self.loads)
-        for bill, spend in zip(bills, spends[len(own) :], strict=True):
-            keep_begun(state, bill.way.feeder.release_id, bill.plan.request_sha256, self.loads, spend)
-            found, network = bill.examined, ledger.balance_after(spend)
-            bill.way.paid = Paid(found.dataset, found.inputs, customers, network, spend)
+        for (way, plan, _), spend in zip(bills, spends[len(own) :], strict=True):
+            keep_begun(state, way.feeder.release_id, plan.request_sha256, self.loads, spend)
+            assert way.examined is not None
+            found, network = way.examined, ledger.balance_after(spend)
+            way.paid = Paid(found.dataset, found.inputs, customers, network, spend)
 
     def _tasks(self, paid: Sequence[Way], *, only_draws: bool = False) -> Iterator[Task]:
-        """What is paid, the largest first; where models are per feeder, its model is fitted before."""
+        """What is paid, the largest first."""
         for way in sorted(paid, key=lambda way: -way.work):
-            if way.problem is not None:
-                continue
-            try:
-                self.customers.keep_own_model(way.feeder)
-            except DpPowerflowError as error:
-                self._fail(way, str(error), error.code)
-                continue
-            yield self.task(way.feeder, way, only_draws=only_draws)
-            if way.examined is not None and not only_draws:
-                way.examined = replace(way.examined, feeder=None)
+            if way.problem is None:
+                yield self.task(way, only_draws=only_draws)
+                if way.examined is not None and not only_draws:
+                    way.examined = replace(way.examined, feeder=None)
 
     def _drawn(self, stage: Stage) -> None:
         """Keep what a worker wrote for the private state."""
         way = self.ways[stage.name]
-        way.seconds += stage.seconds
         for (where, name), content in stage.files.items():
             self.state.write_internal(where, name, content)
         if stage.problem is not None or stage.defect is not None:
@@ -473,8 +641,8 @@ class _Run:
             return
         config = way.feeder.config
         self.warned.of_all(*promise_warnings(config), *made.notes)
-        mended = mended_words(made, config.release.days * self.meters.n_steps)
-        self.warned.of_feeder(way.feeder.name, *mended, *(way.examined.warnings if way.examined else ()))
+        scaled_down = scaled_down_words(made, config.release.days * self.meters.n_steps)
+        self.warned.of_feeder(way.feeder.name, *scaled_down, *(way.examined.warnings if way.examined else ()))
         fleet_id = self.config.fleet.id
         if self.state.read_internal(fleet_id, CONFIG_FILE) is None:  # from now on the config stays
             self.state.write_internal(fleet_id, CONFIG_FILE, _config_sha256(self.config).encode())
@@ -499,11 +667,18 @@ class _Run:
         self.on_outcome(way.outcome)
 
     def _tell_the_owner(self) -> None:
-        customers = None
-        if isinstance(self.loads, Spend):
-            customers = self.loads, self.ledger.balance_after(self.loads)
-        ways, warnings = [*self.ways.values()], self.warned.sentences()
-        write_owner_files(self.state, self.config.fleet.id, ways, customers, warnings)
+        """Keep which feeders failed; a run that did not come to one says what the last run said."""
+        ways, fleet_id = self.ways.values(), self.config.fleet.id
+        failed = [
+            {"feeder": way.feeder.key, "name": way.feeder.name, "code": way.code, "problem": way.problem}
+            for way in ways
+            if way.problem is not None
+        ]
+        waiting = {way.feeder.name for way in ways if not (way.ended or way.examined or way.paid)}
+        failed += [item for item in read_failures(self.state, fleet_id) if item.get("name") in waiting]
+        content = {"marking": INTERNAL, "fleet": fleet_id, "failed": failed}
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        self.state.write_internal(fleet_id, FAILURES_FILE, text.encode())
 
 
 def _refuse_another_config(config: FleetConfig, state: PrivateState) -> None:
@@ -587,13 +762,12 @@ def plan_fleet(
             progress(len(found), len(run.feeders))
 
     with engine.kept(AHEAD, len(run.feeders), FEEDERS_PER_PROCESS) as workers:
-        cost = run.customers.plan
-        run.map(workers, map(run.task, run.feeders), examined)
+        cost = run.cost
+        run.map(workers, map(run.task, run.ways.values()), examined)
     data = ChargedData(run.meters.identity, cost.loads_cap, config.fleet.continues_loads)
     loads = run.ledger.preview(data, cost.loads_cost, config.charged_under)
-    if config.model.reuse is not None and not loads.already_charged:
-        raise never_charged(config.model.reuse)
-    refuse_unfitted(config, state)
+    if config.model.reuse is not None:
+        refuse_unpaid_model(run.feeders[0].config, state, paid=loads.already_charged)
     seen: dict[str, dict[str, str]] = {}
     plans = tuple(_feeder_plan(run, seen, feeder, found[feeder.name]) for feeder in run.feeders)
     return FleetPlan(config, cost, loads, plans, run.source.ingest)
@@ -606,7 +780,7 @@ def _feeder_plan(run: _Run, seen: dict[str, dict[str, str]], feeder: FleetFeeder
     ----------
     seen : of the feeders before this one, frame → data set → key of the first feeder with it.
     """
-    released, examined, network = run.shelf.has(feeder.name), stage.said, None
+    released, examined, network = run.ways[feeder.name].released, stage.said, None
     if not isinstance(examined, Examined):
         problem, code = run.problem_of(stage)
         return FeederPlan(feeder.key, feeder.name, released, problem, None, code)

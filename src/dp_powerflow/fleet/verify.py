@@ -33,9 +33,7 @@ from dp_powerflow.corpus.storage import (
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import (
     FLEET_FILE,
-    ONE_MODEL,
     PAGE_FILE,
-    PER_FEEDER,
     FeederChecks,
     FeederEntry,
     FleetReport,
@@ -77,6 +75,7 @@ Progress = Callable[[int, int], None]
 
 WORTH_PROCESSES = 32
 """Feeders per core from which processes pay for their start."""
+_FROM_THE_SYSTEM = "The noise is stated to come from a secret key of the operating system."
 _AT_ONCE = 4
 """Feeders of a store that a process reads at the same time; each keeps its share in memory."""
 
@@ -131,22 +130,24 @@ def verify_fleet(
     directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
     feeders, entries = _read_all(place, directories, state_path, progress)
     reports = [feeder.report for feeder in feeders]
+    seeded = [item for report in reports for item in report.failures if item.name == SEED]
     checks = (
         _check_fleet_file(content, manifest),
         _check_directory(there, manifest),
         _check_statement(manifest, entries),
         _check_page(place, manifest, entries, feeders),
         *(_check_feeder(feeder.directory, feeder.report) for feeder in feeders),
-        _check_customers(manifest, entries),
-        _check_seed(reports),
+        seeded[0] if seeded else Check(SEED, bool(reports), _FROM_THE_SYSTEM),
     )
     fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
     warned = [text for report in reports for text in report.warnings]
+    attested = [*fleet_words()["customers"], *fleet_words()["networks"]]
+    attested += [text for report in reports for text in report.attested]
     return FleetReport(
         fleet_id,
         digest,
         checks,
-        _attested(manifest, reports),
+        tuple(dict.fromkeys(attested)),
         tuple(dict.fromkeys(warned)),
         kinds_of(reports),
     )
@@ -275,16 +276,20 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
     """The whole file against the one that the feeders' manifests determine."""
     name = "statement"
     try:
-        fleet_id, models = manifest["fleet"]["id"], manifest["customers"]["models"]
-        problems = contradictions(fleet_id, models, entries)
+        fleet_id, customers = manifest["fleet"]["id"], manifest["customers"]
+        problems = contradictions(fleet_id, entries)
         if not problems:
-            expected = fleet_manifest(fleet_id, models, entries, manifest["page_sha256"])
+            expected = fleet_manifest(fleet_id, entries, manifest["page_sha256"])
             del expected[DIGEST]
             stated = {key: value for key, value in manifest.items() if key != DIGEST}
             problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
+        figures = f"epsilon at most {at_most(customers['epsilon'])} at delta {in_digits(customers['delta'])}"
     except MALFORMED:
         return Check(name, False, f"{FLEET_FILE} or a feeder's manifest cannot be read.")
-    good = f"Every entry of {FLEET_FILE} follows from the manifests of the feeders."
+    good = (
+        f"Every entry of {FLEET_FILE} follows from the manifests of the feeders. All feeders together cost a "
+        f"load point {figures}, the cost of one model for all."
+    )
     return check(name, problems, good)
 
 
@@ -314,40 +319,6 @@ def _check_feeder(name: str, report: VerifyReport) -> Check:
     problems = [f"{failed.name}: {failed.sentence}" for failed in report.failures if failed.name != SEED]
     made = sum(item.name != SEED for item in report.checks)
     return check(name, problems, f"Its release is intact: {made} checks.")
-
-
-def _check_customers(manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:
-    """What the feeders together cost one load point, from their verified manifests."""
-    name = "customers"
-    try:
-        customers = manifest["customers"]
-        dearest = max(item.manifest.guarantee.loads.rho for item in entries)
-        figures = f"epsilon at most {at_most(customers['epsilon'])} at delta {in_digits(customers['delta'])}"
-        if customers["rho"] != dearest:
-            return Check(name, False, "The stated rho of the customers is not that of the dearest model.")
-        of_each = customers["models"] == PER_FEEDER
-        how = "the dearest of the feeders' models" if of_each else "one model for all feeders"
-    except MALFORMED:
-        return Check(name, False, "The promise to the customers cannot be read.")
-    return Check(name, True, f"All feeders together cost a load point {figures}, the cost of {how}.")
-
-
-def _check_seed(reports: list[VerifyReport]) -> Check:
-    seeded = [item for report in reports for item in report.failures if item.name == SEED]
-    if seeded:
-        return seeded[0]
-    return Check(
-        SEED, bool(reports), "The noise is stated to come from a secret key of the operating system."
-    )
-
-
-def _attested(manifest: dict[str, Any], reports: list[VerifyReport]) -> tuple[str, ...]:
-    """What a third party cannot check; of the feeders each sentence once."""
-    customers = manifest.get("customers")
-    models = customers.get("models") if isinstance(customers, dict) else None
-    words = fleet_words(str(models))
-    of_fleet = [*(words["customers"] if models in (ONE_MODEL, PER_FEEDER) else ()), *words["networks"]]
-    return tuple(dict.fromkeys([*of_fleet, *(text for report in reports for text in report.attested)]))
 
 
 # ------------------------------------------------------------------------------------------- witnesses
@@ -394,7 +365,7 @@ def hear_witnesses(state_path: Path | str, places: Iterable[str]) -> Testimony:
 
 
 def _witnesses(place: Location) -> Iterator[dict[str, Any]]:
-    """The manifest of a release, or those of all feeders of a fleet."""
+    """The manifest of a release, or of every feeder of a fleet."""
     fleet = place / FLEET_FILE
     with loading(place):
         is_fleet = fleet.exists()

@@ -2,31 +2,26 @@
 
 The records here are what every source of feeders (OpenDSS, pandapower, the built-in tables) is
 translated into, and all that the rest of the program knows of a network. All of it is PRIVATE.
-
-The positive figures of a network's elements that can be changed one by one.
-
-A parameter has a level (metres, ohms per metre, per cent, kvar …) on its own scale. What is left of an
-element once its levels are taken out is its shape: ratios between phases, R/X of a transformer. Shapes are
-coarse: files hold short decimals, and ratios known to nine digits would give those decimals back, level
-and all. What is not protected at all (`rounded`) keeps 24 bits, so that no last digit depends on a level.
-A feeder rebuilt from other levels (`Rebuilder`) is a function of levels, shapes and public figures alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import unit
-from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.operation import CONSTANT_POWER, InverterCurve, Operation, Response
-from dp_powerflow.grid.quantities import Protected, Quantity
-from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw_to_pu
+from dp_powerflow.grid.operation import CONSTANT_POWER, InverterCurve, Operation, Response, without_nodes
+from dp_powerflow.grid.quantities import LINE, SWITCH, TRANSFORMER, Quantity
+from dp_powerflow.grid.refusals import refusal, said
+from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray, kw_to_pu
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
 """`Feeder.taps_from` where the taps are a function of the network."""
@@ -168,25 +163,19 @@ class Feeder:
     operation: Operation | None = None
 
     def __post_init__(self) -> None:
-        self._refuse_no_voltage()
-        for load in self.loads:
-            if not (math.isfinite(load.kw) and math.isfinite(load.kvar)):
-                raise FeederError(f"the power of load '{load.name}' is no number; correct the file")
-        moved = len({name for name, *_ in self._levelled})
-        note = f"{moved} of {len(self.loads)} loads {_MOVED}"
-        if moved and not any(known.endswith(_MOVED) for known in self.notes):
-            object.__setattr__(self, "notes", (*self.notes, note))
-
-    def _refuse_no_voltage(self) -> None:
-        """Refuse what draws power between two nodes of the same phase: no current of any size could."""
+        # Between two nodes of the same phase no current of any size could draw power.
         phasor = self._phasor
         elements: tuple[Load | PVSystem, ...] = (*self.loads, *self.pv)
         for name, branches in ((element.name, element.branches) for element in elements):
             if any(GROUND not in (i, j) and phasor[i] == phasor[j] for i, j in branches):
-                raise FeederError(
-                    f"'{name}' stands between two nodes of the same phase, with no voltage across it; "
-                    "correct its bus, or disable it"
-                )
+                raise refusal("feeder.same-phase", name=name)
+        for load in self.loads:
+            if not (math.isfinite(load.kw) and math.isfinite(load.kvar)):
+                raise refusal("feeder.load-power", load=load)
+        moved = len({name for name, *_ in self._levelled})
+        note = f"{moved} of {len(self.loads)} loads {_MOVED}"
+        if moved and not any(known.endswith(_MOVED) for known in self.notes):
+            object.__setattr__(self, "notes", (*self.notes, note))
 
     def __repr__(self) -> str:
         return f"Feeder({self.name!r}, {len(self.nodes)} nodes, {len(self.loads)} loads)"
@@ -314,9 +303,121 @@ def wye_equivalent(branch: tuple[int, int], phasor: ComplexArray) -> tuple[tuple
     return ((i, first / across), (j, -second / across))
 
 
-SHAPE_GRID = 2.0**-7
-"""Grid of the entries of a shape, whose norm is about 1."""
-_KEPT_BITS = 24
+# ----------------------------------------------------------------------------------------------------------
+# Buses: which nodes form one, and which buses an element joins.
+
+
+@dataclass(frozen=True, eq=False)
+class BusGraph:
+    """The buses of a feeder and what joins them.
+
+    Attributes
+    ----------
+    names : of the buses, in the order of their first nodes.
+    bus_of : integer (node,) bus of every node of the feeder; a source belongs to the bus that it feeds.
+    phase : integer (node,) number of its conductor, as the feeder names it; 1 for a balanced node.
+    kind_of : pair of buses, the smaller number first → what joins them: a line, else a switch, else a
+        transformer.
+    source : boolean (bus,) whether it has a source.
+    """
+
+    names: tuple[str, ...]
+    bus_of: IntArray
+    phase: IntArray
+    kind_of: dict[tuple[int, int], str]
+    source: BoolArray
+
+    @classmethod
+    def of(cls, feeder: Feeder) -> BusGraph:
+        """The buses of a feeder, from the names of its nodes, the pattern of `y` and its lines."""
+        slack = set(feeder.slack.tolist())
+        named = [bus_name(node, is_source=k in slack) for k, node in enumerate(feeder.nodes)]
+        names = tuple(dict.fromkeys(named))
+        number = {name: k for k, name in enumerate(names)}
+        bus_of = np.array([number[name] for name in named], dtype=np.int64)
+        source = np.zeros(len(names), dtype=np.bool_)
+        source[bus_of[feeder.slack]] = True
+        phase = np.array([int(node.rsplit(".", 1)[1]) for node in feeder.nodes], dtype=np.int64)
+        return cls(names, bus_of, phase, _kinds(feeder, bus_of), source)
+
+
+def bus_name(node: str, *, is_source: bool = False) -> str:
+    """Name of the bus of a node, "bus.phase" or, of a source, "emf(bus).phase"."""
+    name = node.rsplit(".", 1)[0]
+    return name.removeprefix("emf(").removesuffix(")") if is_source else name
+
+
+def _kinds(feeder: Feeder, bus_of: IntArray) -> dict[tuple[int, int], str]:
+    """Every pair of buses between which `y` has an entry, and what joins it."""
+    by_kind: dict[str, set[tuple[int, int]]] = {LINE: set(), SWITCH: set()}
+    for line in feeder.lines:
+        ends = sorted({int(bus_of[node]) for node in line.nodes})
+        by_kind[SWITCH if line.is_switch else LINE].update(combinations(ends, 2))
+    pattern = sp.coo_array(feeder.y)
+    entries = pattern.data != 0
+    rows, columns = (bus_of[axis[entries]] for axis in pattern.coords)
+    coupled = np.unique(np.stack([rows, columns], axis=1)[rows != columns], axis=0)
+    pairs = sorted({(min(pair), max(pair)) for pair in coupled.tolist()})
+    return {
+        pair: next((kind for kind, joined in by_kind.items() if pair in joined), TRANSFORMER)
+        for pair in pairs
+    }
+
+
+def islanded_nodes(feeder: Feeder) -> list[str]:
+    """Names of the nodes that no chain of admittances connects to a slack node."""
+    pattern = sp.csr_array(feeder.y != 0)
+    _, component = connected_components(pattern, directed=False)
+    fed = np.isin(component, component[feeder.slack])
+    return [feeder.nodes[k] for k in np.flatnonzero(~fed)]
+
+
+Connected = TypeVar("Connected", Load, PVSystem)
+
+
+def without_islands(feeder: Feeder) -> Feeder:
+    """The feeder without its islanded nodes and everything connected to them, stated in its notes."""
+    dead = set(islanded_nodes(feeder))
+    if not dead:
+        return feeder
+    kept = np.array([k for k, name in enumerate(feeder.nodes) if name not in dead])
+    moved = {int(old): new for new, old in enumerate(kept)} | {GROUND: GROUND}
+
+    def kept_of(elements: tuple[Connected, ...]) -> tuple[Connected, ...]:
+        return tuple(
+            replace(each, branches=tuple((moved[i], moved[j]) for i, j in each.branches))
+            for each in elements
+            if all(node in moved for branch in each.branches for node in branch)
+        )
+
+    loads, pv = kept_of(feeder.loads), kept_of(feeder.pv)
+    lines = tuple(
+        replace(line, nodes=tuple(moved[k] for k in line.nodes))
+        for line in feeder.lines
+        if all(k in moved for k in line.nodes)
+    )
+    lost = {
+        kind: len(getattr(feeder, kind)) - len(kept_ones)
+        for kind, kept_ones in (("loads", loads), ("pv", pv), ("lines", lines))
+    }
+    return replace(
+        feeder,
+        nodes=tuple(feeder.nodes[k] for k in kept),
+        base_kv=feeder.base_kv[kept],
+        y=feeder.y[kept, :][:, kept],
+        slack=np.array([moved[int(k)] for k in feeder.slack]),
+        nominal_angle_deg=feeder.nominal_angle_deg[kept],
+        neutral=np.array([moved[int(k)] for k in feeder.neutral if int(k) in moved], dtype=np.int64),
+        loads=loads,
+        pv=pv,
+        lines=lines,
+        notes=(*feeder.notes, said("note.islands", dead=len(dead), **lost)),
+        operation=feeder.operation and without_nodes(feeder.operation, kept.tolist()),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The figures of a network that noise may cover.
 
 
 @dataclass(frozen=True, order=True)
@@ -339,19 +440,14 @@ class Record:
 
     def take(self, key: ParameterKey) -> float:
         if key not in self._levels:
-            raise FeederError(
-                f"the record of the twin has no {key.quantity} of '{key.element}'; draw the twin again"
-            )
+            raise refusal("feeder.record-lacks", key=key)
         self._left.discard(key)
         return self._levels[key]
 
     def refuse_rest(self) -> None:
         if self._left:
             key = min(self._left)
-            raise FeederError(
-                f"the record of the twin has a {key.quantity} of '{key.element}', which the feeder does not; "
-                "draw the twin again"
-            )
+            raise refusal("feeder.record-has-more", key=key)
 
 
 @dataclass(frozen=True)
@@ -386,147 +482,3 @@ class NetworkParameters:
 
     def __repr__(self) -> str:
         return f"NetworkParameters(PRIVATE, {len(self.levels)} levels)"
-
-
-def level_of(values: FloatArray) -> float:
-    """Frobenius norm: the level of an array of figures that change together; 0 if all are."""
-    return float(np.sqrt(np.sum(values * values)))
-
-
-def shape_of(values: FloatArray) -> FloatArray:
-    """The figures over their level, rounded to `SHAPE_GRID`, then of norm 1; zeros if all are zero."""
-    level = level_of(values)
-    if level == 0.0:
-        return np.zeros_like(values)
-    coarse = np.asarray(np.round(values / level / SHAPE_GRID) * SHAPE_GRID)
-    return coarse / level_of(coarse)
-
-
-def rounded(values: FloatArray) -> FloatArray:
-    """Public figures to 24 bits: what an engine computes from them in another order comes out the same."""
-    mantissa, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.round(mantissa * 2.0**_KEPT_BITS), exponent - _KEPT_BITS))
-
-
-def significant(values: FloatArray, digits: int) -> FloatArray:
-    """Public figures to so many significant decimal digits, each the nearest double of its decimal."""
-    array = np.asarray(values, dtype=np.float64)
-    nearest = [float(f"{value:.{digits - 1}e}") for value in array.ravel().tolist()]
-    return np.array(nearest, dtype=np.float64).reshape(array.shape)
-
-
-_COARSE, _FLOOR = 0.08, 1e-6
-_TWO_ENDS = 2
-_UNMOVED = (
-    "keeps its figures when its length, R and X are replaced; make it a switch, or give it R and X that "
-    "count beside its charging"
-)
-
-
-Rebuilt = tuple[Feeder, Feeder, Feeder]
-"""A feeder, the same rebuilt at its own levels, and at larger ones."""
-
-
-def lines_rebuilt_wrongly(feeders: Rebuilt, protected: Protected) -> Iterator[FeederError]:
-    """Every reason why the lines of a feeder are not what its levels make of them."""
-    true, same, other = feeders
-    if same.nodes != true.nodes or other.nodes != true.nodes:
-        yield FeederError(
-            "the feeder cannot be rebuilt from its figures, as it has other nodes then; simplify the names "
-            "and figures of its file"
-        )
-        return
-    wrong: dict[str, list[str]] = {}
-    for line, again, stretched in zip(true.lines, same.lines, other.lines, strict=True):
-        if line.is_switch or len(line.nodes) < _TWO_ENDS:
-            continue
-        series, shunt = _line_is_close(line.primitive, again.primitive)
-        if not (series and shunt):
-            words = _what_to_do(line, protected, series=series)
-            wrong.setdefault(f"cannot be rebuilt from {words}", []).append(line.name)
-        elif _close(again.primitive, stretched.primitive):
-            wrong.setdefault(_UNMOVED, []).append(line.name)
-    for words, names in wrong.items():
-        more = f", as {len(names) - 1} more lines," if len(names) > 1 else ""
-        yield FeederError(f"line '{names[0]}'{more} {words}")
-
-
-def others_rebuilt_wrongly(feeders: Rebuilt, levels: Levels) -> Iterator[FeederError]:
-    """Every reason why all else is not."""
-    if any(each.nodes != feeders[0].nodes for each in feeders):
-        return
-    rest, again_rest, stretched_rest = (_without_lines(each) for each in feeders)
-    if rest.shape != again_rest.shape or not _close(rest, again_rest):
-        yield FeederError(
-            "a transformer, capacitor or shunt of the feeder cannot be rebuilt from its figures, as a "
-            "capacitor given by cuf or cmatrix; give it by kvar"
-        )
-    shunts = {key for key in levels if key.quantity in (Quantity.TRANSFORMER, Quantity.CAPACITOR)}
-    if shunts and abs(again_rest - stretched_rest).max() == 0.0:
-        yield FeederError(
-            "transformers and capacitors keep their figures when these are replaced; leave out "
-            "network.transformers and network.capacitors"
-        )
-
-
-def _what_to_do(line: Line, protected: Protected, *, series: bool) -> str:
-    if line.code is not None and protected.lines == "length":
-        return "its length and its code; give it the figures of its code"
-    if not series:
-        return "its length, R and X; state its impedance by symmetric rmatrix and xmatrix"
-    if protected.charging:
-        return "its length, R, X and charging; state it by these alone"
-    return (
-        "its length, R and X, as its charging is far from network.c_nf_per_km; set network.charging_epsilon, "
-        "such as 0.5, for charging with a level of its own"
-    )
-
-
-def _line_is_close(one: ComplexArray, other: ComplexArray) -> tuple[bool, bool]:
-    """Whether series impedances, and charging, of two lines agree to the coarseness of shapes.
-
-    Shapes are ratios of impedances: where phases are coupled so closely that the impedance is almost
-    singular, admittances differ more.
-    """
-    if _close(one, other):
-        return True, True
-    if len(one) % 2:
-        return False, False
-    m = len(one) // 2
-    between = [y[:m, m:] for y in (one, other)]
-    try:
-        series = _close(np.linalg.inv(between[0]), np.linalg.inv(between[1]))
-    except np.linalg.LinAlgError:
-        series = False
-    shunts = [y[:m, :m] + part for y, part in zip((one, other), between, strict=True)]
-    largest = float(np.abs(one).max())
-    return series, bool(np.abs(shunts[0] - shunts[1]).max() <= _COARSE * largest + _FLOOR)
-
-
-def _without_lines(feeder: Feeder) -> sp.csc_array:
-    """What of Y is not of lines: transformers, sources, and capacitors that no control switches.
-
-    Those of a twin start closed, wherever the true lines have led a control.
-    """
-    y = feeder.as_operated.y if feeder.as_operated.capacitors else feeder.y
-    rows = [np.repeat(line.nodes, len(line.nodes)) for line in feeder.lines]
-    columns = [np.tile(line.nodes, len(line.nodes)) for line in feeder.lines]
-    values = [line.primitive.ravel() for line in feeder.lines]
-    if not values:
-        return y
-    places = (np.concatenate(rows).astype(np.int64), np.concatenate(columns).astype(np.int64))
-    lines = sp.coo_array((np.concatenate(values), places), shape=y.shape)
-    return sp.csc_array(y - lines.tocsc())
-
-
-def _close(one: ComplexArray | sp.csc_array, other: ComplexArray | sp.csc_array) -> bool:
-    """Whether admittances agree to the coarseness of shapes, each beside those of its row and column."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        largest = np.abs(one).max(axis=1)
-        scales = np.sqrt(np.outer(largest, largest))
-        return bool(np.all(np.abs(one - other) <= _COARSE * scales + _FLOOR))
-    first, second = sp.csr_array(one), sp.csr_array(other)
-    difference = abs(first - second).tocoo()
-    size = np.asarray(abs(first).max(axis=1).todense()).ravel()
-    scale = np.sqrt(size[difference.row] * size[difference.col])
-    return bool(np.all(difference.data <= _COARSE * scale + _FLOOR))

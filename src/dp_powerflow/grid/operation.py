@@ -16,6 +16,8 @@ from typing import Literal
 
 import scipy.sparse as sp
 
+from dp_powerflow.grid.refusals import counted, said
+
 Branch = tuple[int, int]
 """Two nodes between which something is connected; the second may be `GROUND`."""
 Zip = tuple[float, float, float]
@@ -308,8 +310,7 @@ class Operation:
 
 def unfed_generators(count: int) -> tuple[str, ...]:
     """Generators that are left out, in words that name nothing: a manifest states them."""
-    words = "generator where nothing feeds it" if count == 1 else "generators where nothing feeds them"
-    return (f"{count} {words}",) if count else ()
+    return (counted("left-out.unfed", count),) if count else ()
 
 
 def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
@@ -328,7 +329,7 @@ def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
     for each in operation.regulators:
         phases, measured = shifted(each.phases), shifted(each.measured)
         if phases and (len(phases) < len(each.phases) or len(measured) < len(each.measured)):
-            refused.append(f"regulator control '{each.name}' stands in part on islanded nodes; disable it")
+            refused.append(said("operated.islanded-regulator", each=each))
         elif phases:
             regulators.append(replace(each, phases=phases, measured=measured))
     capacitors = []
@@ -339,7 +340,7 @@ def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
         if len(shifted(bank.branches)) < len(bank.branches):
             continue
         if any(node not in moved for node in seen):
-            refused.append(f"the control of capacitor '{bank.name}' looks at islanded nodes; disable it")
+            refused.append(said("operated.islanded-capacitor", bank=bank))
             continue
         probes = tuple(
             replace(probe, node=moved[probe.node], nodes=tuple(moved[node] for node in probe.nodes))

@@ -1,11 +1,25 @@
-"""Which figures of a network a twin may protect, by name; nothing here knows a network."""
+"""Which figures of a network a twin may protect, and how all others are rounded; knows no network.
+
+A protected figure has a level (metres, ohms, per cent, kvar …) on its own scale. What is left of an element
+once its levels are taken out is its shape: ratios between phases, R/X of a transformer. Shapes are coarse:
+files hold short decimals, and ratios known to nine digits would give those decimals back, level and all. All
+else is the public frame, whose properties and roundings are the tables of `data/frames.toml`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+import tomllib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from importlib import resources
 from typing import Literal
+
+import numpy as np
+
+from dp_powerflow.units import FloatArray
 
 LINE, SWITCH, TRANSFORMER = "line", "switch", "transformer"
 KINDS = (LINE, SWITCH, TRANSFORMER)
@@ -101,3 +115,65 @@ def absent_figures(
     there: dict[Figure, bool] = {figure: quantity in quantities for figure, quantity in _MEASURED.items()}
     there["codes"] = coded
     return tuple(figure for figure in declared_figures(protected) if not there[figure])
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Levels, shapes, and how public figures are rounded: the same for feeders of every source.
+
+
+SHAPE_GRID = 2.0**-7
+"""Grid of the entries of a shape, whose norm is about 1."""
+_KEPT_BITS = 24
+
+
+def level_of(values: FloatArray) -> float:
+    """Frobenius norm: the level of an array of figures that change together; 0 if all are."""
+    return float(np.sqrt(np.sum(values * values)))
+
+
+def shape_of(values: FloatArray) -> FloatArray:
+    """The figures over their level, rounded to `SHAPE_GRID`, then of norm 1; zeros if all are zero."""
+    level = level_of(values)
+    if level == 0.0:
+        return np.zeros_like(values)
+    coarse = np.asarray(np.round(values / level / SHAPE_GRID) * SHAPE_GRID)
+    return coarse / level_of(coarse)
+
+
+def rounded(values: FloatArray) -> FloatArray:
+    """Public figures to 24 bits: what an engine computes from them in another order comes out the same."""
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(mantissa * 2.0**_KEPT_BITS), exponent - _KEPT_BITS))
+
+
+def to_digits(value: float, digits: int) -> float:
+    """To so many significant decimal digits: the nearest double of that decimal."""
+    return float(f"{value:.{digits - 1}e}")
+
+
+def significant(values: FloatArray, digits: int) -> FloatArray:
+    """`to_digits` of every figure."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.array([to_digits(value, digits) for value in array.ravel().tolist()]).reshape(array.shape)
+
+
+def to_step(value: float, step: float) -> float:
+    """The nearest multiple of a step, as a short decimal; what is no number stays."""
+    return float(f"{round(value / step) * step:.9f}") if math.isfinite(value) else value
+
+
+def rounding(rule: str) -> Callable[[float], float]:
+    """What a rule of `data/frames.toml` such as "3 digits", "4 decimals" or "0.1 step" does to a figure."""
+    figure, kind = rule.split()
+    if kind == "digits":
+        return partial(to_digits, digits=int(figure))
+    return partial(to_step, step=float(figure)) if kind == "step" else partial(round, ndigits=int(figure))
+
+
+def frame_rules(source: str) -> dict[str, dict[str, str]]:
+    """Class or table of a source → property → rule, in the order of `data/frames.toml`."""
+    text = resources.files(__package__).joinpath("data", "frames.toml").read_text(encoding="utf-8")
+    return {
+        kind: {name: rule for names, rule in rules.items() for name in names.split()}
+        for kind, rules in tomllib.loads(text)[source].items()
+    }

@@ -22,8 +22,8 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, splu, svds
 
-from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Line
+from dp_powerflow.grid.refusals import refusal
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 # ----------------------------------------------------------------------------------------------------------
@@ -91,9 +91,7 @@ def spectral_norm(apply: Map, adjoint: Map, shape: tuple[int, int]) -> float:
     try:
         values = svds(operator, k=1, v0=start, return_singular_vectors=False, maxiter=20 * max(shape))
     except ArpackNoConvergence:
-        raise FeederError(
-            "a matrix norm of the network did not converge; check the feeder's impedances"
-        ) from None
+        raise refusal("feeder.norm") from None
     return float(values[0])
 
 
@@ -216,10 +214,7 @@ class Amplification:
     def bound(self, radius: float) -> float:
         """κ for every line-supported ΔY_full with ‖ΔY_full‖_F ≤ radius [p.u.]."""
         if not 0.0 <= radius < self.largest_radius:
-            raise FeederError(
-                f"no bound on the Kron amplification holds at radius {radius:g}; "
-                f"it must stay below {self.largest_radius:.3g} p.u. on this feeder"
-            )
+            raise refusal("feeder.radius", radius=radius, largest=self.largest_radius)
         return self.exact * (1.0 + radius * self.growth / (1.0 - radius * self.reach))
 
 
@@ -569,9 +564,4 @@ def _factorise(matrix: sp.csc_array) -> Any:
     try:
         return splu(sp.csc_matrix(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
     except RuntimeError:
-        raise FeederError(
-            "the network, or that of its zero-injection nodes, is singular, as with a loop of zero impedance "
-            "or a part without any path to ground; give every element an impedance and every winding a "
-            "reference",
-            code="feeder-zero-impedance",
-        ) from None
+        raise refusal("feeder-zero-impedance.singular") from None

@@ -6,16 +6,19 @@ import copy
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
+from typing import TextIO
 
 import numpy as np
+import scipy.sparse as sp
 
 from dp_powerflow._files import write_named
-from dp_powerflow.errors import FeederError, LoadTableError, TapsError
-from dp_powerflow.grid.buses import Problems, islanded_nodes, reasons_of, without_islands
+from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import (
     TAPS_DECLARED,
     TAPS_GIVEN,
@@ -23,17 +26,21 @@ from dp_powerflow.grid.feeder import (
     TAPS_SOLVED,
     Feeder,
     Levels,
+    Line,
     NetworkParameters,
     Tap,
-    lines_rebuilt_wrongly,
-    others_rebuilt_wrongly,
+    islanded_nodes,
+    without_islands,
 )
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
-from dp_powerflow.grid.opendss.engine import DssOrigin, file_origin, with_declared_loads
+from dp_powerflow.grid.opendss.engine import DssOrigin, with_declared_loads
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
-from dp_powerflow.grid.quantities import Protected
+from dp_powerflow.grid.quantities import Protected, Quantity
+from dp_powerflow.grid.refusals import Problems, reasons_of, refusal, said
+from dp_powerflow.units import ComplexArray
 
 BUILT_IN = ("ieee13", "ieee123", "ieee123-pv")
 SIMBENCH = "simbench:"
@@ -112,13 +119,8 @@ def twin_problems(
     with problems.gather():
         rebuilder = Rebuilder(feeder, protected, drop_islanded=drop_islanded)
         rebuilder.check(rebuilder.parameters())
-    frozen = 'mend that, or set network.controls = "frozen"'
-    problems.add(
-        *(
-            FeederError(f"{reason}; {frozen}", code="controls-not-modelled")
-            for reason in feeder.as_operated.refused
-        )
-    )
+    reasons = feeder.as_operated.refused
+    problems.add(*(refusal("controls-not-modelled.reason", reason=reason) for reason in reasons))
     return problems.errors
 
 
@@ -127,41 +129,27 @@ def _opened(
 ) -> Feeder:
     """The feeder as it was read, islands and all."""
     if not (base_mva > 0.0 and math.isfinite(base_mva)):
-        raise FeederError("the power base must be positive, such as 1 MVA per phase")
-    given = taps if isinstance(taps, TapTable) or taps is None else TapTable(tuple(taps))
-    feeder = _read(source, given, loads, base_mva)
-    return feeder if given is None else replace(feeder, taps_from=given.origin)
-
-
-def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva: float) -> Feeder:
-    lowered = source.lower()
-    taps = None if table is None else table.taps
-    origin: DssOrigin | None = None
-    if lowered in BUILT_IN:
-        origin = DssOrigin(tuple(built_in_commands(lowered)), public=True)
-    elif lowered.endswith(".dss"):
-        origin = file_origin(Path(source))
-    if origin is not None:
-        name = lowered if origin.public else Path(source).stem
+        raise refusal("feeder.base")
+    table = taps if isinstance(taps, TapTable) or taps is None else TapTable(tuple(taps))
+    ratios, lowered, path = None if table is None else table.taps, source.lower(), Path(source)
+    if lowered in BUILT_IN or lowered.endswith(".dss"):
+        name, origin = path.stem, None
+        if lowered in BUILT_IN:
+            name, origin = lowered, DssOrigin(tuple(built_in_commands(lowered)), public=True)
+        origin = origin or read_script(path)
         origin = origin if loads is None else with_declared_loads(origin, loads.powers)
-        feeder = read_dss(origin, name=name, taps=taps, base_mva=base_mva)
-        if loads is not None:
-            loads.check(feeder)
-        return feeder
-    if lowered.startswith(SIMBENCH) or lowered.endswith(".json"):
-        if lowered.startswith(SIMBENCH):
-            feeder = pandapower_reader.read_simbench(source[len(SIMBENCH) :], taps=taps, base_mva=base_mva)
-        else:
-            feeder = pandapower_reader.read_pandapower_file(Path(source), taps=taps, base_mva=base_mva)
-        if loads is not None:
-            loads.check(feeder)
+        feeder = read_dss(origin, name=name, taps=ratios, base_mva=base_mva)
+    elif lowered.startswith(SIMBENCH):
+        feeder = pandapower_reader.read_simbench(source[len(SIMBENCH) :], taps=ratios, base_mva=base_mva)
+    elif lowered.endswith(".json"):
+        feeder = pandapower_reader.read_pandapower_file(path, taps=ratios, base_mva=base_mva)
+    else:
+        raise refusal("feeder-unknown.source", source=source, names=", ".join(BUILT_IN))
+    if loads is not None:
+        loads.check(feeder)
+        if not isinstance(feeder.origin, DssOrigin):
             feeder = pandapower_reader.with_declared_loads(feeder, loads.powers)
-        return feeder
-    raise FeederError(
-        f"'{source}' is not a feeder; use one of {', '.join(BUILT_IN)}, a .dss file, "
-        "a pandapower .json file, or simbench:CODE",
-        code="feeder-unknown",
-    )
+    return feeder if table is None else replace(feeder, taps_from=table.origin)
 
 
 def built_in_commands(name: str) -> list[str]:
@@ -175,10 +163,7 @@ def built_in_commands(name: str) -> list[str]:
     FeederError : there is no built-in feeder of that name.
     """
     if name not in BUILT_IN:
-        raise FeederError(
-            f"there is no built-in feeder '{name}'; choose one of: {', '.join(BUILT_IN)}.",
-            code="feeder-unknown",
-        )
+        raise refusal("feeder-unknown.built-in", name=name, names=", ".join(BUILT_IN))
     feeder, _, with_pv = name.partition("-")
     # `resources`, not a path: the package may be imported from an archive.
     text = resources.files(__package__).joinpath("data", f"{feeder}.dss").read_text(encoding="utf-8")
@@ -188,41 +173,17 @@ def built_in_commands(name: str) -> list[str]:
 
 def check_feeder(feeder: Feeder) -> None:
     """Raise a `FeederError` that names everything wrong with the feeder."""
-    problems = Problems()
-    if not len(feeder.slack):
-        problems.add(
-            FeederError(
-                "the feeder has no voltage source; add one (Vsource or external grid)",
-                code="feeder-without-source",
-            )
-        )
-    if not np.all(np.isfinite(feeder.y.data)):
-        problems.add(
-            FeederError(
-                "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm",
-                code="feeder-zero-impedance",
-            )
-        )
     islanded = islanded_nodes(feeder) if len(feeder.slack) else []
-    if islanded:
-        shown = ", ".join(islanded[:_NAMES_SHOWN]) + (", …" if len(islanded) > _NAMES_SHOWN else "")
-        problems.add(
-            FeederError(
-                f"{len(islanded)} nodes are islanded, with no path to a source ({shown}); leave them out "
-                "with feeder.drop_islanded = true (on the command line --drop-islanded), or close a switch "
-                "that feeds them",
-                code="feeder-islanded",
-            )
-        )
-    if not len(feeder.retained):
-        problems.add(
-            FeederError(
-                "the feeder has no load and no generation that is enabled; add or enable loads before using "
-                "it",
-                code="feeder-without-load",
-            )
-        )
-    problems.refuse()
+    shown = ", ".join(islanded[:_NAMES_SHOWN]) + (", …" if len(islanded) > _NAMES_SHOWN else "")
+    problems = {
+        "feeder-without-source.none": not len(feeder.slack),
+        "feeder-zero-impedance.element": not np.all(np.isfinite(feeder.y.data)),
+        "feeder-islanded.nodes": bool(islanded),
+        "feeder-without-load.none": not len(feeder.retained),
+    }
+    Problems(
+        refusal(name, count=len(islanded), shown=shown) for name, holds in problems.items() if holds
+    ).refuse()
 
 
 @dataclass(frozen=True)
@@ -244,34 +205,39 @@ def read_taps(path: Path) -> TapTable:
     Its first line may say where they come from: `# declared: WHO` for taps that are public, or what
     `write_taps` writes for taps that were solved.
     """
+    origin = TAPS_GIVEN
+    with _csv_file(path, "taps") as file:
+        first, skipped = file.readline(), 1
+        if first.startswith("#"):
+            origin = _origin_of_taps(first, path)
+        else:
+            skipped = 0
+            file.seek(0)
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != TAP_COLUMNS:
+            raise refusal("taps.columns", path=path)
+        return TapTable(tuple(_tap(row, path, reader.line_num + skipped) for row in reader), origin)
+
+
+@contextmanager
+def _csv_file(path: Path, kind: str) -> Iterator[TextIO]:
+    """A CSV file to be read; what is wrong with the file itself is refused as of its kind."""
     if not path.is_file():
-        raise TapsError(f"tap file {path} does not exist; write one with 'inspect --save-taps'")
+        raise refusal(f"{kind}.no-file", path=path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            origin = _origin_of_taps(first, path) if first.startswith("#") else None
-            if origin is None:
-                file.seek(0)
-            reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) != TAP_COLUMNS:
-                raise TapsError(f"tap file {path} must have the columns {', '.join(TAP_COLUMNS)}")
-            skipped = int(origin is not None)
-            taps = tuple(_tap(row, path, reader.line_num + skipped) for row in reader)
+            yield file
     except (UnicodeDecodeError, csv.Error):
-        raise TapsError(f"tap file {path} is not CSV text; write one with 'inspect --save-taps'") from None
-    return TapTable(taps, origin or TAPS_GIVEN)
+        raise refusal(f"{kind}.not-csv", path=path) from None
 
 
 def _origin_of_taps(line: str, path: Path) -> str:
-    said = line.lstrip("#").strip()
-    if said == TAPS_INTERNAL:
-        return said
-    who = said[len(TAPS_DECLARED) :].strip()
-    if not said.lower().startswith(TAPS_DECLARED) or not who:
-        raise TapsError(
-            f"the first line of tap file {path} must be '# {TAPS_DECLARED}' and who set these taps, or the "
-            "names of the columns"
-        )
+    stated = line.lstrip("#").strip()
+    if stated == TAPS_INTERNAL:
+        return stated
+    who = stated[len(TAPS_DECLARED) :].strip()
+    if not stated.lower().startswith(TAPS_DECLARED) or not who:
+        raise refusal("taps.first-line", path=path)
     return TAPS_DECLARED + who
 
 
@@ -289,11 +255,9 @@ def _tap(row: dict[str, str | None], path: Path, line: int) -> Tap:
     try:
         tap = Tap(str(row["transformer"]), int(row["winding"] or ""), float(row["tap"] or ""))
     except ValueError:
-        raise TapsError(
-            f"tap file {path}, line {line}: winding must be a whole number and tap a ratio"
-        ) from None
+        raise refusal("taps.numbers", path=path, line=line) from None
     if not (math.isfinite(tap.ratio) and 0.5 <= tap.ratio <= 1.5):
-        raise TapsError(f"tap file {path}, line {line}: a tap is a turns ratio between 0.5 and 1.5")
+        raise refusal("taps.ratio", path=path, line=line)
     return tap
 
 
@@ -315,53 +279,35 @@ class LoadTable:
         known = {load.name.lower() for load in feeder.loads}
         missing, strange = sorted(known - self.powers.keys()), sorted(self.powers.keys() - known)
         if missing:
-            raise LoadTableError(f"the load table lacks load '{missing[0]}'; it must state all of them")
+            raise refusal("load-table.lacks", missing=missing)
         if strange:
-            raise LoadTableError(
-                f"the load table names '{strange[0]}', a load which the feeder does not have"
-            )
+            raise refusal("load-table.strange", strange=strange)
 
 
 def read_loads(path: Path) -> LoadTable:
     """Nominal loads of a CSV file with the columns name, kw, kvar, and customers if it counts them."""
-    if not path.is_file():
-        raise LoadTableError(f"load table {path} does not exist; correct feeder.loads")
     powers: dict[str, tuple[float, float]] = {}
     customers: dict[str, int] = {}
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) not in (LOAD_COLUMNS, (*LOAD_COLUMNS, CUSTOMERS)):
-                raise LoadTableError(
-                    f"load table {path} must have the columns {', '.join(LOAD_COLUMNS)}, and may have the "
-                    f"column {CUSTOMERS} after them"
-                )
-            for row in reader:
-                name, place = str(row["name"]).strip().lower(), f"load table {path}, line {reader.line_num}"
-                if not name or name in powers:
-                    raise LoadTableError(f"{place}: every load has one row, and a name")
-                powers[name] = _power(row, place)
-                if CUSTOMERS in row:
-                    customers[name] = _customers(row[CUSTOMERS], place)
-    except (UnicodeDecodeError, csv.Error):
-        raise LoadTableError(f"load table {path} is not CSV text; write it again") from None
+    with _csv_file(path, "load-table") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) not in (LOAD_COLUMNS, (*LOAD_COLUMNS, CUSTOMERS)):
+            raise refusal("load-table.columns", path=path)
+        for row in reader:
+            name, place = str(row["name"]).strip().lower(), f"load table {path}, line {reader.line_num}"
+            if not name or name in powers:
+                raise refusal("load-table.row", place=place)
+            try:
+                powers[name] = float(row["kw"] or ""), float(row["kvar"] or "")
+            except ValueError:
+                raise refusal("load-table.numbers", place=place) from None
+            if not all(map(math.isfinite, powers[name])):
+                raise refusal("load-table.finite", place=place)
+            if CUSTOMERS in row:
+                count = (row[CUSTOMERS] or "").strip()
+                if not count.isdecimal() or len(count) > _MOST_DIGITS:
+                    raise refusal("load-table.customers", place=place)
+                customers[name] = int(count)
     return LoadTable(powers, customers)
-
-
-def _customers(text: str | None, place: str) -> int:
-    if text is None or not text.strip().isdecimal() or len(text.strip()) > _MOST_DIGITS:
-        raise LoadTableError(f"{place}: customers must be a whole number, 0 or more")
-    return int(text)
-
-
-def _power(row: dict[str, str | None], place: str) -> tuple[float, float]:
-    try:
-        kw, kvar = float(row["kw"] or ""), float(row["kvar"] or "")
-    except ValueError:
-        raise LoadTableError(f"{place}: kw and kvar must be numbers") from None
-    if not (math.isfinite(kw) and math.isfinite(kvar)):
-        raise LoadTableError(f"{place}: kw and kvar must be finite")
-    return kw, kvar
 
 
 # --------------------------------------------------------------------- the same feeder with other figures
@@ -380,7 +326,7 @@ class Rebuilder:
         self, feeder: Feeder, protected: Protected | None = None, *, drop_islanded: bool = False
     ) -> None:
         if not isinstance(feeder.origin, DssOrigin | pandapower_reader.PandapowerOrigin):
-            raise FeederError("this feeder has no source to be read from; open it with open_feeder")
+            raise refusal("feeder.no-source")
         self.feeder = feeder
         self._protected = Protected() if protected is None else protected
         self._drop_islanded = drop_islanded
@@ -415,11 +361,10 @@ class Rebuilder:
         return other
 
     def _parameters(self) -> NetworkParameters:
-        origin = self.feeder.origin
-        if isinstance(origin, DssOrigin):
-            return opendss_parameters.read_parameters(origin, self._protected)
-        assert isinstance(origin, pandapower_reader.PandapowerOrigin)
-        return pandapower_parameters.read_parameters(origin, self._protected)
+        found: NetworkParameters = _source_of(self.feeder).read_parameters(
+            self.feeder.origin, self._protected
+        )
+        return found
 
     def check(self, parameters: NetworkParameters, *, lines_alone: bool = False) -> None:
         """Refuse a feeder that its levels do not give back, or a line that does not move with them.
@@ -433,9 +378,11 @@ class Rebuilder:
         source = self._at_own_taps()
         same = source.build(levels, codes)
         rebuilt = self.feeder, same, source.build({k: _STRETCH * level for k, level in levels.items()}, codes)
-        problems = Problems(lines_rebuilt_wrongly(rebuilt, self._protected))
+        if any(each.nodes != self.feeder.nodes for each in rebuilt):
+            raise refusal("feeder.other-nodes")
+        problems = Problems(_lines_rebuilt_wrongly(rebuilt, self._protected))
         if not lines_alone:
-            problems.add(*others_rebuilt_wrongly(rebuilt, levels))
+            problems.add(*_others_rebuilt_wrongly(rebuilt, levels))
         problems.refuse()
 
     def _at_own_taps(self) -> Rebuilder:
@@ -458,13 +405,16 @@ class Rebuilder:
                 return known
         bad = [key for key, level in levels.items() if not (np.isfinite(level) and level > 0.0)]
         if bad:
-            raise FeederError(f"the {bad[0].quantity} of a rebuilt element must be positive and finite")
-        of_opendss = isinstance(self.feeder.origin, DssOrigin)
-        rebuild = opendss_parameters.rebuild if of_opendss else pandapower_parameters.rebuild
-        made = rebuild(self.feeder, self._protected, levels, codes)
+            raise refusal("feeder.level", bad=bad)
+        made: Feeder = _source_of(self.feeder).rebuild(self.feeder, self._protected, levels, codes)
         made = without_islands(made) if self._drop_islanded else made
         self._built = [*self._built[-1:], (dict(levels), dict(codes), made)]
         return made
+
+
+def _source_of(feeder: Feeder) -> ModuleType:
+    """What reads and rebuilds a feeder."""
+    return opendss_parameters if isinstance(feeder.origin, DssOrigin) else pandapower_parameters
 
 
 def _as_if_public(feeder: Feeder) -> Feeder:
@@ -478,3 +428,89 @@ def network_parameters(feeder: Feeder) -> NetworkParameters:
     """PRIVATE. Every figure of a feeder that a twin could protect; identifies the network."""
     everything = Protected(transformers=True, capacitors=True, pv=True, charging=True)
     return Rebuilder(feeder, everything).parameters()
+
+
+# ------------------------------------------------------------- whether a feeder is what its levels make of it
+
+_COARSE, _FLOOR = 0.08, 1e-6
+Rebuilt = tuple[Feeder, Feeder, Feeder]
+"""A feeder, the same rebuilt at its own levels, and at larger ones."""
+
+
+def _lines_rebuilt_wrongly(feeders: Rebuilt, protected: Protected) -> Iterator[FeederError]:
+    """Every reason why the lines of a feeder are not what its levels make of them."""
+    wrong: dict[str, list[str]] = {}
+    for line, again, stretched in zip(*(each.lines for each in feeders), strict=True):
+        if line.is_switch or len(line.nodes) < 2:
+            continue
+        series, shunt = _line_is_close(line.primitive, again.primitive)
+        if not (series and shunt):
+            wrong.setdefault(_why_line(line, protected, series=series), []).append(line.name)
+        elif _close(again.primitive, stretched.primitive):
+            wrong.setdefault("unmoved", []).append(line.name)
+    for why, names in wrong.items():
+        more = f", as {len(names) - 1} more lines," if len(names) > 1 else ""
+        yield refusal("feeder.line-not-rebuilt", name=names[0], more=more, words=said(f"line.{why}"))
+
+
+def _others_rebuilt_wrongly(feeders: Rebuilt, levels: Levels) -> Iterator[FeederError]:
+    """Every reason why all else is not."""
+    rest, again, stretched = (_without_lines(each) for each in feeders)
+    if rest.shape != again.shape or not _close(rest, again):
+        yield refusal("feeder.others-not-rebuilt")
+    shunts = {key for key in levels if key.quantity in (Quantity.TRANSFORMER, Quantity.CAPACITOR)}
+    if shunts and abs(again - stretched).max() == 0.0:
+        yield refusal("feeder.others-unmoved")
+
+
+def _why_line(line: Line, protected: Protected, *, series: bool) -> str:
+    if line.code is not None and protected.lines == "length":
+        return "code"
+    if not series:
+        return "series"
+    return "charging" if protected.charging else "public-charging"
+
+
+def _line_is_close(one: ComplexArray, other: ComplexArray) -> tuple[bool, bool]:
+    """Whether series impedances, and charging, of two lines agree to the coarseness of shapes.
+
+    Shapes are ratios of impedances: where phases are coupled so closely that the impedance is almost
+    singular, admittances differ more.
+    """
+    if _close(one, other):
+        return True, True
+    if len(one) % 2:
+        return False, False
+    m = len(one) // 2
+    between = [y[:m, m:] for y in (one, other)]
+    try:
+        series = _close(np.linalg.inv(between[0]), np.linalg.inv(between[1]))
+    except np.linalg.LinAlgError:
+        series = False
+    shunts = [y[:m, :m] + part for y, part in zip((one, other), between, strict=True)]
+    largest = float(np.abs(one).max())
+    return series, bool(np.abs(shunts[0] - shunts[1]).max() <= _COARSE * largest + _FLOOR)
+
+
+def _without_lines(feeder: Feeder) -> sp.csc_array:
+    """What of Y is not of lines: transformers, sources, and capacitors that no control switches.
+
+    Those of a twin start closed, wherever the true lines have led a control.
+    """
+    y = feeder.as_operated.y if feeder.as_operated.capacitors else feeder.y
+    if not feeder.lines:
+        return y
+    rows = np.concatenate([np.repeat(line.nodes, len(line.nodes)) for line in feeder.lines])
+    columns = np.concatenate([np.tile(line.nodes, len(line.nodes)) for line in feeder.lines])
+    values = np.concatenate([line.primitive.ravel() for line in feeder.lines])
+    lines = sp.coo_array((values, (rows.astype(np.int64), columns.astype(np.int64))), shape=y.shape)
+    return sp.csc_array(y - lines.tocsc())
+
+
+def _close(one: ComplexArray | sp.csc_array, other: ComplexArray | sp.csc_array) -> bool:
+    """Whether admittances agree to the coarseness of shapes, each beside those of its row and column."""
+    first, second = sp.csr_array(one), sp.csr_array(other)
+    difference = abs(first - second).tocoo()
+    size = np.asarray(abs(first).max(axis=1).todense()).ravel()
+    scale = np.sqrt(size[difference.row] * size[difference.col])
+    return bool(np.all(difference.data <= _COARSE * scale + _FLOOR))

@@ -203,7 +203,7 @@ class ServiceMap:
 
 
 def one_service_each(customers: Iterable[str]) -> ServiceMap:
-    """Every customer is a load point of its own, and nothing else is public about it."""
+    """Every customer is one load point, and nothing else is public about it."""
     return ServiceMap({customer: customer for customer in customers})
 
 

@@ -337,7 +337,7 @@ class Export:
     load_points
         Load points that feed in more than the declared share of what they draw themselves.
     of
-        Load points looked at.
+        Load points checked.
     """
 
     share: float
@@ -351,7 +351,7 @@ def find_export(
     most: float = MOST_EXPORT,
     judged: BoolArray | None = None,
 ) -> Export:
-    """What load points feed in, looked at one at a time to save memory.
+    """What load points feed in, one at a time to save memory.
 
     Parameters
     ----------

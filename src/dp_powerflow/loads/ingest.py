@@ -9,10 +9,11 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -90,7 +91,7 @@ class MeterTable:
         """Raise unless the file has all these columns."""
         if len(set(names)) < len(names):
             raise LoadDataError(
-                f"one column of {self.path} is named for two purposes; name a column of its own for each"
+                f"one column of {self.path} is named for two purposes; name a column for each"
             )
         missing = [name for name in names if name not in self.columns]
         if missing:
@@ -226,7 +227,7 @@ class MeterTable:
             )
         kind, place = cells.type, None
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
-            # stamps repeat: every text is looked at once
+            # stamps repeat: every text is parsed once
             encoded = cells if pa.types.is_dictionary(kind) else pc.dictionary_encode(cells)
             place = _to_numpy(encoded.indices)
             times = np.bincount(place, minlength=len(encoded.dictionary))
@@ -316,7 +317,7 @@ def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
     try:
         names = next(csv.reader([first], delimiter=fmt.delimiter), [])
     except csv.Error:
-        raise LoadDataError(f"the header of {path} is not that of a CSV file; export it again") from None
+        raise LoadDataError(f"the header of {path} does not belong to a CSV file; export it again") from None
     if not names:
         raise LoadDataError(f"{path} is empty; export the meter data again")
     return tuple(names)
@@ -341,8 +342,8 @@ def _to_numpy(array: Any) -> Any:
 Days = tuple[dt.date, dt.date]
 
 _QUANTITIES = ("active", "reactive")
-"""The years 1900 to 2199, in seconds since 1970."""
 _NOBODY = np.int32(-1)
+_NO_ROWS = "the meter file has a header but no rows; export the meter data again"
 
 
 def read_long(
@@ -366,7 +367,7 @@ def read_long(
         Column names.
     services
         PUBLIC list of customers and their load points; without it, every customer of the file is a load
-        point of its own, in the order of names.
+        point, in the order of names.
     days
         First and last local day; without it, all whole days between the first and the last stamp.
     rules
@@ -377,9 +378,14 @@ def read_long(
     values = (columns.active,) if columns.reactive is None else (columns.active, columns.reactive)
     table.require(columns.customer, columns.time, *values)
     if services is None or days is None:
-        customers, found = _scan_long(table, columns)
-        services = services or one_service_each(sorted(customers))
-        days = days or found.days(fmt)
+        everyone, span = _Seen(), _Span(table, columns.time)
+        for batch in table.batches((), (columns.customer, columns.time)):
+            everyone.see(batch.column(0), table, columns.customer)
+            span.see(batch.column(1))
+        if not everyone.names:
+            raise LoadDataError(_NO_ROWS)
+        services = services or one_service_each(sorted(everyone.names))
+        days = days or span.days(fmt)
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(values))
     seen = _fill_from_long(target, table, columns, values)
@@ -411,7 +417,10 @@ def read_wide(
             code="meters-not-listed",
         )
     if days is None:
-        days = _scan_stamps(table, columns.time).days(fmt)
+        span = _Span(table, columns.time)
+        for batch in table.batches((), (columns.time,)):
+            span.see(batch.column(0))
+        days = span.days(fmt)
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(names))
     wanted = tuple(own[customer] for own in names for customer in listed)
@@ -450,7 +459,7 @@ class _Target:
 
     def finish(self, services: ServiceMap, rows: int, ids: IdFindings) -> RawHistory:
         if ids.in_file == 0:
-            raise LoadDataError("the meter file has a header but no rows; export the meter data again")
+            raise LoadDataError(_NO_ROWS)
         if ids.absent == ids.listed:
             raise LoadDataError(
                 f"none of the {ids.in_file} customers of the meter file is among the {ids.listed} of the "
@@ -462,7 +471,7 @@ class _Target:
             values, counts = accumulated.finish()
             values *= self.fmt.to_kw
             quantities.append(Quantity(name, values, counts))
-        counts = quantities[0].counts
+        counts, grid = quantities[0].counts, self.grid
         if counts.off_grid > counts.accepted:
             raise LoadDataError(
                 f"{counts.off_grid} stamps are not on a grid of {self.fmt.step_minutes} min; "
@@ -474,16 +483,8 @@ class _Target:
                 "and the time zone",
                 code="meters-days",
             )
-        return RawHistory(
-            tuple(quantities),
-            self.customers,
-            services,
-            self.grid.days,
-            self.grid.step_minutes,
-            self.grid.skipped,
-            rows,
-            ids,
-        )
+        days = grid.days, grid.step_minutes, grid.skipped
+        return RawHistory(tuple(quantities), self.customers, services, *days, rows, ids)
 
 
 @dataclass(repr=False)
@@ -537,55 +538,32 @@ def _fill_from_long(
     return seen
 
 
-@dataclass(repr=False)
-class _Scan:
-    """What a first pass over a file finds: from when to when."""
+class _Span:
+    """From when to when the stamps of a file are."""
 
-    first_s: int | None = None
-    last_s: int | None = None
-    wall: bool = False
+    def __init__(self, table: MeterTable, column: str) -> None:
+        self.table, self.column = table, column
+        self.first_s, self.last_s, self.wall = sys.maxsize, -sys.maxsize, set[bool]()
 
-    def see(self, stamps: Stamps, table: MeterTable) -> None:
-        if stamps.seconds.size == 0:
-            return
-        first, last = int(stamps.seconds.min()), int(stamps.seconds.max())
-        if self.first_s is None or self.last_s is None:
-            self.first_s, self.last_s, self.wall = first, last, stamps.wall
-        if stamps.wall != self.wall:
+    def see(self, cells: Any) -> None:
+        stamps = self.table.stamps(cells, self.column)
+        if stamps.seconds.size:
+            self.wall.add(stamps.wall)
+            self.first_s = min(self.first_s, int(stamps.seconds.min()))
+            self.last_s = max(self.last_s, int(stamps.seconds.max()))
+        if len(self.wall) > 1:
             raise LoadDataError(
-                f"only some stamps of {table.path} have an offset from UTC; write all alike", code="time-zone"
+                f"only some stamps of {self.table.path} have an offset from UTC; write all alike",
+                code="time-zone",
             )
-        self.first_s, self.last_s = min(first, self.first_s), max(last, self.last_s)
 
     def days(self, fmt: MeterFormat) -> Days:
-        if self.first_s is None or self.last_s is None:
-            raise LoadDataError("the meter file has a header but no rows; export the meter data again")
-        return whole_days(
-            fmt.time_zone,
-            self.first_s,
-            self.last_s,
-            fmt.step_minutes,
-            wall=self.wall,
-            label_is_end=fmt.interval_label == "end",
-        )
-
-
-def _scan_long(table: MeterTable, columns: LongColumns) -> tuple[set[str], _Scan]:
-    """Who is in a long file, and from when to when."""
-    seen, found = _Seen(), _Scan()
-    for batch in table.batches((), (columns.customer, columns.time)):
-        seen.see(batch.column(0), table, columns.customer)
-        found.see(table.stamps(batch.column(1), columns.time), table)
-    if not seen.names:
-        raise LoadDataError(f"{table.path} has a header but no rows; export the meter data again")
-    return seen.names, found
-
-
-def _scan_stamps(table: MeterTable, column: str) -> _Scan:
-    found = _Scan()
-    for batch in table.batches((), (column,)):
-        found.see(table.stamps(batch.column(0), column), table)
-    return found
+        """First and last local day that lie wholly within the stamps."""
+        if not self.wall:
+            raise LoadDataError(_NO_ROWS)
+        at_end, (wall,) = fmt.interval_label == "end", self.wall
+        seconds = self.first_s, self.last_s
+        return whole_days(fmt.time_zone, *seconds, fmt.step_minutes, wall=wall, label_is_end=at_end)
 
 
 def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[str, str]], list[str]]:
@@ -685,27 +663,41 @@ def read_opendss_shapes(
         Limits of the checks, in kW.
     """
     n_steps = steps_per_day(step_minutes)
-    loads = _shape_files(Path(folder))
-    shapes = _read_all(loads, n_steps)
-    days = tuple(first_day + dt.timedelta(days=i) for i in range(shapes.shape[1]))
-    kw = None if nominal_kw is None else _for_each(loads, nominal_kw)
+    files = {file.stem.removeprefix(_PREFIX): file for file in sorted(Path(folder).glob(f"{_PREFIX}*.csv"))}
+    if not files:
+        raise LoadDataError(
+            f"{folder} holds no file named {_PREFIX}<load>.csv; check the folder of the load shapes"
+        )
+    series = [_read_shape(file, n_steps) for file in files.values()]
+    for file, values in zip(files.values(), series, strict=True):
+        if values.size != series[0].size:
+            raise LoadDataError(
+                f"{file} has {values.size} values where others have {series[0].size}; "
+                "cut all to the same days"
+            )
+    shapes = np.array(series).reshape(len(files), -1, n_steps)
+    scales, labels = _of_loads(files, nominal_kw or {}), _of_loads(files, class_of or {})
+    if nominal_kw is not None and len(scales) < len(files):
+        raise LoadDataError(
+            f"{len(files) - len(scales)} of {len(files)} load shapes have no nominal kW; declare it for "
+            "every load"
+        )
     no_value, infinite = int(np.isnan(shapes).sum()), int(np.isinf(shapes).sum())
     counts = ReadingCounts(shapes.size - no_value - infinite, no_value, infinite)
     shapes[~np.isfinite(shapes)] = np.nan
-    if kw is not None:
-        shapes *= kw[:, None, None]
-    quantities = (Quantity("active", shapes, counts),)
-    names = tuple(loads)
-    services = ServiceMap(
-        load_point_of={name: name for name in names},
-        node_of={name: name for name in names},
-        class_of=_labels(loads, class_of or {}),
-        scale_kw_of={} if kw is None else dict(zip(names, kw.tolist(), strict=True)),
+    if scales:
+        shapes *= np.array([scales[name] for name in files], dtype=np.float64)[:, None, None]
+    same = {name: name for name in files}
+    raw = RawHistory(
+        quantities=(Quantity("active", shapes, counts),),
+        customers=tuple(files),
+        services=ServiceMap(same, node_of=same, class_of=labels, scale_kw_of=scales),
+        days=tuple(first_day + dt.timedelta(days=i) for i in range(shapes.shape[1])),
+        step_minutes=step_minutes,
+        skipped=np.empty(0, dtype=np.int64),
+        rows=shapes[0].size,
+        ids=IdFindings(in_file=len(files), listed=len(files)),
     )
-    no_jump = np.empty(0, dtype=np.int64)
-    ids = IdFindings(in_file=len(names), listed=len(names))
-    rows = shapes[0].size
-    raw = RawHistory(quantities, names, services, days, step_minutes, no_jump, rows, ids)
     return check_history(raw, rules or IngestRules())
 
 
@@ -732,41 +724,17 @@ def read_load_classes(path: Path) -> dict[str, str]:
     return found
 
 
-def _labels(loads: dict[str, Path], class_of: Mapping[str, str]) -> dict[str, str]:
-    declared = {name.casefold(): label for name, label in class_of.items()}
-    return {name: declared[name.casefold()] for name in loads if name.casefold() in declared}
+_Value = TypeVar("_Value")
 
 
-def _shape_files(folder: Path) -> dict[str, Path]:
-    """Load → file, in the order of names."""
-    files = sorted(folder.glob(f"{_PREFIX}*.csv"))
-    if not files:
-        raise LoadDataError(
-            f"{folder} holds no file named {_PREFIX}<load>.csv; check the folder of the load shapes"
-        )
-    return {file.stem.removeprefix(_PREFIX): file for file in files}
+def _of_loads(loads: Iterable[str], declared: Mapping[str, _Value]) -> dict[str, _Value]:
+    """What is declared of loads; names compare without case."""
+    by_name = {name.casefold(): value for name, value in declared.items()}
+    return {name: by_name[name.casefold()] for name in loads if name.casefold() in by_name}
 
 
-def _read_all(loads: dict[str, Path], n_steps: int) -> FloatArray:
-    """(load, day, step) values of all files."""
-    series: list[FloatArray] = []
-    for file in loads.values():
-        values = _read_one(file)
-        if values.size == 0 or values.size % n_steps != 0:
-            raise LoadDataError(
-                f"{file} has {values.size} values, not a whole number of days of {n_steps} steps; "
-                "check the step declared"
-            )
-        if series and values.size != series[0].size:
-            raise LoadDataError(
-                f"{file} has {values.size} values where others have {series[0].size}; "
-                "cut all to the same days"
-            )
-        series.append(values)
-    return np.array(series).reshape(len(loads), -1, n_steps)
-
-
-def _read_one(file: Path) -> FloatArray:
+def _read_shape(file: Path, n_steps: int) -> FloatArray:
+    """(value,) of one file: whole days of steps."""
     try:
         table = pa_csv.read_csv(
             file,
@@ -779,14 +747,9 @@ def _read_one(file: Path) -> FloatArray:
             f"{file} is not one number per line, without a header; export the load shape again"
         ) from None
     values: FloatArray = table.column(0).to_numpy()
-    return values
-
-
-def _for_each(loads: dict[str, Path], declared: Mapping[str, float]) -> FloatArray:
-    by_name = {name.casefold(): value for name, value in declared.items()}
-    missing = sum(load.casefold() not in by_name for load in loads)
-    if missing:
+    if values.size == 0 or values.size % n_steps != 0:
         raise LoadDataError(
-            f"{missing} of {len(loads)} load shapes have no nominal kW; declare it for every load"
+            f"{file} has {values.size} values, not a whole number of days of {n_steps} steps; "
+            "check the step declared"
         )
-    return np.array([by_name[load.casefold()] for load in loads], dtype=np.float64)
+    return values

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from dp_powerflow._names import spelling
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import GapRule, IngestRules, ServiceMap
 from dp_powerflow.loads.history import (
@@ -42,11 +39,11 @@ class ClippedCounts:
     Parameters
     ----------
     loads
-        Load points × days × steps looked at; placeholders are not.
+        Load points × days × steps checked, without placeholders.
     below, above
         Loads below the lower and above the upper bound.
     load_points
-        Load points looked at.
+        Load points checked.
     mostly_below, mostly_above
         Load points more than half of whose loads are outside, by the side that more of them are on.
     """
@@ -279,6 +276,12 @@ class Levels:
     def where(self, chosen: BoolArray) -> Levels:
         return Levels(self.level[chosen], self.shape[chosen])
 
+    @property
+    def median(self) -> float:
+        """Level of the median one; nan where no level is known."""
+        known = self.level[~np.isnan(self.level)]
+        return float(np.median(known)) if known.size else math.nan
+
 
 @dataclass(frozen=True)
 class UnitFindings:
@@ -351,38 +354,6 @@ def refuse_wild(wild: IntArray, read: IntArray, days: int) -> None:
         )
 
 
-def refuse_wrong_median(points: Levels, scaled: bool, rules: IngestRules) -> None:
-    """Refuse a file whose median load point lies outside the plausible range."""
-    levels = points.level[~np.isnan(points.level)]
-    low, high = rules.plausible_share if scaled else rules.plausible_kw
-    against = "its public scale" if scaled else "the plausible range of a customer"
-    if not levels.size or low <= (middle := float(np.median(levels))) <= high:
-        return
-    side = "above" if middle > high else "below"
-    raise LoadDataError(
-        f"the load of the median load point is far {side} {against}, as if the unit were off by a factor of "
-        "1000; correct the declared unit or the public scales, or set on_suspect_unit to 'keep'",
-        code="meters-unit",
-    )
-
-
-def refuse_untypical_median(customers: Levels, typical_kw: float | None) -> None:
-    """Refuse a file whose median customer is far from the public load of a typical one."""
-    levels = customers.level[~np.isnan(customers.level)]
-    if typical_kw is None or not levels.size:
-        return
-    ratio = float(np.median(levels)) / typical_kw
-    if 1 / TYPICAL_WITHIN <= ratio <= TYPICAL_WITHIN:
-        return
-    side = "above" if ratio > 1 else "below"
-    raise LoadDataError(
-        f"the load of the median customer is more than {TYPICAL_WITHIN:g} times {side} the declared typical "
-        "load, as if it were in another unit (kW for kWh of a quarter of an hour is a factor of 4); correct "
-        "the unit or typical_kw, or set on_suspect_unit to 'keep'",
-        code="meters-unit",
-    )
-
-
 def second_group(found: Levels, factor: float) -> BoolArray:
     """Which levels form a second group, a factor above or below the largest group, and of its shape.
 
@@ -435,29 +406,7 @@ def _same_shape(one: FloatArray, other: FloatArray) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------
-# Customers of a meter file against those of the service map: who is missing, and who is nearly there.
-#
-# Two lists of the same customers are seldom typed alike: one has leading zeros, another a prefix, a third
-# went through a spreadsheet that made numbers of them. What is found is said as a kind of difference and a
-# count, never as an id.
-
-
-MOST_COMPARED = 100_000
-"""Ids of one side that are compared with the other; a hint needs no more."""
-_LEAST_WITH_AFFIX = 2
-_LEADING_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
-
-BLANKS = "blanks or invisible characters"
-CASE = "upper or lower case"
-_SPELLING = (BLANKS, CASE)
-
-
-@dataclass(frozen=True)
-class NearMatches:
-    """INTERNAL. So many ids of the file differ from one of the service map by one kind of difference."""
-
-    difference: str
-    count: int
+# Customers of a meter file against the service map: who is missing.
 
 
 @dataclass(frozen=True)
@@ -474,8 +423,6 @@ class IdFindings:
         Customers of the service map that the file does not have.
     with_blanks
         Ids of the file with blanks around them, which mean nothing.
-    near
-        Unlisted ids that are nearly an absent one.
     """
 
     in_file: int = 0
@@ -483,131 +430,25 @@ class IdFindings:
     unlisted: int = 0
     absent: int = 0
     with_blanks: int = 0
-    near: tuple[NearMatches, ...] = ()
 
     @property
     def hint(self) -> str:
-        """What the near matches suggest, as a clause; empty without one."""
-        if not self.near:
-            return ""
-        kinds = " and ".join(f"{found.count} ids by {found.difference}" for found in self.near)
-        return f"meter file and service map differ in {kinds}: write each id alike in both"
+        """What to do where ids on both sides have no partner, as a clause; empty otherwise."""
+        alike = "write each id alike in meter file and service map: zeros, decimals and prefixes count"
+        return alike if self.unlisted and self.absent else ""
 
 
 def compare_ids(in_file: Collection[str], listed: Collection[str], with_blanks: int = 0) -> IdFindings:
-    """Compare the customers of a file with those of the service map.
+    """Compare the customers of a file with the service map.
 
     Raises
     ------
     LoadDataError
         Ids differ only in blanks, case or invisible characters: one service would be two records.
     """
-    strangers, absent = sorted(set(in_file) - set(listed)), sorted(set(listed) - set(in_file))
-    near = _near_matches(strangers[:MOST_COMPARED], absent[:MOST_COMPARED])
-    found = IdFindings(len(in_file), len(listed), len(strangers), len(absent), with_blanks, near)
-    if any(match.difference in _SPELLING for match in near):
-        raise LoadDataError(
-            f"{found.hint}, since ids that differ only in blanks, case or invisible characters would be two "
-            "records of one service",
-            code="customer-ids",
-        )
+    strangers, absent = set(in_file) - set(listed), set(listed) - set(in_file)
     refuse_alike({*in_file, *listed}, "customers of the meter file and the service map")
-    return found
-
-
-def _near_matches(strangers: list[str], absent: list[str]) -> tuple[NearMatches, ...]:
-    """Pair ids by one kind of difference after the other; a pair is counted once."""
-    found = []
-    for difference, pairs_of in _DIFFERENCES:
-        if not strangers or not absent:
-            break
-        pairs = dict(pairs_of(strangers, absent))
-        if pairs:
-            found.append(NearMatches(difference, len(pairs)))
-            strangers = [name for name in strangers if name not in pairs]
-            taken = set(pairs.values())
-            absent = [name for name in absent if name not in taken]
-    return tuple(found)
-
-
-Pairs = Iterator[tuple[str, str]]
-"""Id of the file, id of the service map; every id in one pair at most."""
-
-
-def _with_same(key: Callable[[str], str]) -> Callable[[list[str], list[str]], Pairs]:
-    """Pairs whose keys are equal, where the key belongs to one id on either side."""
-
-    def pairs(strangers: list[str], absent: list[str]) -> Pairs:
-        theirs, ours = _by_key(strangers, key), _by_key(absent, key)
-        yield from ((theirs[word], ours[word]) for word in theirs if word in ours)
-
-    return pairs
-
-
-def _by_key(names: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
-    """Key → the one id that has it; ids without a key are left out."""
-    keys = {name: key(name) for name in names}
-    count = Counter(keys.values())
-    return {word: name for name, word in keys.items() if word and count[word] == 1}
-
-
-def _with_affix(strangers: list[str], absent: list[str]) -> Pairs:
-    """Ids that one side writes with the same prefix or suffix before or after all of them."""
-    found: Counter[tuple[str, str, bool]] = Counter()
-    for longer, shorter, of_file in ((strangers, set(absent), True), (absent, set(strangers), False)):
-        for name in longer:
-            cuts = range(1, len(name))
-            found.update((name[:k], "", of_file) for k in cuts if name[k:] in shorter)
-            found.update(("", name[k:], of_file) for k in cuts if name[:k] in shorter)
-    if not found:
-        return
-    (prefix, suffix, of_file), count = max(found.items(), key=lambda item: (item[1], item[0]))
-    if count < _LEAST_WITH_AFFIX:
-        return
-    longer, others = (strangers, set(absent)) if of_file else (absent, set(strangers))
-    for name in longer:
-        rest = name[len(prefix) : len(name) - len(suffix)]
-        if name.startswith(prefix) and name.endswith(suffix) and rest in others:
-            yield (name, rest) if of_file else (rest, name)
-
-
-def _one_sign_apart(strangers: list[str], absent: list[str]) -> Pairs:
-    """Ids at an edit distance of 1: one sign too many, too few, or another one."""
-    whole = set(absent)
-    shortened: dict[str | tuple[int, str], list[str]] = {}
-    for name in absent:
-        for place, rest in _without_one_sign(name):
-            shortened.setdefault(rest, []).append(name)
-            shortened.setdefault((place, rest), []).append(name)
-    taken: set[str] = set()
-    for name in strangers:
-        near = {*shortened.get(name, ())}
-        for place, rest in _without_one_sign(name):
-            near.update(shortened.get((place, rest), ()))
-            near.update({rest} & whole)
-        free = near - taken
-        if free:
-            taken.add(min(free))
-            yield name, min(free)
-
-
-def _without_one_sign(name: str) -> Iterator[tuple[int, str]]:
-    return ((place, name[:place] + name[place + 1 :]) for place in range(len(name)))
-
-
-_DIFFERENCES: tuple[tuple[str, Callable[[list[str], list[str]], Pairs]], ...] = (
-    (BLANKS, _with_same(lambda name: spelling(name, fold=False))),
-    (CASE, _with_same(spelling)),
-    ("leading zeros", _with_same(lambda name: _LEADING_ZEROS.sub("", name))),
-    ("decimals of a number (12 and 12.0)", _with_same(lambda name: re.sub(r"[.,]0+$", "", name))),
-    ("a prefix or suffix that they share", _with_affix),
-    (
-        "what stands around the same number",
-        _with_same(lambda name: "".join(re.findall(r"\d", name)).lstrip("0")),
-    ),
-    ("one character", _one_sign_apart),
-)
-"""In the order in which they are tried: what is surely meant first."""
+    return IdFindings(len(in_file), len(listed), len(strangers), len(absent), with_blanks)
 
 
 MARKING = "INTERNAL: computed from the meter readings; not for publication"
@@ -654,7 +495,7 @@ class IngestReport:
     rows
         Rows of the file.
     ids
-        Its customers against those of the service map.
+        Its customers against the service map.
     columns
         One report per quantity.
     n_customers, n_load_points, n_days
@@ -747,7 +588,7 @@ class RawHistory:
     rows
         Rows of the file.
     ids
-        Customers of the file against those of the service map.
+        Customers of the file against the service map.
     """
 
     quantities: tuple[Quantity, ...]
@@ -876,11 +717,7 @@ def _sum_to_points(values: FloatArray, rows: IntArray, n: int) -> FloatArray:
 
 
 def _check_units(
-    customers: Levels,
-    load_kw: FloatArray,
-    judged: BoolArray,
-    scale_kw: FloatArray | None,
-    rules: IngestRules,
+    customers: Levels, load_kw: FloatArray, judged: BoolArray, scale_kw: FloatArray | None, rules: IngestRules
 ) -> UnitFindings:
     """What looks like another unit.
 
@@ -902,7 +739,7 @@ def _check_units(
     level = np.nan_to_num(points.level)  # a load point without any load is below the range
     below, above = judged & (level < low), judged & (level > high)
     among = points.where(judged) if scaled else customers
-    findings = UnitFindings(
+    found = UnitFindings(
         judged=int(np.count_nonzero(judged)),
         below=int(np.count_nonzero(below)),
         above=int(np.count_nonzero(above)),
@@ -910,29 +747,53 @@ def _check_units(
         off_by_4=int(np.count_nonzero(second_group(among, FOUR))) if scaled else 0,
     )
     if rules.on_suspect_unit == "error":
-        refuse_wrong_median(points.where(judged), scaled, rules)
-        _refuse_units(findings, scaled)
-        refuse_untypical_median(customers, rules.typical_kw)
-    return findings
+        middle, whose = points.where(judged).median, "load points" if scaled else "customers"
+        ratio = customers.median / (rules.typical_kw or math.nan)
+        _refuse_units(found, whose, (middle, low, high), ratio)
+    return found
 
 
-def _refuse_units(found: UnitFindings, scaled: bool) -> None:
-    """Refuse a part of the customers in another unit.
+def _refuse_units(
+    found: UnitFindings, whose: str, median: tuple[float, float, float], typical: float
+) -> None:
+    """Refuse readings in another unit; an empty service, or a large one without a scale, is no evidence.
 
-    An empty service, or a large one without a scale of its own, is no evidence of it.
+    Parameters
+    ----------
+    whose
+        "load points" where these have public scales, else "customers".
+    median
+        Level of the median load point, and the plausible range of it; nan where there is none.
+    typical
+        Level of the median customer over the declared typical one; nan where there is none.
     """
-    who = "load points" if scaled else "customers"
-    for count, factor in ((found.off_by_1000, "1000"), (found.off_by_4, "4")):
-        if count:
-            raise LoadDataError(
-                f"{count} {who} differ from the others by a factor of about {factor} and have the same shape "
-                "of load, as if they were in another unit; write all readings in the declared unit, or set "
-                "on_suspect_unit to 'keep'",
-                code="meters-unit",
-            )
-    if scaled and found.above:
-        raise LoadDataError(
+    scaled, (middle, low, high) = whose == "load points", median
+    against = "its public scale" if scaled else "the plausible range of a customer"
+    differ = (
+        f"{whose} differ from the others by a factor of about {{}} and have the same shape of load, as if "
+        "they were in another unit; write all readings in the declared unit, or set on_suspect_unit to 'keep'"
+    )
+    for wrong, sentence in (
+        (
+            middle < low or middle > high,
+            f"the load of the median load point is far {'above' if middle > high else 'below'} {against}, "
+            "as if the unit were off by a factor of 1000; correct the declared unit or the public scales, or "
+            "set on_suspect_unit to 'keep'",
+        ),
+        (found.off_by_1000, f"{found.off_by_1000} {differ.format(1000)}"),
+        (found.off_by_4, f"{found.off_by_4} {differ.format(4)}"),
+        (
+            scaled and found.above,
             f"{found.above} of {found.judged} load points have a load far above their public scale, as if it "
             "were in another unit; correct the unit or the scale, or set on_suspect_unit to 'keep'",
-            code="meters-unit",
-        )
+        ),
+        (
+            typical < 1 / TYPICAL_WITHIN or typical > TYPICAL_WITHIN,
+            f"the load of the median customer is more than {TYPICAL_WITHIN:g} times "
+            f"{'above' if typical > 1 else 'below'} the declared typical load, as if it were in another unit "
+            "(kW for kWh of a quarter of an hour is a factor of 4); correct the unit or typical_kw, or set "
+            "on_suspect_unit to 'keep'",
+        ),
+    ):
+        if wrong:
+            raise LoadDataError(sentence, code="meters-unit")

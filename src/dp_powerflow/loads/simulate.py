@@ -4,7 +4,7 @@ Homes are sums of appliances that are switched on and off (`households`). Shops 
 (`Business`): the log of their load is a sum of level, shape, season, weather, day and residual. All share one
 weather, so their daily energies move together.
 
-Every customer has a stream of its own, so adding customers does not change the others.
+Every customer has its own stream, so adding customers does not change the others.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ _LEVEL_MEMORY = 0.6  # of a home's own level from day to day
 _COMPRESSOR = 1 / 3  # share of the time that fridge and freezer run
 _LOW_TARIFF = 22.0  # beginning of the night [h]
 _MOST_MINUTES = 480.0  # that a boiler heats in a night
-_AWAY_WATER = 0.2  # of the hot water, lost while nobody is at home
+_AWAY_WATER = 0.2  # of the hot water, lost in an empty home
 _LIMIT_C, _DESIGN_C = 12.0, -8.0  # homes are heated below the one, all day at the other [°C]
 _COLDER = 0.03  # more power that a heat pump needs for the same heat, per degree colder
-_AWAY_HEATING = 0.6  # of the heating goes on while nobody is at home
+_AWAY_HEATING = 0.6  # of the heating goes on in an empty home
 _STORAGE_MINUTES = 480.0  # of charging, on the design day
 _INVERTERS = 0.25  # share of heat pumps that vary their power instead of resting
 _SWITCHED = 0.7  # share of boilers and heat pumps that the utility switches
@@ -118,7 +118,7 @@ _PER_DAY = 187  # with those of presence, hot water and level, which come first
 
 @dataclass(frozen=True)
 class Use:
-    """A kind of appliance that somebody switches on.
+    """A kind of appliance that is switched on by hand.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class Homes:
         return load.reshape(-1, n_steps)
 
     def _use(self, meter: _Meter, often: FloatArray, later: float, days: _Days) -> None:
-        """Whatever somebody switches on."""
+        """What is switched on by hand."""
         kinds = np.array([(use.kw, use.minutes, use.per_day) for use in self.uses]).reshape(-1, 3)
         kinds[:, 2] *= often
         shift = 60.0 * self.shift_hours * _UNIFORM * later
@@ -259,7 +259,7 @@ class _Pump(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Days:
-    """Of one home, by day: the common calendar, whether somebody is there, own level about 1, draws."""
+    """Of one home, by day: the common calendar, whether anyone is there, own level about 1, draws."""
 
     calendar: Outdoors
     at_home: BoolArray
@@ -294,7 +294,7 @@ def _before(hourly: tuple[float, ...]) -> FloatArray:
 
 
 def _presence(share: float, draws: FloatArray) -> BoolArray:
-    """(day,) whether somebody is at home; absences last a week in the mean."""
+    """(day,) whether anyone is at home; absences last a week in the mean."""
     at_home = np.ones(draws.size, dtype=np.bool_)
     _leave(at_home, draws, share / (1 - share) / _AWAY_DAYS, 1 / _AWAY_DAYS)
     return at_home
@@ -393,12 +393,7 @@ def _to_lock(group: int, minute: float) -> float:
 
 @kernel
 def _pump(
-    meter: _Meter,
-    pump: _Pump,
-    share: FloatArray,
-    weight: FloatArray,
-    starts: FloatArray,
-    draws: FloatArray,
+    meter: _Meter, pump: _Pump, share: FloatArray, weight: FloatArray, starts: FloatArray, draws: FloatArray
 ) -> None:
     """A heat pump runs and rests so that it runs a share of the time; it runs longer after a lock-out.
 
@@ -540,7 +535,7 @@ def simulate_load_history(
     classes: Sequence[CustomerClass] = DEMO_CLASSES,
     quantum_kwh: float | None = None,
 ) -> LoadHistory:
-    """Simulate demo customers, each a load point of its own.
+    """Simulate demo customers, each its own load point.
 
     Parameters
     ----------
@@ -590,7 +585,7 @@ def simulate_load_history(
 
 
 def summed(history: LoadHistory, customers: int) -> LoadHistory:
-    """Load points that are sums of so many customers each, one after the other, of one class."""
+    """Load points that are sums of this many customers each, one after the other, of one class."""
     if customers == 1:
         return history
     kw, scale_kw = history.load_kw, history.scale_kw

@@ -23,7 +23,7 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 # ----------------------------------------------------------------------------------------------------------
 # PRIVATE. Kernels that put readings on the grid of customers and slots, in the order of the file.
 #
-# A reading whose customer is −1 is somebody else's: it is neither put anywhere nor counted.
+# A reading whose customer is −1 is not listed: it is neither put anywhere nor counted.
 
 
 OUTSIDE, OFF_GRID, SKIPPED = -1, -2, -3
@@ -88,7 +88,7 @@ def slots_of_wall_times(
     shift: int,
     tables: tuple[IntArray, BoolArray, IntArray],
 ) -> IntArray:
-    """Slots of wall-clock stamps [s, as if UTC]; the tables are those of a `TimeGrid`."""
+    """Slots of wall-clock stamps [s, as if UTC]; the tables are a `TimeGrid`'s."""
     out = np.empty(seconds.size, dtype=np.int64)
     origin_s, step_s = origin_and_step_s
     instant_of_wall, first_skipped, slot_of_instant = tables
@@ -377,7 +377,7 @@ class ReadingCounts:
 class ReadingGrid:
     """PRIVATE. Accumulates readings of one quantity; `finish` averages them.
 
-    Readings are added batch by batch, so a file is never held whole: the memory is that of the result and a
+    Readings are added batch by batch, so a file is never held whole: the memory is the result and a
     byte per step for how many readings it has (four, if a step has more than 255).
 
     Parameters

@@ -56,7 +56,7 @@ class Contents:
     commitment_sha256 : salted commitment to the internal report.
     tables : of a published twin; None without.
     extras : what there is beside the voltages.
-    mended : snapshots whose powers were lowered until they had a solution.
+    scaled_down : snapshots whose powers were lowered until they had a solution.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
     """
@@ -67,7 +67,7 @@ class Contents:
     commitment_sha256: str
     tables: Tables | None = None
     extras: ExtrasLayout = NOTHING
-    mended: int = 0
+    scaled_down: int = 0
     days: DayTable | None = None
     connections: Connections | None = None
 
@@ -100,7 +100,7 @@ class ManifestInputs(Contents):
     ----------
     config : the config; its paths and the names in it are private and never copied.
     loads, network : balance of both accounts of the ledger just after the spend of this release.
-    sun : with a section [pv]: days of irradiance, and whether every PV system has a series of its own.
+    sun : with a section [pv]: days of irradiance, and whether every PV system has another series.
     left_out : elements of the feeder that the power flow is solved without, in words.
     absent : figures that are protected if present, and are not in the network; None where all must be there.
     sums_customers : whether a load is a sum of customers; otherwise a node is one draw.
@@ -179,8 +179,8 @@ def read_facts(statement: Statement[Any], model: LoadModel, corpus: CorpusReport
         software=statement.release.software,
         commitment_sha256=statement.internal_report.sha256,
         tables=tables,
-        extras=corpus.extras.layout,
-        mended=corpus.extras.n_mended,
+        extras=corpus.extras,
+        scaled_down=corpus.n_scaled_down,
         publication=statement.publication,
         days=corpus.days,
         connections=corpus.connections,
@@ -190,7 +190,9 @@ def read_facts(statement: Statement[Any], model: LoadModel, corpus: CorpusReport
 def assemble(facts: Facts) -> Statement[Any]:
     """The statement that these facts determine, whether or not they agree."""
     model, loads, network = facts.model, facts.loads.recomputed(), facts.network.recomputed()
-    seed, simulated = facts.insecure_seed, model.simulated
+    seed, simulated, declared = facts.insecure_seed, model.simulated, facts.declared
+    own = {part.name: part.power_factor for part in declared.classes}
+    minutes = declared.reactive.correlation_minutes
     return in_mode(Statement, type(facts.policy)).model_validate(
         {
             "format": FORMAT,
@@ -205,7 +207,7 @@ def assemble(facts: Facts) -> Statement[Any]:
             "guarantee": {"loads": loads_guarantee(model), "network": facts.policy},
             "composition": {"loads": loads, "network": network},
             "load_queries": [cost.to_dict() for cost in model.costs],
-            "declared_public": dict(facts.declared) | _told_by_model(model, facts.declared),
+            "declared_public": dict(declared) | _told(model, declared.power_factor, own, minutes),
             "data": _data(facts),
             "publication": facts.publication,
             "internal_report": {"sha256": facts.commitment_sha256},
@@ -254,15 +256,10 @@ def _declared_by(inputs: ManifestInputs, fitted: FitOptions) -> DeclaredPublic:
     return DeclaredPublic.model_validate(declared | told)
 
 
-def _told_by_model(model: LoadModel, declared: DeclaredPublic) -> dict[str, Any]:
-    """Entries of what is declared that follow from the load model, given the others."""
-    own = {part.name: part.power_factor for part in declared.classes}
-    return _told(model, declared.power_factor, own, declared.reactive.correlation_minutes)
-
-
 def _told(
     model: LoadModel, power_factor: float, classes: Mapping[str, float], minutes: float | None
 ) -> dict[str, Any]:
+    """Entries of what is declared that follow from the load model, given power factors and correlation."""
     return {
         "load_points": model.n_load_points,
         "days": model.n_days,
@@ -317,7 +314,7 @@ def _data(facts: Facts) -> dict[str, Any]:
             "source_phases": extras.sources,
             "regulators": extras.regulators,
             "capacitors": extras.capacitors,
-            "mended_snapshots": facts.mended if extras.mended else None,
+            "scaled_down_snapshots": facts.scaled_down if extras.scaled_down else None,
         }
         if extras.holds
         else None,
@@ -442,8 +439,8 @@ def _wrong_files(facts: Facts) -> Iterator[str]:
     policy, days = facts.policy, facts.days
     if facts.extras.holds and not policy.derivable:
         yield "The release holds more than voltages, which its mode does not publish."
-    if facts.extras.mended != isinstance(facts.declared.node_scales, NodeCustomers):
-        yield "Sums of customers, and snapshots that are mended, go together; the release has one of the two."
+    if facts.extras.scaled_down != isinstance(facts.declared.node_scales, NodeCustomers):
+        yield "Sums of customers and scaled-down snapshots go together; the release has one of the two."
     if days is not None and not policy.dated:
         yield "The release states dates of its days, and its mode draws days that have none."
     if days is None and policy.dated:

@@ -66,7 +66,7 @@ UNREADABLE = "The entries of the manifest cannot be read together with the files
 _HALF = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 """How JSON writes half of a surrogate pair."""
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""What reading an entry of a file that somebody changed may raise."""
+"""What reading an entry of a changed file may raise."""
 
 
 class ReleaseError(DpPowerflowError):
@@ -154,14 +154,14 @@ class Tables(Section):
     Attributes
     ----------
     days : whose loads are in them.
-    frame : voltages turned back by their nominal angles, or as phasors.
-    switches_merged : whether nodes joined by a switch of next to no impedance are one bus.
+    frame : voltages are turned back by their nominal angles.
+    switches_merged : nodes joined by a switch of next to no impedance are one bus.
     """
 
     days: Number
     scenarios: Count
-    frame: Literal["rotated", "phasors"]
-    switches_merged: bool
+    frame: Literal["rotated"]
+    switches_merged: Literal[True]
 
 
 @dataclass(frozen=True)
@@ -498,7 +498,7 @@ class NetLoads(Section):
 
 
 class Generation(Section):
-    """Generators on public irradiance: so many days of it, one series for all systems or one for each.
+    """Generators on public irradiance: its days, and one series for all systems or one for each.
 
     Day d of the corpus has the irradiance of day d modulo these.
     """
@@ -548,13 +548,13 @@ class Extras(Section):
     """What is released beside the voltages, for all days: powers [kW, kvar], taps, states of capacitors."""
 
     holds: Annotated[
-        list[Literal["loads", "generation", "head", "taps", "capacitors", "locked", "mended"]],
+        list[Literal["loads", "generation", "head", "taps", "capacitors", "locked", "scaled_down"]],
         Field(min_length=1),
     ]
     source_phases: Number
     regulators: Number
     capacitors: Number
-    mended_snapshots: Number | None
+    scaled_down_snapshots: Number | None
 
 
 class CalendarOfDays(Section):
@@ -637,7 +637,7 @@ class InternalReport(Section):
 
 
 class Statement(Section, Generic[Network]):
-    """All that a release says but for the hashes of its files; every page is made from it."""
+    """What a release says, without the hashes of its files; every page is made from it."""
 
     format: Literal["dp-powerflow manifest, version 1"]
     kind: Literal["release"]

@@ -1,6 +1,6 @@
 """The pages of a release, made from its manifest: every sentence is in a template.
 
-`templates/words.txt` holds the sentences, in parts; each mode fills in the parts of its own (`true.txt`,
+`templates/words.txt` holds the sentences, in parts; each mode fills in its parts (`true.txt`,
 `twin.txt`). `Words` renders a part from the figures of a manifest. `certificate.html` is the one page a
 privacy officer reads; it is self-contained: no script, font or image and no request. `README.md` is the card
 of dataset hubs, whose front matter tells `datasets.load_dataset` which tables there are. `croissant.json` is
@@ -102,11 +102,11 @@ class Words:
 
     @classmethod
     def of(cls, statement: Statement[Any]) -> Words:
-        """All that a release says."""
+        """What a release says."""
         return cls(type(statement.guarantee.network).template, figures_of(statement))
 
     def __getitem__(self, part: str) -> list[str]:
-        """Items of a part; ReleaseError if figures that somebody made up do not go with the template."""
+        """Items of a part; ReleaseError if made-up figures do not go with the template."""
         return [" ".join(item.split()) for item in _ITEM.split(self.markdown(part)) if item.strip()]
 
     def markdown(self, part: str) -> str:
@@ -195,6 +195,26 @@ def card(front_matter: Mapping[str, Any], text: bytes) -> bytes:
     """A card: its front matter is YAML as the Hugging Face Hub reads it."""
     head: str = yaml.safe_dump(dict(front_matter), sort_keys=False, allow_unicode=True, width=110)
     return f"---\n{head}---\n\n".encode() + text
+
+
+def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> bytes:
+    """The metadata of a release.
+
+    Parameters
+    ----------
+    hashes : SHA-256 by relative path; those of `model.json` and of the tables of nodes and, where there are
+        any, of buses, connections and days are needed; of the parts the manifest tells.
+    """
+    figures = {
+        **figures_of(statement),
+        "tables": list(published_tables(statement)),
+        "hubs": _hubs(),
+        "hashes": hashes,
+        "not_stated": NOT_STATED,
+        "citation": cited_as(statement.publication, statement.release.id),
+    }
+    dataset = json.loads(rendered("croissant.json", Words.of(statement), figures))
+    return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def cited_as(publication: Publication, release_id: str) -> str:
@@ -331,7 +351,7 @@ def _layout_of(extras: Extras | None) -> ExtrasLayout:
         sources=extras.source_phases,
         regulators=extras.regulators,
         capacitors=extras.capacitors,
-        mended="mended" in extras.holds,
+        scaled_down="scaled_down" in extras.holds,
     )
 
 
@@ -395,112 +415,13 @@ def _front_matter(statement: Statement[Any]) -> dict[str, Any]:
 
 
 def license_of(publication: Publication) -> dict[str, str]:
-    """As the hub writes it: a name of its own, or `other` with name and link, or `unknown`."""
+    """As the hub writes it: the name that it uses, or `other` with name and link, or `unknown`."""
     if publication.license is None:
         return {"license": "unknown"}
     if publication.license in _hubs()["licenses"]:
         return {"license": _hubs()["licenses"][publication.license]}
     link = {} if publication.license_url is None else {"license_link": publication.license_url}
     return {"license": "other", "license_name": publication.license.lower(), **link}
-
-
-CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-_PARQUET, _JSON = "application/x-parquet", "application/json"
-
-
-def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> bytes:
-    """The metadata of a release.
-
-    Parameters
-    ----------
-    hashes : SHA-256 by relative path; those of `model.json` and of the tables of nodes and, where there are
-        any, of buses, connections and days are needed; of the parts the manifest tells.
-    """
-    tables, words = list(published_tables(statement)), Words.of(statement)
-    about = (*words["warnings"], *words["summary"], *words["network_in_one_sentence"])
-    model = _file("load-model", MODEL_FILE, _JSON, "the differentially private load model", hashes)
-    dataset = {
-        "@context": _hubs()["context"],
-        "@type": "sc:Dataset",
-        "name": f"dp-powerflow-{statement.release.id}",
-        "conformsTo": CONFORMS_TO,
-        "description": " ".join((*about, "Read manifest.json and certificate.html before use.")),
-        "keywords": ["power flow", "distribution grid", "voltage phasors", "synthetic data"],
-        "version": "1.0.0",
-        "isLiveDataset": False,
-        **_published(statement),
-        "distribution": [*(_files(table, statement.data.parts, hashes) for table in tables), model],
-        "recordSet": [_records(table) for table in tables],
-    }
-    return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _published(statement: Statement[Any]) -> dict[str, Any]:
-    """What the data owner declares of the publication."""
-    stated = statement.publication
-    entries: dict[str, Any] = {
-        "license": stated.license_url or stated.license or NOT_STATED,
-        "citeAs": cited_as(stated, statement.release.id),
-    }
-    if stated.date is not None:
-        entries["datePublished"] = stated.date
-    if stated.url is not None:
-        entries["url"] = stated.url
-    if stated.publisher is not None:
-        owner = {"@type": "sc:Organization", "name": stated.publisher}
-        entries |= {"creator": owner, "publisher": owner}
-    return entries
-
-
-def _files(table: PublishedTable, parts: int, hashes: Mapping[str, str]) -> dict[str, Any]:
-    if not table.in_parts:
-        return _file(table.node, table.files, _PARQUET, table.means, hashes)
-    counted = f"{parts} files: " if table.files.count("*") == 1 else ""
-    return {
-        "@type": "cr:FileSet",
-        "@id": table.node,
-        "name": table.node,
-        "description": f"{counted}{table.means}",
-        "encodingFormat": _PARQUET,
-        "includes": table.files,
-    }
-
-
-def _file(node: str, path: str, encoding: str, means: str, hashes: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": node,
-        "name": path,
-        "description": means,
-        "contentUrl": path,
-        "encodingFormat": encoding,
-        "sha256": hashes[path],
-    }
-
-
-def _records(table: PublishedTable) -> dict[str, Any]:
-    source = {"fileSet" if table.in_parts else "fileObject": {"@id": table.node}}
-    return {
-        "@type": "cr:RecordSet",
-        "@id": table.name,
-        "name": table.name,
-        "description": table.rows,
-        "field": [_field(table.name, column, source) for column in table.columns],
-    }
-
-
-def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
-    kind = _hubs()["kinds"].get(column.type.split()[-1], "sc:Float")
-    unit = "" if column.unit is None else f" [{column.unit}]"
-    field = {
-        "@type": "cr:Field",
-        "@id": f"{records}/{column.name}",
-        "name": column.name,
-        "description": f"{column.means}{unit}",
-        "dataType": kind,
-        "source": source | {"extract": {"column": column.name}},
-    }
-    return field | ({"repeated": True} if column.type.startswith("list") else {})
 
 
 Progress = Callable[[int, int], None]

@@ -84,7 +84,7 @@ class TwinPolicy(NetworkPolicy):
     Attributes
     ----------
     twin : its public name, the same in every release made on it.
-    presence : None where all that is protected must be there.
+    presence : None where every protected figure must be there.
     published : what is released of the twin: `voltages`, `network`, or `network and loads`.
     all_nodes : whether every node is released, or those with a load of their own.
     controls : whether taps and capacitors act, and what they start from; "frozen" is the fixed frame.

@@ -6,7 +6,7 @@ the pages against what the manifest determines. A forger who makes all of it ane
 it is the data owner's is known from the digest of the manifest, given by another way, or from an auditor
 (`verify_private`).
 
-Each file is read and hashed once. Somebody may have changed a file: whatever is in it, no exception escapes
+Each file is read and hashed once. A file may have been changed: whatever is in it, no exception escapes
 but those that are named.
 """
 
@@ -24,8 +24,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from dp_powerflow._names import __version__
-from dp_powerflow.corpus.grid import VM_MAX_PU
-from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, GridfmStyle
+from dp_powerflow.corpus.gridfm.schema import CLOSE_PU
 from dp_powerflow.corpus.schema import BESIDE, DATA
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.tables import NodeTable
@@ -47,11 +46,9 @@ from dp_powerflow.manifest.model import (
     Check,
     Manifest,
     ReleaseError,
-    at_most,
     check,
     differences,
     form_problems,
-    in_digits,
     json_object,
     parse_manifest,
     sha256_of,
@@ -70,6 +67,8 @@ from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
 
 Verdict = Literal["release", "demonstration", "not intact"]
+STUDY: Literal["study"] = "study"
+"""Kind of the manifest of a derived release."""
 SEED = "random source"
 """Name of the check that a demonstration fails."""
 PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
@@ -220,6 +219,14 @@ def release_at(place: Location) -> tuple[str, str] | None:
         return None
 
 
+def kind_at(place: Location) -> str | None:
+    """What the manifest at a place is of, unchecked: "release", "study"; None if none can be read."""
+    try:
+        return str(json_object((place / MANIFEST_FILE).read_bytes()).get("kind"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
     """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
     return parsed_manifest(directory, manifest_content(directory))
@@ -255,7 +262,6 @@ def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | Non
             for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
             if name.split("/")[0] not in (DATA, *BESIDE)
         },
-        vm_range_pu=(0.0, VM_MAX_PU),
     )
     known = dict(corpus.hashes) | {MANIFEST_FILE: sha256_of(content)}
     hashes, small = _read_files(directory, known, {} if model is None else {MODEL_FILE: model})
@@ -310,7 +316,7 @@ def _read_files(
 
 
 def files_below(directory: Location) -> dict[str, bool]:
-    """Relative names, sorted, of all that is no folder, and whether each is a plain file."""
+    """Relative names, sorted, of everything but folders, and whether each is a plain file."""
     if isinstance(directory, RemotePath):
         return dict.fromkeys(directory.below(), True)
     found = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
@@ -324,7 +330,7 @@ def _is_folder(path: Path) -> bool:
 
 # ------------------------------------------------------------------- the load model, derived again
 #
-# That takes longer than any other step of a check, so it runs in a thread of its own.
+# That takes longer than any other step of a check, so it runs in another thread.
 
 
 def begin(directory: Location) -> bytes | None:
@@ -356,7 +362,7 @@ def _begun(content: bytes) -> Future[LoadModel | None]:
 
 def _derived(content: bytes) -> LoadModel | None:
     try:
-        with np.errstate(all="ignore"):  # figures that somebody made up may overflow
+        with np.errstate(all="ignore"):  # made-up figures may overflow
             model = LoadModel.from_json(content.decode("utf-8"))
         return model if model.n_steps and math.isfinite(model.spent_epsilon) else None
     except (RecursionError, *MALFORMED):
@@ -390,7 +396,7 @@ def check_release(opened: Opened) -> VerifyReport:
 
 
 def _not_compared(opened: Opened) -> Iterator[str]:
-    """Whoever names another version keeps the pages from being compared; then nobody may trust them."""
+    """Pages of another version are not compared, so nobody may trust them."""
     manifest = opened.manifest
     if manifest is not None and manifest.release.software != f"dp-powerflow {__version__}":
         yield (
@@ -402,6 +408,11 @@ def _not_compared(opened: Opened) -> Iterator[str]:
 def _words(opened: Opened) -> Words | None:
     """What this version says of the figures that follow from files and constants."""
     return None if opened.facts is None else Words.of(assemble(opened.facts))
+
+
+def found_good(part: str, **figures: Any) -> str:
+    """What is said of a check that finds nothing wrong."""
+    return Words("checks.txt", figures).text(part)
 
 
 Read = TypeVar("Read")
@@ -433,7 +444,7 @@ def _check_files(opened: Opened) -> Check:
     if opened.manifest is not None:
         data = opened.manifest.data
         described = {DATA} if data.network_tables is None else {DATA, TWIN}
-        described |= set() if data.extras is None else set(opened.corpus.extras.layout.folders)
+        described |= set() if data.extras is None else set(opened.corpus.extras.folders)
 
     return check_files(stated, found, described)
 
@@ -481,24 +492,7 @@ def _check_corpus(opened: Opened) -> Check:
         if report.nodes is not None and report.nodes.ids != NodeTable.opaque(len(report.nodes.ids)).ids:
             yield "The names of the nodes say more than their position."
 
-    span = report.vm_range_pu
-    found = [f"All {report.n_phasors:,} phasors lie on the public grid"]
-    if span is not None:
-        found[0] += f", magnitudes from {span[0]:.4f} to {span[1]:.4f} p.u"
-    if report.extras.layout.holds:
-        holds = ", ".join(report.extras.layout.holds)
-        powers = f"{report.extras.n_powers:,} powers, all on the public grid"
-        found.append(f"Beside them there are {holds}: {powers}")
-    if report.connections is not None:
-        places = "with" if report.connections.coordinates is not None else "without"
-        found.append(
-            f"All {report.connections.n_buses:,} buses are connected to a source by "
-            f"{report.connections.n_pairs:,} joined pairs, {places} coordinates"
-        )
-    if report.days is not None:
-        weather = f", with public weather ({', '.join(report.days.names)})" if report.days.names else ""
-        found.append(f"The days follow one another from {report.days.calendar.first_day} on{weather}")
-    return check("voltages", problems(), ". ".join(found) + ".")
+    return check("voltages", problems(), found_good("voltages", report=report))
 
 
 def costs_of(manifest: Manifest[Any]) -> tuple[QueryCost, ...]:
@@ -533,7 +527,6 @@ def check_queries(opened: Opened) -> Iterator[Check]:
     manifest, loads = opened.manifest, opened.manifest.guarantee.loads
     costs = costs_of(manifest)
     rho = total_rho(costs)
-    epsilon = rho_to_epsilon(rho, loads.delta)
 
     def problems() -> Iterator[str]:
         yield from query_problems(manifest, opened.raw["load_queries"])
@@ -544,12 +537,13 @@ def check_queries(opened: Opened) -> Iterator[Check]:
         elif opened.model.origin is None:
             yield f"{MODEL_FILE} holds no noisy answers, so its costs cannot be recomputed."
 
-    good = (
-        f"{len(costs)} queries cost rho = {at_most(rho)} together, epsilon at most {at_most(epsilon)} at "
-        f"delta {in_digits(loads.delta)}, recomputed from sensitivities and noise scales; the load model "
-        "carries the same."
-    )
-    yield check("load privacy", problems(), good)
+    figures = {
+        "count": len(costs),
+        "rho": rho,
+        "epsilon": rho_to_epsilon(rho, loads.delta),
+        "delta": loads.delta,
+    }
+    yield check("load privacy", problems(), found_good("load_privacy", **figures))
 
 
 def _check_network(opened: Opened) -> Iterator[Check]:
@@ -571,15 +565,9 @@ def _check_tables(opened: Opened) -> Iterator[Check]:
     if tables is not None:
         from dp_powerflow.corpus.gridfm.tables import check_tables  # few releases have tables
 
-        style, close = GridfmStyle(tables.frame == "rotated", tables.switches_merged), None
-        if tables.days > 0:
-            close = MERGED_CLOSE_PU if style.merged else CLOSE_PU
-        good = (
-            f"The twin's tables hold {tables.scenarios:,} scenario{'s' * (tables.scenarios > 1)} of power "
-            f"flow on their own network{', with the voltages of the corpus' * (tables.days > 0)}."
-        )
-        problems = check_tables(opened.directory, TWIN, tables.scenarios, style, close_pu=close)
-        yield check(name, problems, good)
+        close = CLOSE_PU if tables.days > 0 else None
+        problems = check_tables(opened.directory, TWIN, tables.scenarios, close_pu=close)
+        yield check(name, problems, found_good("twin_tables", tables=tables))
     elif any(file.startswith(f"{TWIN}/") for file in opened.hashes):
         yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
 
@@ -590,11 +578,7 @@ def _check_statement(opened: Opened) -> Iterator[Check]:
     expected = assemble(facts).model_dump()
     stated = {key: value for key, value in opened.raw.items() if key not in (DIGEST, "files")}
     problems = [f"The manifest's {where} is wrong." for where in differences(stated, expected)]
-    good = (
-        "Every entry of the manifest follows from the files and the declared constants, and what was spent "
-        "on this and earlier releases adds up within the caps."
-    )
-    yield check("statement", problems + contradictions(facts), good)
+    yield check("statement", problems + contradictions(facts), found_good("statement"))
 
 
 def check_pages(opened: Opened) -> Iterator[Check]:

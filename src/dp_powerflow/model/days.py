@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.extending import intrinsic
 
 from dp_powerflow._bits.aes import WordArray, counter_words
 from dp_powerflow._bits.elementary import exp1, kernel
@@ -59,7 +58,7 @@ class Days(NamedTuple):
 class _Work(NamedTuple):
     """Work space: words and normals of eight days, each in two halves, and (step, lane) of the days.
 
-    The halves are arrays of their own, since the compiler cannot tell that a sum of indices is not negative.
+    The halves are separate arrays, since the compiler cannot tell that a sum of indices is not negative.
     """
 
     words: WordArray
@@ -89,29 +88,27 @@ def day_law(mean: FloatArray | None, factor: FloatArray) -> DayLaw:
     return DayLaw(centre, np.concatenate(parts), np.asarray(first, dtype=np.int64), steps)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _steps_of(typing: Any, law: Any, work: Any, block: Any, pairs: Any, all_pairs: Any) -> Any:
+@instruction(LANES)
+def _steps_of(e: Emitter, law: Any, work: Any, block: Any, pairs: Any, all_pairs: Any) -> None:
     """Six steps of eight days: mean + Σ_k L·z, k ascending up to `pairs` pairs."""
+    b = e.builder
+    column = b.mul(block, ir.Constant(_INDEX, _COLUMNS))
+    places = [b.add(column, ir.Constant(_INDEX, j)) for j in range(_COLUMNS)]
+    begin = e.item(law.first, block)
 
-    def emit(e: Emitter) -> None:
-        law, work, block, pairs, all_pairs = e.values
-        b = e.builder
-        zero = ir.Constant(_INDEX, 0)
-        column = b.mul(block, ir.Constant(_INDEX, _COLUMNS))
-        places = [b.add(column, ir.Constant(_INDEX, j)) for j in range(_COLUMNS)]
-        sums = [e.variable(e.spread(e.item(law.mean, place))) for place in places]
-        begin = e.item(law.first, block)
-        with e.loop(zero, pairs) as (k, _):
-            at = b.add(begin, b.mul(k, ir.Constant(_INDEX, 2 * _COLUMNS)))
-            for odd, row in enumerate((k, b.add(k, all_pairs))):
-                z = e.row(work.normal, row)
-                for j, total in enumerate(sums):
-                    entry = e.item(law.factor, b.add(at, ir.Constant(_INDEX, odd * _COLUMNS + j)))
-                    b.store(e.add(b.load(total), e.spread(entry), z), total)
-        for place, total in zip(places, sums, strict=True):
-            e.put(b.load(total), work.day, place)
+    def step(k: Any, sums: list[Any]) -> list[Any]:
+        at = b.add(begin, b.mul(k, ir.Constant(_INDEX, 2 * _COLUMNS)))
+        for odd, row in enumerate((k, b.add(k, all_pairs))):
+            z = e.row(work.normal, row)
+            for j in range(_COLUMNS):
+                entry = e.item(law.factor, b.add(at, ir.Constant(_INDEX, odd * _COLUMNS + j)))
+                sums[j] = e.add(sums[j], e.spread(entry), z)
+        return sums
 
-    return instruction(LANES, (law, work, block, pairs, all_pairs), emit)
+    start = [e.spread(e.item(law.mean, place)) for place in places]
+    found = e.added_up(start, (ir.Constant(_INDEX, 0), pairs), step)
+    for place, value in zip(places, found, strict=True):
+        e.put(value, work.day, place)
 
 
 @kernel
@@ -146,24 +143,6 @@ def _eight_days(law: DayLaw, days: Days, group: int, work: _Work) -> None:
 def _exponentials(work: _Work) -> None:
     for k in range(work.day.size):
         work.day[k] = exp1(work.day[k])
-
-
-@kernel
-def fill_loads(
-    law: DayLaw, days: Days, scale: FloatArray, tan_theta: FloatArray, loads: tuple[FloatArray, FloatArray]
-) -> None:
-    """One draw per load, into (load, day, step): p = scale·exp(day), q = tan θ·p; scale and tan θ (load,)."""
-    work, per_load = _work_of(law), loads[0].shape[1]
-    for group in range((days.places.size + LANES - 1) // LANES):
-        _eight_days(law, days, group, work)
-        _exponentials(work)
-        for lane in range(min(LANES, days.places.size - LANES * group)):
-            place = days.places[LANES * group + lane]
-            load, day = place // per_load, place % per_load
-            for t in range(law.steps):
-                power = scale[load] * work.day[LANES * t + lane]
-                loads[0][load, day, t] = power
-                loads[1][load, day, t] = tan_theta[load] * power
 
 
 class Customers(NamedTuple):

@@ -28,7 +28,7 @@ from dp_powerflow.units import FloatArray, IntArray
 
 COUNT_SHARE = 0.2  # of the partition's budget
 PARTITION, CLASSES = ("stage", "partition"), ("day type", "")
-"""Stages of a fit; the noise of each has streams of its own. Days had types once, so the second says."""
+"""Stages of a fit; each has its own noise streams. Days had types once, so the second says."""
 
 
 class Source(Protocol):
@@ -68,7 +68,7 @@ class NoRecords:
 
 
 @dataclass(frozen=True, eq=False)
-class Derived:
+class FitOutcome:
     """The outcome of a fit.
 
     Parameters
@@ -81,20 +81,17 @@ class Derived:
         Public remarks, such as a budget too small to be useful.
     """
 
-    classes: tuple[Any, ...]
-    answers: tuple[Answer, ...]
-    notes: tuple[str, ...]
+    classes: tuple[Any, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def queries(self) -> tuple[QueryCost, ...]:
+        """What the answers cost."""
+        return tuple(answer.cost for answer in self.answers)
 
 
-@dataclass(frozen=True)
-class PlannedFit:
-    """What a fit would ask; see `planned_queries`."""
-
-    queries: tuple[QueryCost, ...]
-    notes: tuple[str, ...]
-
-
-def planned_queries(facts: HistoryFacts, options: FitOptions, budget: Budget) -> PlannedFit:
+def planned_queries(facts: HistoryFacts, options: FitOptions, budget: Budget) -> FitOutcome:
     """Every query a fit would ask, from public facts: names, sensitivities, noise scales and costs.
 
     The natural scale of a second-round query follows the released answers of the first round; here it is the
@@ -109,11 +106,12 @@ def planned_queries(facts: HistoryFacts, options: FitOptions, budget: Budget) ->
     budget
         (ε, δ) and the unit of privacy.
     """
-    derived = derive(NoRecords(facts, lambda *of: PlanSession(budget.unit, *of)), options, budget)
-    return PlannedFit(tuple(answer.cost for answer in derived.answers), derived.notes)
+    return derive(NoRecords(facts, lambda *of: PlanSession(budget.unit, *of)), options, budget)
 
 
-def replay(facts: HistoryFacts, options: FitOptions, budget: Budget, answers: tuple[Answer, ...]) -> Derived:
+def replay(
+    facts: HistoryFacts, options: FitOptions, budget: Budget, answers: tuple[Answer, ...]
+) -> FitOutcome:
     """The classes again, from published integers alone.
 
     Parameters
@@ -126,7 +124,7 @@ def replay(facts: HistoryFacts, options: FitOptions, budget: Budget, answers: tu
     Raises
     ------
     PrivacyError
-        If the answers are not those of this fit.
+        If this fit would not ask for these answers.
     """
     left = iter(answers)
     derived = derive(NoRecords(facts, lambda *of: ReplaySession(left, budget.unit, *of)), options, budget)
@@ -135,7 +133,7 @@ def replay(facts: HistoryFacts, options: FitOptions, budget: Budget, answers: tu
     return derived
 
 
-def derive(source: Source, options: FitOptions, budget: Budget) -> Derived:
+def derive(source: Source, options: FitOptions, budget: Budget) -> FitOutcome:
     """Ask and post-process: the one loop of every estimator."""
     classes: list[Any] = []
     answers: list[Answer] = []
@@ -144,7 +142,7 @@ def derive(source: Source, options: FitOptions, budget: Budget) -> Derived:
     for cell in _cells(source, options, budget, answers, notes):
         classes += options.estimator.classes(cell)
         answers += cell.session.answers
-    return Derived(tuple(classes), tuple(answers), tuple(notes))
+    return FitOutcome(tuple(classes), tuple(answers), tuple(notes))
 
 
 def _cells(
@@ -156,46 +154,24 @@ def _cells(
     per_point = facts.n_days if budget.unit is PrivacyUnit.LOAD_POINT_DAY else 1
     if not isinstance(choice, PrivateClasses):
         for name, n_points in facts.load_points_of_class:
-            bounds, records = options.bounds_of(name), float(n_points * per_point)
-            yield Cell(
-                facts=facts,
-                options=options,
-                names=(name,),
-                weights=(n_points / facts.n_load_points,),
-                margins=(bounds,),
-                bounds=bounds,
-                groups=[Records(source.log_load(name, bounds), records)],
-                records=records,
-                rho=rho,
-                session=source.session(CLASSES, name, rho),
-                notes=notes,
-            )
+            records, session = float(n_points * per_point), source.session(CLASSES, name, rho)
+            groups = [Records(source.log_load(name, options.bounds_of(name)), records)]
+            share = n_points / facts.n_load_points
+            yield Cell(facts, options, (name,), (share,), groups, records, rho, session, notes)
         return
     names, spent = choice.names, rho * choice.share
     bounds = options.widest(names)
     log_load = source.log_load(None, bounds)
     everyone, session = Records(log_load, 0.0), source.session(PARTITION, None, spent)
-    log_low, log_high = log1(bounds[0]), log1(bounds[1])
-    centroids = private_kmeans(
-        everyone, choice.n_classes, log_low, log_high, spent * (1 - COUNT_SHARE), session
-    )
+    log_bounds = log1(bounds[0]), log1(bounds[1])
+    centroids = private_kmeans(everyone, choice.n_classes, *log_bounds, spent * (1 - COUNT_SHARE), session)
     labels = assign_classes(everyone, centroids)
     counts = private_counts(labels, choice.n_classes, session.rho_left, session)
     answers += session.answers
-    rest = rho * (1 - choice.share)
-    yield Cell(
-        facts=facts,
-        options=options,
-        names=names,
-        weights=tuple((counts / counts.sum()).tolist()),
-        margins=tuple(options.bounds_of(name) for name in names),
-        bounds=bounds,
-        groups=_split(log_load, labels, counts),
-        records=float(facts.n_load_points * per_point) / len(names),
-        rho=rest,
-        session=source.session(CLASSES, None, rest),
-        notes=notes,
-    )
+    weights, rest = tuple((counts / counts.sum()).tolist()), rho * (1 - choice.share)
+    groups, session = _split(log_load, labels, counts), source.session(CLASSES, None, rest)
+    records = float(facts.n_load_points * per_point) / len(names)
+    yield Cell(facts, options, names, weights, groups, records, rest, session, notes)
 
 
 def _split(values: FloatArray | LogLoads, labels: IntArray, counts: FloatArray) -> list[Records]:

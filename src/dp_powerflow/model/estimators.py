@@ -1,6 +1,6 @@
-"""PRIVATE. The records of a fit, looked at some at a time: a history is never held a second time.
+"""PRIVATE. The records of a fit, read some at a time: a history is never held a second time.
 
-Log loads are made where they are looked at and forgotten afterwards. What was found of some customers is
+Log loads are made where they are read and forgotten afterwards. What was found of some customers is
 kept, because it is small: many queries ask about the same figures of a customer.
 
 What an estimator is given and returns, and the free post-processing all of them share.
@@ -17,16 +17,18 @@ the declared bounds of the load.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, kernel, log, log1
 from dp_powerflow._bits.linear import eigh, is_positive_definite, product
 from dp_powerflow._threads import in_order
+from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.queries import Query, Session
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
@@ -55,11 +57,11 @@ class LogLoads:
     scale_kw
         (load point,) of the whole history, that loads are divided by; ones for none.
     by_day
-        Whether every day of a load point is a record of its own.
+        Whether every day of a load point is a record.
     bounds
         What loads are cut to [kW, or per scale].
     rows
-        Records that are meant, of all that there are; None for all.
+        The chosen records; None for all.
     """
 
     load_kw: FloatArray
@@ -160,7 +162,7 @@ class Records:
         yield from in_order(lambda part: of(self.log_load[part]), self._parts(values_per_step))
 
     def of_customers(self, of: Callable[[CustomerChunk], FloatArray]) -> Iterator[FloatArray]:
-        """The same of a function that looks at customers, whose figures are found once for all queries."""
+        """The same of a function of customers, whose figures are found once for all queries."""
         yield from in_order(of, self._customers)
 
     def _parts(self, values_per_step: int = 1) -> list[slice]:
@@ -193,22 +195,6 @@ def vector_to_symmetric(vector: FloatArray, size: int) -> FloatArray:
     matrix[rows, columns] = values
     matrix[columns, rows] = values
     return matrix
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianEstimate:
-    """A released Gaussian of log load.
-
-    Parameters
-    ----------
-    mean
-        (step,) [log kW].
-    covariance
-        (step, step), symmetric positive definite.
-    """
-
-    mean: FloatArray
-    covariance: FloatArray
 
 
 @dataclass(frozen=True)
@@ -252,10 +238,8 @@ class Cell:
     ----------
     facts, options
         Public size of the history, and public choices.
-    names, weights, margins
-        Of every class: name, share of the load points, declared bounds [kW, or per public scale].
-    bounds
-        What records are cut to; they hold the margins of every class.
+    names, weights
+        Of every class: name, share of the load points.
     groups
         PRIVATE. The records of every class; each is in exactly one.
     records
@@ -270,29 +254,39 @@ class Cell:
     options: FitOptions
     names: tuple[str, ...]
     weights: tuple[float, ...]
-    margins: tuple[Bounds, ...]
-    bounds: Bounds
     groups: list[Records]
     records: float
     rho: float
     session: Session
     notes: list[str]
 
-
-class Estimator(Protocol):
-    """Fits the classes of a cell within its budget."""
+    @property
+    def margins(self) -> tuple[Bounds, ...]:
+        """Declared bounds of every class [kW, or per public scale]."""
+        return tuple(self.options.bounds_of(name) for name in self.names)
 
     @property
+    def log_bounds(self) -> Bounds:
+        """What log loads are cut to; they hold the margins of every class."""
+        low, high = self.options.widest(self.names)
+        return log1(low), log1(high)
+
+
+class Estimator(ABC):
+    """Fits the classes of a cell within its budget."""
+
+    whole: ClassVar = False
+    """Whether it reads whole histories and the facts of their days."""
+
+    @property
+    @abstractmethod
     def name(self) -> str:
         """Stated in the model."""
 
-    @property
-    def whole(self) -> bool:
-        """Whether it looks at whole histories and the facts of their days."""
-
-    def check(self, facts: HistoryFacts, options: FitOptions, unit: PrivacyUnit) -> None:
+    def check(self, facts: HistoryFacts, options: FitOptions, unit: PrivacyUnit) -> None:  # noqa: B027
         """Refuse what cannot be fitted; all of it is public, and nothing is asked before."""
 
+    @abstractmethod
     def classes(self, cell: Cell) -> Sequence[Any]:
         """The classes, from what the session answers."""
 
@@ -381,29 +375,29 @@ def positive_part(matrix: FloatArray, floor: float) -> FloatArray:
     return (result + result.T) / 2
 
 
-def with_floor(mean: FloatArray, covariance: FloatArray, floor: float) -> GaussianEstimate:
+def with_floor(part: GaussianComponent, floor: float) -> GaussianComponent:
     """Raise the eigenvalues to a public floor and take the added variance out of the mean load.
 
     Adding variance φ to log load multiplies the mean load by exp(φ/2); subtracting φ/2 from the log mean
     undoes it (paper correction 14). Free post-processing.
     """
-    floored = positive_part(covariance, floor)
-    added = np.diag(floored) - np.diag(covariance)
-    return GaussianEstimate(mean - np.maximum(added, 0.0) / 2, floored)
+    floored = positive_part(part.covariance, floor)
+    added = np.diag(floored) - np.diag(part.covariance)
+    return replace(part, mean=part.mean - np.maximum(added, 0.0) / 2, covariance=floored)
 
 
-def within_bounds(estimate: GaussianEstimate, log_low: float, log_high: float) -> GaussianEstimate:
+def within_bounds(part: GaussianComponent, log_low: float, log_high: float) -> GaussianComponent:
     """Make an estimate respect what the declared bounds imply, whatever the noise did. Free post-processing.
 
     A load within [p_min, p_max] has a log mean between their logs, a standard deviation of its log of at
     most half their distance (Popoviciu), and a mean of at most p_max.
     """
     half = (log_high - log_low) / 2
-    std = np.sqrt(np.maximum(np.diag(estimate.covariance), 1e-300))
+    std = np.sqrt(np.maximum(np.diag(part.covariance), 1e-300))
     shrink = np.minimum(1.0, half / std)
-    covariance = estimate.covariance * np.outer(shrink, shrink)
-    mean = np.clip(estimate.mean, log_low, log_high)
-    return GaussianEstimate(np.minimum(mean, log_high - np.diag(covariance) / 2), covariance)
+    covariance = part.covariance * np.outer(shrink, shrink)
+    mean = np.clip(part.mean, log_low, log_high)
+    return replace(part, mean=np.minimum(mean, log_high - np.diag(covariance) / 2), covariance=covariance)
 
 
 def posterior_energy(

@@ -12,7 +12,7 @@ from dp_powerflow.errors import LoadDataError, ServiceMapError
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.estimators import Bounds, LogLoads
-from dp_powerflow.model.gaussian import LoadModel, Origin
+from dp_powerflow.model.gaussian import LoadModel, Origin, words_of
 from dp_powerflow.model.options import DayFacts, FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
@@ -53,20 +53,15 @@ def fit(history: LoadHistory, *, budget: Budget, options: FitOptions, key: Strea
         warnings.warn(note, WeakBudgetWarning, stacklevel=2)
     return LoadModel(
         classes=derived.classes,
-        step_minutes=history.step_minutes,
-        scaled=options.use_scale,
         unit=budget.unit,
         epsilon=budget.epsilon,
         delta=budget.delta,
-        costs=tuple(answer.cost for answer in derived.answers),
-        n_load_points=history.n_load_points,
-        n_days=history.n_days,
-        public_labels=not isinstance(options.classes, PrivateClasses),
-        estimator=options.estimator.name,
+        costs=derived.queries,
         insecure_seed=key.insecure_seed,
         simulated=history.simulated,
         notes=derived.notes,
         origin=Origin(facts, options, tuple(answer.integers for answer in derived.answers)),
+        **words_of(facts, options),
     )
 
 
@@ -81,7 +76,7 @@ def history_facts(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) 
     Raises
     ------
     LoadDataError
-        If the history lacks what the options ask for, or its days are no records of their own.
+        If the history lacks what the options ask for, or its days are no records.
     """
     if unit is PrivacyUnit.LOAD_POINT_DAY and history.days_mixed:
         raise LoadDataError(
@@ -104,7 +99,7 @@ def history_facts(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) 
 
 
 def _day_facts(history: LoadHistory, options: FitOptions) -> DayFacts | None:
-    """Public facts of the days, for an estimator that looks at them."""
+    """Public facts of the days, for an estimator that reads them."""
     if not options.estimator.whole:
         return None
     found = options.days
@@ -147,7 +142,7 @@ class MeterSource:
     key: StreamKey
 
     def session(self, stage: tuple[str, str], cohort: str | None, rho: float) -> Session:
-        """A session with noise streams of its own stage."""
+        """A session with the noise streams of its stage."""
         return QuerySession(self.key.bind(*stage), self.unit, cohort, rho)
 
     def log_load(self, name: str | None, bounds: Bounds) -> LogLoads:

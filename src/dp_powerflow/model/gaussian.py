@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic_core import to_jsonable_python
 
 from dp_powerflow._names import LAST_READER
 from dp_powerflow.errors import PrivacyError
@@ -24,8 +25,7 @@ from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.law import ClassModel, LoadLaw, LoadNodes
 from dp_powerflow.model.options import Estimators, FitOptions, FixedPowerFactor, HistoryFacts, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.plain import Plain
-from dp_powerflow.model.structured import Structured
+from dp_powerflow.model.single_days import Plain, Structured
 from dp_powerflow.privacy.budget import ADJACENCY, Budget, PrivacyUnit, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Answer
 from dp_powerflow.units import IntArray
@@ -37,7 +37,7 @@ _TOLERANCE = 1e-9  # between stated and derived parameters, relative to the larg
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What the parameters of a model are derived from; anybody can do it again.
+    """What the parameters of a model are derived from, by anyone.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ class LoadModel:
     def with_reactive(self, choice: FixedPowerFactor | PublicSpread) -> LoadModel:
         """The model with another public law of reactive load, derived again from the same noisy answers.
 
-        Neither law asks a query, so the answers are those of a fit with either of them, and what they cost
+        Neither law asks a query, so a fit with either has the same answers, and what they cost
         stays the same.
 
         Parameters
@@ -277,10 +277,10 @@ def _derived_again(stated: LoadModel) -> LoadModel:
     facts, options = origin.facts, origin.options
     answers = tuple(Answer(*pair) for pair in zip(stated.costs, origin.integers, strict=True))
     derived = replay(facts, options, Budget(stated.epsilon, stated.delta, stated.unit), answers)
-    return replace(stated, classes=derived.classes, notes=derived.notes, **_of_origin(facts, options))
+    return replace(stated, classes=derived.classes, notes=derived.notes, **words_of(facts, options))
 
 
-def _of_origin(facts: HistoryFacts, options: FitOptions) -> dict[str, Any]:
+def words_of(facts: HistoryFacts, options: FitOptions) -> dict[str, Any]:
     """What facts and options say of a model."""
     return {
         "step_minutes": facts.step_minutes,
@@ -320,57 +320,42 @@ def _floats(value: Any) -> bool:
 
 
 def _to_plain(model: LoadModel) -> dict[str, Any]:
-    costs = [cost.to_dict() for cost in model.costs]
+    costs, origin = [cost.to_dict() for cost in model.costs], model.origin
     asked: dict[str, Any] = {"costs": costs}
-    if model.origin is not None:
-        asked = {
-            "format": FORMAT,
-            "facts": model.origin.facts.to_dict(),
-            "options": model.origin.options.to_dict(),
-            "queries": [
-                cost | {"integers": integers.tolist()}
-                for cost, integers in zip(costs, model.origin.integers, strict=True)
-            ],
-        }
+    if origin is not None:
+        queries = [
+            cost | {"integers": integers.tolist()}
+            for cost, integers in zip(costs, origin.integers, strict=True)
+        ]
+        facts, options = origin.facts.to_dict(), origin.options.to_dict()
+        asked = {"format": FORMAT, "facts": facts, "options": options, "queries": queries}
+    own = {name: getattr(model, name) for name in _OWN_WORDS}
     return (
         asked
+        | own
         | {
             "adjacency": ADJACENCY,
-            "classes": [
-                part.to_dict() if isinstance(part, HistoryClass) else _class_to_plain(part)
-                for part in model.classes
-            ],
+            "classes": [_class_to_plain(part) for part in model.classes],
             "unit": str(model.unit),
             "rho": model.rho,
             "spent_epsilon": model.spent_epsilon,
             "notes": list(model.notes),
         }
-        | {name: getattr(model, name) for name in (*_OWN_WORDS, *_OF_ORIGIN)}
     )
 
 
-_OWN_WORDS = ("epsilon", "delta", "insecure_seed", "simulated")
-_OF_ORIGIN = ("step_minutes", "scaled", "n_load_points", "n_days", "public_labels", "estimator")
+_OWN_WORDS = (
+    *("epsilon", "delta", "insecure_seed", "simulated"),
+    *("step_minutes", "scaled", "n_load_points", "n_days", "public_labels", "estimator"),
+)
 
 
-def _class_to_plain(part: ClassModel) -> dict[str, Any]:
-    reactive = part.reactive
-    return {
-        "name": part.name,
-        "day_type": None,  # classes were split by types of day once
-        "weight": part.weight,
-        "bounds": list(part.bounds),
-        "components": [
-            {"weight": c.weight, "mean": c.mean.tolist(), "covariance": c.covariance.tolist()}
-            for c in part.components
-        ],
-        "reactive": {
-            "tan_theta": reactive.tan_theta,
-            "spread": reactive.spread,
-            "reference": reactive.reference,
-            "covariance": None if reactive.covariance is None else reactive.covariance.tolist(),
-        },
-    }
+def _class_to_plain(part: ClassModel | HistoryClass) -> dict[str, Any]:
+    fields: dict[str, Any] = to_jsonable_python(part, fallback=np.ndarray.tolist)
+    if isinstance(part, HistoryClass):
+        fields["reactive"]["tan_std"] = 0.0  # angles were fitted once
+        return fields | {"kind": "history"}
+    return fields | {"day_type": None}  # classes were split by types of day once
 
 
 def _from_plain(fields: dict[str, Any]) -> LoadModel:
@@ -379,10 +364,8 @@ def _from_plain(fields: dict[str, Any]) -> LoadModel:
     Values are converted, so that one of another type differs from what the model says of itself.
     """
     queries = fields["queries"]
-    facts, options = (
-        HistoryFacts.from_dict(fields["facts"]),
-        FitOptions.from_dict(fields["options"], ESTIMATORS),
-    )
+    facts = HistoryFacts.from_dict(fields["facts"])
+    options = FitOptions.from_dict(fields["options"], ESTIMATORS)
     integers = tuple(np.array(query["integers"], dtype=np.int64) for query in queries)
     stated = LoadModel(
         origin=Origin(facts, options, integers),
@@ -393,6 +376,6 @@ def _from_plain(fields: dict[str, Any]) -> LoadModel:
         delta=float(fields["delta"]),
         insecure_seed=bool(fields["insecure_seed"]),
         simulated=bool(fields["simulated"]),
-        **_of_origin(facts, options),
+        **words_of(facts, options),
     )
     return _derived_again(stated)

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,24 @@ class BoxProbability:
     value: float
     standard_error: float
 
+    @property
+    def rejection(self) -> bool:
+        """True if draws are by plain rejection, False if by minimax tilting; both are exact."""
+        return self.value >= REJECTION_ABOVE
+
+    @property
+    def least(self) -> float:
+        """What the certificate charges for."""
+        return self.value - _STANDARD_ERRORS * self.standard_error
+
+
+class _Box(NamedTuple):
+    """Rows of the Cholesky factor over its diagonal, without the diagonal (T, T), and the scaled box (T,)."""
+
+    coupling: FloatArray
+    low: FloatArray
+    high: FloatArray
+
 
 @dataclass(frozen=True, eq=False)
 class TruncatedGaussian:
@@ -74,19 +92,30 @@ class TruncatedGaussian:
         Mean (T,) and lower Cholesky factor (T, T) of the Gaussian.
     low, high
         The box (T,) [log kW].
-    tilt
-        The minimax tilt of the box.
+    order
+        (T,) of the coordinates in the tilted sequential proposal.
+    unit_factor, scale
+        Reordered Cholesky factor with its columns divided by its diagonal, and the diagonal (T,).
+    box
+        The reordered, rescaled problem.
+    shift, peak
+        The minimax tilt μ* (T,), and ψ* there.
     """
 
     mean: FloatArray
     factor: FloatArray
     low: FloatArray
     high: FloatArray
-    tilt: _Tilt
+    order: IntArray
+    unit_factor: FloatArray
+    scale: FloatArray
+    box: _Box
+    shift: FloatArray
+    peak: float
 
     def probability(self, generator: np.random.Generator, draws: int = 10_000) -> BoxProbability:
         """Probability of the box by importance sampling under the tilt."""
-        log_weight = self.tilt.propose(generator, draws)[1]
+        log_weight = self._propose(generator, draws)[1]
         scale = float(log_weight.max())
         weight = exp(log_weight - scale)
         value = exp1(scale) * float(weight.mean())
@@ -111,42 +140,17 @@ class TruncatedGaussian:
         return inside
 
     def _tilted(self, generator: np.random.Generator, batch: int) -> FloatArray:
-        z, log_weight = self.tilt.propose(generator, batch)
-        keep = -standard_exponential(generator, batch) < log_weight - self.tilt.peak
-        offset = product(z[:, keep].T * self.tilt.scale, self.tilt.unit_factor.T)
+        z, log_weight = self._propose(generator, batch)
+        keep = -standard_exponential(generator, batch) < log_weight - self.peak
+        offset = product(z[:, keep].T * self.scale, self.unit_factor.T)
         draws = np.empty_like(offset)
-        draws[:, self.tilt.order] = offset
+        draws[:, self.order] = offset
         # Floating point may step over an edge by an ulp; the law has no mass there.
         return np.clip(self.mean + draws, self.low, self.high)
 
-
-class _Box(NamedTuple):
-    """Rows of the Cholesky factor over its diagonal, without the diagonal (T, T), and the scaled box (T,)."""
-
-    coupling: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class _Tilt:
-    """Tilted sequential proposal in reordered, rescaled coordinates.
-
-    order (T,) of the coordinates; unit_factor the Cholesky factor with its columns divided by scale, the
-    diagonal; box the scaled problem; shift μ*; peak ψ*.
-    """
-
-    order: IntArray
-    unit_factor: FloatArray
-    scale: FloatArray
-    box: _Box
-    shift: FloatArray
-    peak: float
-
-    def propose(self, generator: np.random.Generator, batch: int) -> tuple[FloatArray, FloatArray]:
+    def _propose(self, generator: np.random.Generator, batch: int) -> tuple[FloatArray, FloatArray]:
         """Proposals z (T, batch) and their log weights ψ(z) (batch,)."""
-        z = np.empty((self.box.low.size, batch))
-        log_weight = np.zeros(batch)
+        z, log_weight = np.empty((self.box.low.size, batch)), np.zeros(batch)
         _propose(self.box, self.shift, generator.random(z.shape), z, log_weight)
         return z, log_weight
 
@@ -154,24 +158,19 @@ class _Tilt:
 def truncate(
     mean: FloatArray, covariance: FloatArray, low: FloatArray, high: FloatArray
 ) -> TruncatedGaussian:
-    """Prepare a Gaussian (mean (T,), covariance (T, T)) truncated to the box [low, high] (T,)."""
-    order, ordered = _ordered_cholesky(covariance, low - mean, high - mean)
+    """Prepare a Gaussian (mean (T,), covariance (T, T)) truncated to the box [low, high] (T,).
+
+    The least likely intervals come first (Gibson, Glasbey, Elston 1994).
+    """
+    order, ordered = np.arange(low.size), np.zeros(covariance.shape)
+    _order_and_factor(np.array(covariance), low - mean, high - mean, order, ordered)
     scale = np.diag(ordered).copy()
     coupling = ordered / scale[:, None]
     np.fill_diagonal(coupling, 0.0)
     box = _Box(coupling, (low - mean)[order] / scale, (high - mean)[order] / scale)
-    tilt = _Tilt(order, ordered / scale, scale, box, *_minimax(box))
-    return TruncatedGaussian(mean, cholesky(covariance), low, high, tilt)
-
-
-def _ordered_cholesky(
-    covariance: FloatArray, low: FloatArray, high: FloatArray
-) -> tuple[IntArray, FloatArray]:
-    """Order and Cholesky factor that put the least likely intervals first (Gibson, Glasbey, Elston 1994)."""
-    order = np.arange(low.size)
-    factor = np.zeros(covariance.shape)
-    _order_and_factor(np.array(covariance), low.copy(), high.copy(), order, factor)
-    return order, factor
+    shift, peak = _minimax(box)
+    factor = cholesky(covariance)
+    return TruncatedGaussian(mean, factor, low, high, order, ordered / scale, scale, box, shift, peak)
 
 
 @kernel
@@ -375,22 +374,6 @@ class GaussianComponent:
         return exp(self.mean + np.diag(self.covariance) / 2)
 
 
-@dataclass(frozen=True)
-class Acceptance:
-    """How much of a component lies within its class's margins; the certificate needs it.
-
-    Parameters
-    ----------
-    probability
-        P(day within [p_min, p_max]^T), with its standard error.
-    rejection
-        True if draws are by plain rejection, False if by minimax tilting; both are exact.
-    """
-
-    probability: BoxProbability
-    rejection: bool
-
-
 @dataclass(frozen=True, eq=False)
 class ClassLaw:
     """The loads of one class over a day, per public scale.
@@ -447,14 +430,12 @@ class ClassLaw:
         )
 
     @cached_property
-    def acceptance(self) -> tuple[Acceptance, ...]:
+    def acceptance(self) -> tuple[BoxProbability, ...]:
         """Probability of the margins for every component: a function of the law alone, so public."""
-        found = []
-        for index, prepared in enumerate(self.truncations):
-            purpose = f"acceptance/{self.name}/None/{index}"
-            probability = prepared.probability(_PUBLIC_KEY.stream(purpose).generator)
-            found.append(Acceptance(probability, probability.value >= REJECTION_ABOVE))
-        return tuple(found)
+        return tuple(
+            prepared.probability(_PUBLIC_KEY.stream(f"acceptance/{self.name}/None/{index}").generator)
+            for index, prepared in enumerate(self.truncations)
+        )
 
     def changed(self, change: Callable[[GaussianComponent], GaussianComponent]) -> ClassLaw:
         """The same class with every component changed."""
@@ -519,6 +500,7 @@ class LoadLaw:
     positions: IntArray | None = None
     truncated: bool = False
     identity: str = ""
+    shares: ClassVar[None] = None  # loads are drawn where they are solved for
 
     def __post_init__(self) -> None:
         n = len(self.class_of)
@@ -542,11 +524,6 @@ class LoadLaw:
     def steps(self) -> int:
         """T."""
         return int(self.classes[0].components[0].mean.size)
-
-    @property
-    def shares(self) -> None:
-        """Loads are drawn where they are solved for, and not spread over other nodes."""
-        return
 
     @cached_property
     def scale(self) -> FloatArray:
@@ -603,7 +580,7 @@ class LoadLaw:
         The estimate (minimax tilting) is lowered by four standard errors: τ only grows with that.
         """
         alone = zip(self.classes, self._gaussians, strict=True)
-        least = np.array([_least(part.acceptance[0].probability) for part, _ in alone])
+        least = np.array([part.acceptance[0].least for part, _ in alone])
         if not np.all(least > 0.0):
             name = self.classes[int(np.argmin(least))].name
             raise PrivacyError(
@@ -657,7 +634,7 @@ class LoadLaw:
         return replace(self, classes=classes, truncated=False)
 
     def with_random_q(self, q_size: FloatArray, q_covariance: FloatArray) -> LoadLaw:
-        """Reactive load with randomness of its own: size (node,) per public scale, Σ_ζ (step, step)."""
+        """Reactive load with its own randomness: size (node,) per public scale, Σ_ζ (step, step)."""
         classes = tuple(replace(part, q_covariance=q_covariance) for part in self.classes)
         return replace(self, classes=classes, q_size=q_size)
 
@@ -696,10 +673,6 @@ def nominal_law(nominal: ComplexArray, of_class: ClassLaw, q_size: float | None 
         tan_theta=nominal.imag / nominal.real,
         q_size=None if q_size is None else np.full(len(nominal), q_size),
     )
-
-
-def _least(probability: BoxProbability) -> float:
-    return probability.value - _STANDARD_ERRORS * probability.standard_error
 
 
 @dataclass(frozen=True, eq=False)

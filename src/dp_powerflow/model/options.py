@@ -15,18 +15,20 @@ import datetime as dt
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from dp_powerflow._bits.elementary import exp
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import Bounds, Estimator
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.model.structured import Structured
+from dp_powerflow.model.single_days import Structured
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.queries import MAX_DIMENSION
 from dp_powerflow.privacy.random import canonical_bytes
@@ -117,17 +119,6 @@ class DayFacts:
                 column = column - share * other
             columns.append(column / size)
         return np.column_stack(columns) if columns else np.empty((n_days, 0))
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> DayFacts:
-        """From plain values."""
-        return cls(
-            tuple(str(date) for date in fields["dates"]),
-            tuple(bool(off) for off in fields["off"]),
-            tuple(
-                (str(name), tuple(float(value) for value in values)) for name, values in fields["covariates"]
-            ),
-        )
 
 
 def tan_theta_of(power_factor: float) -> float:
@@ -240,20 +231,14 @@ class HistoryFacts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        plain = {name: value for name, value in asdict(self).items() if value is not None}
-        plain["days_of_type"] = [[None, plain.pop("n_days")]]  # days had types once
-        return plain
+        found = {name: value for name, value in to_jsonable_python(self).items() if value is not None}
+        return found | {"days_of_type": [[None, found.pop("n_days")]]}  # days had types once
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> HistoryFacts:
         """Inverse of `to_dict`."""
-        days, ((_, n_days),) = fields.get("days"), fields["days_of_type"]
-        return cls(
-            int(fields["step_minutes"]),
-            tuple((str(name), int(count)) for name, count in fields["load_points_of_class"]),
-            int(n_days),
-            None if days is None else DayFacts.from_dict(days),
-        )
+        ((_, n_days),) = fields["days_of_type"]
+        return _read(cls, fields | {"n_days": n_days})
 
 
 @dataclass(frozen=True)
@@ -302,7 +287,7 @@ class FitOptions:
         return float(low), float(high)
 
     def widest(self, names: Sequence[str]) -> Bounds:
-        """The bounds that hold those of all these classes."""
+        """The bounds that hold the bounds of all these classes."""
         pairs = [self.bounds_of(name) for name in names]
         return min(low for low, _ in pairs), max(high for _, high in pairs)
 
@@ -324,17 +309,17 @@ class FitOptions:
         return hashlib.sha256(canonical_bytes((self, budget))).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: all that the post-processing needs; facts of days are elsewhere."""
-        bounds = self.bounds
+        """Plain values for JSON: what the post-processing needs; facts of days are elsewhere."""
+        choice = self.estimator
         return {
-            "bounds": {name: list(pair) for name, pair in bounds.items()}
-            if isinstance(bounds, Mapping)
-            else list(bounds),
-            "estimator": {"name": self.estimator.name, "block": getattr(self.estimator, "block", None)},
-            "private_classes": asdict(self.classes) if isinstance(self.classes, PrivateClasses) else None,
+            "bounds": to_jsonable_python(self.bounds),
+            "estimator": {"name": choice.name, "block": getattr(choice, "block", None)},
+            "private_classes": to_jsonable_python(self.classes)
+            if isinstance(self.classes, PrivateClasses)
+            else None,
             "use_scale": self.use_scale,
             "n_components": self.n_components,
-            "reactive": {"kind": type(self.reactive).__name__, **asdict(self.reactive)},
+            "reactive": {"kind": type(self.reactive).__name__, **to_jsonable_python(self.reactive)},
             "variance_floor": self.variance_floor,
         }
 
@@ -349,33 +334,26 @@ class FitOptions:
         estimators
             What the names of estimators stand for.
         """
-        bounds, classes = fields["bounds"], fields["private_classes"]
-        kind = estimators[fields["estimator"]["name"]]
+        kind, classes = estimators[fields["estimator"]["name"]], fields["private_classes"]
         return cls(
-            bounds={name: (float(pair[0]), float(pair[1])) for name, pair in bounds.items()}
-            if isinstance(bounds, dict)
-            else (float(bounds[0]), float(bounds[1])),
+            bounds=_BOUNDS.validate_python(fields["bounds"]),
             estimator=kind(fields["estimator"]["block"]) if issubclass(kind, Structured) else kind(),
-            classes=PublicLabels()
-            if classes is None
-            else PrivateClasses(int(classes["n_classes"]), float(classes["share"])),
+            classes=PublicLabels() if classes is None else _read(PrivateClasses, classes),
             use_scale=bool(fields["use_scale"]),
             n_components=int(fields["n_components"]),
-            reactive=_reactive_from_dict(fields["reactive"]),
+            reactive=_read(_REACTIVE[fields["reactive"]["kind"]], fields["reactive"]),
             variance_floor=float(fields["variance_floor"]),
         )
 
 
-def _reactive_from_dict(fields: dict[str, Any]) -> ReactiveChoice:
-    kind = fields["kind"]
-    if kind == PublicSpread.__name__:
-        figures = (float(fields[name]) for name in ("spread", "correlation_minutes", "white"))
-        return PublicSpread(_factor_from_dict(fields["power_factor"]), *figures)
-    if kind == FixedPowerFactor.__name__:
-        return _factor_from_dict(fields)
-    raise ValueError("unknown law of reactive load")
+_BOUNDS: TypeAdapter[Bounds | dict[str, Bounds]] = TypeAdapter(Bounds | dict[str, Bounds])
+_REACTIVE: Mapping[str, type[FixedPowerFactor] | type[PublicSpread]] = {
+    "FixedPowerFactor": FixedPowerFactor,
+    "PublicSpread": PublicSpread,
+}
+_Kind = TypeVar("_Kind")
 
 
-def _factor_from_dict(fields: dict[str, Any]) -> FixedPowerFactor:
-    of_class = {str(name): float(value) for name, value in fields["tan_theta_of"].items()}
-    return FixedPowerFactor(of_class, float(fields["default"]))
+def _read(kind: type[_Kind], fields: Any) -> _Kind:
+    """Plain values as what they were; converted, so that one of another type differs when written again."""
+    return TypeAdapter(kind).validate_python(fields)

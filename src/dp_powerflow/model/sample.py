@@ -15,7 +15,7 @@ scales and the public number of customers.
 **Blocks solved together** (`BlockSolver`). The solver of a feeder as operated goes through a day step by step
 and takes several days at a time, one per lane. A block of a large feeder is a day or two. So the days of
 several blocks are drawn and solved together. What becomes of a day depends on that day alone, so the bits are
-those of `solve_days`, block by block.
+the bits of `solve_days`, block by block.
 
 Nothing here sees meter data: it is all post-processing of the `LoadModel`.
 """
@@ -27,14 +27,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import exp
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.model.days import Customers, DayLaw, Days, add_customers, add_random, day_law, fill_loads
+from dp_powerflow.model.days import Customers, DayLaw, Days, add_customers, add_random, day_law
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.powerflow.batch import Nodes, Solution, Solver
@@ -43,9 +43,9 @@ from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
 _BLOCK_CUSTOMER_DAYS = 2048  # 1.6 MB per array at T = 96; a year of 96 nodes is 18 blocks
-MENDING = 0.95
+SCALING_DOWN = 0.95
 """What the powers of a snapshot without solution are multiplied by, again and again, until it has one."""
-MOST_MENDINGS = 300
+MOST_SCALINGS = 300
 """2e-7 of the powers that were drawn."""
 
 
@@ -155,7 +155,11 @@ class DrawnLaw(PlacedLaw, Protocol):
         """Hash of the model the law comes from."""
 
 
-class Sampler(ABC):
+Law = TypeVar("Law", bound=DrawnLaw)
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler(ABC, Generic[Law]):
     """Draws days of a law in blocks; a block is a function of (key, law, number).
 
     Parameters
@@ -167,13 +171,13 @@ class Sampler(ABC):
     n_days
         Days to draw.
     block_days
-        Days of one block; None for what `days_per_block` says.
+        Days of one block; None for what `days_per_block` says. Draws of single days depend on it.
     """
 
-    law: DrawnLaw
+    law: Law
     key: StreamKey
     n_days: int
-    block_days: int | None
+    block_days: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.n_days < 1 or (self.block_days is not None and self.block_days < 1):
@@ -211,78 +215,63 @@ class Sampler(ABC):
     def _key(self) -> StreamKey:
         return self.key.bind("model", self.law.identity)
 
+    def _gaussian_days(
+        self, purpose: str, block: int, part: ClassLaw, places: IntArray
+    ) -> Iterator[tuple[DayLaw, Days]]:
+        """Days of the log load of a class by components, for kernels; `places` (day,) is what each is for."""
+        of = _components(part, self._key.stream(purpose, block).generator, places.size)
+        keys = self._key.stream(f"days/{purpose}", block).round_keys
+        for index, component in enumerate(part.components):
+            own = places if of is None else places[of == index]
+            yield day_law(component.mean, component.factor), Days(keys, index, own)
 
-@dataclass(frozen=True, eq=False)
-class LoadSampler(Sampler):
-    """Draws days from a law.
+    def _add_random(
+        self, part: ClassLaw, block: int, loads: IntArray, size: FloatArray, most: float, out: FloatArray
+    ) -> None:
+        """Add the random part of q of a class to some loads, cut at `most` deviations, times `size`."""
+        if part.q_factor is None or part.q_covariance is None or not loads.size:
+            return
+        keys = self._key.stream(f"days/reactive/{part.name}/None", block).round_keys
+        cut = most * np.sqrt(np.diag(part.q_covariance))
+        add_random(day_law(None, part.q_factor), Days(keys, 0, _places(loads, out)), size, cut, out)
 
-    Parameters
-    ----------
-    law
-        Law of the loads at the nodes, `model.at(nodes)`.
-    key
-        Secret streams.
-    n_days
-        Days to draw.
-    block_days
-        Days of one block; None for what `days_per_block` says. Draws depend on it.
-    """
 
-    law: LoadLaw
-    key: StreamKey
-    n_days: int
-    block_days: int | None = None
+class LoadSampler(Sampler[LoadLaw]):
+    """Draws days of the loads at the nodes, of the law `model.at(nodes)`."""
 
     def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
-        days, law = loads[0].shape[1], self.law
+        law = self.law
+        who = Customers(np.arange(law.n), law.scale_kw, law.tan_theta, (0.0, np.inf))
         for ell, part in enumerate(law.classes):
             nodes = np.flatnonzero(law.class_of == ell)
-            places = (nodes[:, None] * days + np.arange(days)).reshape(-1)
+            places, purpose = _places(nodes, loads[0]), f"active/{part.name}/None"
             if law.truncated:
-                self._fill_truncated(part, block, places, loads)
+                self._fill_truncated(part, purpose, block, places, loads)
             else:
-                purpose = f"active/{part.name}/None"
-                for each, drawn in gaussian_days(self._key, purpose, block, part, places):
-                    fill_loads(each, drawn, law.scale_kw, law.tan_theta, loads)
-            if law.q_size is not None and part.q_factor is not None:
-                stream = self._key.stream(f"days/reactive/{part.name}/None", block)
-                size, most = law.q_size * law.scale_kw, np.full(law.steps, np.inf)
-                add_random(
-                    day_law(None, part.q_factor), Days(stream.round_keys, 0, places), size, most, loads[1]
-                )
+                for each, drawn in self._gaussian_days(purpose, block, part, places):
+                    add_customers(each, drawn, who, loads)
+            if law.q_size is not None:
+                self._add_random(part, block, nodes, law.q_size * law.scale_kw, np.inf, loads[1])
 
     def _fill_truncated(
-        self, part: ClassLaw, block: int, places: IntArray, loads: tuple[FloatArray, FloatArray]
+        self, part: ClassLaw, purpose: str, block: int, places: IntArray, loads: tuple[FloatArray, FloatArray]
     ) -> None:
         """Draw the loads of some places within margins [kW], and their reactive loads [kvar]."""
-        law, node = self.law, places // loads[0].shape[1]
-        log_load = _truncated_log_days(
-            part, self._key.stream(f"active/{part.name}/None", block).generator, places.size
-        )
+        law, node, size = self.law, places // loads[0].shape[1], places.size
+        generator = self._key.stream(purpose, block).generator
+        of = _components(part, generator, size)
+        log_load = np.empty((size, law.steps))
+        for index, (truncation, accepted) in enumerate(zip(part.truncations, part.acceptance, strict=True)):
+            rows = np.arange(size) if of is None else np.flatnonzero(of == index)
+            log_load[rows] = truncation.draw(generator, rows.size, rejection=accepted.rejection)
         active = exp(log_load, out=log_load)
         for load, value in zip(loads, (active, law.tan_theta[node, None] * active), strict=True):
             load.reshape(-1, law.steps)[places] = value * law.scale_kw[node, None]
 
 
-def gaussian_days(
-    key: StreamKey, purpose: str, block: int, part: ClassLaw, places: IntArray
-) -> Iterator[tuple[DayLaw, Days]]:
-    """Days of the log load of a class [log kW, or per public scale], by components: what kernels need.
-
-    Parameters
-    ----------
-    purpose, block
-        The component of each day is drawn from this stream; the days from that of "days/" and the purpose.
-    places
-        (day,) what the days are for.
-    """
-    keys = key.stream(f"days/{purpose}", block).round_keys
-    of = _components(part, key.stream(purpose, block).generator, places.size)
-    for index, component in enumerate(part.components):
-        yield (
-            day_law(component.mean, component.factor),
-            Days(keys, index, places if of is None else places[of == index]),
-        )
+def _places(loads: IntArray, out: FloatArray) -> IntArray:
+    """Places of all days of some loads in an array (load, day, step)."""
+    return np.asarray((loads[:, None] * out.shape[1] + np.arange(out.shape[1])).reshape(-1))
 
 
 def _components(part: ClassLaw, generator: np.random.Generator, size: int) -> IntArray | None:
@@ -291,18 +280,6 @@ def _components(part: ClassLaw, generator: np.random.Generator, size: int) -> In
     if weights.size == 1:
         return None
     return np.asarray(generator.choice(weights.size, size=size, p=weights / weights.sum()), dtype=np.int64)
-
-
-def _truncated_log_days(part: ClassLaw, generator: np.random.Generator, size: int) -> FloatArray:
-    """(size, step) days of the log load of a class within its margins [log kW, or per public scale]."""
-    of = _components(part, generator, size)
-    log_load = np.empty((size, part.components[0].mean.size))
-    for index in range(len(part.components)):
-        rows = slice(None) if of is None else np.flatnonzero(of == index)
-        count = size if of is None else int(np.sum(of == index))
-        rejection = part.acceptance[index].rejection
-        log_load[rows] = part.truncations[index].draw(generator, count, rejection=rejection)
-    return log_load
 
 
 def days_per_block(n_nodes: int) -> int:
@@ -330,17 +307,17 @@ class SolvedDays:
     steps
         Steps of a day.
     positions
-        (node,) columns with a random load of their own.
+        (node,) columns with their own random load.
     load
-        Complex (snapshot, column) drawn [p.u.]; columns are those of the solver, retained nodes or loads of
-        the feeder; 0 where none is drawn.
+        Complex (snapshot, column) drawn [p.u.]; columns as in the solver, retained nodes or loads of the
+        feeder; 0 where none is drawn.
     generation
         Complex (snapshot, retained or PV system) injected before volt-var [p.u.], None without any.
     solution
         Power flow of every snapshot; whether all are solved is for the caller to ask.
-    mended
-        (snapshot,) how many times all powers were multiplied by `MENDING`; `load` and `generation` are what
-        is left of them.
+    scaled_down
+        (snapshot,) how many times all powers were multiplied by `SCALING_DOWN`; `load` and `generation` are
+        the powers after that.
     """
 
     first_day: int
@@ -349,7 +326,7 @@ class SolvedDays:
     load: ComplexArray
     generation: ComplexArray | None
     solution: Solution
-    mended: IntArray
+    scaled_down: IntArray
 
     @property
     def days(self) -> int:
@@ -374,7 +351,7 @@ def solve_days(
     *,
     generation: Generation | None = None,
     nodes: Nodes = "retained",
-    mend: bool = False,
+    scale_down: bool = False,
 ) -> SolvedDays:
     """Draw one block of days and solve its power flow.
 
@@ -390,7 +367,7 @@ def solve_days(
         Public generation of every day before volt-var.
     nodes : "retained" or "all"
         Whose voltages to give: nodes with load or generation, or every energised node.
-    mend : bool
+    scale_down : bool
         Whether the powers of a snapshot without solution are lowered until it has one. The rule is public and
         reads nothing but the network that is solved and the loads: free on a twin, not on the true network,
         where what it does tells of the lines.
@@ -407,10 +384,7 @@ def solve_days(
     PowerFlowError
         If a snapshot has no solution with next to no power either.
     """
-    drawn = source.block(block)
-    load = placed_load(source.law, drawn, columns_of(solver, source.law))
-    placed = PlacedDays(source.law, drawn.first_day, load)
-    return solve_placed(solver, placed, generation=generation, nodes=nodes, mend=mend)
+    return BlockSolver(solver, source, generation, nodes, scale_down).run([block])[0]
 
 
 def columns_of(solver: Solver, law: PlacedLaw) -> int:
@@ -419,80 +393,6 @@ def columns_of(solver: Solver, law: PlacedLaw) -> int:
         return int(law.shares.shape[0])
     feeder = solver.feeder
     return len(feeder.loads) if solver.columns == "elements" else len(feeder.retained)
-
-
-@dataclass(frozen=True, eq=False)
-class PlacedDays:
-    """Drawn loads in their places.
-
-    Parameters
-    ----------
-    law
-        That they were drawn from.
-    first_day
-        Index of the first day.
-    load
-        Complex (snapshot, column) drawn [p.u.].
-    voltages
-        Complex (snapshot, node) that the voltages are written into; None for new memory.
-    """
-
-    law: PlacedLaw
-    first_day: int
-    load: ComplexArray
-    voltages: ComplexArray | None = None
-
-
-def solve_placed(
-    solver: Solver,
-    placed: PlacedDays,
-    *,
-    generation: Generation | None = None,
-    nodes: Nodes = "retained",
-    mend: bool = False,
-) -> SolvedDays:
-    """Solve the power flow of days that are drawn already; parameters as of `solve_days`."""
-    law, load, steps = placed.law, placed.load, placed.law.steps
-    days = np.arange(placed.first_day, placed.first_day + len(load) // steps)
-    injected = None
-    if generation is not None:
-        by_element = solver.columns == "elements"
-        injected = generation.by_system(days) if by_element else generation.of(days)
-    solution = solver.solve(load, injected, nodes=nodes, out=placed.voltages)
-    every = np.arange(load.shape[1])
-    positions: IntArray = every if law.positions is None or law.shares is not None else law.positions
-    solved = SolvedDays(
-        placed.first_day, steps, positions, load, injected, solution, np.zeros(len(load), dtype=np.int64)
-    )
-    return _mended(solver, solved, nodes) if mend and solution.n_failed else solved
-
-
-def _mended(solver: Solver, solved: SolvedDays, nodes: Nodes) -> SolvedDays:
-    """The same days with all powers of snapshots without solution lowered until every snapshot has one.
-
-    A day with such a snapshot is solved again as a whole, since controls remember the steps before. So what
-    becomes of a day depends on that day alone.
-    """
-    steps, mended = solved.steps, solved.mended.copy()
-    load, solution = solved.load.copy(), solved.solution
-    generation = None if solved.generation is None else solved.generation.copy()
-    found = {field.name: getattr(solution, field.name).copy() for field in fields(solution)}
-    while not found["converged"].all():
-        failed = np.flatnonzero(~found["converged"])
-        mended[failed] += 1
-        if mended.max() > MOST_MENDINGS:
-            raise PowerFlowError(
-                "a snapshot has no power-flow solution with next to no power either; check the feeder with "
-                "'dp-powerflow inspect'",
-                code="no-power-flow",
-            )
-        for power in (load,) if generation is None else (load, generation):
-            power.view(np.float64)[failed] *= MENDING
-        rows = (np.unique(failed // steps)[:, None] * steps + np.arange(steps)).reshape(-1)
-        again = solver.solve(load[rows], None if generation is None else generation[rows], nodes=nodes)
-        for name, values in found.items():
-            values[rows] = getattr(again, name)
-    return replace(solved, load=load, generation=generation, solution=type(solution)(**found), mended=mended)
 
 
 def placed_load(
@@ -550,7 +450,7 @@ class CustomerLaw:
     load_of
         (customer,) number of the load that the customer is part of, ascending, none left out.
     positions
-        (load,) positions of the loads among those of the feeder.
+        (load,) positions among the loads of the feeder.
     shares
         Complex (retained node, load of the feeder) nodal power per unit of load power, where power flow is
         solved node by node; None where it is solved load by load.
@@ -599,64 +499,29 @@ class CustomerLaw:
     def reactive_kvar(self) -> FloatArray:
         """(class, load) standard deviation of the random part of q [kvar], 0 at a fixed power factor."""
         law = self.each
-        if law.q_size is None:
-            return np.zeros((len(law.classes), self.n))
-        variance = (law.scale_kw * law.q_size) ** 2
-        own = [np.where(law.class_of == ell, variance, 0.0) for ell in range(len(law.classes))]
-        return np.sqrt([np.bincount(self.load_of, each, minlength=self.n) for each in own])
+        size = np.zeros(law.n) if law.q_size is None else law.scale_kw * law.q_size
+        return random_kvar(size, law.class_of, self.load_of, len(law.classes))
 
 
-@dataclass(frozen=True, eq=False)
-class CustomerSampler(Sampler):
-    """Draws days of loads that are sums of customers; a block is a function of (key, law, number).
+def random_kvar(size: FloatArray, class_of: IntArray, load_of: IntArray, classes: int) -> FloatArray:
+    """(class, load) standard deviation of the sum of the customers' random parts, of size (customer,)."""
+    own = [np.where(class_of == ell, size * size, 0.0) for ell in range(classes)]
+    return np.sqrt([np.bincount(load_of, each, minlength=int(load_of[-1]) + 1) for each in own])
 
-    Parameters
-    ----------
-    law
-        Law of the sums.
-    key
-        Secret streams.
-    n_days
-        Days to draw.
-    block_days
-        Days of one block; None for what `days_per_block` says. Draws depend on it.
-    """
 
-    law: CustomerLaw
-    key: StreamKey
-    n_days: int
-    block_days: int | None = None
+class CustomerSampler(Sampler[CustomerLaw]):
+    """Draws days of loads that are sums of customers."""
 
     def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
-        for ell, part in enumerate(self.law.each.classes):
-            self._add_customers(part, np.flatnonzero(self.law.each.class_of == ell), block, *loads)
-            self._add_random_part(part, self.law.reactive_kvar[ell], block, loads[1])
-
-    def _add_customers(
-        self, part: ClassLaw, customers: IntArray, block: int, active: FloatArray, reactive: FloatArray
-    ) -> None:
-        """Add the customers of one class, in ascending order."""
-        law = self.law.each
-        who = Customers(
-            self.law.load_of[customers], law.scale_kw[customers], law.tan_theta[customers], part.p_min_max
-        )
-        purpose, places = (f"customers/{part.name}/None", np.arange(len(customers) * active.shape[1]))
-        for each, days in gaussian_days(self._key, purpose, block, part, places):
-            add_customers(each, days, who, (active, reactive))
-
-    def _add_random_part(
-        self, part: ClassLaw, size_kvar: FloatArray, block: int, reactive: FloatArray
-    ) -> None:
-        """Add the random part of q of the customers of one class."""
-        loads = np.flatnonzero(size_kvar > 0.0)
-        if part.q_factor is None or part.q_covariance is None or not loads.size:
-            return
-        stream = self._key.stream(f"days/reactive/{part.name}/None", block)
-        places = (loads[:, None] * reactive.shape[1] + np.arange(reactive.shape[1])).reshape(-1)
-        most = MOST_DEVIATIONS * np.sqrt(np.diag(part.q_covariance))
-        add_random(
-            day_law(None, part.q_factor), Days(stream.round_keys, 0, places), size_kvar, most, reactive
-        )
+        each, load_of = self.law.each, self.law.load_of
+        for ell, part in enumerate(each.classes):
+            own = np.flatnonzero(each.class_of == ell)
+            who = Customers(load_of[own], each.scale_kw[own], each.tan_theta[own], part.p_min_max)
+            places = np.arange(own.size * loads[0].shape[1])
+            for law, days in self._gaussian_days(f"customers/{part.name}/None", block, part, places):
+                add_customers(law, days, who, loads)
+            size = self.law.reactive_kvar[ell]
+            self._add_random(part, block, np.flatnonzero(size > 0.0), size, MOST_DEVIATIONS, loads[1])
 
 
 MOST_PHASORS = 1 << 24
@@ -668,19 +533,19 @@ class BlockSolver:
     """Solves runs of blocks, one run after the other in the same memory.
 
     Memory that is new to a process costs more than what is written into it: at 10,000 nodes a third of the
-    time of drawing and solving. So loads and voltages of a run take the place of those of the run before.
+    time of drawing and solving. So loads and voltages of a run take the place of the last run's.
     For one thread.
 
     Parameters
     ----------
-    solver, source, generation, nodes, mend : as of `solve_days`.
+    solver, source, generation, nodes, scale_down : as of `solve_days`.
     """
 
     solver: Solver
     source: LoadSource
     generation: Generation | None = None
     nodes: Nodes = "retained"
-    mend: bool = False
+    scale_down: bool = False
     _load: ComplexArray = field(default_factory=lambda: _memory(0), init=False)
     _voltages: ComplexArray = field(default_factory=lambda: _memory(0), init=False)
 
@@ -707,14 +572,65 @@ class BlockSolver:
             ends.append(ends[-1] + days)
         rows = slice(0, ends[-1] * law.steps)
         voltages = self._voltages[: rows.stop * wanted].reshape(rows.stop, wanted)
-        made = solve_placed(
-            self.solver,
-            PlacedDays(law, first_day, load[rows], voltages),
-            generation=self.generation,
-            nodes=self.nodes,
-            mend=self.mend,
-        )
+        made = self.solve_placed(first_day, load[rows], voltages)
         return [_days(made, first, last) for first, last in pairwise(ends)]
+
+    def solve_placed(
+        self, first_day: int, load: ComplexArray, voltages: ComplexArray | None = None
+    ) -> SolvedDays:
+        """Solve days whose loads are in their places.
+
+        Parameters
+        ----------
+        first_day : index of the first day.
+        load : complex (snapshot, column) drawn [p.u.].
+        voltages : complex (snapshot, node) that the voltages are written into; None for new memory.
+        """
+        law, injected = self.source.law, None
+        if self.generation is not None:
+            days = np.arange(first_day, first_day + len(load) // law.steps)
+            by_element = self.solver.columns == "elements"
+            injected = self.generation.by_system(days) if by_element else self.generation.of(days)
+        solution = self.solver.solve(load, injected, nodes=self.nodes, out=voltages)
+        every = np.arange(load.shape[1])
+        positions: IntArray = every if law.positions is None or law.shares is not None else law.positions
+        scaled_down = np.zeros(len(load), dtype=np.int64)
+        solved = SolvedDays(first_day, law.steps, positions, load, injected, solution, scaled_down)
+        return self._scaled_down(solved) if self.scale_down and solution.n_failed else solved
+
+    def _scaled_down(self, solved: SolvedDays) -> SolvedDays:
+        """The same days with all powers of snapshots without solution lowered until every one has one.
+
+        A day with such a snapshot is solved again as a whole, since controls remember the steps before. So
+        what becomes of a day depends on that day alone.
+        """
+        steps, scaled_down = solved.steps, solved.scaled_down.copy()
+        load, solution = solved.load.copy(), solved.solution
+        generation = None if solved.generation is None else solved.generation.copy()
+        found = {field.name: getattr(solution, field.name).copy() for field in fields(solution)}
+        while not found["converged"].all():
+            failed = np.flatnonzero(~found["converged"])
+            scaled_down[failed] += 1
+            if scaled_down.max() > MOST_SCALINGS:
+                raise PowerFlowError(
+                    "a snapshot has no power-flow solution with next to no power either; check the feeder "
+                    "with 'dp-powerflow inspect'",
+                    code="no-power-flow",
+                )
+            for power in (load,) if generation is None else (load, generation):
+                power.view(np.float64)[failed] *= SCALING_DOWN
+            rows = (np.unique(failed // steps)[:, None] * steps + np.arange(steps)).reshape(-1)
+            injected = None if generation is None else generation[rows]
+            again = self.solver.solve(load[rows], injected, nodes=self.nodes)
+            for name, values in found.items():
+                values[rows] = getattr(again, name)
+        return replace(
+            solved,
+            load=load,
+            generation=generation,
+            solution=type(solution)(**found),
+            scaled_down=scaled_down,
+        )
 
 
 def blocks_at_once(source: LoadSource, nodes: int, days_at_once: int) -> int:
@@ -750,5 +666,5 @@ def _days(made: SolvedDays, first: int, last: int) -> SolvedDays:
         load=made.load[rows],
         generation=None if made.generation is None else made.generation[rows],
         solution=replace(solution, **parts),
-        mended=made.mended[rows],
+        scaled_down=made.scaled_down[rows],
     )

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, ClassVar, Literal, Protocol
+from itertools import groupby
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -32,10 +33,13 @@ Values = Sequence[float | None] | Sequence[float] | Sequence[str] | NDArray[Any]
 """Numbers, or dates as ISO strings."""
 
 
-class Chart(Protocol):
-    """What a figure shows."""
+class Chart:
+    """What a figure shows: `assets/charts.js` finds by its kind what draws it."""
 
     kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = {"NetworkMap": "map"}.get(cls.__name__, cls.__name__.lower())
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True, eq=False)
-class Histogram:
+class Histogram(Chart):
     """Counts or shares over bins; several series lie on each other.
 
     Attributes
@@ -103,7 +107,6 @@ class Histogram:
     limits : values of `x` to mark.
     """
 
-    kind: ClassVar[str] = "histogram"
     x: Axis
     y: Axis
     edges: Values
@@ -112,7 +115,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, eq=False)
-class Band:
+class Band(Chart):
     """Quantiles along an axis, such as the time of day.
 
     Attributes
@@ -122,7 +125,6 @@ class Band:
     limits : values of `y` to mark.
     """
 
-    kind: ClassVar[str] = "band"
     x: Axis
     y: Axis
     at: Values
@@ -131,18 +133,12 @@ class Band:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class Steps(Band):
     """As `Band`, of whole numbers that jump, such as taps: one panel for each band."""
-
-    kind: ClassVar[str] = "steps"
-    x: Axis
-    y: Axis
-    at: Values
-    bands: tuple[Quantiles, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class Lines(Chart):
     """Several series over one axis, with a legend that shows and hides them.
 
     Attributes
@@ -152,7 +148,6 @@ class Lines:
     filled : whether the area below is tinted.
     """
 
-    kind: ClassVar[str] = "lines"
     x: Axis
     y: Axis
     at: Values
@@ -162,7 +157,7 @@ class Lines:
 
 
 @dataclass(frozen=True, eq=False)
-class Duration:
+class Duration(Chart):
     """Values in falling order: for which share of the time a quantity is at least so large.
 
     Attributes
@@ -170,14 +165,13 @@ class Duration:
     at : (point,) share of the time [%].
     """
 
-    kind: ClassVar[str] = "duration"
     y: Axis
     at: Values
     series: tuple[Series, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Bars:
+class Bars(Chart):
     """Grouped bars, one group per name, one bar per series in it; None where there is no value.
 
     Attributes
@@ -187,14 +181,13 @@ class Bars:
     series : one value per group.
     """
 
-    kind: ClassVar[str] = "bars"
     value: Axis
     groups: tuple[str, ...]
     series: tuple[Series, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Heatmap:
+class Heatmap(Chart):
     """A matrix in colours.
 
     Attributes
@@ -207,7 +200,6 @@ class Heatmap:
     middle : value of the neutral colour of a diverging scale; None for a sequential one.
     """
 
-    kind: ClassVar[str] = "heatmap"
     x: Axis
     y: Axis
     value: Axis
@@ -219,7 +211,7 @@ class Heatmap:
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkMap:
+class NetworkMap(Chart):
     """A network with a value at every bus, and a slider for the time.
 
     Attributes
@@ -237,7 +229,6 @@ class NetworkMap:
     coordinates : (bus, 2) places; None to lay the network out by its connections.
     """
 
-    kind: ClassVar[str] = "map"
     value: Axis
     buses: tuple[str, ...]
     pairs: Sequence[Sequence[int]] | IntArray
@@ -250,11 +241,6 @@ class NetworkMap:
     middle: float
     coordinates: Sequence[Sequence[float]] | None = None
 
-    def as_data(self) -> dict[str, Any]:
-        """As JSON, with the counts packed: base64 of unsigned 16-bit integers, the least byte first."""
-        packed = {name: _packed(counts) for name, counts in self.views.items()}
-        return _fields_of(self) | {"views": packed}
-
 
 @dataclass(frozen=True, eq=False)
 class Option:
@@ -265,7 +251,7 @@ class Option:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Choice(Chart):
     """Charts of which the reader sees one at a time.
 
     Attributes
@@ -274,31 +260,26 @@ class Choice:
     options : the first one is shown first.
     """
 
-    kind: ClassVar[str] = "choice"
     label: str
     options: tuple[Option, ...]
 
 
 def chart_data(value: Any) -> Any:
-    """A chart, or a part of one, one level deep, for `json.dumps(…, default=chart_data)`."""
-    if isinstance(value, NetworkMap):
-        return value.as_data()
+    """A chart, or a part of one, one level deep, for `json.dumps(…, default=chart_data)`.
+
+    Counts of a map are packed: base64 of unsigned 16-bit integers, the least byte first.
+    """
     if is_dataclass(value):
-        return _fields_of(value)
+        found = {field.name: getattr(value, field.name) for field in fields(value)}
+        if isinstance(value, NetworkMap):
+            counts = {name: np.ascontiguousarray(own, dtype="<u2") for name, own in value.views.items()}
+            found["views"] = {name: base64.b64encode(own.tobytes()).decode() for name, own in counts.items()}
+        return {"kind": value.kind, **found} if isinstance(value, Chart) else found
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"no chart holds a {type(value).__name__}")
-
-
-def _fields_of(value: Any) -> dict[str, Any]:
-    kind = {"kind": value.kind} if hasattr(value, "kind") else {}
-    return kind | {field.name: getattr(value, field.name) for field in fields(value)}
-
-
-def _packed(counts: IntArray) -> str:
-    return base64.b64encode(np.ascontiguousarray(counts, dtype="<u2").tobytes()).decode()
 
 
 # --- documents --------------------------------------------------------------------------------------------
@@ -350,7 +331,7 @@ class Card:
     label : what it is.
     value : the figure with its unit.
     note : what it means, in a few words.
-    tone : whether it is just told, good, or to be looked at.
+    tone : "plain", "good" or "warning".
     """
 
     label: str
@@ -434,18 +415,12 @@ class Section:
     @property
     def blocks(self) -> Iterator[list[Item]]:
         """Items in order; those of a kind that are not wide and follow each other are one block."""
-        block: list[Item] = []
-        for item in self.items:
+
+        def block_of(item: Item) -> object:
             narrow = isinstance(item, Callout | Figure) and not item.wide
-            if block and not (narrow and type(item) is type(block[0])):
-                yield block
-                block = []
-            block.append(item)
-            if not narrow:
-                yield block
-                block = []
-        if block:
-            yield block
+            return type(item) if narrow else id(item)
+
+        return (list(items) for _, items in groupby(self.items, block_of))
 
 
 @dataclass(frozen=True, eq=False)
@@ -530,7 +505,7 @@ def read_summary(page: bytes) -> dict[str, Any] | None:
     try:
         begin = page.find(_SUMMARY) + len(_SUMMARY)  # a page is long: the rest is not even decoded
         found = json.loads(page[begin : page.find(b"</script>", begin)].decode())
-        json.dumps(found, allow_nan=False)  # what no page could hold was put there by somebody
+        json.dumps(found, allow_nan=False)  # what no page could hold was put there by another program
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

@@ -82,7 +82,9 @@ def other_parts(path: Location, mode: NetworkMode[Any], inputs: NetworkInputs, s
     nodes: Nodes = "all" if job.solves_all else "retained"
     one = replace(job, writer=replace(writer, layout=replace(writer.layout, days=1, days_per_part=1)))
     for part in range(writer.layout.n_parts):
-        made = solve_days(solver, source, part, generation=job.solar.generation, nodes=nodes, mend=job.mends)
+        made = solve_days(
+            solver, source, part, generation=job.solar.generation, nodes=nodes, scale_down=job.scales_down
+        )
         files = one.writer.encoded(0, part_voltages(one, made), part_extras(one, solver, made))
         for name, content in files.items():
             folder, day = name.rpartition("/")[0], made.first_day - writer.layout.days_of(part).start
@@ -180,7 +182,7 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     of_network = [account for account in accounts if account.kind is facts.policy.account_kind]
     release_id, policy = facts.release_id, facts.policy
     payer = policy.paid_by(release_id)
-    # A release that reuses an earlier load model has no charge of its own to the loads.
+    # A release that reuses an earlier load model does not charge the loads itself.
     own = any(spend.release_id == release_id for account in of_loads for spend in account.spends)
 
     def problems() -> Iterator[str]:

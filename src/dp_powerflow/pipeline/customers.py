@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,7 +28,7 @@ from dp_powerflow.loads.history import SATURDAY, LoadHistory, MeterFacts
 from dp_powerflow.loads.ingest import read_load_classes
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.sample import HistorySampler, Population, path_of, population_of
+from dp_powerflow.model.history.sample import HistorySampler, path_of, population_of
 from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource, draw_node_classes
@@ -55,11 +55,6 @@ class NodePlan:
     classes: tuple[str, ...]
     scale_kw: FloatArray
     tan_theta: FloatArray
-
-    @property
-    def customers(self) -> None:
-        """A node is one draw, however many customers it has."""
-        return
 
     def law(self, model: LoadModel, feeder: Feeder, *, truncated: bool = False) -> LoadLaw:
         """The law of the loads at these nodes: drawn from by the release, and what the evidence is about."""
@@ -97,18 +92,10 @@ def some_loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
 
 def declared_classes(config: Config, feeder: Feeder, nodes: IntArray, first: str) -> tuple[str, ...]:
     """Class of every loaded node, the first one where none is declared; refuses two classes at one node."""
-    section = config.nodes
-    default = section.load_class or first
-    declared = classes_by_load(config, feeder)
-    classes = []
-    for node, labels in _of_loads(feeder, nodes, lambda name: declared.get(name, default)):
-        if len(labels) > 1:
-            raise ConfigError(
-                f"node {node} carries loads of the classes {', '.join(sorted(labels))}; "
-                "declare one class for both"
-            )
-        classes.append(labels.pop())
-    return tuple(classes)
+    declared, default = classes_by_load(config, feeder), config.nodes.load_class or first
+    labels = [declared.get(load.name.lower(), default) for load in feeder.loads]
+    says = "node {0} carries loads of the classes {1}; declare one class for both"
+    return tuple(_at_nodes(feeder, nodes, labels, says))
 
 
 def classes_by_load(config: Config, feeder: Feeder) -> dict[str, str]:
@@ -128,33 +115,29 @@ def factors_by_load(config: Config, feeder: Feeder) -> FloatArray:
 
 def declared_factors(config: Config, feeder: Feeder, nodes: IntArray) -> FloatArray:
     """(loaded,) tan θ of nodes with a power factor of their own, else NaN; refuses two factors at a node."""
-    own = config.nodes.power_factor_of_load
-    _check_load_names("nodes.power_factor_of_load", own, feeder)
-    if not own:
+    tangents = factors_by_load(config, feeder)
+    if not config.nodes.power_factor_of_load:
         return np.full(len(nodes), np.nan)
-    declared = {name.lower(): tan_theta_of(factor) for name, factor in own.items()}
-    tangents = []
-    for node, found in _of_loads(feeder, nodes, declared.get):
-        if len(found) > 1:
-            raise ConfigError(
-                f"node {node} carries loads of different power factors; declare one for all its loads in "
-                "nodes.power_factor_of_load"
-            )
-        tangents.append(found.pop())
-    return np.array([np.nan if tangent is None else tangent for tangent in tangents])
+    own = [None if np.isnan(tangent) else tangent for tangent in tangents.tolist()]
+    says = (
+        "node {0} carries loads of different power factors; declare one for all its loads in "
+        "nodes.power_factor_of_load"
+    )
+    return np.array(_at_nodes(feeder, nodes, own, says), dtype=np.float64)
 
 
 _Value = TypeVar("_Value")
 
 
-def _of_loads(
-    feeder: Feeder, nodes: IntArray, value_of: Callable[[str], _Value]
-) -> Iterator[tuple[str, set[_Value]]]:
-    """Name of every loaded node, with the different values of the loads that it carries."""
-    shares = feeder.load_shares.tocsr()
+def _at_nodes(feeder: Feeder, nodes: IntArray, of_load: Sequence[_Value], says: str) -> list[_Value]:
+    """What the loads of every loaded node have; refused where those of one node have different values."""
+    shares, found = feeder.load_shares.tocsr(), []
     for k in feeder.retained[nodes]:
-        loads = [feeder.loads[j].name for j in shares[[k], :].indices]
-        yield feeder.nodes[k], {value_of(name) for name in loads}
+        values = {of_load[j] for j in shares[[k], :].indices}
+        if len(values) > 1:
+            raise ConfigError(says.format(feeder.nodes[k], ", ".join(sorted(map(str, values)))))
+        found.append(values.pop())
+    return found
 
 
 def classes_of_shapes(config: Config) -> dict[str, str]:
@@ -223,6 +206,12 @@ class Counted:
         """Customers of the feeder."""
         return int(self.customers.sum())
 
+    def of_all(self, feeder: Feeder) -> IntArray:
+        """(load of the feeder,) customers, 0 for a load without any."""
+        found = np.zeros(len(feeder.loads), dtype=np.int64)
+        found[self.positions] = self.customers
+        return found
+
 
 def count_customers(config: Config, feeder: Feeder, services: Services) -> Counted:
     """How many customers every load has; refuses names that the feeder does not have."""
@@ -259,37 +248,6 @@ def count_customers(config: Config, feeder: Feeder, services: Services) -> Count
             "no load of the feeder has a customer; the release would be empty", code="loads-without-customers"
         )
     return Counted(np.array(positions, dtype=np.int64), np.array(customers, dtype=np.int64), tuple(own))
-
-
-def refuse_unknown_classes(
-    config: Config, feeder: Feeder, services: Services, known: Collection[str], *, counted: bool
-) -> None:
-    """Refuse loads of a class that none of the load points has which a model will be fitted to.
-
-    Parameters
-    ----------
-    known : classes of those load points.
-    counted : whether loads are sums of customers, each with the class that the service map declares.
-    """
-    if config.model.private_classes or not known:
-        return
-    if counted:
-        labels, of = declared_labels(config, feeder, services), count_customers(config, feeder, services)
-        wanted = {
-            services.class_of[point] or labels[k]
-            for k, points in zip(of.positions, of.services, strict=True)
-            for point in points
-        } | {labels[k] for k, points in zip(of.positions, of.services, strict=True) if not points}
-    else:
-        first = next(iter(known))
-        wanted = {*declared_classes(config, feeder, some_loaded_nodes(feeder)[0], first)}
-    missing = sorted(label for label in wanted if label is not None and label not in known)
-    if missing:
-        raise ConfigError(
-            f"loads of the feeder have the class '{missing[0]}', and none of its own load points, which its "
-            f"load model is fitted to, has it; they have {', '.join(sorted(known))}; name one of these in "
-            "nodes.load_class under its overrides, or set fleet.models = 'one'; nothing was spent"
-        )
 
 
 def _services_on_loads(feeder: Feeder, services: Services) -> dict[int, list[int]]:
@@ -378,11 +336,6 @@ class CustomerPlan:
     tan_theta: FloatArray
     by_node: bool
 
-    @property
-    def customers(self) -> int:
-        """Customers of all loads together."""
-        return len(self.load_of)
-
     def law(self, model: LoadModel, feeder: Feeder) -> CustomerLaw:
         """The law of the loads."""
         each = model.at(LoadNodes(self.classes, self.scale_kw, feeder.base_mva))
@@ -405,42 +358,37 @@ class CustomerPlan:
     def source(self, model: LoadModel, feeder: Feeder, key: StreamKey, drawn: DrawnDays) -> LoadSource:
         """What draws the loads: customers who persist where the model knows them, else days by themselves."""
         if not model.is_history:
-            return CustomerSampler(self.law(model, feeder), key, drawn.n_days, drawn.block_days)
+            return CustomerSampler(self.law(model, feeder), key, drawn.n_days, block_days=drawn.block_days)
         if model.scaled != (self.scale_kw is not None):
             raise PrivacyError("give a public scale for every customer if, and only if, the model is scaled")
-        people = population_of(
-            model.histories,
-            model.sha256,
-            self.classes,
-            self.load_of,
-            self.scale_kw,
-            self.tan_theta,
-            key,
-        )
-        placed = replace(
-            people, base_mva=feeder.base_mva, positions=self.positions, shares=self.shares(feeder)
-        )
         calendar = drawn.almanac.first(drawn.n_days)
-        covariates = drawn.almanac.figures_of(calendar.days)
-        known = calendar.days, calendar.off, covariates
-        return _on_days(model, placed, self.classes, known, key, drawn.block_days)
+        known = calendar.days, calendar.off, drawn.almanac.figures_of(calendar.days)
+        source = _persisting(model, self.classes, (self.load_of, self.scale_kw, self.tan_theta), known, key)
+        placed = replace(
+            source.law, base_mva=feeder.base_mva, positions=self.positions, shares=self.shares(feeder)
+        )
+        return replace(source, law=placed, block_days=drawn.block_days)
 
 
-def _on_days(
+def _persisting(
     model: LoadModel,
-    people: Population,
-    names: Iterable[str],
+    names: tuple[str, ...],
+    places: tuple[IntArray, FloatArray | None, FloatArray],
     known: tuple[tuple[dt.date, ...], BoolArray, Mapping[str, FloatArray]],
     key: StreamKey,
-    block_days: int | None = None,
 ) -> HistorySampler:
-    """Customers who persist, of classes with these names, through days of known date, rest and weather."""
+    """Customers who persist, of classes with these names, through days of known date, rest and weather.
+
+    Parameters
+    ----------
+    places : of every customer: number of its load, scale [kW], tan θ.
+    """
     facts = None if model.origin is None else model.origin.facts.days
     assert facts is not None  # no model of histories is fitted without the facts of its days
-    used = set(names)
-    classes = [part for part in model.histories if part.name in used]
+    people = population_of(model.histories, model.sha256, names, *places, key)
+    classes = [part for part in model.histories if part.name in set(names)]
     off, factor = path_of(classes, facts, *known, key.bind("model", model.sha256))
-    return HistorySampler(people, key, len(known[0]), off, factor, block_days)
+    return HistorySampler(people, key, len(known[0]), off, factor)
 
 
 def customer_plan(
@@ -525,11 +473,8 @@ def draw_customers(model: LoadModel, history: LoadHistory, key: StreamKey) -> Fl
     count = history.n_load_points
     source: LoadSource
     if model.is_history:
-        people = population_of(
-            model.histories, model.sha256, classes, np.arange(count), scale_kw, np.zeros(count), key
-        )
         known = history.days, days_off(model, history), _covariates(model, history.days)
-        source = _on_days(model, people, classes, known, key)
+        source = _persisting(model, classes, (np.arange(count), scale_kw, np.zeros(count)), known, key)
     else:
         each = model.at(LoadNodes(classes, scale_kw, 1.0))
         law = CustomerLaw(replace(each, q_size=None), np.arange(count), np.arange(count))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from dp_powerflow.loads.history import steps_per_day
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.options import tan_theta_of
-from dp_powerflow.model.sample import MENDING, MOST_MENDINGS
+from dp_powerflow.model.sample import MOST_SCALINGS, SCALING_DOWN
 from dp_powerflow.pipeline.customers import (
     Services,
     count_customers,
@@ -86,19 +86,12 @@ def stand_in_twins(
     if key not in _known:
         while len(_known) >= _KEPT:
             _known.pop(next(iter(_known)))
-        _known[key] = tuple(_draw(source, parameters, design, acting=acting))
+        large, drawn = len(feeder.nodes) > _LARGE, StreamKey.from_insecure_seed(SEED)
+        length = _designed(source, parameters, design.protected, acting=acting, quick=large)
+        public = public_parameters(feeder, parameters, design.protected, length)
+        keys = [drawn.bind("stand-in", str(k)) for k in range(1 if large else TWINS)]
+        _known[key] = tuple([draw_twin(public, design, own).feeder(source) for own in keys])
     return _known[key]
-
-
-def _draw(
-    source: Rebuilder, parameters: NetworkParameters, design: TwinDesign, *, acting: bool
-) -> Iterator[Feeder]:
-    large = len(source.feeder.nodes) > _LARGE
-    length = _designed(source, parameters, design.protected, acting=acting, quick=large)
-    public = public_parameters(source.feeder, parameters, design.protected, length)
-    key = StreamKey.from_insecure_seed(SEED)
-    for k in range(1 if large else TWINS):
-        yield draw_twin(public, design, key.bind("stand-in", str(k))).feeder(source)
 
 
 def _designed(
@@ -106,24 +99,15 @@ def _designed(
 ) -> float:
     """How many times the lines of the table a network is built with: as long as nominal load allows.
 
-    Somebody has planned the feeder, and its voltages hold at nominal load and without load. Of the lengths
-    tried, the longest is taken at which those of the stand-in do.
+    Feeders are planned so that voltages hold at nominal load and without load. Of the lengths tried, the
+    longest is taken at which the voltages of the stand-in hold.
 
     Parameters
     ----------
     quick : whether the lines of the table are good enough where voltages hold with them.
     """
-
-    @cache
-    def margin(length: float) -> float | None:
-        """None where lines are so short that no solver tells their ends apart."""
-        public = public_parameters(source.feeder, parameters, protected, length)
-        codes = {line.line: line.code for line in public.coded} if protected.codes else {}
-        try:
-            return _margin(source.build(public.levels, codes), acting=acting)
-        except PowerFlowError:
-            return None
-
+    unsolved: list[PowerFlowError] = []
+    margin = cache(partial(_margin, source, parameters, protected, unsolved, acting))
     if quick and (margin(1.0) or 0.0) >= 1.0:
         return 1.0
     few, many = 0, len(LENGTHS)  # the first is taken in any case
@@ -139,18 +123,37 @@ def _designed(
         left = left - 1 if found > 0.0 else 0
         guess = bisect_right(LENGTHS, LENGTHS[middle] * found) - 1 if left else (few + many) // 2
     # Noise may make lines shorter still: very short ones keep a distance.
-    least = (k if k > _SHORT else max(k - 2, 0) for k in range(few, len(LENGTHS)))
-    return LENGTHS[next(k for k, low in enumerate(least, few) if margin(LENGTHS[low]) is not None)]
+    for k in range(few, len(LENGTHS)):
+        if margin(LENGTHS[k if k > _SHORT else max(k - 2, 0)]) is not None:
+            return LENGTHS[k]
+    raise unsolved[-1]
 
 
-def _margin(feeder: Feeder, *, acting: bool) -> float:
-    """About how many times longer lines could be; at least 1 if voltages are those that somebody plans for.
+def _margin(
+    source: Rebuilder,
+    parameters: NetworkParameters,
+    protected: Protected,
+    unsolved: list[PowerFlowError],
+    acting: bool,
+    length: float,
+) -> float | None:
+    """About how many times longer lines could be; at least 1 if voltages are those of a planned feeder.
 
-    Those of nodes with load, at nominal load and without load; 0 without solution.
+    Those of nodes with load, at nominal load and without load; 0 without solution. None where lines are so
+    short that no solver tells their ends apart: why is then in `unsolved`.
     """
-    nominal = np.where(feeder.nominal_load.real > 0.0, feeder.nominal_load, 0.0)
-    solver = OperatedSolver(feeder, controls="snapshot" if acting else "frozen")
-    found = solver.solve(np.stack([nominal, np.zeros_like(nominal)]))
+    public = public_parameters(source.feeder, parameters, protected, length)
+    codes = {line.line: line.code for line in public.coded} if protected.codes else {}
+    try:
+        feeder = source.build(public.levels, codes)
+        nominal = np.where(feeder.nominal_load.real > 0.0, feeder.nominal_load, 0.0)
+        # With frozen controls no control counts, nor that one could not be modelled.
+        shown = feeder if acting else replace(feeder, operation=None)
+        solver = OperatedSolver(shown, controls="snapshot" if acting else "frozen")
+        found = solver.solve(np.stack([nominal, np.zeros_like(nominal)]))
+    except PowerFlowError as error:
+        unsolved.append(error)
+        return None
     if not found.converged.all():
         return 0.0
     low, high = DESIGNED
@@ -187,7 +190,8 @@ def _public_levels(
     count = {quantity: sum(key.quantity is quantity for key in keys) for quantity in Quantity}
     # OpenDSS states kW and kvar, pandapower MW and Mvar.
     unit = 1.0 if _of_opendss(feeder) else 1.0 / KW_PER_MW
-    kw, kvar = (sum(abs(value) for value in values) for values in _nominal(feeder))
+    kw = sum(abs(load.kw) for load in feeder.loads)
+    kvar = sum(abs(load.kvar) for load in feeder.loads)
 
     def capacitor(_: str) -> float:
         return max(CAPACITOR_SHARE * kvar, 1.0) * unit / count[Quantity.CAPACITOR]
@@ -229,11 +233,6 @@ class _LineTable:
 
 def _of_opendss(feeder: Feeder) -> bool:
     return isinstance(feeder.origin, DssOrigin)
-
-
-def _nominal(feeder: Feeder) -> tuple[list[float], list[float]]:
-    """Nominal kW and kvar of every load."""
-    return [load.kw for load in feeder.loads], [load.kvar for load in feeder.loads]
 
 
 DAYS = 2
@@ -283,14 +282,12 @@ class PublicLoads:
 
 def summed_customers(config: Config, feeder: Feeder, services: Services) -> PublicLoads:
     """PUBLIC. Loads that are sums of customers, as on a twin."""
-    counted = count_customers(config, feeder, services)
-    sizes = np.zeros(len(feeder.loads), dtype=np.int64)
-    sizes[counted.positions] = counted.customers
+    sizes = count_customers(config, feeder, services).of_all(feeder)
     return _public_loads(config, feeder, services, sizes)
 
 
 def refuse_endless(config: Config, feeder: Feeder, services: Services) -> None:
-    """Refuse bounds so wide that mending could not lower the loads they allow to the nominal ones.
+    """Refuse bounds so wide that scaling down could not lower the loads they allow to the nominal ones.
 
     Raises
     ------
@@ -300,7 +297,7 @@ def refuse_endless(config: Config, feeder: Feeder, services: Services) -> None:
     bounds = (config.model.bounds, *config.model.bounds_of_class.values())
     customers = count_customers(config, feeder, services).total
     most = customers * max(high for _, high in bounds) * float(scales.max())
-    if most * MENDING**MOST_MENDINGS > max(sum(max(load.kw, 0.0) for load in feeder.loads), 1.0):
+    if most * SCALING_DOWN**MOST_SCALINGS > max(sum(max(load.kw, 0.0) for load in feeder.loads), 1.0):
         raise ConfigError(
             f"with every customer at the upper bound the feeder has a load of {most:.3g} kW, from which no "
             "snapshot could be lowered to a load that has a power-flow solution; lower the upper bound of "
@@ -353,8 +350,9 @@ def _public_loads(
     sizes: IntArray,
     nominal_kw: FloatArray | None = None,
 ) -> PublicLoads:
-    """Loads of so many customers; where `nominal_kw` is given, it is their scale if the model has scales."""
-    labels = _labels(config, feeder, services)
+    """Loads of `sizes` customers; `nominal_kw`, where given, is their scale if the model has scales."""
+    first = DEMO_CLASSES[0].name  # classes that are drawn count as the first one
+    labels = [label or first for label in declared_labels(config, feeder, services)]
     scaled = config.model.use_scale and services.scale_kw is not None
     course, generator = Course.of(config), np.random.default_rng(_SEED)
     kw, upper = np.zeros((DAYS * course.steps, len(sizes))), np.zeros(len(sizes))
@@ -397,11 +395,6 @@ def _declared_scales(services: Services, label: str, generator: np.random.Genera
     of_class = np.array([own == label for own in services.class_of], dtype=bool)
     declared = services.scale_kw[of_class] if of_class.any() else services.scale_kw
     return np.asarray(generator.choice(np.sort(declared), size=_POOL))
-
-
-def _labels(config: Config, feeder: Feeder, services: Services) -> tuple[str, ...]:
-    """Class of every load, as far as it is declared; classes that are drawn count as the first one."""
-    return tuple(label or DEMO_CLASSES[0].name for label in declared_labels(config, feeder, services))
 
 
 def _tangents(config: Config, feeder: Feeder, labels: Sequence[str]) -> FloatArray:
@@ -643,7 +636,7 @@ def on_twins(trial: Trial, twins: tuple[Feeder, ...], structure: Feeder) -> Feas
 def refuse_unsolved_corners(
     config: Config, solver: Solver, loads: ComplexArray, sun: FloatArray | None
 ) -> None:
-    """Refuse loads within declared bounds that have no solution on the network itself, where nothing mends.
+    """Refuse loads within declared bounds that have no solution on a network where nothing is scaled down.
 
     Parameters
     ----------

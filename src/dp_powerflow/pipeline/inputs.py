@@ -3,7 +3,7 @@
 Also public days, holidays and weather (`Almanac`), and what the load model is fitted with: budget, estimator
 and every other public choice of a config (`fit_options_of`).
 
-`NetworkInputs` is all that a network mode sees: no meter reading. `ReleaseInputs` adds the meter data.
+`NetworkInputs` is what a network mode sees: no meter reading. `ReleaseInputs` adds the meter data.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ from dp_powerflow.model.options import (
     tan_theta_of,
 )
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.model.plain import Plain
-from dp_powerflow.model.structured import Structured
+from dp_powerflow.model.single_days import Plain, Structured
 from dp_powerflow.pipeline.customers import Services, classes_of_shapes, customers_of_loads, some_loaded_nodes
 from dp_powerflow.powerflow.devices import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
@@ -132,8 +131,8 @@ class ReleaseInputs(NetworkInputs):
 
     Attributes
     ----------
-    history : the meter data; public facts of them where all that is drawn from them is paid for already.
-    ingest : INTERNAL. What reading them found; None if they are simulated or somebody else has read them.
+    history : the meter data; only their public facts where everything drawn from them is paid for already.
+    ingest : INTERNAL. What reading them found; None if they are simulated or were read before.
     """
 
     history: LoadHistory | MeterFacts
@@ -161,14 +160,9 @@ class ReleaseInputs(NetworkInputs):
         return self.state.identity("inputs", self._chunks())
 
     @property
-    def meter_days(self) -> MeterDays:
+    def meter_days(self) -> DayFacts:
         """PUBLIC. The days of the meters, with holidays and weather."""
-        return MeterDays(self.history.days, self.almanac)
-
-    def keep_ingest(self) -> None:
-        """Keep what reading the meters found beside the other internal files of the release."""
-        if self.ingest is not None:
-            keep_ingest(self.state, self.config.release.id, self.ingest)
+        return self.almanac.facts_of(self.history.days)
 
     def _chunks(self) -> Iterator[bytes]:
         feeder, sun = self.feeder, self.irradiance
@@ -197,8 +191,8 @@ def read_inputs(
 
     Parameters
     ----------
-    network : the network side, if somebody has read it already.
-    history : PRIVATE. The meter data of the config, or their facts, if somebody has read them already.
+    network : the network side, if it was read already.
+    history : PRIVATE. The meter data of the config, or their facts, if they were read already.
     say : told what takes long.
 
     Raises
@@ -210,15 +204,13 @@ def read_inputs(
         say("reading the meter data")
         meters = meters_of(config, feeder)
         history, ingest = meters.history, meters.ingest
-    services = Services.of(config, history)
+    if network is None or (network.irradiance is not None and network.irradiance.shape[1] != history.n_steps):
+        network = read_network(config, state, history.n_steps, feeder=feeder)
+    services, almanac = Services.of(config, history), network.almanac
     check_declared(config, feeder, services)
-    almanac = almanac_of(config) if network is None else network.almanac
     almanac.check_meters(history.days)
     refuse_short_history(config, history.n_days)
-    sun = None if network is None else network.irradiance
-    if sun is None or sun.shape[1] != history.n_steps:
-        sun = _irradiance(config, feeder, history.n_steps)
-    return ReleaseInputs(config, state, feeder, services, sun, almanac, history, ingest)
+    return ReleaseInputs(config, state, feeder, services, network.irradiance, almanac, history, ingest)
 
 
 def read_network(
@@ -228,12 +220,12 @@ def read_network(
     services: Services | None = None,
     feeder: Feeder | None = None,
 ) -> NetworkInputs:
-    """The network side alone, for audits and certificates of a load model with so many steps per day.
+    """The network side alone, for audits and certificates of a load model with these steps per day.
 
     Parameters
     ----------
     services : what is declared of the load points; None for nothing.
-    feeder : the network of the config, if somebody has read it already.
+    feeder : the network of the config, if it was read already.
     """
     almanac, feeder = almanac_of(config), feeder or feeder_of(config)
     sun = _irradiance(config, feeder, steps)
@@ -452,10 +444,11 @@ def meters_of(config: Config, feeder: Feeder | None) -> Meters:
     return Meters(found.history, report)
 
 
-def keep_ingest(state: PrivateState, release_id: str, ingest: IngestReport) -> None:
-    """Keep what reading the meters found in the private state, marked INTERNAL."""
-    content = json.dumps(ingest.to_json(), indent=1, sort_keys=True) + "\n"
-    state.write_internal(release_id, INGEST_FILE, content.encode())
+def keep_ingest(state: PrivateState, release_id: str, ingest: IngestReport | None) -> None:
+    """Keep what reading the meters found, if anything, in the private state, marked INTERNAL."""
+    if ingest is not None:
+        content = json.dumps(ingest.to_json(), indent=1, sort_keys=True) + "\n"
+        state.write_internal(release_id, INGEST_FILE, content.encode())
 
 
 def _shapes(config: Config, feeder: Feeder | None) -> IngestResult:
@@ -481,16 +474,8 @@ def _rules(config: Config) -> IngestRules:
 
     The number of records is public, so a load point with too many gaps is replaced, never dropped.
     """
-    section = config.loads
-    return IngestRules(
-        on_rejected="placeholder",
-        most_placeholders=section.most_placeholders,
-        typical_kw=section.typical_kw,
-        on_suspect_unit=section.on_suspect_unit,
-        floor_kw=section.floor_kw,
-        most_export=section.most_export,
-        on_export=section.on_export,
-    )
+    declared = {"most_placeholders", "typical_kw", "on_suspect_unit", "floor_kw", "most_export", "on_export"}
+    return IngestRules(on_rejected="placeholder", **config.loads.model_dump(include=declared))
 
 
 def _meter_file(config: Config) -> IngestResult:
@@ -545,7 +530,7 @@ def _check_class_file(config: Config, history: LoadHistory) -> None:
 
 
 def solar_of(config: Config, feeder: Feeder, steps: int) -> Solar:
-    """Generation and control of a feeder's PV systems for days of so many steps, of the config alone."""
+    """Generation and control of a feeder's PV systems, of the config alone."""
     return _solar(config, feeder, _irradiance(config, feeder, steps))
 
 
@@ -691,25 +676,6 @@ class ChosenEstimator:
     why: str
 
 
-@dataclass(frozen=True, eq=False)
-class MeterDays:
-    """PUBLIC. The days of the meters, and what is known of them.
-
-    Attributes
-    ----------
-    days : local days, in order.
-    almanac : holidays and weather, which covers them.
-    """
-
-    days: tuple[dt.date, ...]
-    almanac: Almanac
-
-    @property
-    def facts(self) -> DayFacts:
-        """Dates, days off and weather, as a model of histories publishes them."""
-        return self.almanac.facts_of(self.days)
-
-
 def chosen_estimator(config: Config, n_days: int | None = None) -> ChosenEstimator:
     """The estimator that a config names, or the one it gets where it names none.
 
@@ -722,7 +688,7 @@ def chosen_estimator(config: Config, n_days: int | None = None) -> ChosenEstimat
     days = config.loads.declared_days if n_days is None else n_days
     obstacle = _no_histories(config, days)
     if obstacle is not None:
-        return ChosenEstimator(STRUCTURED, f"days are independent draws, because {obstacle}")
+        return ChosenEstimator(STRUCTURED, f"days are independent draws: {obstacle}")
     return ChosenEstimator(HISTORY, f"the meters have {days} days, {FEWEST_DAYS} or more")
 
 
@@ -736,10 +702,8 @@ def _no_histories(config: Config, days: int | None) -> str | None:
         return f"model.components is {config.model.components}, which 'history' does not have"
     if days is None:
         return "the config does not declare how many days the meters have"
-    return None if history_obstacle(config, days) is None else _too_coarse(config, days)
-
-
-def _too_coarse(config: Config, days: int) -> str:
+    if history_obstacle(config, days) is None:
+        return None
     return (
         f"the meters have {days} days and steps of {config.loads.step_minutes} min, and 'history' needs "
         f"{FEWEST_DAYS} days and steps of {LONGEST_STEP_MINUTES} min or less"
@@ -771,7 +735,7 @@ def estimator_of_days(config: Config) -> Estimator:
 def fit_options_of(
     config: Config,
     classes: Iterable[str] = (),
-    meters: MeterDays | None = None,
+    days: DayFacts | None = None,
     estimator: str | None = None,
 ) -> FitOptions:
     """Public choices of the fit.
@@ -779,7 +743,7 @@ def fit_options_of(
     Parameters
     ----------
     classes : names of all classes; needed where some have margins of their own.
-    meters : the days of the meters; without them only what the config declares of days is known.
+    days : those of the meters; without them only what the config declares of days is known.
     estimator : name of the estimator, where it is not the config that decides.
     """
     section, own = config.model, config.model.bounds_of_class
@@ -790,7 +754,7 @@ def fit_options_of(
     reactive: ReactiveChoice = factor
     if config.network.random_reactive:
         reactive = PublicSpread(factor, section.reactive_spread, section.reactive_correlation_minutes)
-    name = estimator or chosen_estimator(config, None if meters is None else len(meters.days)).name
+    name = estimator or chosen_estimator(config, None if days is None else len(days.dates)).name
     whole = name == HISTORY
     return FitOptions(
         bounds={name: own.get(name, section.bounds) for name in classes} if own else section.bounds,
@@ -800,5 +764,5 @@ def fit_options_of(
         n_components=section.components,
         reactive=reactive,
         variance_floor=section.variance_floor,
-        days=meters.facts if whole and meters is not None else None,
+        days=days if whole else None,
     )

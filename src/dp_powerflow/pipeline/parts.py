@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import kernel, modulus, multiply
 from dp_powerflow._parallel import Rest, Runner
 from dp_powerflow.corpus.grid import NodeColumns
-from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.tables import PartExtras
@@ -36,54 +35,33 @@ nodes between which more is hidden count as one, or are refused by name. A snaps
 aborts the release."""
 
 
-class SolverMaker(Protocol):
-    """Makes the solver of a worker."""
+@dataclass(frozen=True)
+class SolverMaker:
+    """Makes the solver of a worker: of the fixed frame, or of the feeder as operated.
+
+    Attributes
+    ----------
+    controls : what taps and capacitors start from; "frozen" is the fixed frame.
+    steps : of a day.
+    """
+
+    controls: ControlMode = "frozen"
+    steps: int = 1
 
     @property
     def acts(self) -> bool:
         """Whether the feeder is solved as operated: controls act, loads answer to the voltage."""
+        return self.controls != "frozen"
 
     @property
     def days_at_once(self) -> int:
         """Days that cost hardly more than one; 1 where days are no unit."""
+        return days_at_once(self.controls) if self.acts else 1
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
-        """The solver, with so many threads, None for all cores; refuses a feeder that it cannot solve."""
-
-
-@dataclass(frozen=True)
-class BatchMaker:
-    """Makes the package's own solver of the fixed frame: the same bits on every processor."""
-
-    acts: ClassVar[bool] = False
-    days_at_once: ClassVar[int] = 1
-
-    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
-        """The solver."""
-        return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=solar.voltvar)
-
-
-@dataclass(frozen=True)
-class OperatedMaker:
-    """Makes the solver of the feeder as operated.
-
-    Attributes
-    ----------
-    controls : what taps and capacitors start from.
-    steps : of a day.
-    """
-
-    acts: ClassVar[bool] = True
-    controls: ControlMode
-    steps: int
-
-    @property
-    def days_at_once(self) -> int:
-        """Days that are solved side by side."""
-        return days_at_once(self.controls)
-
-    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
-        """The solver; refuses a feeder with settings that it does not know."""
+        """The solver; `threads` None means all cores. Refuses a feeder that it cannot solve."""
+        if not self.acts:
+            return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=solar.voltvar)
         return OperatedSolver(
             feeder,
             controls=self.controls,
@@ -95,28 +73,23 @@ class OperatedMaker:
         )
 
 
-batch_solver = BatchMaker()
-
-
 @dataclass(frozen=True, eq=False)
 class GraphTables:
     """Tables of a published network, for graph models.
 
     Attributes
     ----------
-    writer, style : what writes them, and how.
+    writer : what writes them.
     days : how many days of the corpus they hold, loads beside the voltages.
     """
 
     writer: GridfmWriter
-    style: GridfmStyle
     days: int
 
     def stated(self, steps: int) -> Tables:
         """How the manifest describes them."""
-        frame: Any = "rotated" if self.style.turned else "phasors"
-        merged, scenarios = self.style.merged, max(self.days * steps, 1)
-        return Tables(days=self.days, scenarios=scenarios, frame=frame, switches_merged=merged)
+        scenarios = max(self.days * steps, 1)
+        return Tables(days=self.days, scenarios=scenarios, frame="rotated", switches_merged=True)
 
     def write(self, *block: Any) -> dict[str, str]:
         """Write a block of scenarios (`GridfmWriter.write_block`); names in the release and their SHA-256."""
@@ -144,12 +117,12 @@ class Written:
     ----------
     mismatch : the largest power mismatch [p.u.] behind it.
     hashes : SHA-256 of every file.
-    mended : snapshots whose powers were lowered.
+    scaled_down : snapshots whose powers were lowered.
     parts : how many of them.
     """
 
     mismatch: float = 0.0
-    mended: int = 0
+    scaled_down: int = 0
     hashes: Mapping[str, str] = field(default_factory=dict)
     parts: int = 0
 
@@ -158,12 +131,12 @@ class Written:
         """All of it."""
         hashes = {name: digest for each in some for name, digest in each.hashes.items()}
         worst = max((each.mismatch for each in some), default=0.0)
-        return cls(worst, sum(each.mended for each in some), hashes, sum(each.parts for each in some))
+        return cls(worst, sum(each.scaled_down for each in some), hashes, sum(each.parts for each in some))
 
 
 @dataclass(frozen=True, eq=False)
 class PartJob:
-    """All that a worker needs; PRIVATE, it holds the network and the key.
+    """What a worker needs; PRIVATE, it holds the network and the key.
 
     A task makes a run of parts. Their days are solved together where that is faster.
 
@@ -173,7 +146,7 @@ class PartJob:
     released : indices of the released nodes in `feeder.nodes`, in the secret random order of the release.
     graph : tables of a published network; None publishes none.
     solver : what solves the power flow.
-    mends : whether the powers of a snapshot without solution are lowered until it has one.
+    scales_down : whether the powers of a snapshot without solution are lowered until it has one.
     runs : parts of every task, one after the other.
     """
 
@@ -183,14 +156,9 @@ class PartJob:
     released: IntArray
     solar: Solar
     graph: GraphTables | None = None
-    solver: SolverMaker = batch_solver
-    mends: bool = False
+    solver: SolverMaker = SolverMaker()
+    scales_down: bool = False
     runs: Sequence[Sequence[int]] = ()
-
-    @property
-    def threadsafe(self) -> bool:
-        """Parts may be made in threads of one process."""
-        return True
 
     @property
     def solves_all(self) -> bool:
@@ -199,11 +167,11 @@ class PartJob:
         return whole or not np.isin(self.released, self.feeder.retained).all()
 
     def start(self, threads: int | None) -> Callable[[int], Rest[Written]]:
-        """What makes one run of parts in this process, with so many threads, None for all cores."""
+        """What makes one run of parts in this process; `threads` None means all cores."""
         self.writer.refuse_unseen()
         solver = self.solver(self.feeder, self.solar, threads)
         nodes: Nodes = "all" if self.solves_all else "retained"
-        blocks = BlockSolver(solver, self.source, self.solar.generation, nodes, self.mends)
+        blocks = BlockSolver(solver, self.source, self.solar.generation, nodes, self.scales_down)
         return partial(make_run, self, blocks)
 
     def __repr__(self) -> str:
@@ -236,9 +204,9 @@ def make_part(job: PartJob, solver: Solver, part: int, made: SolvedDays) -> Rest
         )
     tables = {} if job.graph is None else _write_graph(job, made)
     files = job.writer.encoded(part, part_voltages(job, made), part_extras(job, solver, made))
-    mended = int(np.count_nonzero(made.mended))
+    scaled_down = int(np.count_nonzero(made.scaled_down))
     # Last, for a part that is there is complete.
-    return Rest(lambda: Written(worst, mended, tables | job.writer.write_files(files), 1))
+    return Rest(lambda: Written(worst, scaled_down, tables | job.writer.write_files(files), 1))
 
 
 def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
@@ -271,7 +239,7 @@ def make_parts(job: PartJob, engine: Runner, progress: Callable[[int, int], None
 
 
 def runs_of(parts: Sequence[int], most: int) -> list[range]:
-    """Ascending numbers as runs of at most so many that follow one another."""
+    """Ascending numbers as runs of consecutive ones, each of at most `most`."""
     runs: list[range] = []
     for part in parts:
         if runs and part == runs[-1].stop and len(runs[-1]) < most:
@@ -314,7 +282,7 @@ def part_extras(job: PartJob, solver: Solver, made: SolvedDays) -> PartExtras | 
         taps=taps if holds.regulators else None,
         capacitors=capacitors if holds.capacitors else None,
         locked=locked,
-        mended=made.mended.reshape(made.days, made.steps) if holds.mended else None,
+        scaled_down=made.scaled_down.reshape(made.days, made.steps) if holds.scaled_down else None,
     )
 
 

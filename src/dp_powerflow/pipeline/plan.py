@@ -51,7 +51,7 @@ from dp_powerflow.manifest.build import delta_problem
 from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.manifest.twin import version_of
 from dp_powerflow.manifest.verify import release_at
-from dp_powerflow.model.derive import PlannedFit, planned_queries
+from dp_powerflow.model.derive import FitOutcome, planned_queries
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.estimate import PredictedError, predicted_errors
@@ -64,7 +64,6 @@ from dp_powerflow.pipeline.inputs import (
     HISTORY,
     Almanac,
     ChosenEstimator,
-    MeterDays,
     NetworkInputs,
     ReleaseInputs,
     Solar,
@@ -139,12 +138,12 @@ def make_ready(
     feeder: Feeder | None = None,
     say: Say = lambda _: None,
 ) -> Ready:
-    """Read and check all that a release is made from; nothing is spent, and nothing is written.
+    """Read and check what a release is made from; nothing is spent, and nothing is written.
 
     Parameters
     ----------
-    history : PRIVATE. The meter data of the config, or their facts, if somebody has read them already.
-    feeder : PRIVATE. The network of the config, if somebody has read it already.
+    history : PRIVATE. The meter data of the config, or their facts, if they were read already.
+    feeder : PRIVATE. The network of the config, if it was read already.
     say : told what is being done.
 
     Raises
@@ -311,18 +310,20 @@ def is_begun(state: PrivateState, release_id: str) -> bool:
 
 
 def was_charged(state: PrivateState, charged: Callable[[str], bool]) -> bool:
-    """Whether the ledger has a charge under such an id: who is killed after it may leave nothing else.
+    """Whether the ledger has a charge under such an id without a receipt: a run was killed just after it.
 
     Parameters
     ----------
-    charged : whether an id is meant.
+    charged : whether an id is meant; that of a twin serves many releases.
     """
     if not state.ledger_path.exists():
         return False
+    receipts = {name for _, names in state.internal_files() for name in names if is_receipt(name)}
     try:
-        return any(charged(spend.release_id) for spend in Ledger.open(state, create=False).spends())
+        spends = Ledger.open(state, create=False).spends()
     except PrivacyError:
         return False  # which is refused where it is opened
+    return any(charged(spend.release_id) and _receipt_of(spend) not in receipts for spend in spends)
 
 
 def committed(state: PrivateState, release_id: str) -> str | None:
@@ -338,8 +339,11 @@ def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:
         "charged under": spend.release_id,
         "request": spend.request_sha256,
     }
-    name = f"{_PREFIX}{spend.entry}{_SUFFIX}"
-    state.write_internal(release_id, name, json.dumps(content, sort_keys=True).encode() + b"\n")
+    state.write_internal(release_id, _receipt_of(spend), json.dumps(content, sort_keys=True).encode() + b"\n")
+
+
+def _receipt_of(spend: Spend) -> str:
+    return f"{_PREFIX}{spend.entry}{_SUFFIX}"
 
 
 def is_receipt(name: str) -> bool:
@@ -486,7 +490,7 @@ class PlannedRelease:
 
 
 def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> PlannedRelease:
-    """Read and check all that a release is made from and look at the ledger; nothing is spent.
+    """Read and check what a release is made from, and read the ledger; nothing is spent.
 
     Parameters
     ----------
@@ -558,7 +562,7 @@ def plan_release(
 
     Which queries are asked and what they cost in ρ is public; the natural scale of second-round queries
     follows the released answers of the first round, so those scales are typical ones. The ledger is charged
-    all that the budget allows.
+    the whole budget.
 
     Parameters
     ----------
@@ -566,15 +570,19 @@ def plan_release(
     almanac : public holidays and weather of the days of the history; not needed for a model that is reused.
     say : told how far the fits to public stand-ins are, if they take long.
     """
-    refuse_large_delta(config.model.delta, len(history.node_of))
-    asked, chosen = PlannedFit((), ()), None
+    problem = delta_problem(config.model.delta, len(history.node_of))
+    if problem is not None:
+        raise PrivacyError(
+            f"{problem}; choose model.delta well below it; nothing was spent", code="delta-limit"
+        )
+    asked, chosen = FitOutcome(), None
     predicted: tuple[PredictedError, ...] = ()
     if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
         assert isinstance(history, LoadHistory)
         assert almanac is not None
         chosen = chosen_estimator(config, history.n_days)
-        meters, budget = MeterDays(history.days, almanac), budget_of(config)
-        options = fit_options_of(config, class_names(config, history.class_label), meters)
+        days, budget = almanac.facts_of(history.days), budget_of(config)
+        options = fit_options_of(config, class_names(config, history.class_label), days)
         facts = history_facts(history, options, budget.unit)
         asked = planned_queries(facts, options, budget)  # refuses what cannot be fitted
         of_days = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
@@ -597,15 +605,6 @@ def plan_release(
         estimator=chosen,
         predicted=predicted,
     )
-
-
-def refuse_large_delta(delta: float, load_points: int) -> None:
-    """Refuse a δ that no release may state, before anything is spent (`delta_problem`)."""
-    problem = delta_problem(delta, load_points)
-    if problem is not None:
-        raise PrivacyError(
-            f"{problem}; choose model.delta well below it; nothing was spent", code="delta-limit"
-        )
 
 
 def kept_model(config: Config, state: PrivateState) -> LoadModel | None:
@@ -644,20 +643,15 @@ def refuse_unpaid_model(config: Config, state: PrivateState, *, paid: bool) -> N
     if config.model.reuse is None:
         return
     if not paid:
-        raise never_charged(config.model.reuse)
+        raise PrivacyError(
+            f"model.reuse names '{config.model.reuse}', which these customers were never charged for; name a "
+            "release or fleet of the same meter data, or remove the key to fit anew",
+            code="model-reuse",
+        )
     if kept_model(config, state) is None:
         raise PrivacyError(
             f"release '{config.model.reuse}' has fitted no load model yet; run it first", code="model-reuse"
         )
-
-
-def never_charged(reused: str) -> PrivacyError:
-    """What is wrong with the name of an earlier release or fleet that is not one of these customers."""
-    return PrivacyError(
-        f"model.reuse names '{reused}', which these customers were never charged for; name a release or "
-        "fleet of the same meter data, or remove the key to fit anew",
-        code="model-reuse",
-    )
 
 
 def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
@@ -735,7 +729,7 @@ def _days_of(facts: DayFacts | None) -> dict[str, Any]:
 
 
 def request_of(config: Config, inputs: str) -> str:
-    """Hash of all that decides a release; `inputs` as of `plan_release`."""
+    """Hash of everything that decides a release; `inputs` as of `plan_release`."""
     public = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST)
     content = {"config": public, "inputs": inputs, "version": __version__, "draws": DRAWS}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

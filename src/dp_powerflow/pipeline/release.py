@@ -12,11 +12,11 @@ but neither ledger nor meters: in a fleet, workers call them.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +33,20 @@ from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.build import ManifestInputs
-from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts
+from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts, policy_of
 from dp_powerflow.manifest.render import write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import (
     Almanac,
-    MeterDays,
     NetworkInputs,
     ReleaseInputs,
     budget_of,
     class_names,
     fit_options_of,
+    keep_ingest,
 )
 from dp_powerflow.pipeline.modes.base import (
-    INTERNAL,
-    OWNER_FILE,
     InternalReport,
     NetworkFacts,
     NetworkMode,
@@ -141,13 +139,13 @@ class Made:
     ----------
     met : INTERNAL. Whether the evidence supports the policy.
     worst_mismatch : [p.u.] of the parts written now, None if there was nothing left to write.
-    mended : snapshots whose powers were lowered.
+    scaled_down : snapshots whose powers were lowered.
     notes : PUBLIC. Remarks on the load model.
     """
 
     met: bool
     worst_mismatch: float | None
-    mended: int
+    scaled_down: int
     notes: tuple[str, ...]
 
 
@@ -167,7 +165,7 @@ def run_release(
     workers : parts made at once on this machine, None for one per core.
     engine : where the parts are made instead, such as a Dask cluster.
     say, progress : told what is being done, and how much of it.
-    history : PRIVATE. The meter data of the config, if somebody has read them already.
+    history : PRIVATE. The meter data of the config, if they were read already.
 
     Raises
     ------
@@ -177,7 +175,7 @@ def run_release(
     engine.check()  # a cluster that does not answer is found out before anything is spent
     state = open_state(config)
     internal = state.internal_directory(config.release.id)
-    begun = is_begun(state, config.release.id) or was_charged(state, config.release.id.__eq__)
+    begun = is_begun(state, config.release.id) or was_charged(state, partial(_pays_for, config))
     with true_words(begun=begun), only_process(internal):
         ready = make_ready(config, state, history=history, say=say)
         inputs = ready.inputs
@@ -188,7 +186,7 @@ def run_release(
             drawn = draw(ready, paid, model, say, progress)
             made = make(ready, paid, drawn, engine, say, progress)
         snapshots = config.release.days * inputs.history.n_steps
-        told = (*promise_warnings(config), *made.notes, *mended_words(made, snapshots))
+        told = (*promise_warnings(config), *made.notes, *scaled_down_words(made, snapshots))
         return ReleaseResult(
             location(config.release.output),
             model,
@@ -200,14 +198,20 @@ def run_release(
         )
 
 
-def mended_words(made: Made, snapshots: int) -> tuple[str, ...]:
-    """PUBLIC. That some of so many snapshots were mended, if any were."""
-    if not made.mended:
+def _pays_for(config: Config, charged: str) -> bool:
+    """Whether a charge under this id is of the customers or of the network of a release."""
+    release_id = config.release.id
+    return charged == release_id or policy_of(config).is_paid_by(charged, release_id)
+
+
+def scaled_down_words(made: Made, snapshots: int) -> tuple[str, ...]:
+    """PUBLIC. That some snapshots were scaled down, if any were."""
+    if not made.scaled_down:
         return ()
     return (
-        f"{made.mended:,} of {snapshots:,} snapshots had no power-flow solution: their loads and PV were "
-        "multiplied by 0.95 until they had one, and they are marked (corpus.mended()); with a larger "
-        "nodes.kw_per_customer there are fewer",
+        f"{made.scaled_down:,} of {snapshots:,} snapshots had no power-flow solution: their loads and PV "
+        "were multiplied by 0.95 until they had one, and they are marked (corpus.scaled_down()); with a "
+        "larger nodes.kw_per_customer there are fewer",
     )
 
 
@@ -247,7 +251,7 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     """
     inputs, mode = ready.inputs, ready.mode
     config, state = inputs.config, inputs.state
-    inputs.keep_ingest()
+    keep_ingest(state, config.release.id, inputs.ingest)
     plan, facts, ledger = decided(ready, say)
     for warning in plan.warnings:
         say(warning)
@@ -258,7 +262,7 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     reused = reused_charge(ledger, customers, config.model.reuse)
     refuse_unpaid_model(config, state, paid=reused is not None)
     refuse_unpayable(plan, facts, mode, state, ledger)
-    charges = [network_charge(network_data(config, plan, facts), plan)]
+    charges = [network_charge(config, plan, facts)]
     if reused is None:
         charges.insert(0, Charge(customers, config.release.id, plan.request_sha256, plan.loads_cost))
     *own, network = ledger.charge_all(charges)
@@ -268,33 +272,23 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     return plan, Paid(facts.dataset, inputs.identity, *balances, network)
 
 
-def network_data(config: Config, plan: Plan, facts: NetworkFacts) -> ChargedData:
-    """The network as the ledger is asked about it."""
-    release = config.release
-    return ChargedData(
-        facts.dataset, plan.network.cap, release.continues_network, release.unrelated_network, facts.frame
-    )
-
-
-def network_charge(data: ChargedData, plan: Plan) -> Charge:
+def network_charge(config: Config, plan: Plan, facts: NetworkFacts) -> Charge:
     """What the network is charged."""
-    asked = plan.network
+    release, asked = config.release, plan.network
+    data = ChargedData(
+        facts.dataset, asked.cap, release.continues_network, release.unrelated_network, facts.frame
+    )
     return Charge(data, asked.paid_by, asked.request_sha256, asked.cost)
 
 
 def reused_charge(ledger: Ledger, customers: ChargedData, reused: str | None) -> Spend | None:
     """The charge of an earlier release, or fleet, to these customers; None if there is none."""
-    if reused is None or not may_have_paid(ledger, customers, reused):
+    # No account is opened unless one is there to look in, or to be asked about.
+    known = customers.continues is not None or ledger.find(customers.cap.kind, customers.dataset) is not None
+    if reused is None or not (known or (customers.unrelated is None and ledger.spends(release_id=reused))):
         return None
     spends = ledger.account(customers).spends
     return next((spend for spend in spends if spend.release_id == reused), None)
-
-
-def may_have_paid(ledger: Ledger, customers: ChargedData, reused: str) -> bool:
-    """Whether an account is there to look for a charge in, or to be asked about; else none is opened."""
-    if customers.continues is not None or ledger.find(customers.cap.kind, customers.dataset) is not None:
-        return True
-    return customers.unrelated is None and bool(ledger.spends(release_id=reused))
 
 
 def keep_begun(state: PrivateState, release_id: str, request: str, *spends: Spend) -> None:
@@ -362,8 +356,8 @@ def fitted_model(
         return kept
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
-        meters = MeterDays(history.days, almanac)
-        options = fit_options_of(config, class_names(config, history.class_label), meters)
+        days = almanac.facts_of(history.days)
+        options = fit_options_of(config, class_names(config, history.class_label), days)
         model = fit(history, budget=budget_of(config), options=options, key=key)
     if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
         raise PrivacyError(
@@ -395,11 +389,7 @@ def draw(
     if stored is not None:
         report = InternalReport.read(stored)
     else:
-        report, known = mode.report(inputs, scene, progress), mode.for_the_owner(inputs, scene)
-        if known:
-            content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
-            state.write_internal(release_id, OWNER_FILE, content.encode())
-        # Last: a run that finds it is done here.
+        report = mode.report(inputs, scene, progress)
         state.write_internal(release_id, REPORT_FILE, report.content)
     mode.accept(report, state.internal_directory(release_id) / REPORT_FILE)
     return scene, report
@@ -428,7 +418,7 @@ def make(
     staged = replace(writer, stage=stage_of(inputs, scene, writer, key))
     try:
         staged.prepare()
-        mended = _mended_before(staged)
+        scaled_down = _scaled_down_before(staged)
         job = part_job(mode, scene, key, staged)
         written = make_parts(job, engine, progress)
         facts = ManifestInputs(
@@ -446,7 +436,7 @@ def make(
             left_out=left_out(mode, network),
             absent=network.absent,
             sums_customers=mode.counts_customers,
-            mended=mended + written.mended,
+            scaled_down=scaled_down + written.scaled_down,
             connections=mode.connections(inputs, network, job.released, key),
         )
         say("measuring the corpus")
@@ -455,7 +445,7 @@ def make(
     except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
         _clear_up(staged, for_good=isinstance(error, PowerFlowError))
         raise
-    return Made(report.met, written.mismatch, mended + written.mended, model.notes)
+    return Made(report.met, written.mismatch, scaled_down + written.scaled_down, model.notes)
 
 
 def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: StreamKey) -> str:
@@ -474,7 +464,7 @@ def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: Str
 def _clear_up(writer: CorpusWriter, *, for_good: bool) -> None:
     """Leave nothing beside the target but parts that a resumed run can use; none if refused for good.
 
-    A URL that is taken is refused before the release begins there: all that it has is of others.
+    A URL that is taken is refused before the release begins there, so nothing there is of this release.
     """
     with suppress(CorpusError, OSError):  # what is there is of another release, or the disk fails
         if writer.remote is not None:
@@ -484,16 +474,16 @@ def _clear_up(writer: CorpusWriter, *, for_good: bool) -> None:
             writer.discard()
 
 
-def _mended_before(writer: CorpusWriter) -> int:
-    """Snapshots that were mended in the parts that an interrupted run has left."""
-    if not writer.extras.mended:
+def _scaled_down_before(writer: CorpusWriter) -> int:
+    """Snapshots that were scaled down in the parts that an interrupted run has left."""
+    if not writer.extras.scaled_down:
         return 0
     missing = set(writer.missing_parts())
     there = [part for part in range(writer.layout.n_parts) if part not in missing]
-    unchecked = Listed(writer.root)
-    reader = PartReader(writer.root, writer.layout, writer.release_id, writer.extras, unchecked)
+    reader = PartReader(writer.root, writer.layout, writer.release_id, Listed(writer.root), writer.extras)
     days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
-    return int(np.count_nonzero(reader.day_values("mended", days)))
+    none = np.zeros(0, dtype=np.int64)
+    return int(np.count_nonzero(reader.values("scaled_down", days, none)))
 
 
 def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:

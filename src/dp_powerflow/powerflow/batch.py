@@ -14,26 +14,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
+import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import divide, modulus, multiply, square
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow._kernels import solve as kernels
 from dp_powerflow.powerflow._kernels.simd import LANES
-from dp_powerflow.powerflow._kernels.solve import (
-    NEGATIVE,
-    NOT_FINITE,
-    Check,
-    Plan,
-    System,
-    Task,
-    new_work,
-    newton_range,
-    solve_range,
-)
+from dp_powerflow.powerflow._kernels.solve import Check, Plan
 from dp_powerflow.powerflow.devices import VoltVar, curve_arrays
 from dp_powerflow.powerflow.factor import (
-    BlockPlan,
     Factors,
     factorise,
     factors_with,
@@ -136,8 +127,7 @@ class BatchSolver(Solver):
         super().__init__(feeder, tolerance, threads, max_iterations=int(max_iterations), voltvar=voltvar)
         if max_iterations < 1:
             raise PowerFlowError("max_iterations must be at least 1")
-        self._max_iterations = int(max_iterations)
-        self._voltvar = voltvar
+        self._max_iterations, self._voltvar = int(max_iterations), voltvar
         self._plans = prepare(feeder, voltvar, self._tolerance)
 
     @property
@@ -172,38 +162,35 @@ class BatchSolver(Solver):
         n = len(load)
         targets, check = self._targets(nodes)
         v = checked_output((n, len(targets)), out)
-        iterations = np.zeros(n, dtype=np.int64)
-        mismatch = np.full(n, np.nan)
-        converged = np.zeros(n, dtype=np.bool_)
-        status = np.zeros(n, dtype=np.int64)
-
-        task = Task(
+        task = kernels.Task(
             load=load.view(np.float64),
             generation=generation.view(np.float64),
             out=v.view(np.float64),
             targets=targets,
-            iterations=iterations,
-            mismatch=mismatch,
-            converged=converged,
-            status=status,
+            iterations=np.zeros(n, dtype=np.int64),
+            mismatch=np.full(n, np.nan),
+            converged=np.zeros(n, dtype=np.bool_),
+            status=np.zeros(n, dtype=np.int64),
             tolerance=self._tolerance,
             max_iterations=self._max_iterations,
         )
         plan = self._plans.plan
         in_threads(
-            lambda first: solve_range(first, min(first + _TASK, n), plan, check, new_work(plan), task),
+            lambda first: kernels.solve_range(
+                first, min(first + _TASK, n), plan, check, kernels.new_work(plan), task
+            ),
             range(0, n, _TASK),
             self._threads,
         )
-        refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
-        slow = np.flatnonzero(~converged)
-        system = System(plan, self._plans.factors.blocks, self._plans.core_check)
+        refuse_bad_power(task.status)
+        slow = np.flatnonzero(~task.converged)
+        system = kernels.System(plan, self._plans.factors.blocks, self._plans.core_check)
         in_threads(
-            lambda first: newton_range(slow[first : first + LANES], system, check, task),
+            lambda first: kernels.newton_range(slow[first : first + LANES], system, check, task),
             range(0, len(slow), LANES),
             self._threads,
         )
-        return Solution(v, converged, iterations, mismatch)
+        return Solution(v, task.converged, task.iterations, task.mismatch)
 
     def stream(
         self,
@@ -326,27 +313,16 @@ def checked_output(shape: tuple[int, int], out: ComplexArray | None) -> ComplexA
     return out
 
 
-def refuse_bad_loads(feeder: Feeder, load: ComplexArray, generation: ComplexArray) -> None:
-    """Refuse figures that are no load, for solvers that do not look themselves."""
-    finite = np.isfinite(load).all(axis=1)
-    if len(generation):
-        finite &= np.isfinite(generation).all(axis=1)
-    negative = finite & (load.real[:, wye_only(feeder)] < 0.0).any(axis=1)
-    refuse_bad_power(int(np.count_nonzero(~finite)), int(np.count_nonzero(negative)), len(load))
-
-
-def refuse_bad_power(n_not_finite: int, n_negative: int, n_snapshots: int) -> None:
+def refuse_bad_power(status: IntArray) -> None:
     """Raise if any snapshot held a figure that is no load; counts only, never the figures."""
-    if n_not_finite:
-        raise PowerFlowError(
-            f"{n_not_finite} of {n_snapshots} snapshots hold NaN or infinite power; "
-            "fill or drop the gaps before solving"
-        )
-    if n_negative:
-        raise PowerFlowError(
-            f"{n_negative} of {n_snapshots} snapshots draw negative active power at a node without delta "
-            "load; pass generation through the generation argument"
-        )
+    sentences = {
+        kernels.NOT_FINITE: "hold NaN or infinite power; fill or drop the gaps before solving",
+        kernels.NEGATIVE: "draw negative active power at a node without delta load; pass generation through "
+        "the generation argument",
+    }
+    for kind, words in sentences.items():
+        if count := int(np.count_nonzero(status == kind)):
+            raise PowerFlowError(f"{count} of {len(status)} snapshots {words}")
 
 
 # ------------------------------------------------------------------ arrays that the kernels read
@@ -378,18 +354,15 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     row_of[order] = np.arange(n_retained)
     load_at = np.full(len(factors.w), -1, dtype=np.int64)
     load_at[at] = np.arange(n_retained)
-    blocks = factors.blocks
     nominal = feeder.nominal_injection[feeder.retained][order]
-    start = _nominal_deviation(factors, blocks, at, nominal)
-    slope, values = _linearised(factors, blocks, at, nominal, start)
+    start = _nominal_deviation(factors, at, nominal)
+    slope, values = _linearised(factors, at, nominal, start)
     size = max(float(np.sum(square(nominal))), np.finfo(np.float64).tiny)
     knots, base, slopes = curve_arrays(() if voltvar is None else voltvar.curves)
     plan = Plan(
         **sweeps(factors, values, n),
         n_core=n,
         slope=slope,
-        equation=factors.equation,
-        source=load_at[factors.equation],
         load_at=load_at,
         at=at,
         row_of=row_of,
@@ -403,32 +376,50 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
         slopes=slopes,
     )
     names = [feeder.nodes[k] for k in feeder.energised[np.argsort(factors.position)]]
-    checks = []
-    for rows in (factors.core, factors.full):
-        size = len(rows.ptr) - 1
-        found, floor = measured_rows(feeder, rows, factors.w[:size], load_at[:size] >= 0, names)
-        checks.append(
-            Check(found.ptr, found.col, found.re, found.im, 1.0 / np.maximum(tolerance, floor) ** 2)
-        )
-    return Plans(factors, plan, checks[0], checks[1])
+    checks = [
+        check_of(feeder, rows, factors.w, load_at[: rows.shape[0]] >= 0, names, tolerance)
+        for rows in (factors.core, factors.full)
+    ]
+    return Plans(factors, plan, *checks)
 
 
-def _nominal_deviation(
-    factors: Factors, blocks: BlockPlan, at: IntArray, nominal: ComplexArray
-) -> ComplexArray:
+def check_of(
+    feeder: Feeder,
+    matrix: sp.csr_array,
+    w: ComplexArray,
+    held: BoolArray,
+    names: list[str],
+    tolerance: float,
+    *,
+    paired: tuple[int, int] = (0, 0),
+) -> Check:
+    """Rows against which the mismatch is measured, and how much each may have; as of `measured_rows`.
+
+    Parameters
+    ----------
+    paired : (n, r): the rows n … n + r − 1 are measured together with the r rows behind them.
+    """
+    n, r = paired
+    rows, floor = measured_rows(feeder, matrix, w[: matrix.shape[0]], held, names)
+    floor[n + r : n + 2 * r] += floor[n : n + r]
+    ptr, col = rows.indptr.astype(np.int64), rows.indices.astype(np.int64)
+    limit = 1.0 / np.maximum(tolerance, floor) ** 2
+    return Check(ptr, col, rows.data.real.copy(), rows.data.imag.copy(), limit)
+
+
+def _nominal_deviation(factors: Factors, at: IntArray, nominal: ComplexArray) -> ComplexArray:
     """Deviation from no load at nominal injection, zero if the feeder does not bear it.
 
     A snapshot starts at this deviation times its share of the nominal load, which saves an iteration.
     """
-    values, _ = factors_with(blocks, np.zeros((len(at), 4)))
+    values, _ = factors_with(factors.blocks, np.zeros((len(at), 4)))
     w, x = factors.w[at], np.zeros_like(nominal)
     limit = 0.16 * square(w)
     for _ in range(30):
         current = np.zeros(factors.n_core, dtype=np.complex128)
         current[at] = np.conj(divide(nominal, w + x))
-        deviation = current[factors.equation]
-        solve_blocks(blocks, values, deviation)
-        moved, x = modulus(deviation[at] - x), deviation[at]
+        solve_blocks(factors.blocks, values, current)
+        moved, x = modulus(current[at] - x), current[at]
         if not bool((square(x) < limit).all()):
             return np.zeros_like(nominal)
         if float(moved.max(initial=0.0)) < 1e-6:
@@ -437,7 +428,7 @@ def _nominal_deviation(
 
 
 def _linearised(
-    factors: Factors, blocks: BlockPlan, at: IntArray, nominal: ComplexArray, start: ComplexArray
+    factors: Factors, at: IntArray, nominal: ComplexArray, start: ComplexArray
 ) -> tuple[FloatArray, FloatArray]:
     """Slope −∂i/∂v of every load at a typical load, and the factors of Y_core + slope.
 
@@ -448,10 +439,10 @@ def _linearised(
     v = factors.w[at] + TYPICAL_LOAD * start
     d = np.conj(divide(s, multiply(v, v)))
     slope = np.stack([d.real, d.imag, d.imag, -d.real], axis=1)
-    values, negative = factors_with(blocks, slope)
+    values, negative = factors_with(factors.blocks, slope)
     if negative % 2:
         slope = np.zeros_like(slope)
-        values, _ = factors_with(blocks, slope)
+        values, _ = factors_with(factors.blocks, slope)
     return slope, values
 
 

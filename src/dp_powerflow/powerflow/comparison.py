@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from dp_powerflow.grid.operation import CONSTANT_POWER
 from dp_powerflow.grid.pandapower.engine import FEEDING, LEFT_OUT, require, third_party_warnings
 from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
-from dp_powerflow.powerflow.operated import PER_NOMINAL, OperatedSolution, OperatedSolver
+from dp_powerflow.powerflow.operated import PER_NOMINAL, OperatedSolver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -87,7 +87,7 @@ class Comparison:
         """
         if self.worst is None:
             unknown = f"the feeder as read cannot be compared with OpenDSS on its file ({self.against})"
-            return None if accepted else f"{unknown}; mend that, or declare feeder.accept_difference"
+            return None if accepted else f"{unknown}; correct that, or declare feeder.accept_difference"
         far = {node: apart for node, apart in self.worst.items() if apart > max(accepted or 0.0, SAME_PU)}
         if not far:
             return None
@@ -125,20 +125,18 @@ def check_reading(feeder: Feeder, accepted: float | None, *, acting: bool) -> No
     """
     if not isinstance(feeder.origin, DssOrigin) or feeder.origin.public:
         return
-    found = _acting(feeder, feeder.origin) if acting else _held_still(feeder)
+    if acting:
+        try:
+            theirs, against = _with_opendss(feeder, feeder.origin, _CHECKED)
+            worst = _resting(feeder, theirs, OperatedSolver(feeder, controls="snapshot"))
+            found = Comparison(against, worst=worst)
+        except DpPowerflowError as error:
+            found = Comparison(f"not measured: {error}")
+    else:
+        found = _held_still(feeder)
     refused = found.refused(accepted)
     if refused is not None:
         raise FeederError(refused)
-
-
-def _acting(feeder: Feeder, origin: DssOrigin) -> Comparison:
-    """The feeder as operated, from where OpenDSS rests."""
-    try:
-        theirs, against = _with_opendss(feeder, origin, _CHECKED)
-        worst = _resting(feeder, theirs, OperatedSolver(feeder, controls="snapshot"))
-    except DpPowerflowError as error:
-        return Comparison(f"not measured: {error}")
-    return Comparison(against, worst=worst)
 
 
 def _held_still(feeder: Feeder) -> Comparison:
@@ -146,11 +144,11 @@ def _held_still(feeder: Feeder) -> Comparison:
     if not isinstance(feeder.origin, DssOrigin):
         return Comparison("not measured")
     loads = tuple(replace(load, response=CONSTANT_POWER) for load in feeder.loads)
-    still = OperatedSolver(replace(feeder, operation=None, loads=loads), controls="frozen")
     try:
         theirs = declared_voltages(feeder)[feeder.energised]
     except FeederError as error:
         return Comparison(f"not measured: {error}")
+    still = OperatedSolver(replace(feeder, operation=None, loads=loads), controls="frozen")
     ours = still.solve(feeder.nominal_load[None, :], nodes="all")
     return Comparison("OpenDSS at the same taps", worst=_worst(feeder, ours.v, theirs[None, :]))
 
@@ -193,15 +191,20 @@ class _Snapshots:
     @classmethod
     def of(cls, rows: Sequence[_Row]) -> _Snapshots:
         """From rows of level, sun, voltages and their moves, states, and whether they settled."""
-        levels, sun, v, moves, states, settled = zip(*rows, strict=True)
-        return cls(
-            np.array(levels),
-            np.array(sun),
-            np.array(v),
-            np.array(moves),
-            np.array(states, dtype=np.int64).reshape(len(rows), -1),
-            np.array(settled, dtype=np.bool_),
-        )
+        levels, sun, v, moves, states, settled = (np.array(part) for part in zip(*rows, strict=True))
+        return cls(levels, sun, v, moves, states.reshape(len(rows), -1).astype(np.int64), settled)
+
+    def groups(self, feeder: Feeder) -> Iterator[tuple[IntArray, ComplexArray, ComplexArray | None]]:
+        """Rows without sun, and with it; their loads, and the generation of all PV systems."""
+        load = np.ascontiguousarray(self.levels[:, None] * feeder.nominal_load)
+        for lit in (False, True):
+            rows = np.flatnonzero((self.sun > 0.0) == lit)
+            if len(rows):
+                yield rows, load[rows], self.generation(feeder).by_system(rows) if lit else None
+
+    def generation(self, feeder: Feeder) -> Generation:
+        """Of all PV systems, one snapshot a day."""
+        return Generation.from_irradiance(feeder, self.sun[:, None])
 
 
 _Row = tuple[float, float, ComplexArray, FloatArray, list[int], bool]
@@ -210,32 +213,38 @@ _Row = tuple[float, float, ComplexArray, FloatArray, list[int], bool]
 # --- ours --------------------------------------------------------------------------------------------------
 def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison:
     solver = None if feeder.as_operated.refused else OperatedSolver(feeder, controls="snapshot")
-    operated = None if solver is None else _operated(feeder, theirs, solver)
     worst = _held_still(feeder).worst if solver is None else _resting(feeder, theirs, solver)
     try:
         frozen = _frozen(feeder, theirs)
     except PowerFlowError as error:
         return Comparison(f"not measured: {error}", worst=worst)
     settled = theirs.settled & ((theirs.levels != OWN) | (theirs.levels == OWN).all())
-    usable = settled & frozen.converged
-    if operated is not None:
-        usable = settled & operated.converged
+    v, solved = frozen.v, frozen.converged
+    same, reversed_ = np.zeros_like(solved), np.zeros_like(solved)
+    if solver is not None:
+        v, solved = frozen.v.copy(), frozen.converged.copy()
+        for rows, load, generation in theirs.groups(feeder):
+            found = solver.solve(load, generation, nodes="all")
+            states = np.concatenate([found.taps, found.capacitors], axis=1)
+            v[rows], solved[rows], reversed_[rows] = found.v, found.converged, found.reversed
+            same[rows] = (states == theirs.states[rows]).all(axis=1)
+    usable = settled & solved
     if not usable.any():
         return Comparison(f"not measured: no snapshot is solved here and by {against}", worst=worst)
-    frozen_pu = _largest(frozen.v, theirs.v, usable & frozen.converged)
-    if operated is None:
-        return Comparison(against, int(usable.sum()), frozen_pu=frozen_pu, worst=worst)
-    states = np.concatenate([operated.taps, operated.capacitors], axis=1)
-    same = usable & (states == theirs.states).all(axis=1)
-    return Comparison(
+    found_frozen = Comparison(
         against,
         snapshots=int(usable.sum()),
-        same_states=int(same.sum()),
-        operated_pu=_largest(operated.v, theirs.v, usable),
-        same_states_pu=_largest(operated.v, theirs.v, same),
-        frozen_pu=frozen_pu,
-        reversed=int(operated.reversed[usable].sum()),
+        frozen_pu=_largest(frozen.v, theirs.v, usable & frozen.converged),
         worst=worst,
+    )
+    if solver is None:
+        return found_frozen
+    return replace(
+        found_frozen,
+        same_states=int((usable & same).sum()),
+        operated_pu=_largest(v, theirs.v, usable),
+        same_states_pu=_largest(v, theirs.v, usable & same),
+        reversed=int(reversed_[usable].sum()),
     )
 
 
@@ -243,23 +252,16 @@ def _resting(feeder: Feeder, theirs: _Snapshots, solver: OperatedSolver) -> dict
     """The worst nodes where the controls here start from where those of the other program rest.
 
     Where controls rest depends on where they start; at the same place both programs must agree that they do.
-    Those of a reversible regulator, which has a direction beside its tap, are held there.
+    Those of a reversible regulator, which has a direction as well as a tap, are held there.
     """
-    rows = np.flatnonzero(theirs.settled)
-    if not len(rows) or not isinstance(feeder.origin, DssOrigin):
+    if not theirs.settled.any() or not isinstance(feeder.origin, DssOrigin):
         return None
     if any(regulator.reverse for regulator in feeder.as_operated.regulators):
         solver = solver.on(feeder, controls="frozen")
-    lit = _generation(feeder, theirs).by_system(np.arange(len(theirs.sun))) if theirs.sun.any() else None
-    found = [
-        solver.solve_from(
-            theirs.states[k],
-            theirs.levels[k : k + 1, None] * feeder.nominal_load,
-            None if lit is None or theirs.sun[k] == 0.0 else lit[k : k + 1],
-        )
-        for k in rows
-    ]
-    return _worst(feeder, np.concatenate(found), theirs.v[rows], _JITTER * theirs.moves[rows])
+    v, at = np.empty_like(theirs.v), theirs.settled
+    for rows, load, generation in theirs.groups(feeder):
+        v[rows] = solver.solve_from(theirs.states[rows], load, generation, nodes="all")
+    return _worst(feeder, v[at], theirs.v[at], _JITTER * theirs.moves[at])
 
 
 def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> float | None:
@@ -268,30 +270,11 @@ def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> flo
     return float(seen.max()) if len(seen) else None
 
 
-def _operated(feeder: Feeder, theirs: _Snapshots, solver: OperatedSolver) -> OperatedSolution:
-    """The feeder as operated."""
-    load = np.ascontiguousarray(theirs.levels[:, None] * feeder.nominal_load)
-    dark = solver.solve(load, nodes="all")
-    if not theirs.sun.any():
-        return dark
-    sunny = solver.solve(load, _generation(feeder, theirs).by_system(np.arange(len(load))), nodes="all")
-    lit = theirs.sun > 0.0
-    for part in fields(dark):
-        getattr(dark, part.name)[lit] = getattr(sunny, part.name)[lit]
-    return dark
-
-
 def _frozen(feeder: Feeder, theirs: _Snapshots) -> Solution:
     """The frozen frame: fixed taps, every load constant power at its nodes, PV at unit power factor."""
-    nominal = -feeder.nominal_injection[feeder.retained]
-    power = np.ascontiguousarray(theirs.levels[:, None] * nominal)
-    injected = _generation(feeder, theirs).of(np.arange(len(power))) if theirs.sun.any() else None
+    power = np.ascontiguousarray(theirs.levels[:, None] * -feeder.nominal_injection[feeder.retained])
+    injected = theirs.generation(feeder).of(np.arange(len(power))) if theirs.sun.any() else None
     return BatchSolver(feeder).solve(power, injected, nodes="all")
-
-
-def _generation(feeder: Feeder, theirs: _Snapshots) -> Generation:
-    """Of all PV systems, one snapshot a day."""
-    return Generation.from_irradiance(feeder, theirs.sun[:, None])
 
 
 # --- OpenDSS -----------------------------------------------------------------------------------------------

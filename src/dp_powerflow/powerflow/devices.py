@@ -6,30 +6,25 @@ Devices come in the order loads, PV systems, generators, capacitors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import joined
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import GROUND, Feeder
-from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, Branch, InverterCurve, Response
-from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow._kernels.devices import (
-    ABRUPT,
-    ADDED,
-    CONSTANTS,
-    GENERAL,
-    IMPEDANCE,
-    POWER,
-    TABLE_COLUMNS,
-    TURNED,
-    ZIP,
-    Branches,
+from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
+from dp_powerflow.grid.operation import (
+    CONSTANT_IMPEDANCE,
+    Branch,
+    Generator,
+    InverterCurve,
+    Response,
+    SwitchedCapacitor,
 )
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.powerflow._kernels import devices as kernels
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 _COLUMNS_AT_A_TIME = 256
@@ -60,10 +55,6 @@ class VoltVarCurve:
     def share(self, u: FloatArray) -> FloatArray:
         """q(u) = sin φ(u)."""
         return np.asarray(np.interp(u, self.voltage, self.reactive))
-
-    def angle(self, u: FloatArray) -> FloatArray:
-        """φ(u) [rad]."""
-        return np.asarray(np.arcsin(self.share(u)))
 
     def slope(self, u: FloatArray) -> FloatArray:
         """φ′(u) [rad per p.u.]; at a corner the slope to its right."""
@@ -172,19 +163,7 @@ def _spectral_radius(matrix: FloatArray) -> float:
     return bound
 
 
-class Curve(Protocol):
-    """Points of a piecewise linear curve."""
-
-    @property
-    def voltage(self) -> tuple[float, ...]:
-        """Increasing voltages."""
-
-    @property
-    def reactive(self) -> tuple[float, ...]:
-        """Values at these."""
-
-
-def curve_arrays(curves: Sequence[Curve]) -> tuple[FloatArray, FloatArray, FloatArray]:
+def curve_arrays(curves: Sequence[VoltVarCurve | InverterCurve]) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Knots, value left of the first knot, and slopes; short curves padded with flat segments."""
     width = max((len(curve.voltage) for curve in curves), default=2)
     knots = np.zeros((max(len(curves), 1), width))
@@ -225,31 +204,30 @@ class Device:
 def devices_of(
     feeder: Feeder, volt_var: VoltVarCurve | None, *, file_curves: bool = True
 ) -> tuple[Device, ...]:
-    """Every device of a feeder as operated, in order.
+    """Every device of a feeder as operated: loads, PV systems, generators, capacitors.
 
     Parameters
     ----------
     volt_var : curve of every PV system, instead of those of the file.
     file_curves : whether PV systems follow the curves of the file where `volt_var` names none.
     """
-    return tuple(_devices(feeder, volt_var, file_curves))
-
-
-def _devices(feeder: Feeder, volt_var: VoltVarCurve | None, file_curves: bool) -> Iterator[Device]:
     operation, base = feeder.as_operated, feeder.base_mva * KW_PER_MW
-    for load in feeder.loads:
-        rated = _rated(feeder, load.branches, load.rated_kv)
-        yield Device(load.branches, rated, load.response, -complex(load.kw, load.kvar) / base)
-    for pv in feeder.pv:
-        rated = _rated(feeder, pv.branches, pv.rated_kv)
+
+    def device(
+        unit: Load | PVSystem | Generator | SwitchedCapacitor, response: Response, power: complex
+    ) -> Device:
+        return Device(unit.branches, _rated(feeder, unit.branches, unit.rated_kv), response, power / base)
+
+    def inverter(pv: PVSystem) -> Device:
         curve = volt_var or (pv.curve if file_curves else None)
-        yield Device(pv.branches, rated, pv.response, 0j, curve, pv.kva / base)
-    for unit in operation.generators:
-        rated = _rated(feeder, unit.branches, unit.rated_kv)
-        yield Device(unit.branches, rated, unit.response, complex(unit.kw, unit.kvar) / base)
-    for bank in operation.capacitors:
-        rated = _rated(feeder, bank.branches, bank.rated_kv)
-        yield Device(bank.branches, rated, CONSTANT_IMPEDANCE, complex(0.0, bank.kvar) / base)
+        return replace(device(pv, pv.response, 0j), curve=curve, rating=pv.kva / base)
+
+    return (
+        *(device(load, load.response, -complex(load.kw, load.kvar)) for load in feeder.loads),
+        *(inverter(pv) for pv in feeder.pv),
+        *(device(unit, unit.response, complex(unit.kw, unit.kvar)) for unit in operation.generators),
+        *(device(bank, CONSTANT_IMPEDANCE, complex(0.0, bank.kvar)) for bank in operation.capacitors),
+    )
 
 
 def _rated(feeder: Feeder, branches: tuple[Branch, ...], kv: float | None) -> float:
@@ -273,38 +251,14 @@ def _nominal_across(feeder: Feeder, pair: Branch) -> complex:
 # ---------------------------------------------------------------------------------- arrays
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Where branches meet the order of the factors.
+def branch_arrays(devices: tuple[Device, ...], position: IntArray, rows: IntArray) -> kernels.Branches:
+    """Every branch of every device, in order; slopes are zero.
 
-    Attributes
+    Parameters
     ----------
-    position : (operation node,) position in the order.
-    rows : positions that carry a device, increasing; row k of the injected currents is that of `rows[k]`.
+    position : (operation node,) position in the order of the factors.
+    rows : positions with a device, increasing: row k of the injected currents is that of `rows[k]`.
     """
-
-    position: IntArray
-    rows: IntArray
-
-    def row_of(self, node: int) -> int:
-        """Row of the injected currents at a node."""
-        return int(np.searchsorted(self.rows, self.position[node]))
-
-
-def device_nodes(devices: tuple[Device, ...]) -> IntArray:
-    """Nodes that some device is connected to."""
-    found = {node for device in devices for pair in device.branches for node in pair if node != GROUND}
-    return np.array(sorted(found), dtype=np.int64)
-
-
-def coupled_nodes(devices: tuple[Device, ...]) -> list[tuple[int, int]]:
-    """Pairs of nodes that some device joins."""
-    pairs = {pair for device in devices for pair in device.branches if GROUND not in pair}
-    return sorted(pairs)
-
-
-def branch_arrays(devices: tuple[Device, ...], layout: Layout) -> Branches:
-    """Every branch of every device, in order; slopes are zero."""
     table: list[tuple[int, ...]] = []
     constants: list[list[float]] = []
     curves: list[VoltVarCurve | InverterCurve] = []
@@ -315,17 +269,16 @@ def branch_arrays(devices: tuple[Device, ...], layout: Layout) -> Branches:
         curve = -1 if device.curve is None else curves.index(device.curve)
         for pair in device.branches:
             # A branch from ground to a node is the same with its voltage turned round.
-            a, b = pair if pair[0] != GROUND else (pair[1], GROUND)
-            ends = (int(layout.position[a]), -1, layout.row_of(a), -1)
-            if b != GROUND:
-                ends = (ends[0], int(layout.position[b]), ends[2], layout.row_of(b))
-            table.append((*ends, number, _kind(device), curve))
+            nodes = pair if pair[0] != GROUND else (pair[1], GROUND)
+            at = [-1 if node == GROUND else int(position[node]) for node in nodes]
+            row = [-1 if place < 0 else int(np.searchsorted(rows, place)) for place in at]
+            table.append((*at, *row, number, _kind(device), curve))
             constants.append([*_constants(device), 0.0, 0.0, 0.0, 0.0])
         first.append(len(table))
     knots, base, slopes = curve_arrays(curves)
-    return Branches(
-        table=np.array(table, dtype=np.int64).reshape(-1, TABLE_COLUMNS),
-        constant=np.array(constants, dtype=np.float64).reshape(-1, CONSTANTS),
+    return kernels.Branches(
+        table=np.array(table, dtype=np.int64).reshape(-1, kernels.TABLE_COLUMNS),
+        constant=np.array(constants, dtype=np.float64).reshape(-1, kernels.CONSTANTS),
         first=np.array(first, dtype=np.int64),
         knots=knots,
         base=base,
@@ -335,14 +288,14 @@ def branch_arrays(devices: tuple[Device, ...], layout: Layout) -> Branches:
 
 def _kind(device: Device) -> int:
     if device.curve is not None:
-        return TURNED if isinstance(device.curve, VoltVarCurve) else ADDED
+        return kernels.TURNED if isinstance(device.curve, VoltVarCurve) else kernels.ADDED
     law = device.response
     if law.constant_impedance:
-        return IMPEDANCE
+        return kernels.IMPEDANCE
     if law.constant_power:
-        return POWER
+        return kernels.POWER
     same = law.exponents is None and law.active == law.reactive and not law.abrupt
-    return ZIP if same else GENERAL
+    return kernels.ZIP if same else kernels.GENERAL
 
 
 def _constants(device: Device) -> list[float]:
@@ -351,7 +304,7 @@ def _constants(device: Device) -> list[float]:
     lowest, cut = law.lowest, min(law.cut, law.lowest)
     p_low, q_low = (_slope_below(law, part, lowest, cut) for part in (0, 1))
     exponents = law.exponents or (0.0, 0.0)
-    marks = (1.0 if law.exponents is not None else 0.0) + (ABRUPT if law.abrupt else 0.0)
+    marks = (1.0 if law.exponents is not None else 0.0) + (kernels.ABRUPT if law.abrupt else 0.0)
     if isinstance(device.curve, InverterCurve):
         marks = 1.0 if device.curve.reference == "rated" else 0.0
     return [
@@ -385,8 +338,3 @@ def _admittance_at(law: Response, part: int, u: float) -> float:
         return float(u ** (law.exponents[part] - 2.0))
     z, i, c = law.active if part == 0 else law.reactive
     return z + i / u + c / u**2
-
-
-def nominal_powers(devices: tuple[Device, ...]) -> ComplexArray:
-    """Complex (device,) nominal power injected [p.u.]."""
-    return np.array([device.nominal for device in devices], dtype=np.complex128)

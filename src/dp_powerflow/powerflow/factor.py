@@ -7,9 +7,9 @@ fill the matrix in (IEEE 123: 1,269 factor entries for all 182, 487 for the best
 number eliminated is chosen by counting operations.
 
 Elimination on the diagonal is stable where the real part of Y is positive semidefinite, as for any passive
-network; it is checked against the original Y, and a matrix that fails the check is factorised again with
-partial pivoting. Orders are chosen by pattern and count, and all arithmetic is in a fixed sequence of
-operations that every processor rounds alike.
+network; it is checked against the original Y, and a matrix that fails the check is refused. Orders are chosen
+by pattern and count, and all arithmetic is in a fixed sequence of operations that every processor rounds
+alike.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 #
 # A real-linear map of complex vectors, x ↦ Y·x + D·conj(x), is a sparse matrix of real 2×2 blocks (stored
 # as four numbers, by rows). It has the pattern of Y, so one order of elimination serves every Jacobian.
-# Pivots are those of the order; where they do not suit, `pivoted_order` looks for others, once, in extended
-# precision.
+# Pivots are those of the order.
 
 
 Graph = list[set[int]]
@@ -47,15 +46,12 @@ Entries = list[dict[int, np.clongdouble]]
 
 _KEPT = 64
 """Orders of elimination that are remembered: ten of a solver, for networks of one structure."""
-_KEEP_DIAGONAL = 0.01
-"""Share of the largest |entry|² of a column from which on the diagonal is the pivot."""
 
 
 class BlockPlan(NamedTuple):
     """Pattern of L + U by rows, diagonal included, with the entries of Y in it.
 
-    `diagonal` is the slot of a row's diagonal, `slot` that of the block in which a load's equation meets its
-    own voltage.
+    `diagonal` is the slot of a row's diagonal, `slot` that of a load's.
     """
 
     ptr: IntArray
@@ -65,24 +61,21 @@ class BlockPlan(NamedTuple):
     slot: IntArray
 
 
-def block_plan(matrix: sp.csr_array, equation: IntArray, at: IntArray) -> BlockPlan:
+def block_plan(matrix: sp.csr_array, at: IntArray) -> BlockPlan:
     """Pattern of the factors of a matrix in the order of elimination, with its fill.
 
     Parameters
     ----------
     matrix : complex (n, n), rows and columns in the order of elimination.
-    equation : (n,) row of the matrix that is used p-th, p itself unless pivoted.
     at : positions of the loads.
     """
     n = matrix.shape[0]
-    rows = matrix[equation]
+    rows = sp.csr_array(matrix)
     rows.sort_indices()
     pattern: list[list[int]] = []
     above: list[list[int]] = []
     for row in range(n):
-        # The derivative of a load's current meets its own voltage even where Y has a zero.
-        columns = set(rows.indices[rows.indptr[row] : rows.indptr[row + 1]].tolist())
-        columns |= {row, int(equation[row])}
+        columns = {row, *rows.indices[rows.indptr[row] : rows.indptr[row + 1]].tolist()}
         pending = [k for k in columns if k < row]
         heapq.heapify(pending)
         while pending:
@@ -98,10 +91,8 @@ def block_plan(matrix: sp.csr_array, equation: IntArray, at: IntArray) -> BlockP
     key = np.repeat(np.arange(n), np.diff(ptr)) * n + col
     entry = np.zeros(len(col), dtype=np.complex128)
     entry[np.searchsorted(key, np.repeat(np.arange(n), np.diff(rows.indptr)) * n + rows.indices)] = rows.data
-    equation_of = np.empty(n, dtype=np.int64)
-    equation_of[equation] = np.arange(n)
     diagonal = np.searchsorted(key, np.arange(n) * n + np.arange(n))
-    return BlockPlan(ptr, col, diagonal, entry, np.searchsorted(key, equation_of[at] * n + at))
+    return BlockPlan(ptr, col, diagonal, entry, diagonal[at])
 
 
 # ----------------------------------------------------------------------------------- the order
@@ -214,45 +205,6 @@ def size(value: np.clongdouble) -> np.longdouble:
     return np.longdouble(value.real * value.real + value.imag * value.imag)
 
 
-def pivoted_order(matrix: sp.csc_array) -> tuple[IntArray, IntArray] | None:
-    """Order of the unknowns, and for each the row that serves as its pivot; None if singular.
-
-    Unknowns come in order of least degree. The diagonal is the pivot unless the column has an entry ten times
-    as large; then the largest is, the first of equals.
-    """
-    order = order_of(matrix).nodes
-    rows = entries_of(matrix)
-    holders: Graph = [set() for _ in rows]
-    for i, row in enumerate(rows):
-        for j in row:
-            holders[j].add(i)
-    pivots: list[int] = []
-    for column in order.tolist():
-        candidates = sorted(holders[column])
-        sizes = {i: size(rows[i][column]) for i in candidates}
-        largest = max(candidates, key=lambda i: (sizes[i], -i), default=-1)
-        if largest < 0 or not sizes[largest] > 0.0:
-            return None
-        keep = sizes.get(column, np.longdouble(0.0)) >= _KEEP_DIAGONAL * sizes[largest]
-        pivot = column if keep else largest
-        _eliminate_row(rows, holders, pivot, column)
-        pivots.append(pivot)
-    return order, np.array(pivots, dtype=np.int64)
-
-
-def _eliminate_row(rows: Entries, holders: Graph, pivot: int, column: int) -> None:
-    """Subtract multiples of a pivot row from all others that hold the column, and retire it."""
-    for j in rows[pivot]:
-        holders[j].discard(pivot)
-    rest = {j: value for j, value in rows[pivot].items() if j != column}
-    for i in sorted(holders[column]):
-        factor = rows[i].pop(column) / rows[pivot][column]
-        for j, value in rest.items():
-            rows[i][j] = rows[i].get(j, np.clongdouble(0.0)) - factor * value
-            holders[j].add(i)
-    holders[column] = set()
-
-
 # ------------------------------------------------------------------------------------- kernels
 
 
@@ -287,12 +239,12 @@ def factor_blocks(
             k = blocks.col[p]
             if k >= interior:
                 break
-            _times(factors, p, blocks.diagonal[k])
+            times_block(factors, p, blocks.diagonal[k])
             for o in range(blocks.diagonal[k] + 1, blocks.ptr[k + 1]):
-                _subtract_product(factors, place[blocks.col[o]], p, o)
+                subtract_product(factors, place[blocks.col[o]], p, o)
         if row >= interior:
             continue
-        determinant = _invert(factors, blocks.diagonal[row])
+        determinant = invert_block(factors, blocks.diagonal[row])
         if determinant == 0.0 or not np.isfinite(determinant):
             return -1
         negative += determinant < 0.0
@@ -310,7 +262,7 @@ def factors_with(
 
 
 @kernel
-def _times(f: FloatArray, a: int, b: int) -> None:
+def times_block(f: FloatArray, a: int, b: int) -> None:
     """f[a] = f[a]·f[b]."""
     a0, a1, a2, a3 = f[a, 0], f[a, 1], f[a, 2], f[a, 3]
     f[a, 0] = a0 * f[b, 0] + a1 * f[b, 2]
@@ -320,7 +272,7 @@ def _times(f: FloatArray, a: int, b: int) -> None:
 
 
 @kernel
-def _subtract_product(f: FloatArray, a: int, b: int, c: int) -> None:
+def subtract_product(f: FloatArray, a: int, b: int, c: int) -> None:
     """f[a] −= f[b]·f[c]."""
     f[a, 0] -= f[b, 0] * f[c, 0] + f[b, 1] * f[c, 2]
     f[a, 1] -= f[b, 0] * f[c, 1] + f[b, 1] * f[c, 3]
@@ -329,7 +281,7 @@ def _subtract_product(f: FloatArray, a: int, b: int, c: int) -> None:
 
 
 @kernel
-def _invert(f: FloatArray, a: int) -> float:
+def invert_block(f: FloatArray, a: int) -> float:
     """Replace f[a] by its inverse and return its determinant."""
     a0, a1, a2, a3 = f[a, 0], f[a, 1], f[a, 2], f[a, 3]
     determinant: float = a0 * a3 - a1 * a2
@@ -340,7 +292,7 @@ def _invert(f: FloatArray, a: int) -> float:
 
 @kernel
 def solve_blocks(blocks: BlockPlan, factors: FloatArray, x: ComplexArray) -> None:
-    """Solve in place; x holds the right-hand side in the order of the equations."""
+    """Solve in place; x holds the right-hand side."""
     for row in range(x.size):
         for p in range(blocks.ptr[row], blocks.diagonal[row]):
             x[row] -= _block_times(factors, p, x[blocks.col[p]])
@@ -369,39 +321,9 @@ _LARGEST_BACKWARD_ERROR = 1e4 * EPS
 """Residual of a solve against |Y|·|x|, row by row; 1e-15 is usual."""
 _REFINEMENTS = 6
 _SINGULAR = (
-    "the admittance matrix is singular to working precision; look for a part of the feeder that floats "
-    "without any shunt, or for impedances of zero"
+    "the admittance matrix is singular to working precision, or needs an order that is not tried; look for a "
+    "part of the feeder that floats without any shunt, for impedances of zero, or for a resonance"
 )
-_Order = tuple[IntArray, IntArray]
-"""Unknowns in the order of elimination, and the row that is the pivot of each."""
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """A sparse complex matrix by rows, real and imaginary parts apart."""
-
-    ptr: IntArray
-    col: IntArray
-    re: FloatArray
-    im: FloatArray
-
-    @classmethod
-    def of(cls, matrix: sp.csr_array) -> Rows:
-        matrix = sp.csr_array(matrix)
-        matrix.sort_indices()
-        data = np.asarray(matrix.data, dtype=np.complex128)
-        return cls(
-            matrix.indptr.astype(np.int64),
-            matrix.indices.astype(np.int64),
-            data.real.copy(),
-            data.imag.copy(),
-        )
-
-    @property
-    def matrix(self) -> sp.csr_array:
-        """The same as one square matrix."""
-        size = len(self.ptr) - 1
-        return sp.csr_array((joined(self.re, self.im), self.col, self.ptr), shape=(size, size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,19 +336,17 @@ class Factors:
     Attributes
     ----------
     position : (energised,) position of each energised node.
-    equation : (core,) position of the node whose balance is used p-th (p itself unless pivoted).
     recover : rows that give an eliminated node's deviation from no load, from those before it (negated).
-    core, full : rows of Y_core and of the original Y, both in position order.
+    core, full : Y_core and the original Y, both in position order.
     blocks : pattern of the core's factors, with the entries of Y_core.
     w : complex (position,) no-load voltage [p.u.].
     """
 
     n_core: int
     position: IntArray
-    equation: IntArray
-    recover: Rows
-    core: Rows
-    full: Rows
+    recover: sp.csr_array
+    core: sp.csr_array
+    full: sp.csr_array
     blocks: BlockPlan
     w: ComplexArray
 
@@ -441,13 +361,10 @@ def factorise(feeder: Feeder) -> Factors:
 
 def factorise_matrix(y: sp.csc_array, w: ComplexArray, loaded: BoolArray) -> Factors:
     """Factors of a matrix (node, node), given its no-load voltage and which nodes are loaded."""
-    for find in (_statically_ordered, _pivoted):
-        found = find(y, loaded)
-        if found is not None:
-            factors = _assemble(y, w, loaded, *found)
-            if _backward_error(factors) < _LARGEST_BACKWARD_ERROR:
-                return factors
-    raise PowerFlowError(_SINGULAR)
+    factors = _assemble(y, w, loaded, *best_reduction(y, ~loaded))
+    if not _backward_error(factors) < _LARGEST_BACKWARD_ERROR:
+        raise PowerFlowError(_SINGULAR)
+    return factors
 
 
 def no_load_voltage(feeder: Feeder) -> ComplexArray:
@@ -460,32 +377,24 @@ def no_load_voltage(feeder: Feeder) -> ComplexArray:
     rows = sp.csr_array(feeder.y)[energised]
     y = sp.csc_array(rows[:, energised])
     source = rows[:, feeder.slack].astype(np.clongdouble) @ feeder.v_slack.astype(np.clongdouble)
-    order = order_of(y).nodes
-    found: _Order | None = (order, order)
-    for _ in range(2):
-        w = None if found is None else _refined_solution(y, -source, *found)
-        if w is not None:
-            return w
-        found = pivoted_order(y)
-    raise PowerFlowError(
-        "the admittance matrix is singular; look for a part of the feeder that floats without any shunt"
-    )
+    w = _refined_solution(y, -source, order_of(y).nodes)
+    if w is None:
+        raise PowerFlowError(
+            "the admittance matrix is singular; look for a part of the feeder that floats without any shunt"
+        )
+    return w
 
 
-def _refined_solution(
-    y: sp.csc_array, right: ComplexArray, order: IntArray, pivots: IntArray
-) -> ComplexArray | None:
-    """y⁻¹·right with residuals in extended precision; None where these pivots do not give it."""
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    plan = block_plan(sp.csr_array(y)[order][:, order], position[pivots], np.empty(0, dtype=np.int64))
+def _refined_solution(y: sp.csc_array, right: ComplexArray, order: IntArray) -> ComplexArray | None:
+    """y⁻¹·right with residuals in extended precision; None where diagonal pivots do not give it."""
+    plan = block_plan(sp.csr_array(y)[order][:, order], np.empty(0, dtype=np.int64))
     factors, negative = factors_with(plan, np.empty((0, 4)))
     if negative < 0:
         return None
     exact = sp.csr_array(y).astype(np.clongdouble)
     x = np.zeros(len(order), dtype=np.clongdouble)
     for _ in range(_REFINEMENTS):
-        step = (right - exact @ x).astype(np.complex128)[pivots]
+        step = (right - exact @ x).astype(np.complex128)[order]
         solve_blocks(plan, factors, step)
         if not np.isfinite(step).all():
             return None
@@ -509,12 +418,6 @@ def _refuse_unconnected(feeder: Feeder) -> None:
         )
 
 
-def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[Core, _Order]:
-    """Partial Kron reduction, then diagonal pivots."""
-    core, order = best_reduction(y, ~loaded)
-    return core, (order, order)
-
-
 def best_reduction(
     y: sp.csc_array, removable: BoolArray, coupled: Sequence[tuple[int, int]] = (), last: Sequence[int] = ()
 ) -> tuple[Core, IntArray]:
@@ -535,14 +438,6 @@ def best_reduction(
             best = operations, core, order.nodes
     assert best is not None
     return best[1], best[2]
-
-
-def _pivoted(y: sp.csc_array, loaded: BoolArray) -> tuple[Core, _Order] | None:
-    """The whole matrix with partial pivoting, for feeders that static pivots do not suit."""
-    none = np.empty(0, dtype=np.int64)
-    core = Core(np.arange(len(loaded)), y, none, sp.csr_array(y.shape, dtype=np.complex128))
-    order = pivoted_order(y)
-    return None if order is None else (core, order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -628,32 +523,36 @@ def _assemble(
     w: ComplexArray,
     loaded: BoolArray,
     core: Core,
-    order: _Order,
+    order: IntArray,
     coupled: Sequence[tuple[int, int]] = (),
 ) -> Factors:
     """Bring everything into the order of the factors, with room where `coupled` nodes meet."""
     n, n_core = y.shape[0], len(core.kept)
-    unknowns, pivots = order
     place = np.empty(n_core, dtype=np.int64)
-    place[unknowns] = np.arange(n_core)
+    place[order] = np.arange(n_core)
     position = np.empty(n, dtype=np.int64)
     position[core.kept] = place
     # An eliminated node depends on nodes eliminated after it.
     position[core.eliminated[::-1]] = np.arange(n_core, n)
     node = np.argsort(position)
-    core_matrix = sp.csr_array(core.matrix)[unknowns][:, unknowns]
-    full_matrix = sp.csr_array(y)[node][:, node]
+    core_matrix = sp.csr_array(core.matrix)[order][:, order]
     pattern = _with_zeros(core_matrix, position[np.array(coupled, dtype=np.int64).reshape(-1, 2)])
     return Factors(
         n_core=n_core,
         position=position,
-        equation=place[pivots],
-        recover=Rows.of(-core.rows[node][:, node]),
-        core=Rows.of(core_matrix),
-        full=Rows.of(full_matrix),
-        blocks=block_plan(pattern, place[pivots], np.sort(position[loaded])),
+        recover=_sorted(-core.rows[node][:, node]),
+        core=_sorted(core_matrix),
+        full=_sorted(sp.csr_array(y)[node][:, node]),
+        blocks=block_plan(pattern, np.sort(position[loaded])),
         w=w[node],
     )
+
+
+def _sorted(matrix: sp.csr_array) -> sp.csr_array:
+    """The matrix with the entries of every row in ascending order."""
+    result = sp.csr_array(matrix, dtype=np.complex128)
+    result.sort_indices()
+    return result
 
 
 def _with_zeros(matrix: sp.csr_array, pairs: IntArray) -> sp.csr_array:
@@ -664,9 +563,7 @@ def _with_zeros(matrix: sp.csr_array, pairs: IntArray) -> sp.csr_array:
     places = np.array(new, dtype=np.int64).reshape(-1, 2)
     i, j = (np.concatenate([found.coords[side], places[:, side]]) for side in range(2))
     data = np.concatenate([found.data, np.zeros(len(new), dtype=np.complex128)])
-    result = sp.csr_array((data, (i, j)), shape=matrix.shape)
-    result.sort_indices()
-    return result
+    return _sorted(sp.csr_array((data, (i, j)), shape=matrix.shape))
 
 
 def sweeps(factors: Factors, values: FloatArray, interior: int) -> dict[str, Any]:
@@ -680,12 +577,13 @@ def sweeps(factors: Factors, values: FloatArray, interior: int) -> dict[str, Any
     row = np.repeat(np.arange(n_core), np.diff(blocks.ptr))
     below = (blocks.col < row) & (blocks.col < interior)
     above = (blocks.col > row) & (row < interior)
-    begin = int(recover.ptr[n_core])
-    own = np.stack([recover.re, -recover.im, recover.im, recover.re], axis=1)[begin:]
+    ptr, begin = recover.indptr.astype(np.int64), int(recover.indptr[n_core])
+    re, im = recover.data.real, recover.data.imag
+    own = np.stack([re, -im, im, re], axis=1)[begin:]
     lower_ptr = _pointers(row[below], n_core)
     return {
-        "lower_ptr": np.concatenate([lower_ptr, lower_ptr[-1] + recover.ptr[n_core + 1 :] - begin]),
-        "lower_col": np.concatenate([blocks.col[below], recover.col[begin:]]),
+        "lower_ptr": np.concatenate([lower_ptr, lower_ptr[-1] + ptr[n_core + 1 :] - begin]),
+        "lower_col": np.concatenate([blocks.col[below], recover.indices[begin:].astype(np.int64)]),
         "lower": np.concatenate([values[below], own]),
         "upper_ptr": _pointers(row[above], interior),
         "upper_col": blocks.col[above],
@@ -711,8 +609,8 @@ def rounding_floor(matrix: sp.csr_array, w: ComplexArray) -> FloatArray:
 
 
 def measured_rows(
-    feeder: Feeder, rows: Rows, w: ComplexArray, held: BoolArray, names: list[str]
-) -> tuple[Rows, FloatArray]:
+    feeder: Feeder, matrix: sp.csr_array, w: ComplexArray, held: BoolArray, names: list[str]
+) -> tuple[sp.csr_array, FloatArray]:
     """Rows against which the mismatch is measured, and how much of it rounding may leave at each [p.u.].
 
     Nodes without device count as one with their neighbours where the admittance between them is so large that
@@ -726,10 +624,9 @@ def measured_rows(
     names : (row,) nodes.
     """
     count, most = len(w), _HIDDEN_MVA / min(feeder.base_mva, 1.0)
-    matrix = rows.matrix
     floor = rounding_floor(matrix, w)
     if floor.max(initial=0.0) <= most:
-        return rows, floor
+        return matrix, floor
     entries, every = sp.coo_array(matrix), np.arange(count)
     strong = FLOOR_FACTOR * EPS * modulus(entries.data) * modulus(w).max() ** 2 > 0.1 * most
     ends = (entries.coords[0][strong], entries.coords[1][strong])
@@ -750,12 +647,12 @@ def measured_rows(
             "rounding hides what flows between them; make them one node, or give the element between them a "
             "micro-ohm or more"
         )
-    return Rows.of(merged), left
+    return _sorted(merged), left
 
 
 def _backward_error(factors: Factors) -> float:
     """Residual of a solve for currents at the core, against the original Y and relative to |Y|·|x|."""
-    n, n_core, y = len(factors.w), factors.n_core, factors.full.matrix
+    n, n_core, y = len(factors.w), factors.n_core, factors.full
     # Points of the unit circle, without a sine.
     t = 2.0 * np.random.default_rng(0).random(n_core) - 1.0
     current = np.zeros(n, dtype=np.complex128)
@@ -763,11 +660,10 @@ def _backward_error(factors: Factors) -> float:
     values, negative = factors_with(factors.blocks, np.zeros((len(factors.blocks.slot), 4)))
     if negative < 0:
         return np.inf
-    x, inner = np.zeros(n, dtype=np.complex128), current[factors.equation]
-    solve_blocks(factors.blocks, values, inner)
-    x[:n_core] = inner
+    x = current.copy()
+    solve_blocks(factors.blocks, values, x[:n_core])
     recover = factors.recover
-    _recover(recover.ptr, recover.col, joined(recover.re, recover.im), n_core, x)
+    _recover(recover.indptr, recover.indices, recover.data, n_core, x)
     if not np.isfinite(x).all():
         return np.inf
     # Nodes that only the source connects to the loads are not reached by any current.
@@ -865,8 +761,8 @@ def factorise_terminals(feeder: Feeder, kept: IntArray, coupled: list[tuple[int,
     inner, outer = [pair[0] for pair in phases], [pair[1] for pair in phases]
     if len(set(outer)) < len(outer):
         raise PowerFlowError(
-            "two regulators feed the same node side by side, which the solver of the feeder as operated does "
-            'not know; set controls = "frozen"',
+            "two regulators hold the same node, as in an open delta, which the solver of the feeder as "
+            "operated cannot do; disable their controls, and declare their taps in a tap file",
             code="controls-not-modelled",
         )
     energised = np.setdiff1d(np.arange(len(operation.nodes)), feeder.slack)
@@ -881,7 +777,7 @@ def factorise_terminals(feeder: Feeder, kept: IntArray, coupled: list[tuple[int,
     pairs = [(int(local[a]), int(local[b])) for a, b in coupled]
     core, order = best_reduction(y, removable, pairs, terminals)
     # Which rows carry a device is the solver's business.
-    factors = _assemble(y, w, np.zeros(len(energised), dtype=np.bool_), core, (order, order), pairs)
+    factors = _assemble(y, w, np.zeros(len(energised), dtype=np.bool_), core, order, pairs)
     position = np.full(len(operation.nodes), -1, dtype=np.int64)
     position[energised] = factors.position
     found = vars(factors) | {"position": position}

@@ -7,53 +7,38 @@ of the controls and what "converged" means are in `docs/explanation/power-flow.m
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
-from dp_powerflow.grid.operation import (
-    Branch,
-    InverterCurve,
-    Pick,
-    Regulator,
-    ReverseSettings,
-    SwitchedCapacitor,
-)
+from dp_powerflow.grid.feeder import GROUND, Feeder
+from dp_powerflow.grid.operation import Branch, InverterCurve, Pick, Regulator, SwitchedCapacitor
 from dp_powerflow.powerflow._kernels import control
 from dp_powerflow.powerflow._kernels import devices as branch
 from dp_powerflow.powerflow._kernels import operated as kernels
 from dp_powerflow.powerflow._kernels.simd import LANES
-from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check
+from dp_powerflow.powerflow._kernels.solve import Check
 from dp_powerflow.powerflow.batch import (
     TYPICAL_LOAD,
     Columns,
     Nodes,
     Solution,
     Solver,
+    check_of,
     checked_output,
-    checked_pair,
     checked_power,
     in_threads,
     refuse_bad_power,
 )
-from dp_powerflow.powerflow.devices import (
-    Device,
-    Layout,
-    VoltVar,
-    VoltVarCurve,
-    branch_arrays,
-    coupled_nodes,
-    device_nodes,
-    devices_of,
-    nominal_powers,
-)
-from dp_powerflow.powerflow.factor import Rows, TerminalFactors, factorise_terminals, measured_rows, sweeps
+from dp_powerflow.powerflow.devices import Device, VoltVarCurve, branch_arrays, devices_of
+from dp_powerflow.powerflow.factor import TerminalFactors, factorise_terminals, sweeps
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 # ----------------------------------------------------------------------------------------------------------
@@ -95,7 +80,7 @@ class OperatedArrays:
     slack_v : error of a measured voltage [V] per p.u. of power mismatch, at most.
     """
 
-    plan: branch.OperatedPlan
+    plan: kernels.OperatedPlan
     branches: branch.Branches
     plain: branch.Branches
     controls: control.Controls
@@ -117,58 +102,56 @@ def prepare_operated(
 ) -> OperatedArrays:
     """Factorise a feeder as operated and lay out all arrays, which nobody may change."""
     known, choice = _known.setdefault(feeder, {}), (volt_var, tolerance, file_curves)
-    if choice not in known:
-        known[choice] = _prepared(feeder, volt_var, tolerance, file_curves=file_curves)
-    return known[choice]
-
-
-def _prepared(
-    feeder: Feeder, volt_var: VoltVarCurve | None, tolerance: float, *, file_curves: bool
-) -> OperatedArrays:
-    operation = feeder.as_operated
-    if operation.refused:
+    if choice in known:
+        return known[choice]
+    if refused := feeder.as_operated.refused:
         raise PowerFlowError(
-            f"the feeder cannot be solved as operated: {'; '.join(operation.refused)}; mend that, or set "
+            f"the feeder cannot be solved as operated: {'; '.join(refused)}; correct that, or set "
             'controls to "frozen"',
             code="controls-not-modelled",
         )
     devices = devices_of(feeder, volt_var, file_curves=file_curves)
-    connected = device_nodes(devices)
+    pairs = {pair for device in devices for pair in device.branches}
+    connected = np.array(sorted({node for pair in pairs for node in pair} - {GROUND}), dtype=np.int64)
     if np.isin(connected, feeder.slack).any():
         raise PowerFlowError("a load or generator sits on an ideal source; connect it behind an impedance")
     kept = np.union1d(connected, _measured(feeder)).astype(np.int64)
-    factors = factorise_terminals(feeder, kept, coupled_nodes(devices))
-    layout = Layout(factors.position, np.sort(factors.position[connected]))
-    plain = branch_arrays(devices, layout)
+    factors = factorise_terminals(feeder, kept, sorted(pair for pair in pairs if GROUND not in pair))
+    rows = np.sort(factors.position[connected])
+    plain = branch_arrays(devices, factors.position, rows)
     slow = _slow(factors, plain)
-    nominal = nominal_powers(devices)
+    nominal = np.array([device.nominal for device in devices], dtype=np.complex128)
     fixed = nominal.copy()
     fixed[: len(feeder.loads)] = 0.0
     # The plan before it has factors.
-    plan = _plan(feeder, factors, layout, slow.values, np.zeros(factors.n_core, dtype=np.complex128))
+    plan = _plan(feeder, factors, rows, slow.values, np.zeros(factors.n_core, dtype=np.complex128))
     controls = _controls(feeder, factors, devices)
     start = _nominal_deviation(plan, plain, controls, slow, nominal)
     slopes = _slopes(plan, plain, nominal, start) + _curve_slopes(plan, plain, devices)
     branches = plain._replace(constant=np.concatenate([plain.constant[:, : branch.S_0], slopes], axis=1))
     extra = slow.sign[:, None] * slopes[slow.branch]
     values = factors.factorised(slow.slots, np.ascontiguousarray(extra))
-    plan = _plan(feeder, factors, layout, values, start)._replace(
+    plan = _plan(feeder, factors, rows, values, start)._replace(
         jumps=bool(_jumping(plain).any()), sags=bool((plain.constant[:, branch.LOW2] > 0.0).any())
     )
     controls = controls._replace(schur=factors.schur(values))
-    return OperatedArrays(
+    core_check, full_check = [
+        _check(feeder, factors, measured, rows, tolerance) for measured in (factors.core, factors.full)
+    ]
+    known[choice] = OperatedArrays(
         plan,
         branches,
         plain,
         controls,
         slow,
         fixed,
-        len(layout.rows),
+        len(rows),
         factors.position,
-        _check(feeder, factors, factors.core, layout, tolerance),
-        _check(feeder, factors, factors.full, layout, tolerance),
+        core_check,
+        full_check,
         _slack(controls, nominal, start),
     )
+    return known[choice]
 
 
 def _measured(feeder: Feeder) -> IntArray:
@@ -184,25 +167,25 @@ def _measured(feeder: Feeder) -> IntArray:
     return np.array(sorted(found - {GROUND} - set(feeder.slack.tolist())), dtype=np.int64)
 
 
-def _check(feeder: Feeder, factors: TerminalFactors, rows: Rows, layout: Layout, tolerance: float) -> Check:
-    n, r, size = factors.interior, factors.phases, len(rows.ptr) - 1
-    held = np.zeros(size, dtype=np.bool_)
-    held[layout.rows], held[n : n + 2 * r] = True, True
+def _check(
+    feeder: Feeder, factors: TerminalFactors, measured: sp.csr_array, rows: IntArray, tolerance: float
+) -> Check:
+    n, r = factors.interior, factors.phases
+    held = np.zeros(measured.shape[0], dtype=np.bool_)
+    held[rows], held[n : n + 2 * r] = True, True
     at = np.argsort(factors.position)[np.sum(factors.position < 0) :]
     names = [feeder.as_operated.nodes[k] for k in at]
-    rows, floor = measured_rows(feeder, rows, factors.w[:size], held, names)
-    floor[n + r : n + 2 * r] += floor[n : n + r]
-    return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / np.maximum(tolerance, floor) ** 2)
+    return check_of(feeder, measured, factors.w, held, names, tolerance, paired=(n, r))
 
 
 def _plan(
-    feeder: Feeder, factors: TerminalFactors, layout: Layout, values: FloatArray, start: ComplexArray
-) -> branch.OperatedPlan:
+    feeder: Feeder, factors: TerminalFactors, rows: IntArray, values: FloatArray, start: ComplexArray
+) -> kernels.OperatedPlan:
     source = np.full(factors.n_core, -1, dtype=np.int64)
-    source[layout.rows] = np.arange(len(layout.rows))
+    source[rows] = np.arange(len(rows))
     nominal = feeder.nominal_load
     size = max(float(np.sum(modulus(nominal) ** 2)), np.finfo(np.float64).tiny)
-    return branch.OperatedPlan(
+    return kernels.OperatedPlan(
         **sweeps(factors, values, factors.interior),
         interior=factors.interior,
         phases=factors.phases,
@@ -218,13 +201,8 @@ def _plan(
 def _slow(factors: TerminalFactors, branches: branch.Branches) -> kernels.Slow:
     slots: list[tuple[int, int, float]] = []
     for k, (a, b) in enumerate(branches.table[:, [branch.A, branch.B]].tolist()):
-        slots.append((factors.slot(a, a), k, 1.0))
-        if b >= 0:
-            slots += [
-                (factors.slot(b, b), k, 1.0),
-                (factors.slot(a, b), k, -1.0),
-                (factors.slot(b, a), k, -1.0),
-            ]
+        ends = [(a, 1.0)] if b < 0 else [(a, 1.0), (b, -1.0)]
+        slots += [(factors.slot(i, j), k, x * y) for i, x in ends for j, y in ends]
     r, core, count = factors.phases, factors.n_core, len(branches.table)
     return kernels.Slow(
         blocks=factors.blocks,
@@ -240,13 +218,13 @@ def _slow(factors: TerminalFactors, branches: branch.Branches) -> kernels.Slow:
         place=np.zeros(core, dtype=np.int64),
         schur=np.zeros((2 * r, 2 * r, 4)),
         ratio=np.zeros(r),
-        factors=np.zeros((1, 4 * r * r)),
+        factors=np.zeros((r * r, 4)),
         constant=np.zeros((r, 2)),
     )
 
 
 def _nominal_deviation(
-    plan: branch.OperatedPlan,
+    plan: kernels.OperatedPlan,
     branches: branch.Branches,
     controls: control.Controls,
     slow: kernels.Slow,
@@ -266,7 +244,7 @@ def _nominal_deviation(
 
 
 def _slopes(
-    plan: branch.OperatedPlan, branches: branch.Branches, nominal: ComplexArray, start: ComplexArray
+    plan: kernels.OperatedPlan, branches: branch.Branches, nominal: ComplexArray, start: ComplexArray
 ) -> FloatArray:
     """−∂i/∂V of every branch at a typical load."""
     slopes = np.zeros((len(branches.table), 4))
@@ -278,7 +256,7 @@ def _slopes(
     level, branches = np.where(jumping, 1.0, TYPICAL_LOAD), branches._replace(table=table)
     for k, (a, b, device) in enumerate(table[:, [branch.A, branch.B, branch.OF]].tolist()):
         across = v[a] - (v[b] if b >= 0 else 0.0)
-        kernels.branch_slope(branches, k, complex(level[k] * nominal[device]), complex(across), 1.0, slopes)
+        branch.branch_slope(branches, k, complex(level[k] * nominal[device]), complex(across), 1.0, slopes)
     return slopes
 
 
@@ -289,7 +267,7 @@ def _jumping(branches: branch.Branches) -> BoolArray:
 
 
 def _curve_slopes(
-    plan: branch.OperatedPlan, branches: branch.Branches, devices: tuple[Device, ...]
+    plan: kernels.OperatedPlan, branches: branch.Branches, devices: tuple[Device, ...]
 ) -> FloatArray:
     """−∂i/∂V that volt-var adds to its branches, at the no-load voltage and a typical steepness."""
     slopes = np.zeros((len(branches.table), 4))
@@ -306,7 +284,7 @@ def _curve_slopes(
         across = complex(v[a] - (v[b] if b >= 0 else 0.0))
         across /= abs(across) * float(np.sqrt(branches.constant[k, branch.SCALE]))
         power = complex(0.0, devices[of].rating) if kind == branch.ADDED else complex(devices[of].rating)
-        kernels.branch_slope(straight, k, power, across, 1.0, slopes)
+        branch.branch_slope(straight, k, power, across, 1.0, slopes)
     return slopes
 
 
@@ -330,87 +308,87 @@ def _slack(controls: control.Controls, nominal: ComplexArray, start: ComplexArra
 
 def _controls(feeder: Feeder, factors: TerminalFactors, devices: tuple[Device, ...]) -> control.Controls:
     operation, position = feeder.as_operated, factors.position
-    seen = [regulator.measured for regulator in operation.regulators]
-    seen += [bank.control.measured for bank in operation.capacitors]
+    regulators, banks = operation.regulators, operation.capacitors
+    seen = [item.measured for item in regulators] + [bank.control.measured for bank in banks]
     ends = [_oriented(pair) for pairs in seen for pair in pairs]
-    picks = [_PICKS[regulator.pick] for regulator in operation.regulators]
-    picks += [_PICKS[bank.control.pick] for bank in operation.capacitors]
-    probes = _probes(feeder, factors)
-    first_bank = len(devices) - len(operation.capacitors)
-    first_phase = np.cumsum([0, *(len(regulator.phases) for regulator in operation.regulators)])
+    picks = [item.pick for item in regulators] + [bank.control.pick for bank in banks]
+    first_bank = len(devices) - len(banks)
+    first_phase = np.cumsum([0, *(len(item.phases) for item in regulators)])
+    rows = [
+        [*_regulator(feeder, item), float(first_phase[k] + item.compensated)]
+        for k, item in enumerate(regulators)
+    ]
+    bank_rows = [
+        [*_capacitor(feeder, bank), float(first_bank + k), devices[first_bank + k].nominal.imag]
+        for k, bank in enumerate(banks)
+    ]
     return control.Controls(
-        regulator=np.array(
-            [
-                [*_regulator(feeder, item), float(first_phase[k] + item.compensated)]
-                for k, item in enumerate(operation.regulators)
-            ]
-        ).reshape(-1, control.REGULATOR_COLUMNS),
-        capacitor=np.array(
-            [
-                [*_capacitor(feeder, bank), float(first_bank + k), devices[first_bank + k].nominal.imag]
-                for k, bank in enumerate(operation.capacitors)
-            ]
-        ).reshape(-1, control.CAPACITOR_COLUMNS),
-        control_of=np.array(
-            [k for k, regulator in enumerate(operation.regulators) for _ in regulator.phases], dtype=np.int64
-        ),
-        pick=np.array(picks, dtype=np.int64),
-        seen_ptr=np.cumsum([0, *(len(pairs) for pairs in seen)]).astype(np.int64),
-        seen=np.array(
-            [[position[a], position[b] if b != GROUND else -1] for a, b in ends], dtype=np.int64
-        ).reshape(-1, 2),
-        probe_ptr=np.cumsum([0, *(len(bank.control.probes) for bank in operation.capacitors)]).astype(
-            np.int64
-        ),
-        probe=probes[0],
-        no_load=probes[1],
-        entry_at=probes[2],
-        entry=probes[3],
+        regulator=np.array(rows, dtype=np.float64).reshape(-1, control.REGULATOR_COLUMNS),
+        capacitor=np.array(bank_rows, dtype=np.float64).reshape(-1, control.CAPACITOR_COLUMNS),
+        control_of=_integers([k for k, item in enumerate(regulators) for _ in item.phases]),
+        pick=_integers([_PICKS[pick] for pick in picks]),
+        seen_ptr=_integers(np.cumsum([0, *(len(pairs) for pairs in seen)])),
+        seen=_integers([[position[a], position[b] if b != GROUND else -1] for a, b in ends]).reshape(-1, 2),
+        probe_ptr=_integers(np.cumsum([0, *(len(bank.control.probes) for bank in banks)])),
+        **_probes(feeder, factors),
         schur=np.zeros((2 * factors.phases, 2 * factors.phases, 4)),
         outflow=factors.outflow,
         interior=factors.interior,
     )
 
 
-def _probes(feeder: Feeder, factors: TerminalFactors) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:
+def _integers(values: ArrayLike) -> IntArray:
+    return np.array(values, dtype=np.int64)
+
+
+def _probes(feeder: Feeder, factors: TerminalFactors) -> dict[str, Any]:
     """Measured conductors (node, first entry, last entry), their currents at no load, and their entries."""
     operation, position = feeder.as_operated, factors.position
     v = np.zeros(len(operation.nodes), dtype=np.clongdouble)
     v[position >= 0] = factors.w[position[position >= 0]]
     v[feeder.slack] = feeder.v_slack
-    table, no_load, entries = [], [], []
-    at: list[int] = []
-    for bank in operation.capacitors:
-        for probe in bank.control.probes:
-            first, current = len(at), np.clongdouble(0.0)
-            for node, value in zip(probe.nodes, probe.coefficients, strict=True):
-                current += np.clongdouble(value) * v[node]
-                if position[node] >= 0:
-                    at.append(int(position[node]))
-                    entries.append((value.real, value.imag))
-            table.append((int(position[probe.node]), first, len(at)))
-            no_load.append((float(current.real), float(current.imag)))
-    return (
-        np.array(table, dtype=np.int64).reshape(-1, 3),
-        np.array(no_load, dtype=np.float64).reshape(-1, 2),
-        np.array(at, dtype=np.int64),
-        np.array(entries, dtype=np.float64).reshape(-1, 2),
-    )
+    table, no_load, entries, at = [], [], [], list[int]()
+    for probe in (probe for bank in operation.capacitors for probe in bank.control.probes):
+        first, current = len(at), np.clongdouble(0.0)
+        for node, value in zip(probe.nodes, probe.coefficients, strict=True):
+            current += np.clongdouble(value) * v[node]
+            if position[node] >= 0:
+                at.append(int(position[node]))
+                entries.append((value.real, value.imag))
+        table.append((position[probe.node], first, len(at)))
+        no_load.append((float(current.real), float(current.imag)))
+    return {
+        "probe": _integers(table).reshape(-1, 3),
+        "no_load": np.array(no_load, dtype=np.float64).reshape(-1, 2),
+        "entry_at": _integers(at),
+        "entry": np.array(entries, dtype=np.float64).reshape(-1, 2),
+    }
 
 
 def _oriented(pair: Branch) -> Branch:
     return pair if pair[0] != GROUND else (pair[1], GROUND)
 
 
+def _amperes(feeder: Feeder, node: int, ratio: float) -> float:
+    """Measured amperes of a current of 1 p.u. at a node."""
+    return feeder.base_mva * KW_PER_MW / float(feeder.base_kv[node]) / ratio
+
+
 def _regulator(feeder: Feeder, regulator: Regulator) -> list[float]:
-    """A row of `Controls.regulator`."""
+    """A row of `Controls.regulator`; the columns from `REVERSE` on are for power that flows backwards."""
     seen, outer = _oriented(regulator.measured[0])[0], regulator.phases[regulator.compensated][1]
-    amperes = feeder.base_mva * KW_PER_MW / float(feeder.base_kv[outer])
+    back = regulator.reverse
+    backwards = [np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0]
+    if back is not None:
+        threshold = back.threshold_kw / (feeder.base_mva * KW_PER_MW)
+        neutral = -1.0 if back.neutral_delay_s is None else back.neutral_delay_s
+        drop = (back.drop_r_v, back.drop_x_v)
+        backwards = [threshold, back.target_v, back.band_v / 2.0, *drop, back.delay_s, neutral]
     return [
         regulator.target_v,
         regulator.band_v / 2.0,
         float(feeder.base_kv[seen]) * 1000.0 / regulator.pt_ratio,
-        amperes / regulator.ct_primary_a,
+        _amperes(feeder, outer, regulator.ct_primary_a),
         regulator.drop_r_v,
         regulator.drop_x_v,
         regulator.delay_s,
@@ -421,46 +399,26 @@ def _regulator(feeder: Feeder, regulator: Regulator) -> list[float]:
         float(regulator.most_steps),
         -1.0 if regulator.opposite else 1.0,
         _NEVER if regulator.limit_v is None else regulator.limit_v,
-        *_reverse(feeder, regulator.reverse),
-    ]
-
-
-def _reverse(feeder: Feeder, settings: ReverseSettings | None) -> list[float]:
-    """Columns of a regulator for power that flows backwards."""
-    if settings is None:
-        return [np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0]
-    return [
-        settings.threshold_kw / (feeder.base_mva * KW_PER_MW),
-        settings.target_v,
-        settings.band_v / 2.0,
-        settings.drop_r_v,
-        settings.drop_x_v,
-        settings.delay_s,
-        -1.0 if settings.neutral_delay_s is None else settings.neutral_delay_s,
+        *backwards,
     ]
 
 
 def _capacitor(feeder: Feeder, bank: SwitchedCapacitor) -> list[float]:
     """A row of `Controls.capacitor`."""
-    control = bank.control
-    seen = _oriented(control.measured[0])[0] if control.measured else bank.branches[0][0]
-    kv = float(feeder.base_kv[seen])
-    low, high = control.override_v or (-_NEVER, _NEVER)
-    at = control.probes[0].node if control.probes else seen
-    amperes = feeder.base_mva * KW_PER_MW / float(feeder.base_kv[at])
+    own = bank.control
+    seen = _oriented(own.measured[0])[0] if own.measured else bank.branches[0][0]
     return [
-        control.on,
-        control.off,
-        control.delay_on_s,
-        control.delay_off_s,
-        kv * 1000.0 / control.pt_ratio,
-        amperes / control.ct_ratio,
-        low,
-        high,
+        own.on,
+        own.off,
+        own.delay_on_s,
+        own.delay_off_s,
+        float(feeder.base_kv[seen]) * 1000.0 / own.pt_ratio,
+        _amperes(feeder, own.probes[0].node if own.probes else seen, own.ct_ratio),
+        *(own.override_v or (-_NEVER, _NEVER)),
         feeder.base_mva * KW_PER_MW,
-        float(_KINDS[control.kind]),
-        float(_PICKS[control.pick_current]),
-        control.dead_time_s,
+        float(_KINDS[own.kind]),
+        float(_PICKS[own.pick_current]),
+        own.dead_time_s,
     ]
 
 
@@ -476,14 +434,8 @@ def days_at_once(controls: ControlMode) -> int:
 
 NodalPower = tuple[IntArray, ComplexArray]
 """Nodes in ascending order, and complex (snapshot, node) power [p.u.]."""
-LEVELS = 25
-"""Load levels of the table of taps."""
-PER_NOMINAL = 16.0
-"""Levels between no load and nominal load."""
-_DECIDE, _EARLY, _SWITCH = 1e-8, 1e-3, 1e-7
-"""Mismatch [p.u.] at which regulators decide in any case, at which they do if the answer is clear, and at
-which capacitors decide."""
-_SWEEPS = 30
+LEVELS, PER_NOMINAL = 25, kernels.PER_NOMINAL
+"""Load levels of the table of taps, and those between no load and nominal load."""
 _FORECAST = 1e-2
 """Square of the share of the tolerance that the foretold mismatch may have for a sweep to be the last."""
 _TASK, _MOST_DAYS = 512, 8 * LANES
@@ -585,7 +537,7 @@ class OperatedSolver(Solver):
             raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
         return self._run(load, generation, nodes, out, self._first, steps)
 
-    def solve_held(
+    def solve_from(
         self,
         states: IntArray,
         load: ComplexArray,
@@ -593,7 +545,7 @@ class OperatedSolver(Solver):
         *,
         nodes: Nodes = "retained",
     ) -> ComplexArray:
-        """Voltages with taps and capacitors held where they are told to be; for a "frozen" solver.
+        """Voltages of snapshots with controls that start from the given states; "frozen" ones stay there.
 
         Parameters
         ----------
@@ -605,23 +557,14 @@ class OperatedSolver(Solver):
         -------
         Complex (snapshot, node) [p.u.], NaN where there is no solution.
         """
-        if self._controls != "frozen":
-            raise PowerFlowError('controls are held by a solver with controls="frozen" only')
         v = np.empty((len(load), len(self._asked(nodes))), dtype=np.complex128)
         new = np.flatnonzero((states[1:] != states[:-1]).any(axis=1)) + 1
         edges = [0, *new.tolist(), len(load)] if len(load) else [0]
         for first, last in pairwise(edges):
             rows = slice(first, last)
             injected = None if generation is None else generation[rows]
-            held = np.ascontiguousarray(states[first : first + 1])
-            self._run(load[rows], injected, nodes, v[rows], held, 1)
+            self._run(load[rows], injected, nodes, v[rows], np.ascontiguousarray(states[first:last][:1]), 1)
         return v
-
-    def solve_from(
-        self, states: IntArray, load: ComplexArray, generation: ComplexArray | None = None
-    ) -> ComplexArray:
-        """Voltages at all nodes with controls that start from the given states; parameters as of `solve`."""
-        return self._run(load, generation, "all", None, np.ascontiguousarray(states[None, :]), 1).v
 
     @property
     def volt_var(self) -> VoltVarCurve | None:
@@ -633,30 +576,16 @@ class OperatedSolver(Solver):
         """Whether taps and capacitors move, and what they start from."""
         return self._controls
 
-    def powers(
+    def device_powers(
         self, load: ComplexArray, generation: ComplexArray | None, solution: OperatedSolution
-    ) -> tuple[ComplexArray, ComplexArray]:
-        """Power that loads draw, and that PV systems and generators inject, at every energised node.
+    ) -> tuple[NodalPower, NodalPower]:
+        """Power that loads draw, and that PV systems and generators inject, at the nodes that have any.
 
         Parameters
         ----------
         load, generation : as given to `solve`.
-        solution : of all nodes.
-
-        Returns
-        -------
-        Two complex (snapshot, energised node) arrays [p.u.], at the voltages of the solution.
+        solution : of all nodes, at whose voltages the powers are [p.u.].
         """
-        spread = []
-        for nodes, power in self.device_powers(load, generation, solution):
-            spread.append(np.zeros_like(solution.v))
-            spread[-1][:, np.searchsorted(self._feeder.energised, nodes)] = power
-        return spread[0], spread[1]
-
-    def device_powers(
-        self, load: ComplexArray, generation: ComplexArray | None, solution: OperatedSolution
-    ) -> tuple[NodalPower, NodalPower]:
-        """The same without nodes that have no load, or no PV system or generator."""
         feeder, a, n = self._feeder, self._arrays, len(load)
         if solution.v.shape[1] != len(feeder.energised):
             raise PowerFlowError('powers need the voltages of all nodes; solve with nodes="all"')
@@ -671,7 +600,7 @@ class OperatedSolver(Solver):
             column[a.position[nodes[-1]]] = np.arange(len(nodes[-1]))
         drawn, fed = (np.zeros((n, len(each)), dtype=np.complex128) for each in nodes)
         given = (np.asarray(load), injected if len(injected) else np.empty((n, 0), dtype=np.complex128))
-        kernels.nodal_powers(
+        branch.nodal_powers(
             a.plain, (columns[0], columns[1], columns[2]), (*given, a.fixed), solution.v, (drawn, fed), last
         )
         return (nodes[0], drawn), (nodes[1], fed)
@@ -705,18 +634,11 @@ class OperatedSolver(Solver):
             result=np.zeros((n, kernels.RESULT_COLUMNS), dtype=np.int64),
             mismatch=np.full(n, np.nan),
             first_states=first,
-            levels=PER_NOMINAL,
             steps=steps,
             acting=acting and count > 0,
-            limits=kernels.Limits(
-                tolerance=self._tolerance,
-                decide=_DECIDE,
-                early=_EARLY,
-                switch=_SWITCH,
-                slack_v=arrays.slack_v,
-                forecast=_FORECAST,
-                most_sweeps=_SWEEPS,
-            ),
+            tolerance=self._tolerance,
+            slack_v=arrays.slack_v,
+            forecast=_FORECAST,
         )
         check = arrays.core_check if nodes == "retained" else arrays.full_check
         self._share(jobs, check, np.arange(n // steps))
@@ -725,10 +647,9 @@ class OperatedSolver(Solver):
         again = np.unique(np.flatnonzero(unsure) // steps)
         if len(again):
             jobs.result[:, kernels.ROUNDS].reshape(-1, steps)[again] = 0
-            self._share(jobs._replace(limits=jobs.limits._replace(forecast=0.0)), check, again)
+            self._share(jobs._replace(forecast=0.0), check, again)
         result = jobs.result
-        status = result[:, kernels.STATUS]
-        refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
+        refuse_bad_power(result[:, kernels.STATUS])
         return OperatedSolution(
             v,
             result[:, kernels.CONVERGED] == 1,
@@ -758,13 +679,15 @@ class OperatedSolver(Solver):
         found: kernels.Memory | None = getattr(self._memory, "arrays", None)
         if found is None:
             a = self._arrays
+            count = len(a.controls.regulator) + len(a.controls.capacitor)
             size = (len(a.plan.w_re), a.plan.phases, a.rows, len(a.branches.table), len(a.fixed))
+            tap, way, turns, want, back, flip = np.zeros((6, count, LANES), dtype=np.int64)
             found = (
                 branch.new_work(*size),
                 branch.new_work(*size),
-                kernels.new_states(a.controls),
+                control.States(tap, way, turns, want, back, flip, np.zeros((count, LANES))),
                 kernels.new_cache(a.plan, a.controls),
-                kernels.new_lanes(),
+                kernels.Lanes(*np.zeros((8, LANES), dtype=np.int64)),
                 a.slow.for_thread(),
             )
             self._memory.arrays = found
@@ -817,70 +740,3 @@ class OperatedSolver(Solver):
             if not found.converged[k]:
                 states[k] = states[k - 1] if k else start[0]
         return np.ascontiguousarray(states)
-
-
-class ActingSolver(OperatedSolver):
-    """Solves nodal loads of constant power with acting controls.
-
-    Parameters
-    ----------
-    feeder : with its `operation`.
-    controls, steps, tolerance, threads : as of `OperatedSolver`.
-    voltvar : one curve at every node with PV, or None.
-    """
-
-    columns: Columns = "nodes"
-
-    def __init__(
-        self,
-        feeder: Feeder,
-        *,
-        controls: ControlMode = "day",
-        steps: int = 1,
-        tolerance: float = 1e-8,
-        threads: int | None = None,
-        voltvar: VoltVar | None = None,
-    ) -> None:
-        if voltvar is not None and len(voltvar.curves) != 1:
-            raise PowerFlowError("acting controls go with one volt-var curve for all nodes with PV")
-        self._of = feeder
-        self._fed = np.flatnonzero(np.isin(feeder.retained, feeder.pv_shares.indices))
-        super().__init__(
-            _nodal(feeder, self._fed.tolist()),
-            controls=controls,
-            steps=steps,
-            tolerance=tolerance,
-            threads=threads,
-            volt_var=None if voltvar is None else voltvar.curves[0],
-        )
-        self._settings = {"controls": controls, "steps": steps, "tolerance": tolerance, "voltvar": voltvar}
-
-    @property
-    def feeder(self) -> Feeder:
-        """The network that is solved."""
-        return self._of
-
-    def solve(
-        self,
-        load: ComplexArray,
-        generation: ComplexArray | None = None,
-        *,
-        nodes: Nodes = "retained",
-        out: ComplexArray | None = None,
-    ) -> OperatedSolution:
-        """Voltages of every snapshot; parameters as of `BatchSolver.solve`."""
-        load, injected = checked_pair(self._of, load, generation)
-        fed = np.ascontiguousarray(injected[:, self._fed]) if len(injected) else None
-        return super().solve(load, fed, nodes=nodes, out=out)
-
-
-def _nodal(feeder: Feeder, fed: list[int]) -> Feeder:
-    """The feeder with one load of constant power at every retained node, and a PV system where it has any."""
-    kw = -feeder.nominal_injection[feeder.retained] * feeder.base_mva * KW_PER_MW
-    nodes = [feeder.nodes[k] for k in feeder.retained]
-    loads = [
-        Load(name, ((int(at), GROUND),), float(power.real), float(power.imag), "wye")
-        for name, at, power in zip(nodes, feeder.retained, kw, strict=True)
-    ]
-    pv = [PVSystem(nodes[k], ((int(feeder.retained[k]), GROUND),), 0.0, 0.0) for k in fed]
-    return replace(feeder, loads=tuple(loads), pv=tuple(pv))

@@ -90,12 +90,12 @@ class PrivateState:
         if insecure_seed is None and key.insecure_seed:
             raise PrivateStateError(
                 f"the private state directory {root} was made with an insecure seed, for a demo or a test; "
-                "give a release a directory of its own"
+                "give a release another directory"
             )
         if insecure_seed is not None and key.secret != StreamKey.from_insecure_seed(insecure_seed).secret:
             raise PrivateStateError(
                 f"the private state directory {root} was made with another key than this insecure seed; "
-                "give the demo or test a directory of its own"
+                "give the demo or test another directory"
             )
         return cls(root, key)
 

@@ -1,19 +1,18 @@
 """Everything that is found of a corpus, as one result; every figure is a function of the released files.
 
-Quantiles are order statistics: the smallest value that at least so many percent of the values do not exceed.
+Quantiles are order statistics: the smallest value that at least this percentage of values does not exceed.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import joined, modulus, multiply, unit
+from dp_powerflow._bits.elementary import modulus, multiply, unit
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.grid import POWER_PER_KW, VM_PER_PU, vm_counts
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY, Corpus
@@ -42,14 +41,13 @@ from dp_powerflow.quality.tally import (
     quantile_bins,
     spread,
     take,
-    three_groups,
     three_phase_buses,
     used_bins,
 )
-from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import FloatArray, IntArray
 
 _SMALL = 5_000_000
-"""Phasors that one thread looks at before others have started."""
+"""Phasors that one thread reads before others have started."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class NodeFigures:
 
 @dataclass(frozen=True, eq=False)
 class Correlation:
-    """Of the magnitudes of some nodes, over all snapshots.
+    """Of the magnitudes of some nodes, over the snapshots of some days.
 
     Attributes
     ----------
@@ -190,15 +188,13 @@ class Unbalance:
 
     Attributes
     ----------
-    of : what it is of: each three-phase bus, or the mean phasors of three groups of nodes.
-    buses : (bus,) names; one name for the feeder.
-    n_days : evenly spaced days that were looked at.
+    buses : (bus,) names of three-phase buses.
+    n_days : evenly spaced days that were measured.
     band_percent : (level, slot) quantiles over buses and days.
     largest_percent : (bus,).
     above_two : share of the values above 2 %.
     """
 
-    of: str
     buses: tuple[str, ...]
     n_days: int
     band_percent: FloatArray
@@ -255,8 +251,8 @@ class Controls:
 
 
 @dataclass(frozen=True)
-class Mended:
-    """Snapshots whose powers were lowered for lack of a solution: how many, and how often at most."""
+class ScaledDown:
+    """Snapshots whose powers were scaled down until there was a solution: how many, and how often at most."""
 
     snapshots: int
     most: int
@@ -294,7 +290,7 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """What a corpus looks like; `dpf.quality` makes it.
+    """The figures of a corpus; `dpf.quality` makes it.
 
     Attributes
     ----------
@@ -306,7 +302,7 @@ class Quality:
     unbalance : None where there are no three phases.
     powers : of the feeder, where they are published.
     controls : None where they are not published.
-    mended : None where it is not published.
+    scaled_down : None where it is not published.
     network : None where connections are not published.
     """
 
@@ -321,7 +317,7 @@ class Quality:
     unbalance: Unbalance | None
     powers: tuple[Power, ...]
     controls: Controls | None
-    mended: Mended | None
+    scaled_down: ScaledDown | None
     network: Network | None
 
     @property
@@ -340,12 +336,14 @@ class Quality:
             "highest_pu": self.voltages.highest.value_pu,
             "peak_kw": None if power is None else power.largest_kw,
             "mean_kw": None if power is None else power.mean_kw,
-            "mended": None if self.mended is None else self.mended.snapshots,
+            "scaled_down": None if self.scaled_down is None else self.scaled_down.snapshots,
         }
 
     def to_json(self) -> str:
         """All figures as JSON; equal corpora give equal text."""
-        return json.dumps(plain(self), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+        text = json.dumps(asdict(self), default=lambda array: array.tolist())
+        content = json.loads(text, parse_constant=lambda _: None)  # nan is null
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"
 
     def to_html(self) -> bytes:
         """The page `quality.html`; equal corpora give equal bytes."""
@@ -364,17 +362,6 @@ class Quality:
         )
 
 
-def plain(value: Any) -> Any:
-    """A result as JSON can hold it; nan is null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return None if isinstance(value, float) and value != value else value
-
-
 def measure(
     corpus: Corpus,
     promise: Promise | None = None,
@@ -382,13 +369,13 @@ def measure(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Quality:
-    """Look at every voltage of a corpus once.
+    """Read every voltage of a corpus once.
 
     Parameters
     ----------
     promise : both guarantees in words, for the page.
     workers : threads; None for one per core, and one for a small corpus. The result does not depend on it.
-    progress : told how many days of how many were looked at.
+    progress : told how many days of how many were read.
 
     Raises
     ------
@@ -398,7 +385,7 @@ def measure(
     if workers is None and layout.days * layout.steps * layout.nodes <= _SMALL:
         workers = 1
     groups = groups_of(corpus)
-    of = Pass(corpus, groups, chosen_nodes(corpus, groups))
+    of = Pass(corpus, groups)
     tally = take(of, workers, progress)
     return Quality(
         release_id=corpus.release_id,
@@ -412,7 +399,7 @@ def measure(
         unbalance=unbalance_of(of, workers),
         powers=powers_of(of, tally),
         controls=controls_of(of, tally),
-        mended=mended_of(of, tally),
+        scaled_down=scaled_down_of(of, tally),
         network=network_of(of, tally),
     )
 
@@ -422,6 +409,10 @@ def measure(
 
 MOST_CORRELATED = 150
 """Nodes of the matrix of correlations."""
+MOST_DAYS = 32
+"""Days whose unbalance and correlations are measured, evenly spaced."""
+DEVIATION_MOST = VM_PER_PU // 2
+"""Deviations from 1 p.u. are cut here, so that sums of products do not overflow."""
 MOST_BARS = 80
 """Bins of the histogram that is shown."""
 _WIDTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -469,7 +460,7 @@ def voltages_of(of: Pass, tally: Tally) -> Voltages:
             highest_pu=tally.nodes[:, HIGHEST] / VM_PER_PU,
             inside_a=tally.nodes[:, INSIDE_A] / snapshots,
         ),
-        correlation=_correlation(of, tally, snapshots),
+        correlation=_correlation(of, tally),
         samples=_samples(of, tally),
     )
 
@@ -503,26 +494,27 @@ def _bands(tally: Tally) -> FloatArray:
     return np.asarray((rows + bins.start + FIRST_BIN) / BINS_PER_PU)
 
 
-def _correlation(of: Pass, tally: Tally, snapshots: int) -> Correlation:
-    """From exact sums; Python's integers do not overflow."""
+def _correlation(of: Pass, tally: Tally) -> Correlation:
+    """From exact sums over some days; Python's integers do not overflow."""
     order = "phase" if of.groups.by == "phase" else "angle"
-    nodes, sums, products = of.chosen, tally.sums.tolist(), tally.products.tolist()
+    nodes = chosen_nodes(of.corpus, of.groups)
     if of.corpus.connections is None:
-        means = tally.nodes[nodes, SUM]
-        ranked = np.lexsort((nodes, -means, of.groups.of[nodes]))
+        nodes = nodes[np.lexsort((nodes, -tally.nodes[nodes, SUM], of.groups.of[nodes]))]
         order += ", then mean voltage, the highest first"
     else:
-        ranked = np.arange(len(nodes))
         order += ", then the way along the feeder from its source"
+    vm_pu = of.corpus.phasors(spread(of.corpus.layout.days, MOST_DAYS), nodes).vm_pu
+    moved = np.clip(vm_counts(vm_pu).reshape(-1, len(nodes)) - VM_PER_PU, -DEVIATION_MOST, DEVIATION_MOST)
+    snapshots, sums, products = len(moved), moved.sum(axis=0).tolist(), (moved.T @ moved).tolist()
     values = np.full((len(nodes), len(nodes)), np.nan)
     spreads = [snapshots * products[k][k] - sums[k] * sums[k] for k in range(len(nodes))]
-    for i, a in enumerate(ranked.tolist()):
-        for j, b in enumerate(ranked[: i + 1].tolist()):
+    for a in range(len(nodes)):
+        for b in range(a + 1):
             if spreads[a] and spreads[b]:
                 together = snapshots * products[a][b] - sums[a] * sums[b]
                 value = together / math.sqrt(spreads[a]) / math.sqrt(spreads[b])
-                values[i, j] = values[j, i] = round(min(1.0, max(-1.0, value)), _OF_CORRELATION)
-    return Correlation(np.asarray(nodes[ranked]), order, values)
+                values[a, b] = values[b, a] = round(min(1.0, max(-1.0, value)), _OF_CORRELATION)
+    return Correlation(nodes, order, values)
 
 
 def notable_days(of: Pass, tally: Tally) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -557,78 +549,46 @@ def _samples(of: Pass, tally: Tally) -> SampleDays:
 # On some days only: angles are the larger half of a corpus.
 
 
-MOST_DAYS = 32
-"""Days that are looked at, evenly spaced."""
 MOST_UNBALANCED = 200
-"""Buses that are looked at, evenly spaced in the order of the node table."""
+"""Buses that are measured, evenly spaced in the order of the node table."""
 PER_PERCENT = 10_000
-_FINE = 1_000_000_000
-"""Parts of phasors are rounded to 1e-9 p.u. before they are added, so that the order does not matter."""
 
 
 def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
-    """Per three-phase bus; of mean phasors of three groups of nodes where buses are not published.
+    """Of three-phase buses; None where there are none, or buses are not published.
 
-    None where there are no three phases. `workers` are threads, None for one per core.
+    `workers` are threads, None for one per core.
     """
     names, nodes = three_phase_buses(of.corpus)
-    chosen = spread(of.corpus.layout.days, MOST_DAYS)
+    if not names:
+        return None
+    chosen, shown = spread(of.corpus.layout.days, MOST_DAYS), spread(len(names), MOST_UNBALANCED)
     # Days of one row group together: it is read as a whole.
     days = [chosen[block.rows] for block in of.corpus.layout.blocks(chosen)]
-    if len(names):
-        shown = spread(len(names), MOST_UNBALANCED)
-        found = partial(_of_buses, of.corpus, nodes=nodes[shown])
-        counts = np.concatenate(list(in_order(found, days, workers)))
-        return _summary(of, "each three-phase bus", tuple(names[k] for k in shown), counts)
-    groups = three_groups(of.groups)
-    if groups is None:
-        return None
-    members = np.stack(groups)
-    found = partial(_of_feeder, of.corpus, members=members)
-    counts = np.concatenate(list(in_order(found, days, workers)))
-    return _summary(of, "the mean phasors of three groups of nodes", ("feeder",), counts)
-
-
-def _of_buses(corpus: Corpus, days: IntArray, nodes: IntArray) -> IntArray:
-    """Unbalance (day, step, bus) in 1e-4 %."""
-    v = corpus.voltages(days, nodes.ravel()).reshape(len(days), corpus.layout.steps, len(nodes), 3)
-    return _counts(np.moveaxis(v, -1, 0))
-
-
-def _of_feeder(corpus: Corpus, days: IntArray, members: BoolArray) -> IntArray:
-    """The same of means over groups (group, node) of nodes, as of one bus."""
-    v = corpus.voltages(days)
-    real, imag = (np.rint(part * _FINE).astype(np.int64) for part in (v.real, v.imag))
-    means = [joined(_mean(real[..., group]), _mean(imag[..., group])) for group in members]
-    return _counts(np.stack(means)[..., None])
-
-
-def _mean(counts: IntArray) -> FloatArray:
-    return np.asarray(counts.sum(axis=-1) / (counts.shape[-1] * _FINE))
-
-
-def _counts(v: ComplexArray) -> IntArray:
-    """Smaller over larger rotating sequence of phasors (phase, …), in 1e-4 %."""
-    turn, back = unit(np.array([120.0])), unit(np.array([-120.0]))
-    forth = modulus(v[0] + multiply(v[1], turn) + multiply(v[2], back))
-    other = modulus(v[0] + multiply(v[1], back) + multiply(v[2], turn))
-    larger = np.maximum(forth, other)
-    ratio = np.minimum(forth, other) / np.where(larger > 0.0, larger, 1.0)
-    return np.asarray(np.rint(ratio * (100 * PER_PERCENT)), dtype=np.int64)
-
-
-def _summary(of: Pass, what: str, names: tuple[str, ...], counts: IntArray) -> Unbalance:
-    """Of counts (day, step, bus)."""
+    counts = np.concatenate(
+        list(in_order(partial(_unbalanced, of.corpus, nodes=nodes[shown]), days, workers))
+    )
     by_slot = [counts[:, of.slot == slot].ravel() for slot in range(of.slots)]
     band = np.stack([order_statistics(values, LEVELS) for values in by_slot], axis=1)
     return Unbalance(
-        of=what,
-        buses=names,
+        buses=tuple(names[k] for k in shown),
         n_days=len(counts),
         band_percent=np.asarray(band / PER_PERCENT),
         largest_percent=np.asarray(counts.max(axis=(0, 1)) / PER_PERCENT),
         above_two=int(np.count_nonzero(counts > 2 * PER_PERCENT)) / counts.size,
     )
+
+
+def _unbalanced(corpus: Corpus, days: IntArray, nodes: IntArray) -> IntArray:
+    """Smaller over larger rotating sequence (day, step, bus), in 1e-4 %."""
+    found = corpus.voltages(days, nodes.ravel()).reshape(len(days), corpus.layout.steps, len(nodes), 3)
+    one, two, three = np.moveaxis(found, -1, 0)
+    turn, back = unit(np.array([120.0])), unit(np.array([-120.0]))
+    forth = modulus(one + multiply(two, turn) + multiply(three, back))
+    other = modulus(one + multiply(two, back) + multiply(three, turn))
+    larger = np.maximum(forth, other)
+    ratio = np.minimum(forth, other) / np.where(larger > 0.0, larger, 1.0)
+    return np.asarray(np.rint(ratio * (100 * PER_PERCENT)), dtype=np.int64)
 
 
 # --- powers, controls, network --------------------------------------------------------------------------
@@ -711,13 +671,13 @@ def controls_of(of: Pass, tally: Tally) -> Controls | None:
     )
 
 
-def mended_of(of: Pass, tally: Tally) -> Mended | None:
+def scaled_down_of(of: Pass, tally: Tally) -> ScaledDown | None:
     """None where it is not published."""
-    return Mended(tally.mended, tally.mended_most) if of.corpus.extras.mended else None
+    return ScaledDown(tally.scaled_down, tally.scaled_down_most) if of.corpus.extras.scaled_down else None
 
 
 def network_of(of: Pass, tally: Tally) -> Network | None:
-    """The network on the middle day and on that of the lowest voltage; None where it cannot be drawn."""
+    """The network on the middle day and the day of the lowest voltage; None where it cannot be drawn."""
     corpus, connections = of.corpus, of.corpus.connections
     if connections is None or connections.n_buses > MOST_BUSES:
         return None

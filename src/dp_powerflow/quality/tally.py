@@ -1,6 +1,6 @@
 """One pass over a corpus: integers that add up in any order, and the totals of every snapshot.
 
-Every thread counts whole parts into counters of its own, which are added up at the end. Memory is a few
+Every thread counts whole parts into its own counters, which are added up at the end. Memory is a few
 counters per node and time of day for each thread, whatever the number of days; only the totals of the feeder
 (a few integers per snapshot) grow with them.
 """
@@ -20,9 +20,9 @@ from dp_powerflow._parallel import Threads
 from dp_powerflow._threads import cores
 from dp_powerflow.corpus.grid import POWER_PER_KW, VA_PER_DEG, VM_PER_PU, Float32Array, va_counts
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY, Corpus
-from dp_powerflow.corpus.schema import DATA, FEEDER, LOADS, feeder_columns
+from dp_powerflow.corpus.schema import DATA, FEEDER, LOADS
 from dp_powerflow.corpus.tables import Connections
-from dp_powerflow.units import BoolArray, FloatArray, IntArray
+from dp_powerflow.units import IntArray
 
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
 """Levels of all quantiles [%]."""
@@ -37,14 +37,10 @@ FIRST_BIN = BINS_PER_PU // 2
 """The bin of 0.5 p.u.; lower voltages are counted there."""
 BINS = BINS_PER_PU + 1
 """Up to 1.5 p.u.; higher voltages are counted there."""
-DEVIATION_MOST = VM_PER_PU // 2
-"""Deviations from 1 p.u. are cut here, so that sums of 32,768 products stay below 2⁵³."""
-EXACT_ROWS = 32_768
 _RANGES = np.array([round(end * VM_PER_PU) for end in (*RANGE_A, *RANGE_B)], dtype=np.int64)
 _MOST = 2_000_000_000.0
 _TOGETHER = 16
 """Steps of a row of magnitudes in one line of the processor's cache."""
-_AT_ONCE = 8
 
 LOWEST, HIGHEST, SUM, INSIDE_A, INSIDE_B = range(5)
 """Columns of the figures of nodes."""
@@ -105,48 +101,6 @@ def find(vm_pu: Float32Array, node: int, wanted: int) -> tuple[int, int]:
 
 
 @kernel
-def deviations(vm_pu: Float32Array, chosen: IntArray, out: FloatArray) -> None:
-    """Deviations from 1 p.u. in grid counts of some nodes: (day, node, step) to (day × step, chosen)."""
-    steps = vm_pu.shape[2]
-    for d in range(vm_pu.shape[0]):
-        for k in range(len(chosen)):
-            row = vm_pu[d, chosen[k]]
-            for t in range(steps):
-                count = _count(row[t]) - VM_PER_PU
-                out[d * steps + t, k] = min(max(count, -DEVIATION_MOST), DEVIATION_MOST)
-
-
-@kernel
-def add_products(moved: FloatArray, sums: FloatArray, products: FloatArray) -> None:
-    """Add sums (k,) and products (k, k), the lower triangle, of deviations (row, k).
-
-    All are integers below 2⁵³: exact in any order. No linear algebra library: its threads would stand in the
-    way of those that count.
-    """
-    rows, size = moved.shape
-    whole = rows - rows % _AT_ONCE
-    for top in range(0, size, _AT_ONCE):
-        for r in range(0, whole, _AT_ONCE):
-            x = moved[r : r + _AT_ONCE]
-            for i in range(top, min(top + _AT_ONCE, size)):
-                a, b, c, d = x[0, i], x[1, i], x[2, i], x[3, i]
-                e, f, g, h = x[4, i], x[5, i], x[6, i], x[7, i]
-                line = products[i]
-                for j in range(i + 1):
-                    line[j] += (
-                        ((a * x[0, j] + b * x[1, j]) + (c * x[2, j] + d * x[3, j]))
-                        + ((e * x[4, j] + f * x[5, j]) + (g * x[6, j] + h * x[7, j]))
-                    )  # fmt: skip
-        for r in range(whole, rows):
-            for i in range(top, min(top + _AT_ONCE, size)):
-                for j in range(i + 1):
-                    products[i, j] += moved[r, i] * moved[r, j]
-    for r in range(rows):
-        for i in range(size):
-            sums[i] += moved[r, i]
-
-
-@kernel
 def add_powers(kw: Float32Array, out: IntArray) -> None:
     """Sum of powers (day, node, step) over the nodes, in grid counts, into (day, step)."""
     for d in range(kw.shape[0]):
@@ -173,7 +127,7 @@ def of_feeder(corpus: Corpus, part: int) -> dict[str, list[NDArray[Any]]]:
 
     One array per source phase (active power [kW]), regulator or capacitor.
     """
-    wanted = [c for c in feeder_columns(corpus.extras, corpus.layout.steps) if c.unit != "kvar"]
+    wanted = [c for c in corpus.extras.columns(corpus.layout.steps, folder=FEEDER) if c.unit != "kvar"]
     found: dict[str, list[NDArray[Any]]] = {}
     if wanted:
         ((_, stored),) = corpus.groups(FEEDER, part, [column.name for column in wanted])
@@ -202,11 +156,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """What is counted: the corpus, its groups of nodes, and the nodes whose correlation is wanted."""
+    """What is counted: the corpus, and its groups of nodes."""
 
     corpus: Corpus
     groups: NodeGroups
-    chosen: IntArray
 
     @property
     def slot(self) -> IntArray:
@@ -226,7 +179,7 @@ class Pass:
 
 
 class Counting:
-    """The job of the threads: each has a tally of its own.
+    """The job of the threads: each has its own tally.
 
     Attributes
     ----------
@@ -264,21 +217,17 @@ class Tally:
     ----------
     counts : (group, slot, bin) magnitudes.
     nodes : (node, 5) figures of nodes (`counting`).
-    sums, products : (chosen,), (chosen, chosen) of deviations from 1 p.u. in grid counts; the lower triangle
-        until all parts are counted.
     lowest, highest : extremes.
     power : name → (day, step) grid counts of all days. All tallies have the same arrays: a part fills in the
         rows of its days.
     taps : (regulator, slot, tap) counts.
     moves : (regulator,) tap steps moved within days.
     closed, switchings : (capacitor,) snapshots closed, and changes within days.
-    locked, mended, mended_most : snapshots, snapshots, times.
+    locked, scaled_down, scaled_down_most : snapshots, snapshots, times.
     """
 
     counts: IntArray
     nodes: IntArray
-    sums: IntArray
-    products: IntArray
     lowest: Found
     highest: Found
     power: dict[str, IntArray]
@@ -287,8 +236,8 @@ class Tally:
     closed: IntArray
     switchings: IntArray
     locked: int = 0
-    mended: int = 0
-    mended_most: int = 0
+    scaled_down: int = 0
+    scaled_down_most: int = 0
 
     @classmethod
     def empty(cls, of: Pass, power: dict[str, IntArray]) -> Tally:
@@ -296,12 +245,9 @@ class Tally:
         layout, extras = of.corpus.layout, of.corpus.extras
         nodes = np.zeros((layout.nodes, 5), dtype=np.int64)
         nodes[:, LOWEST] = _NEVER
-        chosen = len(of.chosen)
         return cls(
             counts=np.zeros((len(of.groups.names), of.slots, BINS), dtype=np.int64),
             nodes=nodes,
-            sums=np.zeros(chosen, dtype=np.int64),
-            products=np.zeros((chosen, chosen), dtype=np.int64),
             lowest=Found(_NEVER, 0, 0, 0),
             highest=Found(-1, 0, 0, 0),
             power=power,
@@ -322,14 +268,6 @@ class Tally:
         if fresh[high, HIGHEST] >= self.highest.grid_count:
             self.highest = _higher(self.highest, _found(vm_pu, days, high, int(fresh[high, HIGHEST])))
         self._add_nodes(fresh)
-        rows, size = len(days) * of.corpus.layout.steps, len(of.chosen)
-        moved: FloatArray = np.empty((rows, size))
-        deviations(vm_pu, of.chosen, moved)
-        for first in range(0, rows, EXACT_ROWS):
-            sums, products = np.zeros(size), np.zeros((size, size))
-            add_products(moved[first : first + EXACT_ROWS], sums, products)
-            self.products += products.astype(np.int64)
-            self.sums += sums.astype(np.int64)
 
     def add_beside(self, of: Pass, part: int) -> None:
         """Count what a part holds beside its voltages."""
@@ -350,23 +288,23 @@ class Tally:
             self.switchings[k] += np.count_nonzero(closed[:, 1:] != closed[:, :-1])
         for locked in found.get("locked", ()):
             self.locked += int(np.count_nonzero(locked))
-        for times in found.get("mended", ()):
-            self.mended += int(np.count_nonzero(times))
-            self.mended_most = max(self.mended_most, int(times.max(initial=0)))
+        for times in found.get("scaled_down", ()):
+            self.scaled_down += int(np.count_nonzero(times))
+            self.scaled_down_most = max(self.scaled_down_most, int(times.max(initial=0)))
 
     def merge(self, other: Tally) -> None:
         """Add what was counted of other parts."""
         bins = used_bins(other.nodes)
         self.counts[:, :, bins] += other.counts[:, :, bins]
         self._add_nodes(other.nodes)
-        for name in ("sums", "products", "taps", "moves", "closed", "switchings"):
+        for name in ("taps", "moves", "closed", "switchings"):
             total = getattr(self, name)
             total += getattr(other, name)
         self.lowest = min(self.lowest, other.lowest)
         self.highest = _higher(self.highest, other.highest)
         self.locked += other.locked
-        self.mended += other.mended
-        self.mended_most = max(self.mended_most, other.mended_most)
+        self.scaled_down += other.scaled_down
+        self.scaled_down_most = max(self.scaled_down_most, other.scaled_down_most)
 
     def _add_nodes(self, fresh: IntArray) -> None:
         np.minimum(self.nodes[:, LOWEST], fresh[:, LOWEST], out=self.nodes[:, LOWEST])
@@ -392,7 +330,7 @@ def used_bins(nodes: IntArray) -> slice:
 
 
 def take(of: Pass, workers: int | None = None, progress: Progress | None = None) -> Tally:
-    """Count a whole corpus, on so many threads; None for one per core.
+    """Count a whole corpus. `workers` are threads, None for one per core.
 
     Raises
     ------
@@ -410,7 +348,6 @@ def take(of: Pass, workers: int | None = None, progress: Progress | None = None)
     total, *others = counting.tallies
     for tally in others:
         total.merge(tally)
-    total.products += np.tril(total.products, -1).T
     return total
 
 
@@ -432,7 +369,7 @@ SECTOR_DEG = 30
 """Groups by angle are this far apart: phases, and what transformers of any vector group make of them."""
 SECTORS = 360 // SECTOR_DEG
 MOST_PHASES = 24
-"""Phases that are told apart: where somebody numbers more of them, nodes are grouped by angle."""
+"""Phases that are told apart: where there are more, nodes are grouped by angle."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,13 +381,11 @@ class NodeGroups:
     names : (group,).
     of : integer (node,) group of each node.
     by : "phase", or "angle" where the release says none, or more than can be told apart.
-    keys : (group,) number of the phase, or of the sector of the angle.
     """
 
     names: tuple[str, ...]
     of: IntArray
     by: str
-    keys: tuple[int, ...]
 
 
 def groups_of(corpus: Corpus) -> NodeGroups:
@@ -466,7 +401,7 @@ def groups_of(corpus: Corpus) -> NodeGroups:
     else:
         angles = SECTOR_DEG * keys - 360 * (keys > SECTORS // 2)
         names = tuple(f"near {angle}°".replace("-", "−") for angle in angles.tolist())
-    return NodeGroups(names, np.asarray(of, dtype=np.int64).ravel(), by, tuple(keys.tolist()))
+    return NodeGroups(names, np.asarray(of, dtype=np.int64).ravel(), by)
 
 
 def feeder_order(connections: Connections) -> IntArray:
@@ -488,7 +423,7 @@ def feeder_order(connections: Connections) -> IntArray:
 
 
 def spread(count: int, most: int) -> IntArray:
-    """At most so many of 0 to count − 1, evenly spaced, the first among them."""
+    """At most `most` of 0 to count − 1, evenly spaced, the first among them."""
     shown = min(count, most)
     return np.arange(shown, dtype=np.int64) * count // max(shown, 1)
 
@@ -503,19 +438,3 @@ def three_phase_buses(corpus: Corpus) -> tuple[tuple[str, ...], IntArray]:
     whole = {bus: of for bus, of in found.items() if {1, 2, 3} <= of.keys()}
     nodes = np.array([[of[1], of[2], of[3]] for of in whole.values()], dtype=np.int64)
     return tuple(whole), nodes.reshape(len(whole), 3)
-
-
-def three_groups(groups: NodeGroups) -> tuple[BoolArray, ...] | None:
-    """Nodes of three groups 120° apart, those with most nodes; None if there are no such groups."""
-    if groups.by == "phase":
-        if not {1, 2, 3} <= set(groups.keys):
-            return None
-        return tuple(groups.of == groups.keys.index(phase) for phase in (1, 2, 3))
-    sizes = {key: int(np.count_nonzero(groups.of == k)) for k, key in enumerate(groups.keys)}
-    third = SECTORS // 3
-    triples = [(start, (start - third) % SECTORS, (start + third) % SECTORS) for start in range(third)]
-    whole = [triple for triple in triples if sizes.keys() >= set(triple)]
-    if not whole:
-        return None
-    best = max(whole, key=lambda triple: sum(sizes[key] for key in triple))
-    return tuple(groups.of == groups.keys.index(key) for key in best)

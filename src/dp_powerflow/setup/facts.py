@@ -15,7 +15,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from importlib.resources import files
 from operator import or_
@@ -44,12 +44,22 @@ UNITS = (*POWER_UNITS, *ENERGY_UNITS)
 
 
 @dataclass(frozen=True)
-class Named:
-    """Columns that the command line names; None where it names none."""
+class DeclaredFormat:
+    """What the command line declares of a meter file; None where it declares nothing.
 
+    Attributes
+    ----------
+    customer, time, active : names of columns.
+    days : first and last day of the readings, which are published.
+    """
+
+    unit: str | None = None
+    time_zone: str | None = None
+    interval_label: str | None = None
     customer: str | None = None
     time: str | None = None
     active: str | None = None
+    days: tuple[dt.date, dt.date] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +90,7 @@ class Columns:
         return "end" if "end" in words else "start" if "start" in words else None
 
 
-def find_columns(table: MeterTable, named: Named) -> Columns:
+def find_columns(table: MeterTable, named: DeclaredFormat) -> Columns:
     """Tell the columns of a file by their names.
 
     Raises
@@ -127,7 +137,7 @@ def unit_in(name: str) -> str | None:
 
 
 def declared_unit(word: str) -> str:
-    """The unit of a config that a word means: kWh is that of an interval."""
+    """The unit of a config that a word means: kWh means kWh per interval."""
     for unit in UNITS:
         if word.strip().casefold() in (unit.casefold(), unit.split()[0].casefold()):
             return unit
@@ -186,22 +196,6 @@ _GROUPS = 64  # by a hash of their names: a customer counts once for a stamp, ho
 _SECONDS_PER_MINUTE = 60
 
 
-@dataclass(frozen=True)
-class DeclaredFormat:
-    """What the command line declares of a meter file; None where it declares nothing.
-
-    Attributes
-    ----------
-    days : first and last day of the readings, which are published.
-    """
-
-    unit: str | None = None
-    time_zone: str | None = None
-    interval_label: str | None = None
-    columns: Named = field(default_factory=Named)
-    days: tuple[dt.date, dt.date] | None = None
-
-
 @dataclass(frozen=True, repr=False)
 class MeterFacts:
     """What `init` takes from a meter file.
@@ -257,7 +251,7 @@ def meter_facts(path: Path, declared: DeclaredFormat) -> MeterFacts:
     if declared.interval_label is not None:
         one_of("--interval-label", declared.interval_label, ("start", "end"))
     table = open_table(path, _ANY_FORMAT)
-    columns = find_columns(table, declared.columns)
+    columns = find_columns(table, declared)
     unit = columns.unit if declared.unit is None else declared_unit(declared.unit)
     if unit is None:
         known = ", ".join(f"'{known}'" for known in UNITS)
@@ -367,13 +361,7 @@ class CustomerKind:
 
 
 KINDS = tuple(
-    CustomerKind(
-        kind["name"],
-        tuple(kind["words"]),
-        (kind["bounds_kw"][0], kind["bounds_kw"][1]),
-        kind["kw_per_customer"],
-        kind["power_factor"],
-    )
+    CustomerKind(**dict(kind, words=tuple(kind["words"]), bounds_kw=tuple(kind["bounds_kw"])))
     for kind in _KNOWN["kinds"]
 )
 HOUSEHOLD, UNNAMED = KINDS[0], KINDS[-1]
@@ -415,7 +403,7 @@ class FeederFacts:
     feeder : the network, to be checked; nothing of it is written.
     islanded : whether nodes are left out that no source feeds.
     pv : whether there are PV systems.
-    curves : whether one of them has a volt-var curve of its own.
+    curves : whether one of them has its own volt-var curve.
     """
 
     feeder: Feeder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -13,17 +13,23 @@ import pyarrow as pa
 import scipy.sparse as sp
 from pydantic import Field, model_validator
 
-from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError, PowerFlowError
-from dp_powerflow.grid.buses import bus_name
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line, PVSystem
+from dp_powerflow.grid.feeder import GROUND, Feeder, PVSystem
 from dp_powerflow.model.sample import SolvedDays, solve_days
 from dp_powerflow.page import Axis, Band, Figure, Quantiles
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
-from dp_powerflow.studies.study import Findings, Kind, Progress, Study, network_map
+from dp_powerflow.studies.study import (
+    Findings,
+    Kind,
+    Progress,
+    Study,
+    ampacities_of,
+    each_in_order,
+    network_map,
+)
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 _WHOLE = 1e-6
@@ -118,28 +124,26 @@ class HostingCapacity(Kind):
         self, study: Study, *, workers: int | None = None, progress: Progress | None = None
     ) -> Hosted:
         """Capacity, binding limit and binding step of every node and day, as arrays."""
-        feeder, places = study.feeder, self.places(study)
-        candidates = study.released[places]
-        solvers = prepared(study.make_solver(1), candidates, self.most_kw / self.power_factor)
+        places = self.places(study)
+        solvers = prepared(study.make_solver(1), study.released[places], self.most_kw / self.power_factor)
         if self.regulators == "as-drawn":
             solvers = replace(solvers, acting=None)
-        absorbs = self.reactive == "absorbed"
-        question = Question(
-            solvers,
-            len(candidates),
-            self.grid_kw * per_kw(feeder, self.power_factor, absorbs=absorbs),
-            self.top,
-            (self.v_min_pu, self.v_max_pu, self.worsening_pu),
-            conductors_of(feeder, self._ampacities(study)),
-        )
-        found: list[Capacities] = []
-        blocks = study.source.n_blocks
-        for each in in_order(partial(capacities, study, question), range(blocks), workers):
-            found.append(each)
-            if progress is not None:
-                progress(len(found), blocks)
+        conductors = conductors_of(study.feeder, self._ampacities(study))
+
+        def capacities_of(block: int) -> Capacities:
+            return _Block(self, study, solvers, conductors, block).found()
+
+        blocks = list(each_in_order(capacities_of, study.source.n_blocks, workers, progress))
         unreleased = np.setdiff1d(_load_nodes(study), study.released)
-        return Hosted(self, study, places, found, acting=solvers.acting is not None, left_out=len(unreleased))
+        return Hosted(
+            self, study, places, blocks, acting=solvers.acting is not None, left_out=len(unreleased)
+        )
+
+    def per_step(self, feeder: Feeder) -> complex:
+        """Complex power of one step of the grid at peak irradiance [p.u.]."""
+        tangent = float(np.sqrt(1.0 - self.power_factor**2)) / self.power_factor
+        per_kw = complex(1.0, -tangent if self.reactive == "absorbed" else tangent)
+        return self.grid_kw * (per_kw / (feeder.base_mva * KW_PER_MW))
 
     def places(self, study: Study) -> IntArray:
         """Positions among the released nodes of those that get PV."""
@@ -161,7 +165,6 @@ def _load_nodes(study: Study) -> IntArray:
 
 # --- what is published ------------------------------------------------------------------------------------
 _CAPACITY = Axis("hosting capacity", "kW", decimals=1)
-_MOST_COUNT = 65_535
 
 
 def map_of(connections: Connections, places: IntArray, median_kw: FloatArray) -> Figure:
@@ -172,20 +175,11 @@ def map_of(connections: Connections, places: IntArray, median_kw: FloatArray) ->
     places : (candidate,) positions among the released nodes.
     median_kw : (candidate,) [kW].
     """
-    most = max(round(float(median_kw.max()), 1), 1.0)
-    least = round(float(median_kw.min()), 1)
-    least = least if least < most else 0.0
-    middle = round(float(np.median(median_kw)), 1)
-    middle = middle if least < middle < most else (least + most) / 2.0
-    per_kw = max(1, int(_MOST_COUNT // most))
-    counts = np.clip(np.floor(median_kw * per_kw).astype(np.int64), 1, _MOST_COUNT)
     views = {}
     for phase in np.unique(connections.phase[places]).tolist():
         of = connections.phase[places] == phase
-        view = np.zeros((1, connections.n_buses), dtype=np.int64)
-        view[0, connections.bus_of[places[of]]] = counts[of]
-        views[f"phase {phase}"] = view
-    chart = network_map(connections, _CAPACITY, views, per_kw, (least, most), middle)
+        views[f"phase {phase}"] = np.full(connections.n_buses, np.nan)
+        views[f"phase {phase}"][connections.bus_of[places[of]]] = median_kw[of]
     laid = (
         "Buses stand at their released coordinates."
         if connections.coordinates is not None
@@ -195,6 +189,7 @@ def map_of(connections: Connections, places: IntArray, median_kw: FloatArray) ->
         f"Median over days of the largest PV system at a node alone. {laid} Pale buses have no node with a "
         "capacity."
     )
+    chart = network_map(connections, _CAPACITY, views)
     return Figure("hosting-map", "Hosting capacity over the network", caption, chart)
 
 
@@ -238,31 +233,30 @@ class Hosted:
     acting: bool
     left_out: int
 
+    def _all(self, name: str) -> Any:
+        """A figure of all blocks, one after the other."""
+        return np.concatenate([getattr(block, name) for block in self.blocks])
+
     @cached_property
     def steps(self) -> IntArray:
         """(day, candidate) capacity, in steps of the grid."""
-        return np.concatenate([block.steps for block in self.blocks])
+        return np.asarray(self._all("steps"))
 
     @cached_property
     def binds(self) -> IntArray:
         """(day, candidate) `Binds` of the limit that the next step of the grid breaks."""
-        return np.concatenate([block.code for block in self.blocks]) // 2
+        return np.asarray(self._all("code") // 2)
 
     @cached_property
     def broken_before(self) -> BoolArray:
         """(day, candidate) whether some limit is broken without new PV at the step that binds."""
-        return np.asarray(np.concatenate([block.code for block in self.blocks]) % 2 == 1)
+        return np.asarray(self._all("code") % 2 == 1)
 
     @cached_property
     def minute(self) -> IntArray:
         """(day, candidate) minutes after midnight at which the step that binds begins; −1 for none."""
-        at = np.concatenate([block.at for block in self.blocks])
+        at = self._all("at")
         return np.where(at < 0, -1, at * _MINUTES // self.study.steps)
-
-    @cached_property
-    def broken_days(self) -> int:
-        """Days on which a limit is broken somewhere without new PV."""
-        return int(sum(np.count_nonzero(block.broken) for block in self.blocks))
 
     @property
     def looks(self) -> int:
@@ -273,12 +267,6 @@ class Hosted:
     def node_ids(self) -> list[str]:
         """Of the candidates."""
         return [self.study.node_ids[k] for k in self.places.tolist()]
-
-    @property
-    def phases(self) -> IntArray | None:
-        """Of the candidates, where they are public."""
-        found = self.study.connections
-        return None if found is None else found.phase[self.places]
 
     def kw(self, steps: IntArray) -> FloatArray:
         """Capacity in kW."""
@@ -296,7 +284,7 @@ def _quantiles(steps: IntArray) -> IntArray:
 
 
 def findings_of(hosted: Hosted) -> Findings:
-    """All that is published."""
+    """What is published."""
     tables = {TABLE: _nodes_table(hosted), BINDING: _binding_table(hosted)}
     if hosted.kind.per_day:
         tables |= dict(_day_tables(hosted))
@@ -317,11 +305,11 @@ def _percent(part: FloatArray | IntArray | BoolArray) -> FloatArray:
 
 def _nodes_table(hosted: Hosted) -> pa.Table:
     columns: dict[str, Any] = {"node_id": pa.array(hosted.node_ids, pa.string())}
-    if hosted.phases is not None:
-        columns["phase"] = pa.array(hosted.phases, pa.int32())
+    if (found := hosted.study.connections) is not None:
+        columns["phase"] = pa.array(found.phase[hosted.places], pa.int32())
     for level, values in zip(LEVELS, hosted.quantiles_kw, strict=True):
         columns[f"q{level:03d}_kw"] = pa.array(values, pa.float64())
-    for binds, name in BINDS.items():
+    for binds, name in enumerate(BINDS):
         columns[f"binds_{name}_percent"] = pa.array(_percent(hosted.binds == binds), pa.float64())
     columns["broken_before_percent"] = pa.array(_percent(hosted.broken_before), pa.float64())
     return pa.table(columns)
@@ -337,7 +325,7 @@ def _binding_table(hosted: Hosted) -> pa.Table:
     return pa.table(
         {
             "node_id": pa.array([names[k] for k in found[:, 0]], pa.string()),
-            "limit": pa.array([BINDS[Binds(k)] for k in found[:, 1].tolist()], pa.string()),
+            "limit": pa.array([BINDS[k] for k in found[:, 1].tolist()], pa.string()),
             "hour": pa.array(found[:, 2], pa.int32()),
             "days": pa.array(count, pa.int32()),
         }
@@ -359,9 +347,7 @@ def _day_tables(hosted: Hosted) -> Iterator[tuple[str, pa.Table]]:
                     "day": pa.array(np.repeat(np.arange(some.start, some.stop), nodes), pa.int32()),
                     "node_id": pa.array(hosted.node_ids * shape[0], pa.string()),
                     "capacity_kw": pa.array(hosted.kw(hosted.steps[some]).ravel(), pa.float64()),
-                    "limit": pa.array(
-                        [BINDS[Binds(k)] for k in hosted.binds[some].ravel().tolist()], pa.string()
-                    ),
+                    "limit": pa.array([BINDS[k] for k in hosted.binds[some].ravel().tolist()], pa.string()),
                     "minute": pa.array(minute, pa.int32(), mask=minute < 0),
                     "broken_before": pa.array(hosted.broken_before[some].ravel(), pa.bool_()),
                 }
@@ -385,11 +371,11 @@ def _figures(hosted: Hosted) -> Mapping[str, Any]:
             "most": float(median.max()),
         },
         "binds_percent": {
-            name: float(_percent((hosted.binds == binds).ravel())) for binds, name in BINDS.items()
+            name: float(_percent((hosted.binds == binds).ravel())) for binds, name in enumerate(BINDS)
         },
-        "days_broken_before": hosted.broken_days,
+        "days_broken_before": int(sum(np.count_nonzero(block.broken) for block in hosted.blocks)),
         "broken_before_percent": float(_percent(hosted.broken_before.ravel())),
-        "mended_snapshots": sum(block.mended for block in hosted.blocks),
+        "scaled_down_snapshots": sum(block.scaled_down for block in hosted.blocks),
         "capacities_cut": int(np.count_nonzero(hosted.binds == Binds.NOTHING)),
         "capacities_unsolved": int(np.count_nonzero(hosted.binds == Binds.UNSOLVED)),
         "load_nodes_left_out": hosted.left_out,
@@ -416,13 +402,7 @@ class Binds(IntEnum):
     UNSOLVED = 4
 
 
-BINDS = {
-    Binds.NOTHING: "most_kw",
-    Binds.HIGH: "v_max",
-    Binds.LOW: "v_min",
-    Binds.CURRENT: "ampacity",
-    Binds.UNSOLVED: "no_solution",
-}
+BINDS = ("most_kw", "v_max", "v_min", "ampacity", "no_solution")
 """Names in the tables: cut at `most_kw`, voltage too high or too low, a current, no power flow solution."""
 
 
@@ -472,48 +452,6 @@ def conductors_of(feeder: Feeder, of_line: Mapping[int, float]) -> Conductors | 
 def _phases(feeder: Feeder) -> int:
     """Phases that a node stands for: three in a balanced net of pandapower."""
     return 1 if getattr(feeder.origin, "by_phase", True) else 3
-
-
-def ampacities_of(study: Study, default_a: float | None, own_a: Mapping[str, float]) -> dict[int, float]:
-    """Line → ampacity [A].
-
-    Parameters
-    ----------
-    default_a : of every line without one of its own; None for no limit.
-    own_a : by the two public buses of a line, "a-b"; where the study knows it, also by the line's name or the
-        buses' names in the file.
-
-    Raises
-    ------
-    ConfigError
-        If a key is no line of the network.
-    """
-    public = {bus_name(study.feeder.nodes[node]): name for node, name in study.public_bus.items()}
-    lines_of: dict[str, list[int]] = {}
-    for k, line in enumerate(study.feeder.lines):
-        for name in dict.fromkeys(_names(study.feeder, line, public, file_names=study.file_names)):
-            lines_of.setdefault(name, []).append(k)
-    found = {} if default_a is None else dict.fromkeys(range(len(study.feeder.lines)), default_a)
-    for key, ampacity in own_a.items():
-        if key.lower() not in lines_of:
-            raise ConfigError(
-                f"ampacities_a names '{key}', which is no line of the network; name two buses of "
-                "buses.parquet that a line joins, as in 'b003-b017'"
-            )
-        found |= dict.fromkeys(lines_of[key.lower()], ampacity)
-    return found
-
-
-def _names(feeder: Feeder, line: Line, public_bus: Mapping[str, str], *, file_names: bool) -> Iterator[str]:
-    if file_names:
-        yield line.name.lower()
-    slack = set(feeder.slack.tolist())
-    buses = list(dict.fromkeys(bus_name(feeder.nodes[k], is_source=k in slack) for k in line.nodes))
-    if len(buses) == 2:
-        known = [public_bus.get(bus, bus) for bus in buses if file_names or bus in public_bus]
-        for one, other in ([buses] if file_names else []) + ([known] if len(known) == 2 else []):
-            yield f"{one}-{other}".lower()
-            yield f"{other}-{one}".lower()
 
 
 @dataclass(frozen=True, eq=False)
@@ -666,29 +604,8 @@ class Hosts:
             injected[:, self.columns] = rows.generation[at]
         injected[np.arange(len(at)), self.places[candidate]] += power
         if self.held and isinstance(self.solver, OperatedSolver):
-            return self.solver.solve_held(rows.states[at], load, injected, nodes="all")
+            return self.solver.solve_from(rows.states[at], load, injected, nodes="all")
         return self.solver.solve(load, injected, nodes="all").v
-
-
-def margins(
-    hosts: Hosts, rows: HeldSnapshots, at: IntArray, candidate: IntArray, power: ComplexArray
-) -> tuple[FloatArray, IntArray]:
-    """Margin and code (`Bounds.margins`) of snapshots with new PV, whatever their number.
-
-    Parameters
-    ----------
-    at, candidate : (solution,) snapshot, and place of the PV system.
-    power : complex (solution,) that it injects [p.u.].
-    """
-    order = np.argsort(at, kind="stable")
-    margin = np.empty(len(at))
-    code = np.empty(len(at), dtype=np.int64)
-    size = max(1, MOST_PHASORS // hosts.width)
-    for first in range(0, len(at), size):
-        some = order[first : first + size]
-        v = hosts.voltages(rows, at[some], candidate[some], power[some])
-        margin[some], code[some] = rows.bounds.margins(v, at[some])
-    return margin, code
 
 
 @dataclass(frozen=True, eq=False)
@@ -767,14 +684,8 @@ def turned(base: Solver) -> bool:
     return isinstance(base, BatchSolver) and base.voltvar is not None
 
 
-def per_kw(feeder: Feeder, power_factor: float, *, absorbs: bool) -> complex:
-    """Complex power injected by 1 kW of PV [p.u.]."""
-    tangent = float(np.sqrt(1.0 - power_factor**2)) / power_factor
-    return complex(1.0, -tangent if absorbs else tangent) / (feeder.base_mva * KW_PER_MW)
-
-
 _HALVE_EVERY = 4
-"""Every so many looks the interval is halved, whatever the secant says."""
+"""At every fourth look the interval is halved, whatever the secant says."""
 
 Look = Callable[[IntArray, IntArray], tuple[FloatArray, IntArray, IntArray]]
 """Searches and an integer for each → margin (negative if infeasible), what is broken, and where."""
@@ -818,7 +729,7 @@ class Brackets:
         """Narrow the chosen searches until `high` is `low` + 1.
 
         Every look moves `low` or `high` of every search, so it ends; an answer below `top` is an integer that
-        was looked at and found feasible, next to one that was found infeasible.
+        was solved and found feasible, next to one that was found infeasible.
 
         Parameters
         ----------
@@ -868,28 +779,6 @@ _MOST_PAIRS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """What is asked of every day.
-
-    Attributes
-    ----------
-    solvers : of the study.
-    candidates : number of places for a PV system.
-    per_step : complex power injected by one step of the grid of capacities at peak irradiance [p.u.].
-    top : largest capacity, in steps of the grid.
-    limits : smallest and largest voltage, and how much worse what is broken may get.
-    conductors : with an ampacity; None without any.
-    """
-
-    solvers: Prepared
-    candidates: int
-    per_step: complex
-    top: int
-    limits: tuple[float, float, float]
-    conductors: Conductors | None
-
-
-@dataclass(frozen=True, eq=False)
 class Capacities:
     """Capacities of some days.
 
@@ -899,7 +788,7 @@ class Capacities:
     code : integer (day, candidate) 2 × `Binds`, plus 1 where a limit is broken without new PV at that step.
     at : integer (day, candidate) step of the day that binds; −1 where nothing does.
     broken : (day,) whether a limit is broken without new PV at any step.
-    mended : snapshots whose powers were lowered, as in the release.
+    scaled_down : snapshots whose powers were lowered, as in the release.
     looks : integer, snapshots that were solved.
     """
 
@@ -907,29 +796,39 @@ class Capacities:
     code: IntArray
     at: IntArray
     broken: BoolArray
-    mended: int
+    scaled_down: int
     looks: int
 
 
-def capacities(study: Study, question: Question, block: int) -> Capacities:
-    """Capacities on the days of one block; a function of nothing else."""
-    solved = solve_days(
-        question.solvers.base, study.source, block, generation=study.generation, nodes="all", mend=study.mends
-    )
-    solved.solution.raise_if_failed()
-    return _Block(study, question, solved).found()
-
-
 class _Block:
-    """One block of days."""
+    """One block of days; what it finds is a function of nothing else."""
 
-    def __init__(self, study: Study, question: Question, solved: SolvedDays) -> None:
+    def __init__(
+        self,
+        kind: HostingCapacity,
+        study: Study,
+        solvers: Prepared,
+        conductors: Conductors | None,
+        block: int,
+    ) -> None:
+        solved = solve_days(
+            solvers.base,
+            study.source,
+            block,
+            generation=study.generation,
+            nodes="all",
+            scale_down=study.scales_down,
+        )
+        solved.solution.raise_if_failed()
         assert study.irradiance is not None
-        self._q, self._steps = question, solved.steps
-        self._days, self._mended = solved.days, int(np.count_nonzero(solved.mended))
+        self._solvers, self._candidates, self._top = solvers, len(solvers.held.places), kind.top
+        self._per_step = kind.per_step(study.feeder)
+        self._steps, self._days = solved.steps, solved.days
+        self._scaled_down = int(np.count_nonzero(solved.scaled_down))
         days = np.arange(solved.first_day, solved.first_day + solved.days)
         sun = study.irradiance[days % len(study.irradiance)].reshape(-1)
-        bounds = bounds_of(study.feeder, solved.solution.v, question.limits, question.conductors)
+        limits = kind.v_min_pu, kind.v_max_pu, kind.worsening_pu
+        bounds = bounds_of(study.feeder, solved.solution.v, limits, conductors)
         self._whole = HeldSnapshots(solved.load, solved.generation, sun, _states(solved), bounds)
         self._v = solved.solution.v
         self._looks = 0
@@ -937,16 +836,15 @@ class _Block:
     def found(self) -> Capacities:
         """Search, then verify."""
         brackets = self._snapshots()
-        acting = self._q.solvers.acting
-        if acting is not None:
-            brackets = self._acting(acting, brackets)
-        shape = (self._days, self._q.candidates)
+        if self._solvers.acting is not None:
+            brackets = self._acting(self._solvers.acting, brackets)
+        shape = (self._days, self._candidates)
         return Capacities(
             steps=brackets.low.reshape(shape),
             code=brackets.code.reshape(shape),
             at=np.where(brackets.row < 0, -1, brackets.row % self._steps).reshape(shape),
             broken=np.asarray(self._whole.bounds.broken.reshape(self._days, -1).any(axis=1)),
-            mended=self._mended,
+            scaled_down=self._scaled_down,
             looks=self._looks,
         )
 
@@ -954,14 +852,14 @@ class _Block:
 
     def _snapshots(self) -> Brackets:
         """Every (day, candidate), with its own steps to look at."""
-        q, hosts = self._q, self._q.solvers.held
+        hosts = self._solvers.held
         sunny = _sorted_by_state(self._whole)
         rows = _chosen(self._whole, sunny)
         margin = rows.bounds.margins(self._v[sunny], np.arange(len(sunny)))[0]
-        n = self._days * q.candidates
-        brackets = Brackets.new(np.full(n, np.inf), q.top)
+        n = self._days * self._candidates
+        brackets = Brackets.new(np.full(n, np.inf), self._top)
         if not len(sunny):
-            brackets.low[:] = q.top
+            brackets.low[:] = self._top
             return brackets
         active, guess = self._forecast(hosts, rows, sunny // self._steps)
         pairs = np.arange(n)
@@ -997,7 +895,7 @@ class _Block:
             margin = np.full(at.shape, np.inf)
             code = np.zeros(at.shape, dtype=np.int64)
             margin[of, column], code[of, column] = self._margins(
-                hosts, rows, chosen, pairs[of] % self._q.candidates, capacity[of]
+                hosts, rows, chosen, pairs[of] % self._candidates, capacity[of]
             )
             worst = margin.argmin(axis=1)
             each = np.arange(len(pairs))
@@ -1015,10 +913,10 @@ class _Block:
         of_day = [np.flatnonzero(day_of == day) for day in range(self._days)]
         for first in range(0, len(pairs), _MOST_PAIRS):
             some = pairs[first : first + _MOST_PAIRS]
-            counts = np.array([len(of_day[pair // self._q.candidates]) for pair in some])
-            at = np.concatenate([of_day[pair // self._q.candidates] for pair in some])
+            counts = np.array([len(of_day[pair // self._candidates]) for pair in some])
+            at = np.concatenate([of_day[pair // self._candidates] for pair in some])
             of = np.repeat(np.arange(len(some)), counts)
-            capacity, candidate = brackets.low[some][of], some[of] % self._q.candidates
+            capacity, candidate = brackets.low[some][of], some[of] % self._candidates
             margin, code = self._margins(hosts, rows, at, candidate, capacity)
             bad = np.flatnonzero(margin < 0.0)
             for k in bad[np.lexsort((at[bad], -margin[bad]))].tolist():  # the worst of a pair comes last
@@ -1031,35 +929,43 @@ class _Block:
     def _margins(
         self, hosts: Hosts, rows: HeldSnapshots, at: IntArray, candidate: IntArray, capacity: IntArray
     ) -> tuple[FloatArray, IntArray]:
+        """Margin and code (`Bounds.margins`) of snapshots `at` with new PV, whatever their number."""
         self._looks += len(at)
-        power = np.asarray((capacity * rows.sun[at]) * self._q.per_step, dtype=np.complex128)
-        return margins(hosts, rows, at, candidate, power)
+        power = np.asarray((capacity * rows.sun[at]) * self._per_step, dtype=np.complex128)
+        order = np.argsort(at, kind="stable")
+        margin, code = np.empty(len(at)), np.empty(len(at), dtype=np.int64)
+        size = max(1, MOST_PHASORS // hosts.width)
+        for first in range(0, len(at), size):
+            some = order[first : first + size]
+            v = hosts.voltages(rows, at[some], candidate[some], power[some])
+            margin[some], code[some] = rows.bounds.margins(v, at[some])
+        return margin, code
 
     def _forecast(self, hosts: Hosts, rows: HeldSnapshots, day_of: IntArray) -> tuple[IntArray, IntArray]:
         """Tightest steps of every pair, and where to look first, by what a probe does to |v|² at peak sun."""
-        q, probe = self._q, max(1, self._q.top // _PROBE)
+        probe = max(1, self._top // _PROBE)
         size = self._v.real**2 + self._v.imag**2
-        active = np.full((self._days * q.candidates, _FIRST_STEPS), -1, dtype=np.int64)
+        active = np.full((self._days * self._candidates, _FIRST_STEPS), -1, dtype=np.int64)
         guess = np.ones(len(active), dtype=np.int64)
         sunny = _sorted_by_state(self._whole)
         together = max(1, MOST_PHASORS // hosts.width)
         for day in range(self._days):
             own = np.flatnonzero(day_of == day)
-            for first in range(0, q.candidates if len(own) else 0, together):
-                some = np.arange(first, min(first + together, q.candidates))
+            for first in range(0, self._candidates if len(own) else 0, together):
+                some = np.arange(first, min(first + together, self._candidates))
                 peak = own[np.argmax(rows.sun[own])]
                 amount = probe * float(rows.sun[peak])
                 self._looks += len(some)
                 v = hosts.voltages(
-                    rows, np.full(len(some), peak), some, np.full(len(some), amount * q.per_step)
+                    rows, np.full(len(some), peak), some, np.full(len(some), amount * self._per_step)
                 )
                 slope = (v.real**2 + v.imag**2 - size[sunny[peak]]) / amount
                 slope = np.where(np.isfinite(slope), slope, 0.0)
                 reach = _reach(slope, rows, own, size[sunny[own]])
                 order = np.argsort(reach, axis=1, kind="stable")[:, :_FIRST_STEPS]
-                mine = day * q.candidates + some
+                mine = day * self._candidates + some
                 active[mine, : order.shape[1]] = own[order]
-                least = np.minimum(reach.min(axis=1), q.top)
+                least = np.minimum(reach.min(axis=1), self._top)
                 guess[mine] = np.maximum(least, 1.0).astype(np.int64)
         return active, guess
 
@@ -1067,9 +973,9 @@ class _Block:
 
     def _acting(self, hosts: Hosts, held: Brackets) -> Brackets:
         """Search with whole days, from what taps as drawn allow."""
-        q, rows = self._q, self._whole
+        rows = self._whole
         margin = rows.bounds.margins(self._v, np.arange(len(rows)))[0].reshape(self._days, -1).min(axis=1)
-        brackets = Brackets.new(np.repeat(margin, q.candidates), q.top)
+        brackets = Brackets.new(np.repeat(margin, self._candidates), self._top)
 
         def look(pairs: IntArray, capacity: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
             margin = np.empty(len(pairs))
@@ -1086,12 +992,12 @@ class _Block:
     def _whole_days(
         self, hosts: Hosts, pairs: IntArray, capacity: IntArray
     ) -> tuple[FloatArray, IntArray, IntArray]:
-        q, rows, steps = self._q, self._whole, self._steps
-        first = (pairs // q.candidates) * steps
+        rows, steps = self._whole, self._steps
+        first = (pairs // self._candidates) * steps
         at = (first[:, None] + np.arange(steps)).reshape(-1)
-        power = (np.repeat(capacity, steps) * rows.sun[at]) * q.per_step
+        power = (np.repeat(capacity, steps) * rows.sun[at]) * self._per_step
         self._looks += len(at)
-        v = hosts.voltages(rows, at, np.repeat(pairs % q.candidates, steps), power)
+        v = hosts.voltages(rows, at, np.repeat(pairs % self._candidates, steps), power)
         margin, code = (each.reshape(-1, steps) for each in rows.bounds.margins(v, at))
         worst, each = margin.argmin(axis=1), np.arange(len(pairs))
         return margin[each, worst], code[each, worst], first + worst

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,18 +20,22 @@ import scipy.sparse as sp
 from jinja2 import TemplateError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.page import Axis, Item, NetworkMap, environment
 from dp_powerflow.units import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from dp_powerflow.grid.feeder import Feeder
+    from dp_powerflow.grid.feeder import Feeder, Line
     from dp_powerflow.model.sample import LoadBlock, LoadSource
     from dp_powerflow.powerflow.batch import Solver
     from dp_powerflow.powerflow.sun import Generation
 
 Progress = Callable[[int, int], None]
+Result = TypeVar("Result")
+_MOST_COUNT = 65_535
+"""Of a figure on a map."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,7 +46,7 @@ class Study:
     ----------
     feeder : the twin; in experiments on public data also a true network.
     source : blocks of drawn days, the same that the release has solved.
-    make_solver : solver of the feeder with so many threads, None for all cores, as the release solves it:
+    make_solver : solver of the feeder with a number of threads, None for all cores, as the release solves it:
         operated where its controls act (columns are loads), else of the fixed frame.
     generation : public generation of every day; None without any.
     released : indices in `feeder.nodes` of the released nodes, in the order of `nodes.parquet`.
@@ -51,7 +55,7 @@ class Study:
         release publishes none.
     customers : (load of the feeder,) public number of customers, 0 for a load without any.
     irradiance : (day, step) public share of peak irradiance of new PV, day d modulo its days.
-    mends : whether snapshots without solution are mended as in the release.
+    scales_down : whether snapshots without solution are scaled down as in the release.
     file_names : whether settings may call buses and lines as the feeder's file does. Settings are published,
         so where these names are the owner's only public names are understood.
     """
@@ -65,7 +69,7 @@ class Study:
     connections: Connections | None = None
     customers: IntArray | None = None
     irradiance: FloatArray | None = None
-    mends: bool = True
+    scales_down: bool = True
     file_names: bool = True
 
     @property
@@ -89,6 +93,16 @@ class Study:
 
     def __repr__(self) -> str:
         return f"Study({len(self.feeder.nodes)} nodes, {self.days} days of {self.steps} steps)"
+
+
+def each_in_order(
+    function: Callable[[int], Result], count: int, workers: int | None, progress: Progress | None
+) -> Iterator[Result]:
+    """Results for 0 … count − 1 in their order, from a number of threads."""
+    for done, found in enumerate(in_order(function, range(count), workers), start=1):
+        yield found
+        if progress is not None:
+            progress(done, count)
 
 
 @dataclass(frozen=True)
@@ -144,40 +158,92 @@ class Findings:
     ----------
     tables : file name → table; large ones in parts (`dispatch/part-00000.parquet`).
     figures : plain values for manifest, page and `--json`; rounded, without timings. With the settings they
-        hold all that the sentences of the kind say.
+        hold what the sentences of the kind say.
     items : figures and tables of the page.
-    files : file name → content of what is no table.
     """
 
     tables: Mapping[str, pa.Table]
     figures: Mapping[str, Any]
     items: Sequence[Item] = ()
-    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def network_map(
-    connections: Connections,
-    value: Axis,
-    views: Mapping[str, IntArray],
-    per_unit: int,
-    domain: tuple[float, float],
-    middle: float,
-) -> NetworkMap:
-    """A chart of the public buses with a figure at each; parameters as of `NetworkMap`."""
-    known = connections.coordinates
+def network_map(connections: Connections, axis: Axis, views: Mapping[str, FloatArray]) -> NetworkMap:
+    """A chart of the public buses.
+
+    Parameters
+    ----------
+    views : name → (bus,) figure of every bus, not negative; NaN for none.
+    """
+    known, digits = connections.coordinates, axis.decimals
+    every = np.concatenate([values[np.isfinite(values)] for values in views.values()])
+    most = max(round(float(every.max()), digits), 10.0**-digits)
+    least = round(float(every.min()), digits)
+    least = least if least < most else 0.0
+    middle = round(float(np.median(every)), digits)
+    per_unit = max(1, min(_MOST_COUNT, int(_MOST_COUNT // most)))
+    counts = {
+        name: np.where(np.isfinite(values), np.maximum(1, np.nan_to_num(values) * per_unit), 0)
+        for name, values in views.items()
+    }
     return NetworkMap(
-        value=value,
+        value=axis,
         buses=connections.bus_ids,
         pairs=connections.pairs,
         kinds=connections.kinds,
         source=connections.source.tolist(),
         at=[0],
-        views=views,
+        views={name: values.astype(np.int64)[None] for name, values in counts.items()},
         per_unit=per_unit,
-        domain=domain,
-        middle=middle,
+        domain=(least, most),
+        middle=middle if least < middle < most else (least + most) / 2.0,
         coordinates=None if known is None else np.round(known, 6).tolist(),
     )
+
+
+def ampacities_of(study: Study, default_a: float | None, own_a: Mapping[str, float]) -> dict[int, float]:
+    """Line → ampacity [A].
+
+    Parameters
+    ----------
+    default_a : of every other line; None for no limit.
+    own_a : by the two public buses of a line, "a-b"; where the study knows it, also by the line's name or the
+        buses' names in the file.
+
+    Raises
+    ------
+    ConfigError
+        If a key is no line of the network.
+    """
+    from dp_powerflow.grid.feeder import bus_name  # a verification needs no feeder
+
+    public = {bus_name(study.feeder.nodes[node]): name for node, name in study.public_bus.items()}
+    lines_of: dict[str, list[int]] = {}
+    for k, line in enumerate(study.feeder.lines):
+        for name in dict.fromkeys(_names(study.feeder, line, public, file_names=study.file_names)):
+            lines_of.setdefault(name, []).append(k)
+    found = {} if default_a is None else dict.fromkeys(range(len(study.feeder.lines)), default_a)
+    for key, ampacity in own_a.items():
+        if key.lower() not in lines_of:
+            raise ConfigError(
+                f"ampacities_a names '{key}', which is no line of the network; name two buses of "
+                "buses.parquet that a line joins, as in 'b003-b017'"
+            )
+        found |= dict.fromkeys(lines_of[key.lower()], ampacity)
+    return found
+
+
+def _names(feeder: Feeder, line: Line, public_bus: Mapping[str, str], *, file_names: bool) -> Iterator[str]:
+    from dp_powerflow.grid.feeder import bus_name  # a verification needs no feeder
+
+    if file_names:
+        yield line.name.lower()
+    slack = set(feeder.slack.tolist())
+    buses = list(dict.fromkeys(bus_name(feeder.nodes[k], is_source=k in slack) for k in line.nodes))
+    if len(buses) == 2:
+        known = [public_bus.get(bus, bus) for bus in buses if file_names or bus in public_bus]
+        for one, other in ([buses] if file_names else []) + ([known] if len(known) == 2 else []):
+            yield f"{one}-{other}".lower()
+            yield f"{other}-{one}".lower()
 
 
 class Kind(BaseModel):
@@ -246,7 +312,7 @@ def sentences_of(kind: Kind, figures: Mapping[str, Any], days: int) -> list[str]
 
     Raises
     ------
-    ConfigError : the figures are not those of this kind.
+    ConfigError : the figures belong to another kind.
     """
     templates = environment("dp_powerflow.studies", "templates", html=False, filters={})
     named = "\n" not in kind.template

@@ -8,11 +8,12 @@ and δ; between two scales they are interpolated in logarithms. Nothing of the n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from dp_powerflow._texts import filled
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.quantities import Protected
-from dp_powerflow.twin.design import CHANGE, LOG_GRID, Chain, Floor, Noise, TwinDesign, twin_guarantee
+from dp_powerflow.twin.design import CHANGE, LOG_GRID, Chain, Noise, TwinDesign, twin_guarantee
 from dp_powerflow.units import ComplexArray
 
 SHOWN_EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -39,25 +40,6 @@ class Predicted:
     feeder: str
     pooled: float | None
     worst_node: float | None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One line of the table.
-
-    Attributes
-    ----------
-    epsilon, large_epsilon : for one element changed by 5 % and by 50 %.
-    advantage, large_advantage : of the best test, for the same changes.
-    """
-
-    noise: Noise
-    epsilon: float
-    large_epsilon: float
-    delta: float
-    advantage: float
-    large_advantage: float
-    predicted: tuple[Predicted, ...]
 
 
 Table = Mapping[tuple[str, str, str], tuple[tuple[float, ...], tuple[float, ...]]]
@@ -84,15 +66,16 @@ CHAINS: Mapping[str, Chain] = {
 
 def figures_of(protected: Protected) -> Figures:
     """The entry of the table that is nearest to what is protected."""
-    if protected.lines == "length":
-        return "length"
-    return "impedance and capacitors" if protected.capacitors else "impedance"
+    return (
+        "impedance and capacitors"
+        if protected.capacitors and protected.lines != "length"
+        else protected.lines
+    )
 
 
 def scale_of(design: TwinDesign) -> float:
     """Scale of the noise in the logarithm of a line's figures."""
-    name = "length" if design.protected.lines == "length" else "impedance"
-    return design.parts[name].scale * LOG_GRID
+    return design.parts[design.protected.lines].scale * LOG_GRID
 
 
 def predicted(design: TwinDesign) -> tuple[Predicted, ...]:
@@ -112,44 +95,29 @@ def _at(distances: tuple[tuple[float, ...], ...], scale: float) -> tuple[float |
     return pooled, worst
 
 
-def choice(design: TwinDesign) -> Choice:
-    """A design in the table."""
-    small, large = twin_guarantee(design, CHANGE), twin_guarantee(design, LARGE_CHANGE)
-    return Choice(
-        design.noise,
-        small.epsilon,
-        large.epsilon,
-        design.delta,
-        small.advantage,
-        large.advantage,
-        predicted(design),
-    )
+def _row(design: TwinDesign) -> dict[str, Any]:
+    """A design in the table: what it promises for 5 % and for 50 %, and what it costs."""
+    return {
+        "design": design,
+        "small": twin_guarantee(design, CHANGE),
+        "large": twin_guarantee(design, LARGE_CHANGE),
+        "predicted": predicted(design),
+    }
 
 
-def choices(design: TwinDesign) -> tuple[Choice, ...]:
-    """Both kinds of noise at several ε for a change of 5 %, for what a design protects of lines."""
+def _rows(design: TwinDesign) -> Iterator[dict[str, Any]]:
+    """The design, then both kinds of noise at several ε for 5 %, for what it protects of lines."""
+    yield _row(design)
     plain = Protected(lines=design.protected.lines, capacitors=design.protected.capacitors)
-    found = []
-    for noise in ("laplace", "gaussian"):
-        delta = 0.0 if noise == "laplace" else design.delta or GAUSSIAN_DELTA
+    for noise, delta in (("laplace", 0.0), ("gaussian", design.delta or GAUSSIAN_DELTA)):
         for epsilon in SHOWN_EPSILONS:
-            try:
-                other = TwinDesign(epsilon, CHANGE, plain, noise, delta)
-                found.append(choice(other))
-            except PrivacyError:  # noise that nobody could use
-                continue
-    return tuple(found)
-
-
-def floors(design: TwinDesign) -> dict[str, Floor]:
-    """What no mechanism can do better at the design's ε and δ for 5 %, on the public feeders."""
-    promised = twin_guarantee(design, CHANGE)
-    return {feeder: chain.floor(promised.epsilon, promised.delta) for feeder, chain in CHAINS.items()}
+            with suppress(PrivacyError):  # noise that nobody could use
+                yield _row(TwinDesign(epsilon, CHANGE, plain, cast("Noise", noise), delta))
 
 
 def choosing_lines(design: TwinDesign) -> list[str]:
-    """The table in Markdown, the design first, and the floor."""
-    protected = design.protected
+    """The table in Markdown, the design first, and what no mechanism can do better."""
+    protected, promised = design.protected, twin_guarantee(design, CHANGE)
     beyond = {
         "transformers": protected.transformers,
         "capacitors": protected.capacitors and protected.lines == "length",
@@ -161,9 +129,9 @@ def choosing_lines(design: TwinDesign) -> list[str]:
         "choosing.md",
         {},
         feeders=tuple(CHAINS),
-        rows=(choice(design), *choices(design)),
+        rows=tuple(_rows(design)),
         beyond=", ".join(name for name, covered in beyond.items() if covered),
-        floors=floors(design),
+        floors={name: chain.floor(promised.epsilon, promised.delta) for name, chain in CHAINS.items()},
     )
     return text.rstrip("\n").split("\n")
 

@@ -2,7 +2,7 @@
 
 **Record.** Of a line ln R and ln X of its totals, or ln of its length where its conductor code is public;
 where chosen also ln of its charging, and of transformers, capacitors and PV systems ln of the level. Each is
-rounded to a multiple of g = 2⁻⁴⁰. Two networks are neighbours if they share the frame (all that is not in
+rounded to a multiple of g = 2⁻⁴⁰. Two networks are neighbours if they share the frame (what is not in
 the record) and their records differ in one element, each of its figures by a factor between 1/(1 + x) and
 1 + x. The integers of that element then differ by at most Δ(x) = ⌈ln(1 + x)/g⌉ + 2 each.
 
@@ -407,39 +407,27 @@ def least_error(steps: int, epsilon: float, delta: float) -> float:
     Variables: P(output j | truth i), the excess of each pair of neighbours, and the error.
     """
     n = steps + 1
-    truth = np.repeat(np.arange(n), n)
+    away = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     pairs = [(i, k) for i in range(n) for k in (i - 1, i + 1) if 0 <= k < n]
-    excess = n * n + np.arange(len(pairs) * n)
-    size = n * n + len(pairs) * n + 1
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    bounds: list[float] = []
-
-    def at_most(entries: list[tuple[int, float]], bound: float) -> None:
-        for column, value in entries:
-            rows.append(len(bounds))
-            columns.append(column)
-            values.append(value)
-        bounds.append(bound)
-
-    for i in range(n):
-        at_most([*((i * n + j, float(abs(i - j))) for j in range(n)), (size - 1, -1.0)], 0.0)
+    count, each = len(pairs), sp.eye_array(n)
+    apart = np.zeros((count, n))
     for number, (i, k) in enumerate(pairs):
-        own = excess[number * n : (number + 1) * n]
-        for j in range(n):
-            at_most([(i * n + j, 1.0), (k * n + j, -np.exp(epsilon)), (int(own[j]), -1.0)], 0.0)
-        at_most([(int(column), 1.0) for column in own], delta)
-    sums = sp.csr_array((np.ones(n * n), (truth, np.arange(n * n))), shape=(n, size))
-    goal = np.zeros(size)
-    goal[-1] = 1.0
+        apart[number, [i, k]] = 1.0, -np.exp(epsilon)
+    expected = sp.block_diag([row[None, :] for row in away])
+    rows: list[list[Any]] = [
+        [expected, None, -np.ones((n, 1))],
+        [sp.kron(apart, each), -sp.eye_array(count * n), None],
+        [None, sp.kron(sp.eye_array(count), np.ones((1, n))), None],
+    ]
+    goal = np.append(np.zeros(n * n + count * n), 1.0)
+    sums = sp.hstack([sp.kron(each, np.ones((1, n))), sp.csr_array((n, count * n + 1))])
     from scipy.optimize import linprog  # slow to import; a release asks for no floor
 
     found = linprog(
         goal,
-        A_ub=sp.csr_array((values, (rows, columns)), shape=(len(bounds), size)),
-        b_ub=bounds,
-        A_eq=sums,
+        A_ub=sp.block_array(rows).tocsr(),
+        b_ub=np.concatenate([np.zeros(n + count * n), np.full(count, delta)]),
+        A_eq=sums.tocsr(),
         b_eq=np.ones(n),
         bounds=(0.0, None),
         method="highs",

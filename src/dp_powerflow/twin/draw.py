@@ -3,7 +3,7 @@
 The log of every level is rounded to a public grid and gets exact discrete noise (`design`). The twin's level
 is computed from the noisy integer alone, so no digit of it depends on anything else of the true level.
 
-The noise of an element comes from a stream of its own, bound to the key, the twin, the element and a keyed
+The noise of an element comes from its own stream, bound to the key, the twin, the element and a keyed
 hash of its true integers. An element that is replaced therefore gets fresh noise, because the old noise on
 new figures would give their difference away; one that stays keeps its figures to the bit; and a twin can be
 drawn again from the key and the network alone.
@@ -22,8 +22,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp1, log
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import CodedLine, Feeder, Levels, NetworkParameters, ParameterKey
+from dp_powerflow.grid.feeder import BusGraph, CodedLine, Feeder, Levels, NetworkParameters, ParameterKey
 from dp_powerflow.grid.quantities import (
     TRANSFORMER,
     WITHOUT,
@@ -45,13 +44,8 @@ from dp_powerflow.privacy.random import (
 from dp_powerflow.twin.design import CODE, KINDS, LOG_GRID, TwinDesign
 from dp_powerflow.units import FloatArray, IntArray
 
-_KEYS: dict[Figure, str] = {
-    "codes": "code_epsilon",
-    "charging": "charging_epsilon",
-    "transformers": "transformers",
-    "capacitors": "capacitors",
-    "pv": "pv",
-}
+_KEYS: dict[Figure, str] = {"codes": "code_epsilon", "charging": "charging_epsilon"}
+"""Keys of the config that are not called as their figure."""
 
 
 def absent_from(parameters: NetworkParameters, protected: Protected) -> tuple[Figure, ...]:
@@ -119,7 +113,11 @@ def _sentence(figure: Figure, what: str) -> str:
 
 
 def _without(figure: Figure) -> str:
-    return "set network.lines to 'impedance'" if figure == "lengths" else f"leave out network.{_KEYS[figure]}"
+    return (
+        "set network.lines to 'impedance'"
+        if figure == "lengths"
+        else f"leave out network.{_KEYS.get(figure, figure)}"
+    )
 
 
 FORMAT = "dp-powerflow twin, version 2"
@@ -322,7 +320,7 @@ def parameters_of(source: Rebuilder, design: TwinDesign, protect: Protect = "all
 
     Parameters
     ----------
-    protect : whether the feeder must have all that the design protects, or may lack some of it.
+    protect : whether the feeder must have everything that the design protects, or may lack some of it.
     """
     known = _checked.setdefault(source.feeder, {})
     choice = (design, source.choices)

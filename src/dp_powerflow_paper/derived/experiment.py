@@ -18,7 +18,7 @@ from dp_powerflow.lowlevel import Processes, Study, cores
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow_paper.derived.studies import CASES, OTHER_DAYS, TRUE, Bench, Case, Compared, compared
-from dp_powerflow_paper.derived.tables import Row, Values, draw_figure, row_of, to_csv, to_markdown
+from dp_powerflow_paper.derived.tables import Row, Values, draw_figure, row_of, to_markdown
 from dp_powerflow_paper.run import Store, Written, store_of, write_report
 
 VERSION = 1
@@ -175,4 +175,4 @@ def _write(options: ExperimentOptions, name: str, text: str, rows: list[Row], si
     stem = f"derived-{name}{'-quick' if options.quick else ''}"
     facts = {"size": asdict(size), "seed": options.seed, "rows": [_plain(row) for row in rows]}
     figures = {stem: partial(draw_figure, rows)}
-    return write_report(options.out, stem, text, facts, table=to_csv(rows), figures=figures)
+    return write_report(options.out, stem, text, facts, figures)

@@ -1,4 +1,4 @@
-"""Errors of derived figures for a reader: Markdown, CSV and a figure."""
+"""Errors of derived figures for a reader: Markdown and a figure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from dp_powerflow.lowlevel import figure_bytes, new_figure
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.derived.studies import Case, Compared, Measure
-from dp_powerflow_paper.run import csv_text
+from dp_powerflow_paper.run import block
 
 Values = Mapping[str, FloatArray]
 """Figure → its values in one study."""
@@ -111,18 +111,14 @@ def to_markdown(words: str, rows: Sequence[Row], runs: int, days: int) -> str:
     for kind in dict.fromkeys(row.kind for row in rows):
         own = [row for row in rows if row.kind == kind]
         cases = list(dict.fromkeys(row.case for row in own))
-        lines += [
-            f"**{kind}**",
-            "",
-            f"| figure | true | {' | '.join(cases)} |",
-            "|---|---|" + "---|" * len(cases),
-        ]
+        table = []
         for figure in dict.fromkeys(row.figure for row in own):
             of = {row.case: row for row in own if row.figure == figure}
             first = of[cases[0]]
-            cells = " | ".join(of[case].words for case in cases)
-            lines.append(f"| {figure} [{first.unit}] | {first.true:.4g} | {cells} |")
-        lines.append("")
+            table.append(
+                [f"{figure} [{first.unit}]", f"{first.true:.4g}", *(of[case].words for case in cases)]
+            )
+        lines += block(f"**{kind}**", ["figure", "true", *cases], table)
         lines += [
             f"{row.case}: {row.failed} of {row.runs} runs gave no figures."
             for row in own
@@ -135,22 +131,6 @@ def to_markdown(words: str, rows: Sequence[Row], runs: int, days: int) -> str:
         ]
         lines.append("")
     return "\n".join(lines)
-
-
-def to_csv(rows: Sequence[Row]) -> str:
-    """One row per kind, figure and case."""
-    header = ["kind", "figure", "unit", "relative", "case", "true", "median", "2.5 %", "97.5 %"]
-    header += ["median of modulus", "runs", "failed", "left out", "rank correlation"]
-    return csv_text(
-        header,
-        (
-            [
-                *(row.kind, row.figure, row.unit, row.relative, row.case, row.true, row.median, row.low),
-                *(row.high, row.size, row.runs, row.failed, row.left_out, row.order),
-            ]
-            for row in rows
-        ),
-    )
 
 
 def draw_figure(rows: Sequence[Row], form: str) -> bytes:

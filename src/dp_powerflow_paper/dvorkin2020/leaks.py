@@ -34,7 +34,7 @@ class Normal:
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbour:
+class LoadNeighbour:
     """One neighbour, both policies optimal for their loads.
 
     Attributes
@@ -161,7 +161,7 @@ def _losses(one: Policy, other: Policy, generator: np.random.Generator, draws: i
 
 def neighbours(
     program: Program, privacy: Privacy, lines: Sequence[int] | None = None, *, joint: bool = True
-) -> Iterator[Neighbour]:
+) -> Iterator[LoadNeighbour]:
     """Every customer with the largest change in either direction, against the program's own loads.
 
     Single flows are taken as accurate to `SLACK`: what solvers miss tells nobody apart.
@@ -187,7 +187,7 @@ def neighbours(
                 for a, s, b, t in zip(first.flow, first.flow_std, second.flow, second.flow_std, strict=True)
             ]
             own = single.pop(line)
-            yield Neighbour(
+            yield LoadNeighbour(
                 node=int(node),
                 change=float(change),
                 moved=float((second.flow[line] - first.flow[line]) / change),

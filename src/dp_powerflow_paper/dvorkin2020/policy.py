@@ -183,7 +183,7 @@ PENALTY = 1e6
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
+class ProgramTerms:
     """Expressions of the program that an objective is made of.
 
     Attributes
@@ -207,7 +207,7 @@ class Variant(Protocol):
     def name(self) -> str:
         """As in the paper."""
 
-    def objective(self, terms: Terms) -> Any:
+    def objective(self, terms: ProgramTerms) -> Any:
         """Convex expression to minimise."""
 
 
@@ -217,7 +217,7 @@ class Expected:
 
     name: str = "CC"
 
-    def objective(self, terms: Terms) -> Any:
+    def objective(self, terms: ProgramTerms) -> Any:
         """The expected cost."""
         return terms.cost
 
@@ -229,7 +229,7 @@ class TotalVariance:
     penalty: float = PENALTY
     name: str = "ToV"
 
-    def objective(self, terms: Terms) -> Any:
+    def objective(self, terms: ProgramTerms) -> Any:
         """The cost, scaled so that the larger of two prices is one."""
         return terms.cost / self.penalty + require("cvxpy", "opf").sum(terms.flow_std)
 
@@ -250,7 +250,7 @@ class TargetVariance:
     penalty: float = PENALTY
     name: str = "TaV"
 
-    def objective(self, terms: Terms) -> Any:
+    def objective(self, terms: ProgramTerms) -> Any:
         """What flows vary too much, and the scaled cost."""
         cvxpy = require("cvxpy", "opf")
         return terms.cost / self.penalty + cvxpy.sum(cvxpy.pos(terms.flow_std - terms.sigma))
@@ -270,7 +270,7 @@ class TailCost:
     weight: float = 1.0
     name: str = "CVaR"
 
-    def objective(self, terms: Terms) -> Any:
+    def objective(self, terms: ProgramTerms) -> Any:
         """(1 − θ)·cost + θ·CVaR of normal cost."""
         tail = float(norm.pdf(norm.ppf(1.0 - self.share))) / self.share
         return terms.cost + self.weight * tail * terms.cost_std

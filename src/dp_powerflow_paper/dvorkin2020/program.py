@@ -16,7 +16,7 @@ from scipy.stats import norm
 from dp_powerflow.errors import FeederError, PowerFlowError, require
 from dp_powerflow.units import BoolArray, FloatArray
 from dp_powerflow_paper.dvorkin2020.case import Case
-from dp_powerflow_paper.dvorkin2020.policy import APOTHEM, SIDES, Expected, Policy, Terms, Variant
+from dp_powerflow_paper.dvorkin2020.policy import APOTHEM, SIDES, Expected, Policy, ProgramTerms, Variant
 
 _ZERO_BELOW = 1e-6
 """Shares of noise that are smaller are the solver's inaccuracy."""
@@ -122,7 +122,7 @@ class Program:
         scaled = self.signs[np.ix_(at, lines)] * self.sigma[lines]
         answer = cvxpy.multiply(scaled if len(lines) else np.zeros((len(at), 1)), self._shares)
         moves = _Moves.of(cvxpy, case, answer)
-        terms = Terms(
+        terms = ProgramTerms(
             cost=case.cost[at] @ self._p,
             cost_std=cvxpy.norm(case.cost[at] @ answer, 2),
             flow_std=moves.flow_std,

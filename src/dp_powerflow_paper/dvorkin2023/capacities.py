@@ -25,7 +25,7 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.dvorkin2023.restored import ConvexRepair, DispatchCase, NoisyCapacities, Repair
+from dp_powerflow_paper.dvorkin2023.restored import DispatchCase, NoisyCapacities, repair
 from dp_powerflow_paper.sources import ANY_NUMBER_OF_DAYS, Guarantee
 
 ONE_CAPACITY = "grids in which the capacity of one line differs by at most α"
@@ -75,7 +75,6 @@ class CapacityMechanism:
     change : α, in the unit of the capacities.
     rounds : T; 0 for noise on the capacities alone, with all of ε.
     overload_price : ψ, public.
-    repair : of the capacities after every round.
     selection : of the record of a round.
     """
 
@@ -83,7 +82,6 @@ class CapacityMechanism:
     change: float
     rounds: int
     overload_price: float
-    repair: Repair = field(default_factory=ConvexRepair)
     selection: Selection = field(default_factory=LargestNoisyScore)
 
     def __post_init__(self) -> None:
@@ -129,7 +127,7 @@ class CapacityMechanism:
             worst = self.selection(scores, select.scale, generator)
             cost = float(true_costs[worst] + generator.laplace(0.0, ask.scale))
             noisy = NoisyCapacities(noisy.capacity, (*noisy.chosen, worst), (*noisy.costs, cost))
-            released = self.repair(noisy, case)
+            released = repair(noisy, case)
             yield released
 
 

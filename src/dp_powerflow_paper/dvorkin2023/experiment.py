@@ -23,11 +23,7 @@ from dp_powerflow_paper.dvorkin2023.cases import matpower_case
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
 from dp_powerflow_paper.dvorkin2023.release import CHANGE, feeder_case
 from dp_powerflow_paper.dvorkin2023.restored import (
-    ConvexRepair,
     DispatchCase,
-    ExactRepair,
-    NoisyCapacities,
-    repair_objective,
     repaired_unasked,
 )
 from dp_powerflow_paper.run import Job, Written, block, computed, store_of, write_report
@@ -128,18 +124,6 @@ def capacity_row(name: str, grid: _Grid, rounds: int, runs: int, seed: int) -> d
     }
 
 
-def repair_row(case: DispatchCase, capacity: FloatArray, seed: int) -> dict[str, float]:
-    """Objective of the exact and of the convex repair of one draw with two records."""
-    generator = np.random.default_rng(seed)
-    costs = case.costs(capacity)
-    drawn = capacity + generator.laplace(0.0, CHANGE * float(np.median(capacity)), len(capacity))
-    noisy = NoisyCapacities(drawn, (0, 3), (float(0.97 * costs[0]), float(1.02 * costs[3])))
-    exact, convex = (
-        repair_objective(noisy, case, each(noisy, case)) for each in (ExactRepair(), ConvexRepair())
-    )
-    return {"exact": exact, "convex": convex}
-
-
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
     scale, seed = QUICK if options.quick else Scale(), options.seed
@@ -165,9 +149,8 @@ def run(options: ExperimentOptions) -> Written:
         for name, grid in grids.items()
         for rounds in scale.rounds
     }
-    repairs: dict[str, Job] = {"repairs": partial(repair_row, case, capacity, seed)}
-    done = computed(store, records | capacities | repairs, options.progress)
-    kinds = {"records": records, "capacities": capacities, "repairs": repairs}
+    done = computed(store, records | capacities, options.progress)
+    kinds = {"records": records, "capacities": capacities}
     found = {kind: [done[name] for name in jobs] for kind, jobs in kinds.items()}
     return write_report(options.out, "dvorkin2023", to_markdown(found, scale), found)
 
@@ -207,10 +190,5 @@ def to_markdown(found: dict[str, list[dict[str, Any]]], scale: Scale) -> str:
             f"{100 / row['records']:.1f} %"
             for row in found["capacities"]
         ),
-    )
-    (repair,) = found["repairs"]
-    lines.append(
-        f"Objective of one repair on IEEE 123: exact (SCIP) {repair['exact']:.4f}, convex "
-        f"{repair['convex']:.4f}.\n"
     )
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.fioretto2019.acopf import CostBand
 from dp_powerflow_paper.fioretto2019.cases import TrueCase, read_case
 from dp_powerflow_paper.mak2019.noise import LoadPrivacy, obfuscate, served_grid, true_loads
-from dp_powerflow_paper.mak2019.restoration import ServedGrid, restore
+from dp_powerflow_paper.mak2019.restoration import AcGrid, restore
 from dp_powerflow_paper.mechanisms import key_from
 from dp_powerflow_paper.sources import Guarantee
 from dp_powerflow_paper.sources.entries import Occasion, OtherEntry
@@ -44,7 +44,7 @@ class Draw:
     distance: float
 
 
-def measure_draw(true: FloatArray, noisy: FloatArray, served: ServedGrid, band: CostBand) -> Draw:
+def measure_draw(true: FloatArray, noisy: FloatArray, served: AcGrid, band: CostBand) -> Draw:
     """Noise, relaxation and restoration of one draw.
 
     Parameters

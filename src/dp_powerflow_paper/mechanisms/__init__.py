@@ -1,6 +1,6 @@
 """Release mechanisms: what every one is told, what it promises, and how it is asked for voltages.
 
-A mechanism is a frozen object. Mechanisms that read true loads, and the searches the experiments make over
+A mechanism is a `Composition`. Mechanisms that read true loads, and the searches the experiments make over
 them, are for public data: a producer has one fit, one release and no look at the true voltages.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from dp_powerflow import BatchSolver, Feeder, StreamKey
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import Generation, LoadLaw, Network, OperatingSet, Solver, VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
-from dp_powerflow_paper.sources import Cost, Guarantee
+from dp_powerflow_paper.sources import Guarantee
 
 
 @dataclass(frozen=True)
@@ -129,33 +128,3 @@ def solve_loads(solver: Solver, load: ComplexArray, generation: Generation | Non
 def key_from(generator: np.random.Generator) -> StreamKey:
     """A key for draws of the package; experiments have no secret."""
     return StreamKey.from_insecure_seed(int(generator.integers(2**63)))
-
-
-class Mechanism(Protocol):
-    """One way to release voltages."""
-
-    @property
-    def name(self) -> str:
-        """As in tables and figures."""
-        ...
-
-    @property
-    def protects(self) -> str:
-        """ "nothing", "network", "loads" or "network and loads"."""
-        ...
-
-    @property
-    def noise_std(self) -> dict[str, float]:
-        """Standard deviation of every Gaussian noise it adds, by what it is on; empty if it adds none."""
-        ...
-
-    def cost(self) -> Cost:
-        """What is claimed, for whom, and whether it is proved."""
-        ...
-
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Complex (day, step, node) voltages [p.u.] of so many days; NaN where power flow fails.
-
-        Mechanisms that read the true loads release the first days of their setting's history.
-        """
-        ...

@@ -3,7 +3,7 @@
 On the true network there are three variants. `literal_variant` is the paper's, as written: truncated loads at
 a fixed power factor, and whatever ε its formula gives for the fit. `paper_variant` is ours: the same with a
 covariance floor that meets a target ε. `full_support_variant`: untruncated loads with reactive power of
-their own, the only one whose neighbours include a change of a line. `TwinNetwork` solves on a twin instead.
+their own, the only one whose neighbours include a change of a line. `on_twin` solves on a twin instead.
 
 Their ε is the paper's formula for one step (`step_formula`); the last two of the three take the smallest
 covariance floor at which it meets a target.
@@ -21,7 +21,7 @@ it is *not* a bound (docs/results/network.md): it is the number the paper's comp
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,8 +31,8 @@ from dp_powerflow.evidence import symbols
 from dp_powerflow.lowlevel import GaussianComponent, LoadLaw, NetworkFacts, truncate
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mechanisms import FittedLoads, Setting, Target
-from dp_powerflow_paper.sources import ON_LINES, SAME_MANIFOLD, Guarantee
-from dp_powerflow_paper.sources.composition import Composed, Composition
+from dp_powerflow_paper.sources import ON_LINES, SAME_MANIFOLD, Guarantee, LoadMechanism
+from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.loads import LawLoads, true_loads
 from dp_powerflow_paper.sources.networks import Twin, true_network
 
@@ -195,30 +195,30 @@ SHARE_OF_P = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class DpPowerflow(Composed):
-    """Power flow of loads drawn from a released model.
+class DpPowerflow(Composition):
+    """Power flow of loads drawn from a released model, on the true network, which their randomness hides.
 
     Attributes
     ----------
-    law : of the synthetic loads; truncated, or with random q.
-    network, loads : what is claimed.
     floor : variance added to the log loads.
     step_epsilon : (step,) the formula at every step of the day; the claim is the worst of them.
     """
 
-    setting: Setting
-    law: LoadLaw
-    network: Guarantee
-    loads: Guarantee
-    floor: float
-    step_epsilon: FloatArray
-    name: str = "DP-Powerflow"
+    floor: float = 0.0
+    step_epsilon: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @property
-    def composition(self) -> Composition:
-        """Synthetic loads on the true network, which their randomness is said to hide."""
-        loads, network = LawLoads(self.law, self.loads), true_network(self.setting, self.network)
-        return Composition(self.setting, loads, network)
+    def law(self) -> LoadLaw:
+        """Of the synthetic loads; truncated, or with random q."""
+        assert isinstance(self.loads, LawLoads)
+        return self.loads.law
+
+
+def _on_true_network(
+    setting: Setting, loads: LawLoads, claim: Guarantee, floor: float, per_step: FloatArray, title: str
+) -> DpPowerflow:
+    network = true_network(setting, claim)
+    return DpPowerflow(setting, loads, network, title=title, floor=floor, step_epsilon=per_step)
 
 
 def _step_claim(setting: Setting, epsilon: float, delta: float, adjacency: str, remark: str) -> Guarantee:
@@ -251,15 +251,9 @@ def literal_variant(
     law = _fixed_power_factor(loads.law)
     formula = step_formula(setting, facts, law, margins[0], delta)
     per_step = formula.per_step(1.0 / law.std[np.unique(law.class_of)] ** 2)
-    return DpPowerflow(
-        setting,
-        law.within(margins),
-        _step_claim(setting, float(per_step.max()), delta, SAME_MANIFOLD, NOT_PROVED),
-        loads.claim,
-        floor=0.0,
-        step_epsilon=per_step,
-        name="DP-Powerflow, literal",
-    )
+    claim = _step_claim(setting, float(per_step.max()), delta, SAME_MANIFOLD, NOT_PROVED)
+    drawn = LawLoads(law.within(margins), loads.claim)
+    return _on_true_network(setting, drawn, claim, 0.0, per_step, "DP-Powerflow, literal")
 
 
 def _fixed_power_factor(law: LoadLaw) -> LoadLaw:
@@ -291,16 +285,10 @@ def paper_variant(
     variance = law.std[classes] ** 2
     floor = smallest_floor(formula, variance, formula.psi_at(target.epsilon))
     per_step = formula.per_step(1.0 / (variance + floor))
-    reached = float(per_step.max())
+    claim = _step_claim(setting, float(per_step.max()), target.delta, SAME_MANIFOLD, NOT_PROVED)
     wide = with_restored_mean(law, floor, margins, generator)
-    return DpPowerflow(
-        setting,
-        wide.within(margins),
-        _step_claim(setting, reached, target.delta, SAME_MANIFOLD, NOT_PROVED),
-        loads.claim,
-        floor,
-        per_step,
-    )
+    drawn = LawLoads(wide.within(margins), loads.claim)
+    return _on_true_network(setting, drawn, claim, floor, per_step, "DP-Powerflow")
 
 
 def full_support_variant(
@@ -335,44 +323,17 @@ def full_support_variant(
         least = float((law.scale[nodes] * cosine[nodes]).min())
         q_size[nodes] = law.scale[nodes].min() * p_min / (np.sqrt(weight) * least)
     per_step = formula.per_step(1.0 / (variance + floor) + weight)
-    return DpPowerflow(
-        setting,
-        law.with_floor(floor).with_random_q(q_size, q_covariance),
-        _step_claim(
-            setting,
-            float(per_step.max()),
-            target.delta,
-            ON_LINES,
-            f"carried over to random reactive load: {NOT_PROVED}",
-        ),
-        loads.claim,
-        floor,
-        per_step,
-        name="DP-Powerflow, full support",
-    )
+    remark = f"carried over to random reactive load: {NOT_PROVED}"
+    claim = _step_claim(setting, float(per_step.max()), target.delta, ON_LINES, remark)
+    drawn = LawLoads(law.with_floor(floor).with_random_q(q_size, q_covariance), loads.claim)
+    return _on_true_network(setting, drawn, claim, floor, per_step, "DP-Powerflow, full support")
 
 
-@dataclass(frozen=True, eq=False)
-class TwinNetwork(Composed):
-    """Loads of a released model, or the true ones, on a twin drawn once, for any number of days.
+def on_twin(setting: Setting, design: TwinDesign, loads: LoadMechanism | None = None) -> Composition:
+    """Loads of a released model, or the true ones, unprotected, on a twin drawn once for any number of days.
 
     The noise is on the lines' own parameters, so sparsity, symmetry and signs stay and power flow has a
     solution.
-
-    Attributes
-    ----------
-    design : which figures get noise, and how much.
-    law, loads : of the synthetic loads and what is claimed for them; None takes the true loads, unprotected.
     """
-
-    setting: Setting
-    design: TwinDesign
-    law: LoadLaw | None = None
-    loads: Guarantee | None = None
-    name: str = "twin network"
-
-    @property
-    def composition(self) -> Composition:
-        """One freshly drawn twin for all days."""
-        loads = true_loads(self.setting) if self.law is None else LawLoads(self.law, self.loads)
-        return Composition(self.setting, loads, Twin(self.setting.network.feeder, self.design))
+    network = Twin(setting.network.feeder, design)
+    return Composition(setting, loads or true_loads(setting), network, title="twin network")

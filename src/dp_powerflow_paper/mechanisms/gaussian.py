@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import over_neighbours
 from dp_powerflow.lowlevel import NetworkFacts, network_facts
-from dp_powerflow.units import ComplexArray
+from dp_powerflow_paper.losses import sensitivity_to_load, sensitivity_to_network
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.mechanisms.noise import STEP, GaussianNoise, NoiseUnit
 from dp_powerflow_paper.sources import BY_RADIUS, Guarantee, LoadMechanism
-from dp_powerflow_paper.sources.composition import Composed, Composition, GaussianOnVoltages
+from dp_powerflow_paper.sources.composition import Composition, GaussianOnVoltages
 from dp_powerflow_paper.sources.loads import GaussianLoads, PublicLoads, true_loads
 from dp_powerflow_paper.sources.networks import EntriesOfY, true_network
 
@@ -47,8 +44,8 @@ def printed_sensitivities(setting: Setting, facts: NetworkFacts | None = None) -
     inside = setting.operating
     kappa_r = facts.amplification.exact * setting.radius
     return Sensitivities(
-        symbols.sensitivity_to_network(inside.v_min, inside.v_max, setting.network.n, kappa_r, inside.mu),
-        symbols.sensitivity_to_load(inside.v_min, setting.load_range, inside.mu),
+        sensitivity_to_network(inside.v_min, inside.v_max, setting.network.n, kappa_r, inside.mu),
+        sensitivity_to_load(inside.v_min, setting.load_range, inside.mu),
         proved=False,
         source=f"the paper's formulae with the exact κ; {inside.source}",
     )
@@ -85,64 +82,34 @@ def proved_sensitivities(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class NoiseFree(Composed):
+def noise_free(setting: Setting) -> Composition:
     """AC power flow with the true loads."""
-
-    setting: Setting
-    name: str = "noise-free"
-
-    @property
-    def composition(self) -> Composition:
-        """Nothing but the truth."""
-        return Composition(self.setting, true_loads(self.setting), true_network(self.setting))
+    return Composition(setting, true_loads(setting), true_network(setting), title="noise-free")
 
 
-class NoisyVoltages(Composed):
-    """A mechanism whose last step is noise on voltages; one set of clean ones serves every amount of it."""
+@dataclass(frozen=True)
+class NetworkTarget:
+    """What noise on voltages is made for.
+
+    Attributes
+    ----------
+    epsilon, delta : target for the network.
+    unit : what the noise covers.
+    """
 
     sensitivities: Sensitivities
     epsilon: float
     delta: float
-    unit: NoiseUnit
+    unit: NoiseUnit = STEP
 
-    @property
-    def voltage_noise(self) -> GaussianNoise:
-        """What is added to real and imaginary part of every voltage [p.u.]: Δ₂^(Y) at ε, unless said."""
-        return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
+    def noise(self, setting: Setting, sensitivity: float | None = None) -> GaussianNoise:
+        """On real and imaginary part of every voltage [p.u.], for Δ₂ of one voltage vector: Δ₂^(Y)."""
+        reach = math.sqrt(self.unit.covered(setting.steps)) * (sensitivity or self.sensitivities.network)
+        return self.unit.noise(reach, self.epsilon, self.delta)
 
-    @property
-    def loads(self) -> LoadMechanism:
-        """The true ones, unless the mechanism has others."""
-        return true_loads(self.setting)
-
-    @property
-    def last_step(self) -> GaussianOnVoltages:
-        """The noise and its claims."""
-        return GaussianOnVoltages(self.voltage_noise, self._network_claim())
-
-    @property
-    def composition(self) -> Composition:
-        """Loads on the true network, then the noise."""
-        return Composition(self.setting, self.loads, true_network(self.setting), self.last_step)
-
-    @property
-    def true_delta(self) -> dict[str, float]:
-        """δ that every noise really gives at its ε, by what it is on."""
-        return {self.last_step.on: self.voltage_noise.true_delta}
-
-    def clean(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Voltages before the noise."""
-        return self.composition.clean(generator, days)
-
-    def _noise_for(self, sensitivity: float, epsilon: float, delta: float) -> GaussianNoise:
-        """For Δ₂ of one voltage vector."""
-        covered = self.unit.covered(self.setting.steps)
-        return self.unit.noise(math.sqrt(covered) * sensitivity, epsilon, delta)
-
-    def _network_claim(self) -> Guarantee:
-        """What the noise on the voltages of the steps covered together claims for the network."""
-        noise, covered = self.voltage_noise, self.unit.covered(self.setting.steps)
+    def claim(self, setting: Setting, noise: GaussianNoise) -> Guarantee:
+        """What noise on the voltages of the steps covered together claims for the network."""
+        covered = self.unit.covered(setting.steps)
         return Guarantee(
             noise.epsilon,
             noise.delta,
@@ -151,167 +118,69 @@ class NoisyVoltages(Composed):
             self.sensitivities.proved and noise.holds,
             f"{noise.remark}; sensitivity: {self.sensitivities.source}",
             composes="per snapshot" if covered == 1 else "per day",
-            metric=self.setting.radius,
+            metric=setting.radius,
         )
 
 
-@dataclass(frozen=True, eq=False)
-class GaussianVoltages(NoisyVoltages):
-    """True voltages with noise for Δ₂^(Y), as in the paper's table; the loads are not protected.
+def voltage_noise(
+    setting: Setting,
+    target: NetworkTarget,
+    loads: LoadMechanism | None = None,
+    title: str = "Gaussian on voltages",
+    on: str = "noise",
+) -> Composition:
+    """Voltages with noise for Δ₂^(Y), as in the paper's table.
 
-    Attributes
+    Parameters
     ----------
-    epsilon, delta : target for the network.
-    unit : what the noise covers.
+    loads : None for the true ones, which are not protected then.
+    on : key of the noise's standard deviation.
     """
-
-    setting: Setting
-    sensitivities: Sensitivities
-    epsilon: float
-    delta: float
-    unit: NoiseUnit = STEP
-    name: str = "Gaussian on voltages"
+    noise = target.noise(setting)
+    last = GaussianOnVoltages(noise, target.claim(setting, noise), on=on)
+    return Composition(setting, loads or true_loads(setting), true_network(setting), last, title)
 
 
-@dataclass(frozen=True, eq=False)
-class JointVoltageNoise(NoisyVoltages):
+def joint_voltage_noise(setting: Setting, target: NetworkTarget, epsilon_load: float) -> Composition:
     """True voltages with noise for the larger of the two sensitivities, at the smaller of the two budgets.
 
-    Attributes
-    ----------
-    epsilon, epsilon_load : targets for network and loads; the noise is calibrated to the smaller.
-    unit : what the noise covers.
+    The claim is the same for both secrets; they change one at a time.
     """
-
-    setting: Setting
-    sensitivities: Sensitivities
-    epsilon: float
-    epsilon_load: float
-    delta: float
-    unit: NoiseUnit = STEP
-    name: str = "joint voltage noise"
-
-    @property
-    def voltage_noise(self) -> GaussianNoise:
-        """What is added to every voltage vector."""
-        larger = max(self.sensitivities.network, self.sensitivities.load)
-        return self._noise_for(larger, min(self.epsilon, self.epsilon_load), self.delta)
-
-    @property
-    def last_step(self) -> GaussianOnVoltages:
-        """The same claim for both secrets; they change one at a time."""
-        covered = self.unit.covered(self.setting.steps)
-        span = "at one step" if covered == 1 else f"at {covered} steps"
-        loads = f"histories in which one node has another load within its range {span}"
-        network = self._network_claim()
-        return GaussianOnVoltages(
-            self.voltage_noise, network, for_loads=replace(network, adjacency=loads, metric=None)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class GmmVoltageNoise(NoisyVoltages):
-    """Power flow of loads drawn from a released model, with noise for Δ₂^(Y).
-
-    Attributes
-    ----------
-    model : the synthetic loads, fitted under differential privacy.
-    unit : what the noise covers.
-    """
-
-    setting: Setting
-    model: LoadMechanism
-    sensitivities: Sensitivities
-    epsilon: float
-    delta: float
-    unit: NoiseUnit = STEP
-    name: str = "DP-GMM + voltage noise"
-
-    @property
-    def loads(self) -> LoadMechanism:
-        """Post-processing of the fit."""
-        return self.model
+    larger = max(target.sensitivities.network, target.sensitivities.load)
+    noise = replace(target, epsilon=min(target.epsilon, epsilon_load)).noise(setting, larger)
+    covered, network = target.unit.covered(setting.steps), target.claim(setting, noise)
+    span = "at one step" if covered == 1 else f"at {covered} steps"
+    of_loads = f"histories in which one node has another load within its range {span}"
+    last = GaussianOnVoltages(noise, network, for_loads=replace(network, adjacency=of_loads, metric=None))
+    return Composition(setting, true_loads(setting), true_network(setting), last, "joint voltage noise")
 
 
 ONE_NODE_DAY = "histories in which one node has other loads on one day"
 WHOLE_DAY = "histories that differ in all loads of one day"
 
 
-@dataclass(frozen=True, eq=False)
-class NoisyLoads(NoisyVoltages):
+def noisy_loads(
+    setting: Setting, target: NetworkTarget, p_min: float, epsilon_load: float, delta_load: float
+) -> Composition:
     """True active loads with noise, clipped to the public range, through power flow; noise on the voltages.
 
-    Attributes
+    Parameters
     ----------
     p_min : smallest load of the public range [p.u.]; the largest is p_min + `setting.load_range`.
-    unit : what both noises cover.
     """
-
-    setting: Setting
-    sensitivities: Sensitivities
-    p_min: float
-    epsilon: float
-    epsilon_load: float
-    delta: float
-    delta_load: float
-    unit: NoiseUnit = STEP
-    name: str = "noisy loads + voltage noise"
-
-    @property
-    def load_noise(self) -> GaussianNoise:
-        """What is added to every active load [p.u.]."""
-        covered = self.unit.covered_loads(self.setting.steps, self.setting.n_loads)
-        reach = math.sqrt(covered) * self.setting.load_range
-        return self.unit.noise(reach, self.epsilon_load, self.delta_load)
-
-    @property
-    def loads(self) -> GaussianLoads:
-        """Noisy ones; their claim is proved by the range they are clipped to."""
-        public = PublicLoads.of(self.setting, self.p_min, self.p_min + self.setting.load_range)
-        adjacency = WHOLE_DAY if self.unit.whole_day else ONE_NODE_DAY
-        return GaussianLoads(self.setting.true_load, public, self.load_noise, adjacency)
-
-    @property
-    def last_step(self) -> GaussianOnVoltages:
-        """Noise for the network alone."""
-        return GaussianOnVoltages(self.voltage_noise, self._network_claim(), on="voltage_noise")
-
-    @property
-    def true_delta(self) -> dict[str, float]:
-        """δ that every noise really gives at its ε, by what it is on."""
-        return {"load_noise": self.load_noise.true_delta, "voltage_noise": self.voltage_noise.true_delta}
+    unit = target.unit
+    covered = unit.covered_loads(setting.steps, setting.n_loads)
+    noise = unit.noise(math.sqrt(covered) * setting.load_range, epsilon_load, delta_load)
+    public = PublicLoads.of(setting, p_min, p_min + setting.load_range)
+    loads = GaussianLoads(setting.true_load, public, noise, WHOLE_DAY if unit.whole_day else ONE_NODE_DAY)
+    return voltage_noise(setting, target, loads, "noisy loads + voltage noise", on="voltage_noise")
 
 
-@dataclass(frozen=True, eq=False)
-class AdmittanceNoise(Composed):
+def admittance_noise(setting: Setting, epsilon: float, delta: float, unit: NoiseUnit = STEP) -> Composition:
     """True loads on one network with noise on every matrix entry, for any number of days.
 
     No structure is restored: sparsity and symmetry are lost, and failures stay visible. Of the unit only the
-    calibration matters: one matrix serves every step.
+    calibration matters: one matrix serves every step, and its sensitivity is r by definition.
     """
-
-    setting: Setting
-    epsilon: float
-    delta: float
-    unit: NoiseUnit = STEP
-    name: str = "noise on entries of Y"
-
-    @property
-    def noise(self) -> GaussianNoise:
-        """What is added to every entry of Y_full [p.u.]; its sensitivity is r by definition."""
-        return self.unit.noise(self.setting.radius, self.epsilon, self.delta)
-
-    @property
-    def network(self) -> EntriesOfY:
-        """The noisy network."""
-        return EntriesOfY(self.setting.network.feeder, self.noise)
-
-    @property
-    def true_delta(self) -> dict[str, float]:
-        """δ that the noise really gives at ε."""
-        return {"noise": self.noise.true_delta}
-
-    @property
-    def composition(self) -> Composition:
-        """One noisy matrix, any number of days; the loads are not protected."""
-        return Composition(self.setting, true_loads(self.setting), self.network)
+    network = EntriesOfY(setting.network.feeder, unit.noise(setting.radius, epsilon, delta))
+    return Composition(setting, true_loads(setting), network, title="noise on entries of Y")

@@ -17,10 +17,12 @@ import numpy as np
 from dp_powerflow import __version__
 from dp_powerflow.units import FloatArray, IntArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow_paper.mechanisms import Mechanism, solve_loads
+from dp_powerflow_paper.mechanisms import solve_loads
 from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, STEP, NoiseUnit
 from dp_powerflow_paper.recovery.methods import Plan, Release, Source, Split, split_days
 from dp_powerflow_paper.run import Store, fingerprint_of
+from dp_powerflow_paper.sources.composition import Composition
+from dp_powerflow_paper.sources.loads import GaussianLoads, TrueLoads
 from dp_powerflow_paper.wasserstein.evaluation import Outcome, best, evaluate
 from dp_powerflow_paper.wasserstein.experiment import LITERAL_LOADS, Fit
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
@@ -223,8 +225,10 @@ def _release(bench: Bench, point: Configuration) -> Release:
     return release
 
 
-def on_days(mechanism: Any, data: Dataset, days: IntArray) -> Mechanism:
+def on_days(mechanism: Composition, data: Dataset, days: IntArray) -> Composition:
     """The mechanism with the true loads and the generation of some days; all else stays."""
-    setting = replace(mechanism.setting, true_load=data.true_load(days), generation=data.sun(days))
-    moved: Mechanism = replace(mechanism, setting=setting)
-    return moved
+    true, loads = data.true_load(days), mechanism.loads
+    if isinstance(loads, TrueLoads | GaussianLoads):
+        loads = replace(loads, load=true)
+    setting = replace(mechanism.setting, true_load=true, generation=data.sun(days))
+    return replace(mechanism, setting=setting, loads=loads)

@@ -18,7 +18,7 @@ from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.recovery.columns import AS_PRINTED, ONE_STEP, Chosen, Column
 from dp_powerflow_paper.recovery.methods import DP_SGD, NOISE_FREE, Holes, Recovery
 from dp_powerflow_paper.recovery.training import Curves
-from dp_powerflow_paper.run import Written, csv_text, table, write_report
+from dp_powerflow_paper.run import Written, table, write_report
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ def write_all(dataset: str, parts: Sequence[Part], folder: Path) -> Written:
     """Write tables and figures."""
     figures = {picture.name: partial(draw, dataset, parts, picture) for picture in PICTURES}
     text, content = to_markdown(dataset, parts), to_json(dataset, parts)
-    return write_report(folder, "recovery", text, content, table=to_csv(parts), figures=figures)
+    return write_report(folder, "recovery", text, content, figures)
 
 
 def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
@@ -254,23 +254,6 @@ def _dp_sgd_lines(parts: Sequence[Part]) -> list[str]:
         "",
         *table(["", *_targets(parts)], rows),
     ]
-
-
-def to_csv(parts: Sequence[Part]) -> str:
-    """One row per ε, method and epoch."""
-    sets = ("train", "evaluation", "test")
-    columns = [f"{which}_mse_{what}" for which in sets for what in ("mean", "standard_error")]
-    rows: list[list[object]] = []
-    for part in parts:
-        for name, runs in part.found.curves.items():
-            found = part.chosen.get(name)
-            proved = found.network["proved"] if isinstance(found, Chosen) else ""
-            curves = [mean_curve(runs, which) for which in sets]
-            values = np.stack([line for curve in curves for line in (curve.mean, curve.error)], axis=1)
-            for epoch, row in enumerate(values, start=1):
-                cells = [f"{value:.9g}" for value in row]
-                rows.append([f"{part.epsilon_step:g}", proved, name, epoch, len(runs), *cells])
-    return csv_text(["epsilon_step", "claim_proved", "method", "epoch", "runs", *columns], rows)
 
 
 def to_json(dataset: str, parts: Sequence[Part]) -> dict[str, Any]:

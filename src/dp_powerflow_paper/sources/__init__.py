@@ -167,19 +167,6 @@ class NetworkMechanism(Part, Protocol):
         ...
 
 
-class VoltageNoise(Part, Protocol):
-    """Noise on voltages; `guarantee` is for the network."""
-
-    @property
-    def for_loads(self) -> Guarantee | None:
-        """What the noise claims for the loads; None where it is not meant for them."""
-        ...
-
-    def add(self, v: ComplexArray, generator: np.random.Generator) -> ComplexArray:
-        """Noisy copy of complex (day, step, node) voltages [p.u.]; NaN stays."""
-        ...
-
-
 class OtherRelease(Protocol):
     """A row that releases something else than voltages."""
 

@@ -20,7 +20,7 @@ from dp_powerflow_paper.table1.auditing import AUDIT_CODE, audit_row
 from dp_powerflow_paper.table1.bench import Bench, Scale
 from dp_powerflow_paper.table1.measuring import Chunk, absent, chunks_of, measure_chunk, put_together
 from dp_powerflow_paper.table1.output import write_table
-from dp_powerflow_paper.table1.results import Check, Measured, checks_of, elsewhere
+from dp_powerflow_paper.table1.results import Measured
 from dp_powerflow_paper.table1.rows import Row, all_rows
 from dp_powerflow_paper.table1.tables import Table1
 
@@ -35,10 +35,7 @@ _CODE = 1
 
 @dataclass(frozen=True)
 class Task:
-    """Work of one process: a chunk of the rows of a family on one data set, or the audit of a row.
-
-    Without a row: the earlier experiments on the data set.
-    """
+    """Work of one process: a chunk of the rows of a family on one data set, or the audit of a row."""
 
     data: str | None
     rows: tuple[str, ...]
@@ -85,8 +82,6 @@ def stored_name(row: str, chunk: int) -> str:
 def do(run: Run, bench: Callable[[str], Bench], task: Task) -> dict[str, str]:
     """Compute what the store lacks; row → why it cannot be measured on this machine."""
     missing = {}
-    if task.data is not None and not task.rows:
-        _ = list(elsewhere(bench(task.data), run.scale.runs))
     for key in task.rows:
         row = run.row(key)
         try:
@@ -206,14 +201,7 @@ def run(options: ExperimentOptions, workers: int | None = None) -> Written:
     engines = workers or cores()
     tasks = tasks_of(this, benches)
     missing = run_missing(this, tasks, benches.__getitem__, engines)
-    if tasks:  # after the rows, whose fits they share
-        run_missing(this, [Task(name, ()) for name in benches], benches.__getitem__, engines)
     found = {name: collect(this, bench, missing) for name, bench in benches.items()}
-    checks: list[Check] = [
-        check
-        for name, bench in benches.items()
-        for check in checks_of(name, bench, found[name], this.scale.runs)
-    ]
     words = {name: bench.data.words for name, bench in benches.items()}
     table = Table1(
         this.rows,
@@ -221,7 +209,6 @@ def run(options: ExperimentOptions, workers: int | None = None) -> Written:
         words,
         left_out,
         this.scale,
-        tuple(checks),
         options.quick,
         {name: bench.data.n_steps for name, bench in benches.items()},
     )

@@ -22,7 +22,7 @@ from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.table1.bench import TEST_CHANGE, Bench, release
 from dp_powerflow_paper.table1.measures import FIGURES
 from dp_powerflow_paper.table1.results import NOT_TESTED, Claim, Measured, Probe, summary
-from dp_powerflow_paper.table1.rows import Kind, Made, Row
+from dp_powerflow_paper.table1.rows import Gives, Made, Row
 
 TIMES = 10
 """Days that are asked of a load mechanism, over those of the comparison."""
@@ -190,7 +190,7 @@ def _probes(bench: Bench, row: Row, made: Made) -> dict[str, Any]:
     if row.make is None or not isinstance(made, Composition):
         return {}
     unlimited = probe_days(made, bench)
-    true_y = probe_network(bench, row.make, made, only_loads=row.kind is Kind.LOADS)
+    true_y = probe_network(bench, row.make, made, only_loads=row.kind is Gives.LOADS)
     return {"unlimited": asdict(unlimited), "true_y": asdict(true_y)}
 
 
@@ -206,7 +206,7 @@ def put_together(bench: Bench, row: Row, chunks: list[dict[str, Any]], audit: Ma
     claims = [claim for chunk in chunks for claim in chunk["claims"]]
     probes = chunks[0].get("probes", {})
     figures = summary(runs)
-    voltages = row.kind is not Kind.OTHER
+    voltages = row.kind is not Gives.OTHER
     return Measured(
         row.key,
         bench.data.name,

@@ -1,4 +1,4 @@
-"""Files of the table: Markdown, CSV, JSON, a page, and figures.
+"""Files of the table: Markdown, JSON and figures.
 
 Fidelity against ε, one mark per system: loads above, networks below, one column per data set.
 """
@@ -15,26 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.lowlevel import figure_bytes, new_figure, plain
-from dp_powerflow.page import Axis, Bars, Callout, Figure, Page, Section, Series, Table
 from dp_powerflow_paper.run import Written, write_report
 from dp_powerflow_paper.sources import ONE_CUSTOMER_STEP
 from dp_powerflow_paper.table1 import ticks
 from dp_powerflow_paper.table1.printed import PRINTED, Column
 from dp_powerflow_paper.table1.results import Claim, Measured, Value
 from dp_powerflow_paper.table1.rows import Row
-from dp_powerflow_paper.table1.tables import (
-    CHECK_HEADER,
-    COLUMNS,
-    TICK_HEADER,
-    Table1,
-    cells,
-    check_rows,
-    disagreements,
-    tick_rows,
-    to_csv,
-    to_markdown,
-    units,
-)
+from dp_powerflow_paper.table1.tables import Table1, disagreements, to_markdown, units
 from dp_powerflow_paper.table1.ticks import MOST_LAG1, MOST_W1
 
 HIGHEST = 0.1
@@ -178,13 +165,10 @@ RULES = (
 
 
 def write_table(folder: Path, table: Table1) -> Written:
-    """Write the text for the terminal, the figures, and the page."""
+    """Write the text for the terminal, everything behind it, and the figures."""
     stem = f"table1{'-quick' if table.quick else ''}"
     figures = {stem: partial(draw_figure, table)}
-    content, page = to_json(table), to_page(table).to_html()
-    return write_report(
-        folder, stem, to_markdown(table), content, table=to_csv(table), page=page, figures=figures
-    )
+    return write_report(folder, stem, to_markdown(table), to_json(table), figures)
 
 
 def to_json(table: Table1) -> object:
@@ -213,7 +197,6 @@ def to_json(table: Table1) -> object:
             {"row": one.row.key, "column": one.column.value, "words": one.sentences}
             for one in disagreements(table)
         ],
-        "checks": [asdict(check) | {"agrees": check.agrees} for check in table.checks],
     }
     return plain(facts)
 
@@ -221,73 +204,3 @@ def to_json(table: Table1) -> object:
 def _printed(key: str) -> dict[str, object]:
     row = PRINTED[key]
     return {"approach": row.approach, "marks": {column.value: row.mark(column).value for column in Column}}
-
-
-def to_page(table: Table1) -> Page:
-    """A page without requests to any other host."""
-    return Page(
-        title="Table II by measurement",
-        marking=None,
-        lead=tuple(
-            [f"{data}: {words}." for data, words in table.words.items()]
-            + [f"{data}: left out: {reason}." for data, reason in table.left_out.items()]
-            + ["A quick run, for a look: its figures are not those of the paper."] * table.quick
-        ),
-        sections=(
-            _ticks(table),
-            _disagreements(table),
-            *(_data(table, data) for data in table.found),
-            _checks(table),
-        ),
-        footer=("Made by: dp-powerflow experiment comparison",),
-    )
-
-
-def _ticks(table: Table1) -> Section:
-    rows = tuple(tuple(row) for row in tick_rows(table))
-    return Section(
-        "ticks",
-        "Ticks: measured (the paper's)",
-        items=(Table(TICK_HEADER, rows), Callout("How a tick follows from numbers", RULES)),
-    )
-
-
-def _disagreements(table: Table1) -> Section:
-    rows = tuple((one.row.title, units(one.row), one.sentences) for one in disagreements(table))
-    return Section(
-        "disagreements",
-        "Where a measured mark is not the paper's",
-        items=(Table(("system", "units", "why"), rows),),
-    )
-
-
-def _data(table: Table1, data: str) -> Section:
-    found = table.found[data]
-    header = ("system", "units", *(name.replace("\\", "") for name in COLUMNS))
-    rows = tuple((row.title, units(row), *cells(found[row.key])) for row in table.rows)
-    measured = [row for row in table.rows if found[row.key].mean("w1_pooled") is not None]
-    values = [round(1e3 * (found[row.key].mean("w1_pooled") or 0.0), 4) for row in measured]
-    chart = Bars(
-        Axis("W1 of |v|, pooled", "10⁻³ p.u.", decimals=3),
-        tuple(f"{row.title} ({units(row)})" for row in measured),
-        (Series("W1", values),),
-    )
-    return Section(
-        f"data-{data}",
-        data,
-        (table.words[data],),
-        (
-            Figure(f"w1-{data}", "Distance of the voltages", "Mean over the runs.", chart),
-            Table(header, rows, numeric=frozenset(range(5, len(header)))),
-        ),
-    )
-
-
-def _checks(table: Table1) -> Section:
-    rows = tuple(tuple(row) for row in check_rows(table))
-    return Section(
-        "checks",
-        "The same settings through the code of the earlier experiments",
-        ("Two figures agree if they are within three standard errors of their difference.",),
-        (Table(CHECK_HEADER, rows),),
-    )

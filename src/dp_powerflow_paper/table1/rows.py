@@ -15,13 +15,13 @@ from functools import partial
 
 from dp_powerflow import TwinDesign
 from dp_powerflow_paper.mechanisms import Target
-from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow, paper_variant
-from dp_powerflow_paper.mechanisms.gaussian import GaussianVoltages, printed_sensitivities
+from dp_powerflow_paper.mechanisms.dp_powerflow import on_twin, paper_variant
+from dp_powerflow_paper.mechanisms.gaussian import NetworkTarget, printed_sensitivities, voltage_noise
 from dp_powerflow_paper.sources import OtherRelease
 from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.entries import Entry, LoadEntry, NetworkEntry, OtherEntry
 from dp_powerflow_paper.sources.loads import LawLoads, TrueLoads
-from dp_powerflow_paper.sources.networks import TrueNetwork, Twin
+from dp_powerflow_paper.sources.networks import TrueNetwork
 from dp_powerflow_paper.sources.registry import LOADS, NETWORKS, OTHERS
 from dp_powerflow_paper.table1.bench import LINE_CHANGE, MATCHED, NETWORK_TARGET, P_MAX, Bench
 from dp_powerflow_paper.table1.printed import PRINTED
@@ -33,7 +33,7 @@ Make = Callable[[Bench, int], Made]
 """Makes the system of a row for one of several fits."""
 
 
-class Kind(Enum):
+class Gives(Enum):
     """What a system gives away."""
 
     LOADS = "loads"
@@ -60,7 +60,7 @@ class Row:
     key: str
     title: str
     printed: str | None
-    kind: Kind
+    kind: Gives
     matched: bool = True
     make: Make | None = None
     extra: str | None = None
@@ -100,7 +100,7 @@ def _is(entry: Entry, cited: str) -> bool:
 # ------------------------------------------------------------------------------- from the registry
 
 
-def _row(kind: Kind, key: str, title: str, entry: Entry, make: Make) -> Row:
+def _row(kind: Gives, key: str, title: str, entry: Entry, make: Make) -> Row:
     return Row(
         key=f"{key}-{entry.key}",
         title=title,
@@ -115,7 +115,7 @@ def _row(kind: Kind, key: str, title: str, entry: Entry, make: Make) -> Row:
 
 def _of_loads(entries: Iterable[LoadEntry]) -> Iterator[Row]:
     for entry in entries:
-        yield _row(Kind.LOADS, "loads", entry.title, entry, partial(_on_true_network, entry))
+        yield _row(Gives.LOADS, "loads", entry.title, entry, partial(_on_true_network, entry))
 
 
 def _of_networks(entries: Iterable[NetworkEntry]) -> Iterator[Row]:
@@ -123,7 +123,7 @@ def _of_networks(entries: Iterable[NetworkEntry]) -> Iterator[Row]:
         if entry.key == "true":
             continue
         title = f"true loads on: {entry.title}"
-        row = _row(Kind.VOLTAGES, "network", title, entry, partial(_under_true_loads, entry))
+        row = _row(Gives.VOLTAGES, "network", title, entry, partial(_under_true_loads, entry))
         yield row
         if entry.key == "entries-of-y":
             # Its sensitivity is r itself, so that of one line is all it takes to match the unit.
@@ -134,7 +134,7 @@ def _of_networks(entries: Iterable[NetworkEntry]) -> Iterator[Row]:
 
 def _of_others(entries: Iterable[OtherEntry]) -> Iterator[Row]:
     for entry in entries:
-        yield _row(Kind.OTHER, "other", entry.title, entry, partial(_other, entry))
+        yield _row(Gives.OTHER, "other", entry.title, entry, partial(_other, entry))
 
 
 def _on_true_network(entry: LoadEntry, bench: Bench, fit: int) -> Made:
@@ -155,9 +155,7 @@ def _other(entry: OtherEntry, bench: Bench, fit: int) -> Made:
 
 
 def _variant(point: Configuration, bench: Bench, fit: int) -> Made:
-    made = point.variant.build(bench.lab, point, fit)
-    assert isinstance(made, DpPowerflow)
-    return made.composition
+    return point.variant.build(bench.lab, point, fit)
 
 
 _literal = partial(_variant, Configuration("literal", None, MATCHED.epsilon, P_MAX, bounds=P_MAX))
@@ -165,7 +163,7 @@ _full_support = partial(_variant, Configuration("full-support", NETWORK_TARGET, 
 
 
 def _literal_classes(bench: Bench, fit: int) -> Made:
-    return class_mechanism(bench.lab, MATCHED.epsilon, fit).composition
+    return class_mechanism(bench.lab, MATCHED.epsilon, fit)
 
 
 def _with_floor(bench: Bench, fit: int) -> Made:
@@ -177,13 +175,13 @@ def _with_floor(bench: Bench, fit: int) -> Made:
         lab.margins(P_MAX),
         Target(NETWORK_TARGET, DELTA_TAIL),
         lab.generator("table I, mean", fit),
-    ).composition
+    )
 
 
 def _on_twin(design: TwinDesign, bench: Bench, fit: int) -> Made:
     fitted = bench.lab.restored_loads(MATCHED.epsilon, P_MAX, fit, P_MAX)
-    twin = Twin(bench.data.feeder, replace(design, protected=bench.data.protected))
-    return Composition(bench.setting, LawLoads(fitted.law, fitted.claim), twin)
+    drawn = LawLoads(fitted.law, fitted.claim)
+    return on_twin(bench.setting, replace(design, protected=bench.data.protected), drawn)
 
 
 _twin = partial(_on_twin, TwinDesign(MATCHED.epsilon, LINE_CHANGE))
@@ -194,25 +192,30 @@ _gaussian_twin = partial(
 
 def _voltage_noise(bench: Bench, fit: int) -> Made:
     lab = bench.lab
-    return GaussianVoltages(lab.setting, lab.sensitivities, MATCHED.epsilon, MATCHED.delta).composition
+    return voltage_noise(lab.setting, NetworkTarget(lab.sensitivities, MATCHED.epsilon, MATCHED.delta))
 
 
 def _voltage_noise_of_a_line(bench: Bench, fit: int) -> Made:
     setting = replace(bench.setting, radius=bench.line_radius)
     sensitivities = printed_sensitivities(setting, bench.lab.facts)
-    return GaussianVoltages(setting, sensitivities, MATCHED.epsilon, MATCHED.delta).composition
+    return voltage_noise(setting, NetworkTarget(sensitivities, MATCHED.epsilon, MATCHED.delta))
 
 
 def _composed() -> Iterator[Row]:
     formula = f"formula at ε = {NETWORK_TARGET:g} a step"
     yield Row(
-        "voltage-noise", "Gaussian on voltages, r of the data set", None, Kind.VOLTAGES, False, _voltage_noise
+        "voltage-noise",
+        "Gaussian on voltages, r of the data set",
+        None,
+        Gives.VOLTAGES,
+        False,
+        _voltage_noise,
     )
     yield Row(
         "voltage-noise-line",
         "Gaussian on voltages, r of one line ±5 %",
         None,
-        Kind.VOLTAGES,
+        Gives.VOLTAGES,
         make=_voltage_noise_of_a_line,
     )
     ours: dict[str, tuple[str, Make]] = {
@@ -227,7 +230,7 @@ def _composed() -> Iterator[Row]:
         name = "dp-powerflow"
         # On the true network its neighbours are never one line ±5 %; the loads are at the matched unit.
         on_twin = key in ("twin", "gaussian-twin")
-        yield Row(f"{name}-{key}", title, name, Kind.VOLTAGES, matched=on_twin, make=make, family=name)
+        yield Row(f"{name}-{key}", title, name, Gives.VOLTAGES, matched=on_twin, make=make, family=name)
 
 
 _NAMES = {
@@ -251,4 +254,4 @@ def _not_built() -> Iterator[Row]:
     for key, row in PRINTED.items():
         for cited in row.cited:
             if not any(_is(entry, cited) for entry in entries):
-                yield Row(f"not-built-{cited}", _NAMES[cited], key, Kind.OTHER)
+                yield Row(f"not-built-{cited}", _NAMES[cited], key, Gives.OTHER)

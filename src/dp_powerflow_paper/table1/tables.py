@@ -1,4 +1,4 @@
-"""The measured table for a reader: ticks beside the paper's, figures of every data set, and CSV.
+"""The measured table for a reader: ticks beside the paper's, and figures of every data set.
 
 Why a measured mark is not the paper's: the words that no rule can generate.
 """
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from dp_powerflow_paper.run import csv_text
 from dp_powerflow_paper.run import table as markdown
 from dp_powerflow_paper.sources import (
     BY_RADIUS,
@@ -23,7 +22,7 @@ from dp_powerflow_paper.sources import (
 )
 from dp_powerflow_paper.table1.bench import Scale
 from dp_powerflow_paper.table1.printed import PRINTED, Column, Mark
-from dp_powerflow_paper.table1.results import Check, Claim, Measured, Value
+from dp_powerflow_paper.table1.results import Claim, Measured, Value
 from dp_powerflow_paper.table1.rows import Row
 from dp_powerflow_paper.table1.ticks import Tick, tick, together
 
@@ -69,7 +68,6 @@ class Table1:
     words: Mapping[str, str]
     left_out: Mapping[str, str]
     scale: Scale
-    checks: tuple[Check, ...]
     quick: bool
     steps: Mapping[str, int]
 
@@ -201,23 +199,11 @@ def tick_cells(table: Table1, row: Row) -> list[str]:
     return shown
 
 
+def _approach(row: Row) -> str:
+    return NONE if row.printed is None else PRINTED[row.printed].approach
+
+
 # ---------------------------------------------------------------------------------------- Markdown
-
-
-TICK_HEADER = ("system", "units", "the paper's row", *(column.value for column in Column))
-
-
-def tick_rows(table: Table1) -> list[list[str]]:
-    """One row per system."""
-    return [
-        [
-            row.title,
-            units(row),
-            NONE if row.printed is None else PRINTED[row.printed].approach,
-            *tick_cells(table, row),
-        ]
-        for row in table.rows
-    ]
 
 
 def to_markdown(table: Table1) -> str:
@@ -238,7 +224,10 @@ def to_markdown(table: Table1) -> str:
         "",
         "**Ticks: measured (the paper's)**",
         "",
-        *markdown(TICK_HEADER, tick_rows(table)),
+        *markdown(
+            ("system", "units", "the paper's row", *(column.value for column in Column)),
+            ((row.title, units(row), _approach(row), *tick_cells(table, row)) for row in table.rows),
+        ),
         "",
         "**Where a measured mark is not the paper's**",
         "",
@@ -248,8 +237,7 @@ def to_markdown(table: Table1) -> str:
         rows = [[row.title, units(row), *cells(found[row.key])] for row in table.rows]
         lines += ["", f"**{data}**", "", *markdown(["system", "units", *COLUMNS], rows)]
         lines += _other_lines(table, found)
-    lines += ["", "**The same settings through the code of the earlier experiments**", ""]
-    return "\n".join([*lines, *markdown(CHECK_HEADER, check_rows(table))]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _disagreement_lines(table: Table1) -> list[str]:
@@ -271,62 +259,3 @@ def _other_lines(table: Table1, found: Mapping[str, Measured]) -> list[str]:
             figures = ", ".join(f"{name} {number(value[0])}" for name, value in other.items())
             lines.append(f"- {row.title}: {figures}")
     return ["", *lines] if lines else []
-
-
-CHECK_HEADER = ("data", "row", "experiment", "here, 10⁻³", "there, 10⁻³", "standard errors apart", "agrees")
-
-
-def check_rows(table: Table1) -> list[list[str]]:
-    """One row per check."""
-    titles = {row.key: row.title for row in table.rows}
-    return [
-        [
-            check.data,
-            titles[check.row],
-            check.experiment,
-            with_error(check.here, 1e3, 3),
-            with_error(check.there, 1e3, 3),
-            number(check.apart, 2),
-            {True: "yes", False: "NO", None: "one run has no error bar"}[check.agrees],
-        ]
-        for check in table.checks
-    ]
-
-
-# --------------------------------------------------------------------------------------------- CSV
-
-
-def to_csv(table: Table1) -> str:
-    """One line per row and data set, figures unrounded."""
-    lines = []
-    for data, found in table.found.items():
-        for row in table.rows:
-            own = found[row.key]
-            line: dict[str, object] = {
-                "data": data,
-                "row": row.key,
-                "system": row.title,
-                "paper_row": row.printed,
-                "units": units(row),
-                "absent": own.absent,
-                **_claim_values("load", own.loads),
-                **_claim_values("network", own.network),
-            }
-            for name in ("w1_load", "peak_error", "w1_pooled", "w1_per_node", "failed"):
-                mean, error = own.figures.get(name, (None, None))
-                line |= {name: mean, f"{name}_standard_error": error}
-            line["lag1"], line["lag1_true"] = own.lag1
-            line |= {"residual_ratio": own.residual_ratio, "runs": own.runs, "fits": own.fits}
-            line |= {"fit_cpu_seconds": own.fit_seconds, "day_cpu_seconds": own.day_seconds}
-            for column in Column:
-                paper = None if row.printed is None else PRINTED[row.printed].mark(column).value
-                name = column.value.replace(" ", "_")
-                line |= {name: tick(column, own).mark.value, f"{name}_paper": paper}
-            lines.append(line)
-    return csv_text(list(lines[0]), (list(line.values()) for line in lines))
-
-
-def _claim_values(secret: str, claim: Claim | None) -> dict[str, object]:
-    names = ("epsilon", "delta", "unit", "adjacency", "proved", "jointly", "composes", "metric", "remark")
-    values = {f"{secret}_{name}": None if claim is None else getattr(claim.guarantee, name) for name in names}
-    return values | {f"{secret}_audited_epsilon": None if claim is None else claim.audited}

@@ -15,11 +15,10 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import plain
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions
-from dp_powerflow_paper.mechanisms import Mechanism
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow
-from dp_powerflow_paper.mechanisms.gaussian import AdmittanceNoise, NoisyVoltages
 from dp_powerflow_paper.mechanisms.noise import STEP, NoiseUnit
 from dp_powerflow_paper.run import store_of
+from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
 from dp_powerflow_paper.wasserstein.search import Configuration
 
@@ -160,8 +159,7 @@ def _compute(lab: Lab, config: Configuration) -> dict[str, Any]:
             floors.append(mechanism.floor)
             for name, of_steps in ((WORST, np.max), (MEDIAN, np.median), (BEST, np.min)):
                 runs[name].append(float(of_steps(mechanism.step_epsilon)))
-        if isinstance(mechanism, NoisyVoltages | AdmittanceNoise):
-            true_delta = mechanism.true_delta
+        true_delta = mechanism.true_delta
         found = distance(_released(lab, config, run, mechanism), lab.true_voltages)
         runs["pooled"].append(found.pooled)
         runs["per_node"].append(float(found.per_node.mean()))
@@ -177,15 +175,15 @@ def _compute(lab: Lab, config: Configuration) -> dict[str, Any]:
     }
 
 
-def _released(lab: Lab, config: Configuration, run: int, mechanism: Mechanism) -> ComplexArray:
+def _released(lab: Lab, config: Configuration, run: int, mechanism: Composition) -> ComplexArray:
     """One release; voltages before noise are drawn once for all configurations that share them."""
     days, shared = lab.scale.days, config.voltages_name
     if shared is None:
         return mechanism.release(lab.generator(config.name, run), days)
-    if not isinstance(mechanism, NoisyVoltages):
+    if mechanism.noise is None:
         return lab.voltages(shared, run, lambda stream: mechanism.release(stream, days))
     clean = lab.voltages(shared, run, lambda stream: mechanism.clean(stream, days))
-    return mechanism.voltage_noise.on_complex(clean, lab.generator(config.name, run))
+    return mechanism.noise.add(clean, lab.generator(config.name, run))
 
 
 def best(

@@ -12,7 +12,7 @@ from functools import partial
 
 from dp_powerflow.lowlevel import cores, plain, run_on_pool
 from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset, silent
-from dp_powerflow_paper.mechanisms.gaussian import NoiseFree
+from dp_powerflow_paper.mechanisms.gaussian import noise_free
 from dp_powerflow_paper.run import Written, write_report
 from dp_powerflow_paper.wasserstein.evaluation import Outcome, distance, evaluate, new_lab
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
@@ -21,7 +21,6 @@ from dp_powerflow_paper.wasserstein.tables import (
     WARNING,
     draw_two_birds,
     draw_wasserstein,
-    to_csv,
     to_markdown,
 )
 
@@ -143,7 +142,7 @@ def run(options: ExperimentOptions, workers: int | None = None) -> Written:
 
 def references(lab: Lab) -> dict[str, float]:
     """Pooled W1 of the noise-free release, and of other true days: what sampling days alone does."""
-    free = NoiseFree(lab.setting).release(lab.generator("noise-free", 0), lab.scale.days)
+    free = noise_free(lab.setting).release(lab.generator("noise-free", 0), lab.scale.days)
     days = lab.data.spread_days(lab.scale.days)
     gap = max(1, lab.data.n_days // (2 * len(days)))
     after = (days + gap) % lab.data.n_days
@@ -157,7 +156,7 @@ def references(lab: Lab) -> dict[str, float]:
 def write_all(
     options: ExperimentOptions, lab: Lab, references: dict[str, float], outcomes: tuple[Outcome, ...]
 ) -> Written:
-    """Write CSV, JSON, Markdown, PNG and SVG."""
+    """Write Markdown, JSON, PNG and SVG."""
     stem = f"wasserstein-{lab.data.name}{'-quick' if options.quick else ''}"
     facts = {
         "data": lab.data.words,
@@ -177,4 +176,4 @@ def write_all(
         f"{stem}-two-birds": partial(draw_two_birds, lab, outcomes),
     }
     text = to_markdown(lab, references, outcomes)
-    return write_report(options.out, stem, text, plain(facts), table=to_csv(outcomes), figures=figures)
+    return write_report(options.out, stem, text, plain(facts), figures)

@@ -7,23 +7,24 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from dp_powerflow import TwinDesign
-from dp_powerflow_paper.mechanisms import FittedLoads, Mechanism, Target
+from dp_powerflow_paper.mechanisms import FittedLoads, Target
 from dp_powerflow_paper.mechanisms.dp_powerflow import (
     DpPowerflow,
-    TwinNetwork,
     full_support_variant,
     literal_variant,
+    on_twin,
     paper_variant,
 )
 from dp_powerflow_paper.mechanisms.gaussian import (
-    AdmittanceNoise,
-    GaussianVoltages,
-    GmmVoltageNoise,
-    JointVoltageNoise,
-    NoisyLoads,
+    NetworkTarget,
+    admittance_noise,
+    joint_voltage_noise,
+    noisy_loads,
+    voltage_noise,
 )
 from dp_powerflow_paper.mechanisms.noise import PAPER_STEP, STEP, UNITS, NoiseUnit
 from dp_powerflow_paper.sources import LoadMechanism
+from dp_powerflow_paper.sources.composition import Composition
 from dp_powerflow_paper.sources.entries import Occasion
 from dp_powerflow_paper.sources.loads import LawLoads
 from dp_powerflow_paper.sources.models import (
@@ -109,7 +110,7 @@ class Variant:
     """
 
     label: str
-    build: Callable[[Lab, Configuration, int], Mechanism]
+    build: Callable[[Lab, Configuration, int], Composition]
     units: tuple[NoiseUnit, ...] = (STEP,)
     has_margins: bool = False
     shares: Callable[[Configuration], str] | None = None
@@ -139,17 +140,17 @@ def paper_mechanism(lab: Lab, config: Configuration, run: int) -> DpPowerflow:
     )
 
 
-def _full_support(lab: Lab, config: Configuration, run: int) -> Mechanism:
+def _full_support(lab: Lab, config: Configuration, run: int) -> Composition:
     loads, target = lab.loads(config.epsilon_load, run), Target(config.target, DELTA_TAIL)
     return full_support_variant(lab.setting, lab.facts, loads, lab.data.margins[0], target, lab.q_covariance)
 
 
-def _gmm_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
+def _gmm_noise(lab: Lab, config: Configuration, run: int) -> Composition:
     loads = lab.restored_loads(*_loads_of(config, run))
     return _noisy_model(lab, config, LawLoads(loads.law, loads.claim))
 
 
-def _literal_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
+def _literal_noise(lab: Lab, config: Configuration, run: int) -> Composition:
     loads = lab.literal_loads(*_loads_of(config, run))
     return _noisy_model(lab, config, LawLoads(loads.law, loads.claim))
 
@@ -158,8 +159,12 @@ def _loads_of(config: Configuration, run: int) -> tuple[float | None, float | No
     return config.epsilon_load, config.p_max, run, config.bounds
 
 
-def _noisy_model(lab: Lab, config: Configuration, loads: LoadMechanism) -> GmmVoltageNoise:
-    return GmmVoltageNoise(lab.setting, loads, lab.sensitivities, config.target, lab.delta, config.unit)
+def _network_target(lab: Lab, config: Configuration) -> NetworkTarget:
+    return NetworkTarget(lab.sensitivities, config.target, lab.delta, config.unit)
+
+
+def _noisy_model(lab: Lab, config: Configuration, loads: LoadMechanism) -> Composition:
+    return voltage_noise(lab.setting, _network_target(lab, config), loads, "DP-GMM + voltage noise")
 
 
 def class_mechanism(lab: Lab, epsilon_load: float | None, run: int) -> DpPowerflow:
@@ -176,7 +181,7 @@ def _literal_classes(lab: Lab, config: Configuration, run: int) -> DpPowerflow:
 def _with_noise(label: str, make: Callable[[Occasion], LoadMechanism]) -> Variant:
     """A model of the registry, with noise on the voltages; it makes its own fits."""
 
-    def build(lab: Lab, config: Configuration, run: int) -> Mechanism:
+    def build(lab: Lab, config: Configuration, run: int) -> Composition:
         return _noisy_model(lab, config, lab.made(make, config.epsilon_load, run))
 
     def shares(config: Configuration) -> str:
@@ -185,37 +190,28 @@ def _with_noise(label: str, make: Callable[[Occasion], LoadMechanism]) -> Varian
     return Variant(f"{label} + voltage noise", build, UNITS, shares=shares, fitted=False)
 
 
-def _gaussian_voltages(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    return GaussianVoltages(lab.setting, lab.sensitivities, config.target, lab.delta, config.unit)
+def _gaussian_voltages(lab: Lab, config: Configuration, run: int) -> Composition:
+    return voltage_noise(lab.setting, _network_target(lab, config))
 
 
-def _joint_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    budget = needed(config.epsilon_load)
-    return JointVoltageNoise(lab.setting, lab.sensitivities, config.target, budget, lab.delta, config.unit)
+def _joint_noise(lab: Lab, config: Configuration, run: int) -> Composition:
+    return joint_voltage_noise(lab.setting, _network_target(lab, config), needed(config.epsilon_load))
 
 
-def _noisy_loads(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    return NoisyLoads(
-        lab.setting,
-        lab.sensitivities,
-        lab.data.load_range[0],
-        config.target,
-        needed(config.epsilon_load),
-        lab.delta,
-        DELTA_LOAD,
-        config.unit,
-    )
+def _noisy_loads(lab: Lab, config: Configuration, run: int) -> Composition:
+    target, load = _network_target(lab, config), needed(config.epsilon_load)
+    return noisy_loads(lab.setting, target, lab.data.load_range[0], load, DELTA_LOAD)
 
 
-def _admittance_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
+def _admittance_noise(lab: Lab, config: Configuration, run: int) -> Composition:
     setting = lab.setting if config.radius is None else replace(lab.setting, radius=config.radius)
-    return AdmittanceNoise(setting, config.target, lab.delta, config.unit)
+    return admittance_noise(setting, config.target, lab.delta, config.unit)
 
 
-def _twin_network(lab: Lab, config: Configuration, run: int) -> Mechanism:
+def _twin_network(lab: Lab, config: Configuration, run: int) -> Composition:
     loads = lab.restored_loads(*_loads_of(config, run))
     design = TwinDesign(config.target, TWIN_CHANGE, lab.data.protected, noise="gaussian", delta=lab.delta)
-    return TwinNetwork(lab.setting, design, loads.law, loads.claim)
+    return on_twin(lab.setting, design, LawLoads(loads.law, loads.claim))
 
 
 def _of_literal(config: Configuration) -> str:

@@ -1,4 +1,4 @@
-"""Tables of the Wasserstein experiment: every configuration as CSV, and the Markdown of the docs.
+"""Tables of the Wasserstein experiment: the Markdown of the docs.
 
 Figures of the Wasserstein experiment: W1 against ε in every unit, and two birds with one stone.
 """
@@ -17,7 +17,7 @@ from dp_powerflow.evidence.theorem import paper_bound
 from dp_powerflow.lowlevel import figure_bytes, gdp_epsilon, gdp_mu, new_figure
 from dp_powerflow_paper.mechanisms.dp_powerflow import DpPowerflow
 from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, STEP, UNITS, GaussianNoise, NoiseUnit
-from dp_powerflow_paper.run import csv_text, table
+from dp_powerflow_paper.run import table
 from dp_powerflow_paper.sources.models import CLASSES
 from dp_powerflow_paper.wasserstein.evaluation import BEST, MEDIAN, WORST, Outcome, best, mean_and_error
 from dp_powerflow_paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab
@@ -34,52 +34,9 @@ _PAPER_SIGMA = (
 )
 
 
-def to_csv(outcomes: Sequence[Outcome]) -> str:
-    """One row per configuration."""
-    rows = []
-    for outcome in outcomes:
-        config = outcome.configuration
-        network = (outcome.claim or {}).get("network") or {}
-        rows.append(
-            {
-                "mechanism": config.variant.label,
-                "epsilon_target": config.epsilon,
-                "epsilon_load": config.epsilon_load,
-                "p_max_factor": config.p_max,
-                "p_max_factor_declared_to_the_fit": config.bounds,
-                "radius": config.radius,
-                "noise_covers": config.unit.title,
-                "w1_pooled_mean": outcome.pooled[0],
-                "w1_pooled_standard_error": outcome.pooled[1],
-                "w1_per_node_mean": outcome.per_node[0],
-                "w1_per_node_standard_error": outcome.per_node[1],
-                "share_of_snapshots_failed": outcome.failed,
-                "epsilon_claimed": network.get("epsilon"),
-                "delta_claimed": network.get("delta"),
-                "true_delta_of_voltage_noise": of_voltages(outcome.true_delta),
-                "true_delta_of_load_noise": outcome.true_delta.get("load_noise"),
-                "claim_covers": network.get("unit"),
-                "claim_is_proved": network.get("proved"),
-                "neighbours": network.get("adjacency"),
-                "remark": network.get("remark"),
-                "sigma_of_voltage_noise": of_voltages(outcome.noise),
-                "sigma_of_load_noise": outcome.noise.get("load_noise"),
-                "covariance_floor": outcome.floor,
-                "refused": outcome.refused,
-                **{name.replace(" ", "_"): _mean(outcome, name) for name in (WORST, MEDIAN, BEST)},
-            }
-        )
-    return csv_text(list(rows[0]), (list(row.values()) for row in rows))
-
-
 def of_voltages(values: dict[str, float]) -> float | None:
     """Of the noise on voltages, among those of one mechanism."""
     return values.get("voltage_noise", values.get("noise"))
-
-
-def _mean(outcome: Outcome, name: str) -> float | None:
-    values = outcome.runs.get(name)
-    return mean_and_error(values)[0] if values else None
 
 
 def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outcome]) -> str:

@@ -62,7 +62,9 @@ def test_scores_below_are_those_of_halvings(share: float, spread: float) -> None
     for i in range(CUSTOMERS):
 
         def below(score: float, i: int = i) -> bool:
-            return individuals._steps_below(mean[i], spread * std[i], score) < share * STEPS
+            none = np.empty(0)
+            curve = individuals._Curve(none, mean[i], spread * std[i], none, none, share * STEPS)
+            return individuals._value(curve, score) < 0.0
 
         found = individuals._score_below(mean[i], spread * std[i], share)
         assert found == halved(below, LOWEST_SCORE, HIGHEST_SCORE)

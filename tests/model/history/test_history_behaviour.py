@@ -22,6 +22,7 @@ from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.units import FloatArray
 from support.histories import BOUNDS, customers, day_facts, history_of
+from support.laws import days_of
 from support.populations import course, drawn
 
 KEY = StreamKey.from_insecure_seed(4)
@@ -54,9 +55,7 @@ def check_days(model: LoadModel) -> FloatArray:
     """Draws customers and days; all loads finite and within the bounds of their class."""
     people = drawn_population(model)
     sampler = lived(model, people)
-    blocks = [sampler.block(number) for number in range(sampler.n_blocks)]
-    load = np.concatenate([block.load_kw for block in blocks], axis=1)
-    kvar = np.concatenate([block.load_kvar for block in blocks], axis=1)
+    load, kvar = days_of(sampler)
     relative = load / people.scale_kw[:, None, None]
     bounds = np.array([people.classes[ell].bounds for ell in people.class_of])
     assert np.isfinite(kvar).all()
@@ -141,8 +140,7 @@ def test_days_after_the_history_need_the_weather_that_the_model_follows() -> Non
 def level_spread(model: LoadModel, count: int = 400) -> float:
     """Standard deviation of the log mean loads of drawn customers."""
     people = drawn_population(model, count)
-    sampler = lived(model, people, 28)
-    load = np.concatenate([sampler.block(k).load_kw for k in range(sampler.n_blocks)], axis=1)
+    load, _ = days_of(lived(model, people, 28))
     return float(np.log(load.mean(axis=(1, 2))).std())
 
 

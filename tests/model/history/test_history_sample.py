@@ -15,6 +15,7 @@ from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, S
 from dp_powerflow.model.history.numbers import CELLS_AFTER, Ladder
 from dp_powerflow.model.history.sample import TILE, HistorySampler, Population, Process
 from dp_powerflow.model.sample import MOST_DEVIATIONS
+from support.laws import days_of
 from support.populations import courses, days_off, population, shared_factor
 
 KEY = StreamKey.from_insecure_seed(5)
@@ -28,18 +29,13 @@ def sampler(
     """The first days of a corpus of `of` days."""
     whole = days if of is None else of
     factor = shared_factor(len(people.classes), whole)[:, : days + 2]
-    return HistorySampler(people, KEY, days, days_off(days), factor, block_days)
+    return HistorySampler(people, KEY, days, days_off(days), factor, block_days=block_days)
 
 
 def drawn(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
-    """(load, day, step) active and reactive power of all blocks."""
-    blocks = [source.block(number) for number in range(source.n_blocks)]
-    firsts = [block.first_day for block in blocks]
+    firsts = [source.block(number).first_day for number in range(source.n_blocks)]
     assert firsts == [number * source.days_per_block for number in range(source.n_blocks)]
-    return (
-        np.concatenate([block.load_kw for block in blocks], axis=1),
-        np.concatenate([block.load_kvar for block in blocks], axis=1),
-    )
+    return days_of(source)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from dp_powerflow import Budget, FitOptions
 from dp_powerflow.model.estimators import CustomerChunk, Records, vector_to_symmetric
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.history import contributions as of_customer
-from dp_powerflow.model.history import queries as plan
+from dp_powerflow.model.history import estimate as plan
 from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy import queries
@@ -92,7 +92,7 @@ def found(search: Search) -> dict[str, Fraction]:
 
 @pytest.mark.slow
 def test_no_customer_moves_a_query_by_more_than_it_claims(found: dict[str, Fraction]) -> None:
-    assert set(found) == set(plan.SHARES)
+    assert set(found) == set(plan.QUERIES)
     for name, ratio in found.items():
         assert ratio <= 1, name
 

@@ -27,8 +27,6 @@ from support.faults.subjects import Subject
 
 OF_ALL = ("out/fleet.json", "out/fleet.html")
 """Files that list all feeders, and grow with them."""
-PAGE = 4096
-"""Bytes that a file system gives out at a time."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,6 @@ class Undisturbed:
     template : the folder before the command; every case begins with a copy.
     events : the calls that change files, in their order.
     whole : names that are never half written.
-    pages, inodes : what the folder takes of a disk in the end.
     """
 
     subject: Subject
@@ -48,8 +45,6 @@ class Undisturbed:
     reference: Reference
     events: tuple[Event, ...]
     whole: tuple[str, ...]
-    pages: int
-    inodes: int
 
 
 @dataclass
@@ -95,7 +90,7 @@ class Bench:
         return self._known[subject.name]
 
     def case(self, subject: Subject) -> Case:
-        """A fresh copy of the folder in which a subject begins; a small disk may be mounted there."""
+        """A fresh copy of the folder in which a subject begins."""
         known = self.undisturbed(subject)
         return Case(known, self._fresh(subject, known.template))
 
@@ -104,8 +99,6 @@ class Bench:
         folder = self.root / "case"
         if subject.store is not None:
             looked_at(subject.store.clear)
-        if folder.is_mount():
-            return Path(shutil.copytree(template, folder, dirs_exist_ok=True))
         shutil.rmtree(folder, ignore_errors=True)
         return Path(shutil.copytree(template, folder))
 
@@ -139,7 +132,7 @@ class Bench:
         if found is None:
             return None
         known = case.known
-        case.wrong += known.reference.between(found, known.whole, known.subject.order)
+        case.wrong += known.reference.between(found, known.whole)
         case.published = {name: of for name, of in found.below("out").items() if name not in OF_ALL}
         left = sorted(name for name in found.files if ".tmp-" in name)
         if left and not killed:
@@ -168,10 +161,7 @@ class Bench:
             after.append(snapshot(folder, subject.store))
             events = tuple(self.shim.events())
         reference = Reference.of(before, after[0], after[1], subject.order)
-        sizes = [path.lstat().st_size for path in folder.rglob("*")]
-        pages = sum(-(-size // PAGE) for size in sizes)
-        whole = _expanded(subject.whole, after)
-        return Undisturbed(subject, template, reference, events, whole, pages, len(sizes))
+        return Undisturbed(subject, template, reference, events, _expanded(subject.whole, after))
 
     def _prepared(self, subject: Subject) -> Path:
         """The folder before the command; subjects that are prepared alike share it."""

@@ -21,12 +21,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from dp_powerflow.fleet.owner import INTERNAL_PAGE
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import ANCHOR_FILE, KEY_FILE, LEDGER_FILE
-from support.faults.store import Store
+from support.stores import Store
 
 Found = TypeVar("Found")
 PATIENCE_SECONDS = 120.0
@@ -98,26 +97,13 @@ def _be_child(do: Callable[[], object], log: Path) -> None:
 
 def looked_at(look: Callable[[], Found]) -> Found:
     """What a child found: it may open ledgers, which a process remembers."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reader)
-        with os.fdopen(writer, "wb") as file:
-            try:
-                answer: Any = ("found", look())
-            except BaseException:  # told to who asked
-                answer = ("failed", traceback.format_exc())
-            pickle.dump(answer, file)
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        content = file.read()
-    os.waitpid(pid, 0)
-    what, value = pickle.loads(content)
-    if what == "failed":
-        raise AssertionError(value)
-    found: Found = value
-    return found
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer"
+        ended = in_child(lambda: answer.write_bytes(pickle.dumps(look())), Path(folder) / "log")
+        if ended.code != 0:
+            raise AssertionError(ended.text)
+        found: Found = pickle.loads(answer.read_bytes())
+        return found
 
 
 def _survivors(session: int) -> list[int]:
@@ -240,17 +226,14 @@ class Reference:
     @classmethod
     def of(cls, before: Snapshot, first: Snapshot, second: Snapshot, order: Order) -> Reference:
         same = {name for name, digest in first.files.items() if second.files.get(name) == digest}
-        same -= {name for name in same if name.endswith(INTERNAL_PAGE)}  # it says what its run did
         if order is not Order.SAME:
             same = {name for name in same if _NUMBERED.search(name) is None}
-        if order is Order.OF_CHARGES:
-            same = {name for name in same if not name.startswith(("out/", "state/internal/"))}
         other: list[object] = [*sorted(first.names ^ second.names), *(_unordered(first) ^ _unordered(second))]
         if other:
             raise AssertionError(f"two undisturbed runs differ, so nothing compares with them: {other[:5]}")
         return cls(before, first, frozenset(same))
 
-    def between(self, found: Snapshot, whole: tuple[str, ...], order: Order) -> list[Wrong]:
+    def between(self, found: Snapshot, whole: tuple[str, ...]) -> list[Wrong]:
         """What must not be after a kill or a failure.
 
         Parameters
@@ -262,8 +245,7 @@ class Reference:
             if any(other.startswith(f"{name}.partial-") for other in found.files):
                 continue  # a store has no renaming: what is in the making lies where it will be
             seen, allowed = found.below(name), (self.before.below(name), self.after.below(name))
-            named = [set(files) for files in allowed]
-            if set(seen) not in named if order is Order.OF_CHARGES else seen not in allowed:
+            if seen not in allowed:
                 wrong.append(Wrong(HALF, f"{name} is neither as before nor whole"))
         public = sorted(name for name, mode in found.modes.items() if mode & 0o077)
         if public:
@@ -299,15 +281,12 @@ class Order(enum.Enum):
     SAME = enum.auto()
     ANY = enum.auto()
     """Workers race: accounts are numbered as they come."""
-    OF_CHARGES = enum.auto()
-    """So are they where one feeder fails at first. The key of a twin is bound to its account, so its bytes
-    follow the number."""
     REPEATED = enum.auto()
     """A command enters again what it has entered before."""
 
     def agree(self, found: Snapshot, after: Snapshot) -> bool:
         """Whether nothing is lost, and nothing is there that should not be."""
-        if self in (Order.ANY, Order.OF_CHARGES):
+        if self is Order.ANY:
             return _unordered(found) == _unordered(after)
         entries = found.entries[: len(after.entries)] if self is Order.REPEATED else found.entries
         return entries == after.entries

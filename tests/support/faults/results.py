@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from support.faults.looking import KINDS, LOST, Wrong
 
 KILLS, DISKS, CLOCKS = "kills", "disks", "clocks"
+PARTS = (KILLS, DISKS, CLOCKS)
 
 
 @dataclass(frozen=True)
@@ -36,19 +37,12 @@ class Line:
     kills: int = 0
     noticed: bool = False
 
-    @classmethod
-    def read(cls, text: str) -> Line:
-        """A line that was kept."""
-        fields = json.loads(text)
-        return cls(**{**fields, "wrong": tuple(Wrong(**item) for item in fields["wrong"])})
-
 
 def kept_lines(path: Path) -> list[Line]:
     """What an earlier run of a campaign left; its last line may be half written."""
-    if not path.exists():
-        return []
-    whole = path.read_text().rpartition("\n")[0]
-    return [Line.read(text) for text in whole.splitlines()]
+    whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+    kept = [json.loads(text) for text in whole.splitlines()]
+    return [Line(**{**each, "wrong": tuple(Wrong(**item) for item in each["wrong"])}) for each in kept]
 
 
 def keep(path: Path, line: Line) -> None:
@@ -59,58 +53,34 @@ def keep(path: Path, line: Line) -> None:
 
 def figures(lines: Sequence[Line], about: dict[str, Any]) -> dict[str, Any]:
     """The figures of a campaign, as `docs/results/faults.md` quotes them."""
-    by_part = {part: [line for line in lines if line.part == part] for part in (KILLS, DISKS, CLOCKS)}
-    killed = by_part[KILLS]
+    found = {part: _of_part([line for line in lines if line.part == part]) for part in PARTS}
+    return {**about, **found, "failures": [asdict(line) for line in lines if line.wrong]}
+
+
+def _of_part(lines: Sequence[Line]) -> dict[str, Any]:
+    wrong = Counter(kind for line in lines for kind in {each.kind for each in line.wrong})
+    groups = dict.fromkeys(line.group for line in lines)
     return {
-        **about,
-        "kills": {
-            **_counted(killed),
-            "kills": sum(line.kills for line in killed),
-            "resumed": sum(_is_resumed(line) for line in killed),
-            "killed more than once": sum(line.kills > 1 for line in killed),
-            "by call": dict(Counter(line.call for line in killed).most_common()),
-            "by command": _by_group(killed),
-        },
-        "disks": {**_counted(by_part[DISKS]), "by fault": _by_group(by_part[DISKS])},
-        "clocks": {**_counted(by_part[CLOCKS]), "by clock": _by_group(by_part[CLOCKS])},
-        "failures": [asdict(line) for line in lines if line.wrong],
+        **{"cases": len(lines), "kills": sum(line.kills for line in lines)},
+        "resumed": sum(all(wrong.kind != LOST for wrong in line.wrong) for line in lines),
+        **{kind: wrong[kind] for kind in KINDS},
+        "by call": dict(Counter(line.call for line in lines).most_common()),
+        "by group": {name: _of_group([line for line in lines if line.group == name]) for name in groups},
     }
 
 
-def _is_resumed(line: Line) -> bool:
-    return all(wrong.kind != LOST for wrong in line.wrong)
-
-
-def _counted(lines: Iterable[Line]) -> dict[str, int]:
-    lines = list(lines)
-    found = Counter(kind for line in lines for kind in {wrong.kind for wrong in line.wrong})
-    return {"cases": len(lines), **{kind: found[kind] for kind in KINDS}}
-
-
-def _by_group(lines: Sequence[Line]) -> dict[str, dict[str, int]]:
-    groups = dict.fromkeys(line.group for line in lines)
-    found = {}
-    for group in groups:
-        own = [line for line in lines if line.group == group]
-        found[group] = {
-            "cases": len(own),
-            "kills": sum(line.kills for line in own),
-            "noticed": sum(line.noticed for line in own),
-            "failed": sum(bool(line.wrong) for line in own),
-        }
-    return found
+def _of_group(lines: Sequence[Line]) -> dict[str, int]:
+    counted = {name: sum(getattr(line, name) for line in lines) for name in ("kills", "noticed")}
+    return {"cases": len(lines), **counted, "failed": sum(bool(line.wrong) for line in lines)}
 
 
 def table(found: dict[str, Any]) -> str:
     """The closing table."""
-    kills = found["kills"]
-    rows = [("kills", kills["kills"]), ("cases of kills", kills["cases"]), ("resumed", kills["resumed"])]
-    rows += [(kind, kills[kind]) for kind in KINDS]
-    rows += [(f"killed: {name}", own["kills"]) for name, own in kills["by command"].items()]
-    rows += [(f"killed at: {call}", n) for call, n in kills["by call"].items()]
-    for part, by in (("disks", "by fault"), ("clocks", "by clock")):
-        rows += [(f"{part}: {name}", own["cases"]) for name, own in found[part][by].items()]
-        rows += [(f"{part}: failed", sum(own["failed"] for own in found[part][by].values()))]
+    rows: list[tuple[str, int]] = []
+    for part in PARTS:
+        own = found[part]
+        rows += [(f"{part}: {name}", own[name]) for name in ("cases", "kills", "resumed", *KINDS)]
+        rows += [(f"{part}, {name}", group["cases"]) for name, group in own["by group"].items()]
     rows += [("failures in all", len(found["failures"]))]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value:>7,}" for name, value in rows)

@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 enum kind { CREATE, OPEN, WRITE, TRUNCATE, SYNC, RENAME, LINK, UNLINK, MKDIR, RMDIR, CHMOD, LOCK, TOUCH, SEND };
-enum action { COUNT, KILL, KILL_HALF, KILL_AFTER, FAIL, FAIL_ONCE, SHORT };
-enum victim { SELF, GROUP, OTHER };
+enum action { COUNT, KILL, KILL_HALF, FAIL, FAIL_ONCE, SHORT };
+enum victim { SELF, GROUP };
 #define LOGGED 32768
 #define NAME 88
 
@@ -38,7 +38,7 @@ struct event {
 };
 
 struct plan {
-    int64_t armed, action, at, error, kinds, victim, other, clock, length;
+    int64_t armed, action, at, error, kinds, victim, clock, length;
     char folder[512];
     int64_t count, struck;
     struct event log[LOGGED];
@@ -107,16 +107,12 @@ static int there(int folder, const char *path) {
 
 static void strike(void) {
     plan->struck = 1;
-    if (plan->victim == OTHER && plan->other > 0) {
-        kill((pid_t)plan->other, SIGKILL);
-        return;
-    }
     kill(plan->victim == GROUP ? 0 : getpid(), SIGKILL);
     for (;;) pause();
 }
 
-/* What is to be done with this call: nothing (0), fail with errno (1), half of it (2), then end (3, 4). */
-enum verdict { GO, REFUSE, HALF, HALF_THEN_END, GO_THEN_END };
+/* What is to be done with this call: nothing (0), fail with errno (1), half of it (2), then end (3). */
+enum verdict { GO, REFUSE, HALF, HALF_THEN_END };
 
 static enum verdict event(enum kind kind, const char *where) {
     int64_t number;
@@ -136,8 +132,7 @@ static enum verdict event(enum kind kind, const char *where) {
     if (number != plan->at) return GO;
     switch (plan->action) {
     case KILL: strike(); return GO;
-    case KILL_HALF: return kind == WRITE ? HALF_THEN_END : GO_THEN_END;
-    case KILL_AFTER: return GO_THEN_END;
+    case KILL_HALF: return HALF_THEN_END;
     case FAIL_ONCE: plan->struck = 1; errno = (int)plan->error; return REFUSE;
     case SHORT: plan->struck = 1; return kind == WRITE ? HALF : GO;
     default: return GO;
@@ -149,7 +144,7 @@ static enum verdict event(enum kind kind, const char *where) {
     enum verdict verdict = (touched) ? event(kind, where) : GO;                      \
     if (verdict == REFUSE) return -1
 #define ENDED(result)                                                                \
-    if (verdict == HALF_THEN_END || verdict == GO_THEN_END) strike();                \
+    if (verdict == HALF_THEN_END) strike();                \
     return result
 
 /* ---- opening: only what may write or create ---- */

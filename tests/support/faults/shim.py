@@ -17,46 +17,17 @@ PLAN = "FAULTS_PLAN"
 _LOGGED, _NAME = 32768, 88
 
 
-class Kind(enum.IntEnum):
-    """What a system call does to a file; the order is that of `shim.c`."""
-
-    CREATE = 0
-    OPEN = 1
-    WRITE = 2
-    TRUNCATE = 3
-    SYNC = 4
-    RENAME = 5
-    LINK = 6
-    UNLINK = 7
-    MKDIR = 8
-    RMDIR = 9
-    CHMOD = 10
-    LOCK = 11
-    TOUCH = 12
-    SEND = 13
-
-
+Kind = enum.IntEnum(
+    "Kind",
+    "CREATE OPEN WRITE TRUNCATE SYNC RENAME LINK UNLINK MKDIR RMDIR CHMOD LOCK TOUCH SEND",
+    start=0,
+)
+"""What a system call does to a file; the order is that of `shim.c`."""
 FILES = tuple(kind for kind in Kind if kind is not Kind.SEND)
-
-
-class Action(enum.IntEnum):
-    """What happens at the n-th call; the order is that of `shim.c`."""
-
-    COUNT = 0
-    KILL = 1
-    KILL_HALF = 2
-    KILL_AFTER = 3
-    FAIL = 4
-    FAIL_ONCE = 5
-    SHORT = 6
-
-
-class Victim(enum.IntEnum):
-    """Who is killed: the process of the call, its whole group, or the one whose id the plan has."""
-
-    SELF = 0
-    GROUP = 1
-    OTHER = 2
+Action = enum.IntEnum("Action", "COUNT KILL KILL_HALF FAIL FAIL_ONCE SHORT", start=0)
+"""What happens at the n-th call; the order is that of `shim.c`."""
+Victim = enum.IntEnum("Victim", "SELF GROUP", start=0)
+"""Who is killed: the process of the call, or its whole group."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +48,6 @@ class Strike:
     at : number of the call, from 0.
     error : errno of calls that fail.
     kinds : calls that are counted; others go through.
-    other : process that is killed, with `Victim.OTHER`.
     """
 
     action: Action = Action.COUNT
@@ -85,14 +55,13 @@ class Strike:
     error: int = 0
     kinds: Sequence[Kind] = FILES
     victim: Victim = Victim.SELF
-    other: int = 0
 
 
 class _Event(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_int32), ("pid", ctypes.c_int32), ("name", ctypes.c_char * _NAME))
 
 
-_NUMBERS = ("armed", "action", "at", "error", "kinds", "victim", "other", "clock", "length")
+_NUMBERS = ("armed", "action", "at", "error", "kinds", "victim", "clock", "length")
 
 
 class _Plan(ctypes.Structure):
@@ -119,8 +88,7 @@ class Shim:
         plan.armed = 0
         plan.action, plan.at, plan.error = strike.action, strike.at, strike.error
         plan.kinds = sum(1 << kind for kind in strike.kinds)
-        plan.victim, plan.other = strike.victim, strike.other
-        plan.folder, plan.length = path, len(path)
+        plan.victim, plan.folder, plan.length = strike.victim, path, len(path)
         plan.count = plan.struck = 0
         plan.armed = 1
 

@@ -1,4 +1,4 @@
-"""Strikes at a command: `kill -9` at every system call, failing and full disks, wrong clocks."""
+"""Strikes at a command, in their order: kills at every system call, failing and full disks, wrong clocks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
 from dp_powerflow.privacy.state import LEDGER_FILE
+from support.faults import subjects
 from support.faults.bench import Bench, Case, Undisturbed
-from support.faults.disks import mounted, resized
 from support.faults.looking import BITS, DOUBLE, LOST, WORDS, Ended, Snapshot, in_child
 from support.faults.results import CLOCKS, DISKS, KILLS, Line
 from support.faults.shim import Action, Event, Kind, Strike, Victim
 from support.faults.subjects import CONFIG, Subject, command, write_config
+from support.stores import Store
+
+
+@dataclass(frozen=True)
+class Item:
+    """One case that is still to be tried, and its name."""
+
+    name: str
+    do: Callable[[str], Line]
+
 
 AGAIN = 4
 """Of so many cases one is killed a second time, and of so many of those one a third time."""
@@ -40,38 +52,29 @@ class Kill:
 def places(known: Undisturbed, seed: int) -> list[Kill]:
     """All places to kill a command at: one of every kind of call first, then the others, shuffled."""
     rng = random.Random(f"{seed} {known.subject.name}")
-    first: dict[object, Kill] = {}
-    others: list[Kill] = []
-    numbers = list(range(len(known.events)))
-    rng.shuffle(numbers)
-    for number in numbers:
-        kind = known.events[number].kind
-        for action in (Action.KILL, Action.KILL_HALF) if kind is Kind.WRITE else (Action.KILL,):
-            for victim in known.subject.victims:
-                kill = Kill(number, action, victim)
-                if (kind, action, victim) in first:
-                    others.append(kill)
-                else:
-                    first[kind, action, victim] = kill
-    rng.shuffle(others)
-    return [*first.values(), *others]
+    kills = [
+        Kill(number, action, victim)
+        for number, event in enumerate(known.events)
+        for action in ((Action.KILL, Action.KILL_HALF) if event.kind is Kind.WRITE else (Action.KILL,))
+        for victim in known.subject.victims
+    ]
+    rng.shuffle(kills)
+    first = {(known.events[kill.at].kind, kill.action, kill.victim): kill for kill in reversed(kills)}
+    return list(dict.fromkeys([*first.values(), *kills]))
 
 
-def kills_of(known: Undisturbed, seed: int) -> Iterator[tuple[Kill, ...]]:
-    """Cases in their order: one kill, or two, or three with runs between them."""
-    rng = random.Random(f"{seed} again {known.subject.name}")
-    for number, kill in enumerate(places(known, seed)):
+def kills(bench: Bench, seed: int, subject: Subject) -> Iterator[Item]:
+    """Every place at which a command can be killed, some with a second or third kill in the runs after."""
+    known = bench.undisturbed(subject)
+    rng = random.Random(f"{seed} again {subject.name}")
+    for number, first in enumerate(places(known, seed)):
         more = (number % AGAIN == AGAIN - 1) + (number % AGAIN**2 == AGAIN**2 - 1)
-        again = (Kill(rng.randrange(len(known.events)), Action.KILL, kill.victim) for _ in range(more))
-        yield (kill, *again)
+        again = [Kill(rng.randrange(len(known.events)), Action.KILL, first.victim) for _ in range(more)]
+        name = f"{subject.name}: {' '.join(each.name for each in (first, *again))}"
+        yield Item(name, partial(kill, bench, subject, (first, *again)))
 
 
-def case_name(subject: Subject, kills: tuple[Kill, ...]) -> str:
-    """Says which command is killed, and where."""
-    return f"{subject.name}: {' '.join(kill.name for kill in kills)}"
-
-
-def kill(bench: Bench, subject: Subject, kills: tuple[Kill, ...]) -> Line:
+def kill(bench: Bench, subject: Subject, kills: tuple[Kill, ...], name: str) -> Line:
     """Kill a command one or more times, look at what is left each time, and let it finish."""
     case, hits = bench.case(subject), 0
     for each in kills:
@@ -83,7 +86,7 @@ def kill(bench: Bench, subject: Subject, kills: tuple[Kill, ...]) -> Line:
         bench.between(case, killed=True)
     bench.finish(case)
     call = case.known.events[kills[0].at].kind.name.lower()
-    return Line(KILLS, case_name(subject, kills), subject.name, tuple(case.wrong), call, hits)
+    return Line(KILLS, name, subject.name, tuple(case.wrong), call, hits)
 
 
 UNSPENT = "nothing was spent"
@@ -92,8 +95,6 @@ _CHANGES = (
     *(Kind.CREATE, Kind.OPEN, Kind.WRITE, Kind.TRUNCATE, Kind.RENAME, Kind.LINK, Kind.UNLINK),
     *(Kind.MKDIR, Kind.RMDIR, Kind.CHMOD, Kind.TOUCH),
 )
-ENOUGH_BYTES = 256 << 20
-_MANY = 100_000
 
 
 @dataclass(frozen=True)
@@ -134,35 +135,26 @@ def last_of_ledger(known: Undisturbed, fault: Fault) -> int:
     return of_ledger[-1]
 
 
-def fail(bench: Bench, subject: Subject, fault: Fault, at: int) -> Line:
-    """Let a disk fail from a call on, listen to what is said, mend the disk, and let the command finish."""
+def disks(bench: Bench, seed: int, subject: Subject) -> Iterator[Item]:
+    """Every call at which a disk can fail: with every way to fail, the last charge first."""
+    known = bench.undisturbed(subject)
+    places = [(fault, at) for fault in FAULTS for at in range(len(points(known, fault)))]
+    random.Random(f"{seed} disks {subject.name}").shuffle(places)
+    first = [(fault, last_of_ledger(known, fault)) for fault in FAULTS]
+    for fault, at in dict.fromkeys([*first, *places]):
+        yield Item(f"{subject.name}: {fault.name} at {at}", partial(fail, bench, subject, fault, at))
+
+
+def fail(bench: Bench, subject: Subject, fault: Fault, at: int, name: str) -> Line:
+    """Let a disk fail from a call on, listen to what is said, repair the disk, and let the command finish."""
     case = bench.case(subject)
-    strike = Strike(fault.action, at, fault.error, fault.kinds)
-    ended, struck = bench.disturb(case, strike)
+    ended, struck = bench.disturb(case, Strike(fault.action, at, fault.error, fault.kinds))
     found = bench.between(case, killed=Kind.UNLINK in fault.kinds)
     if struck and not fault.noticed and ended.code != subject.code:
         case.blame(LOST, f"a short write ended the command: {' '.join(ended.errors)[-300:]}")
     _listen(case, ended, found)
     bench.finish(case)
-    return _line(case, f"{subject.name}: {fault.name} at {at}", fault.name, ended)
-
-
-def fill(bench: Bench, subject: Subject, size: int, inodes: int) -> Line:
-    """The command on a disk of so many bytes and files, 0 for any number, which then grows."""
-    options = f"size={size},nr_inodes={inodes or _MANY}"
-    with mounted(bench.root / "case", options) as place:
-        case = bench.case(subject)
-        ended, _ = bench.disturb(case, Strike())
-        found = bench.between(case, killed=False)
-        _listen(case, ended, found)
-        resized(place, f"size={ENOUGH_BYTES},nr_inodes={_MANY}")
-        bench.finish(case)
-    fault = "disk of few files" if inodes else "small disk"
-    return _line(case, f"{subject.name}: {options}", fault, ended)
-
-
-def _line(case: Case, name: str, fault: str, ended: Ended) -> Line:
-    return Line(DISKS, name, fault, tuple(case.wrong), noticed=ended.code != case.known.subject.code)
+    return Line(DISKS, name, fault.name, tuple(case.wrong), noticed=ended.code != subject.code)
 
 
 def _listen(case: Case, ended: Ended, found: Snapshot | None) -> None:
@@ -206,7 +198,7 @@ def _seconds_to(moment: str) -> int:
     return int(datetime.fromisoformat(moment).timestamp() - time.time())
 
 
-def clocks() -> tuple[Clock, ...]:
+def wrong_clocks() -> tuple[Clock, ...]:
     """Back and ahead by hours to decades, the ends of 32 bits, and the hours that summer time repeats."""
     central = "CET-1CEST,M3.5.0,M10.5.0/3"
     fold, gap = _seconds_to("2026-10-25T00:30:00+00:00"), _seconds_to("2026-03-29T00:59:50+00:00")
@@ -225,13 +217,27 @@ def clocks() -> tuple[Clock, ...]:
     )
 
 
-def tell_wrong_time(bench: Bench, subject: Subject, clock: Clock, at: int) -> Line:
+def clocks(bench: Bench, seed: int, subject: Subject) -> Iterator[Item]:
+    """Wrong clocks, each with kills at several calls."""
+    rng, calls = random.Random(f"{seed} clocks {subject.name}"), len(bench.undisturbed(subject).events)
+    for clock in wrong_clocks() * 20:
+        at = rng.randrange(calls)
+        name = f"{subject.name}: {clock.name}, kill@{at}"
+        yield Item(name, partial(tell_wrong_time, bench, subject, clock, at))
+
+
+def tell_wrong_time(bench: Bench, subject: Subject, clock: Clock, at: int, name: str) -> Line:
     """Kill a release at a call, resume it with another clock, then look at it and try to spend too much."""
-    zoned = replace(subject, run=_zoned(subject.run, clock.zone))
+
+    def in_zone(folder: Path) -> None:
+        os.environ["TZ"] = clock.zone
+        time.tzset()
+        subject.run(folder)
+
     case = bench.case(subject)
+    case.known = replace(case.known, subject=replace(subject, run=in_zone))
     try:
         bench.shim.set_clock(clock.first)
-        case.known = replace(case.known, subject=zoned)
         bench.disturb(case, Strike(Action.KILL, at, kinds=subject.kinds))
         bench.between(case, killed=True)
         bench.shim.set_clock(clock.then)
@@ -239,21 +245,10 @@ def tell_wrong_time(bench: Bench, subject: Subject, clock: Clock, at: int) -> Li
         bench.shim.set_clock(0)
         _check_times(case, clock)
         bench.shim.set_clock(clock.later)
-        _look(bench, case)
-        _spend_too_much(bench, case)
+        _look_and_spend(bench, case)
     finally:
         bench.shim.set_clock(0)
-    name = f"{subject.name}: {clock.name}, kill@{at}"
     return Line(CLOCKS, name, clock.name, tuple(case.wrong), kills=1)
-
-
-def _zoned(run: Callable[[Path], object], zone: str) -> Callable[[Path], object]:
-    def in_zone(folder: Path) -> None:
-        os.environ["TZ"] = zone
-        time.tzset()
-        run(folder)
-
-    return in_zone
 
 
 def _check_times(case: Case, clock: Clock) -> None:
@@ -265,27 +260,86 @@ def _check_times(case: Case, clock: Clock) -> None:
         case.blame(WORDS, "the entries of the ledger do not have the time of the clock")
 
 
-def _look(bench: Bench, case: Case) -> None:
-    """`verify`, `ledger` and a second run see nothing wrong, and change nothing."""
-    before = case.look()
-    commands = (("verify", "out"), ("verify", "out", "--private", "state"), ("ledger", "state"))
-    for arguments in (*commands, ("release", CONFIG)):
-        run = command(*arguments)
-        ended = in_child(lambda run=run: run(case.folder), bench.root / "log")  # type: ignore[misc]
+def _look_and_spend(bench: Bench, case: Case) -> None:
+    """Commands see nothing wrong and change nothing; a release with a fit of its own is above the cap."""
+    write_config(case.folder, {"release": {"days": 4, "id": "another", "output": "out-another"}}, ANOTHER)
+    before, after = case.look(), case.known.reference.after
+    verify = ("verify", "out")
+    for arguments in (verify, (*verify, "--private", "state"), ("ledger", "state"), ("release", CONFIG)):
+        ended = in_child(partial(command(*arguments), case.folder), bench.root / "log")
         if ended.code != 0:
             case.blame(LOST, f"{' '.join(arguments)}: code {ended.code}: {ended.text.strip()[-300:]}")
     if case.look() != before:
         case.blame(BITS, "looking at a release changed it")
-
-
-def _spend_too_much(bench: Bench, case: Case) -> None:
-    """Another release with a fit of its own is above the cap, whatever the year is."""
-    another = {"days": 4, "id": "another", "output": "out-another"}
-    write_config(case.folder, {"release": another}, ANOTHER)
-    run = command("release", ANOTHER)
-    ended = in_child(lambda: run(case.folder), bench.root / "log")
-    found = case.look()
+    ended = in_child(partial(command("release", ANOTHER), case.folder), bench.root / "log")
     if ended.code != 2 or "cap" not in ended.text:
         case.blame(WORDS, f"a charge above the cap ended with code {ended.code}: {ended.text.strip()[-300:]}")
-    if found is not None and found.spends != case.known.reference.after.spends:
+    found = case.look()
+    if found is not None and found.spends != after.spends:
         case.blame(DOUBLE, "a charge above the cap was made")
+
+
+# --------------------------------------------------------------------------------------------------- order
+Stream = Callable[[], Iterator[Item]]
+
+
+def in_turn(streams: Sequence[tuple[int, Stream]]) -> Iterator[Item]:
+    """Cases of several streams in turn; a stream with the figure k has one in every k-th round."""
+    begun: dict[int, Iterator[Item]] = {}
+    left, turn = dict(enumerate(streams)), 0
+    while left:
+        turn += 1
+        for number, (every, stream) in list(left.items()):
+            if turn % every == 0:
+                item = next(begun.setdefault(number, stream()), None)
+                if item is None:
+                    del left[number]
+                else:
+                    yield item
+
+
+_EVERY = {"release of a twin": 1, "release of the true network": 1, "release to a store": 6, "certify": 30}
+_OTHERS, _FLEETS, _CLOCKS, _PROCESSES = 2, 8, 12, 60
+"""In which rounds a command has a turn: what takes long comes seldom."""
+_SHORT = {"release of a twin": 14, "quality --out": 2, "init": 3, "ledger --account": 3, "plan": 2}
+"""Cases of `make test`: every kind of call on a release, a few of the other commands."""
+
+
+def warm_up(root: Path, *, short: bool) -> None:
+    """Make releases in this process: what it imports and compiles, its children have."""
+    kinds = (subjects.TWIN_RELEASE,) if short else (subjects.TWIN_RELEASE, subjects.TRUE_RELEASE)
+    for number, sections in enumerate(kinds):
+        folder = root / f"warm-{number}"
+        folder.mkdir()
+        subjects.released(folder, sections)
+
+
+def long_items(bench: Bench, seed: int, store: Store | None) -> Iterator[Item]:
+    """Everything, in turn."""
+    streams: list[tuple[int, Stream]] = []
+
+    def add(every: int, cases: Callable[[Bench, int, Subject], Iterator[Item]], subject: Subject) -> None:
+        streams.append((every, partial(cases, bench, seed, subject)))
+
+    for subject in (
+        *subjects.releases(),
+        *([subjects.to_store(store)] if store else []),
+        *subjects.commands(),
+    ):
+        add(_EVERY.get(subject.name, _OTHERS), kills, subject)
+    for subject in subjects.releases()[:2]:
+        add(_OTHERS, disks, subject)
+        add(_CLOCKS, clocks, subject)
+    for subject in subjects.fleets():
+        add(_FLEETS, kills, subject)
+    for subject in subjects.processes():
+        add(_PROCESSES, kills, subject)
+    return in_turn(streams)
+
+
+def short_items(bench: Bench, seed: int) -> Iterator[Item]:
+    """The few cases of `make test`."""
+    everything = {subject.name: subject for subject in (*subjects.releases(), *subjects.commands())}
+    twin = subjects.releases()[0]
+    killed = [islice(kills(bench, seed, everything[name]), n) for name, n in _SHORT.items()]
+    return chain(*killed, islice(disks(bench, seed, twin), 7), islice(clocks(bench, seed, twin), 2))

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow._parallel import Local, LocalDask, Processes, Runner
+from dp_powerflow._parallel import Local, Processes, Runner
 from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet.run import run_fleet
@@ -18,10 +18,10 @@ from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.faults.looking import Order
 from support.faults.shim import FILES, Kind, Victim
-from support.faults.store import Store
 from support.fleet_small import fleet_config, on_twins, write_feeders
 from support.here import Here
 from support.small import TABLES, TWIN, small_config, small_raw, write_toml
+from support.stores import Store
 
 DAYS = 140
 """Two parts: a kill before, between and after them."""
@@ -125,12 +125,12 @@ def _change_cap(folder: Path) -> None:
     run(folder)
 
 
-def _fleet(folder: Path, engine: Callable[[], Runner], *, twins: bool) -> None:
+def _fleet(folder: Path, engine: Callable[[], Runner], *, twins: bool = True) -> None:
     config = on_twins(folder) if twins else fleet_config(folder)
     run_fleet(config, engine=engine())  # type: ignore[arg-type]
 
 
-def _mended_feeders(folder: Path) -> None:
+def _feeders(folder: Path) -> None:
     write_feeders(folder, repaired=True)
 
 
@@ -159,15 +159,11 @@ def processes() -> list[Subject]:
     """Releases and fleets whose workers are processes: either side is killed, or both."""
     everyone = (Victim.SELF, Victim.GROUP)
     pool = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: Processes(2))
-    dask = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: LocalDask(2))
-    workers = partial(_fleet, engine=lambda: Local(2), twins=True)
+    workers = partial(_fleet, engine=lambda: Local(2))
     racing: dict[str, Any] = {"order": Order.ANY, "victims": everyone}
-    on_dask = partial(_fleet, engine=lambda: LocalDask(2), twins=False)
     return [
         Subject("release on two processes", in_words(pool), victims=everyone),
-        Subject("release on a Dask cluster", in_words(dask), victims=everyone),
         replace(fleets()[0], name="fleet on two processes", run=in_words(workers), **racing),
-        replace(fleets()[1], name="fleet on a Dask cluster", run=in_words(on_dask), **racing),
     ]
 
 
@@ -175,14 +171,9 @@ def fleets() -> list[Subject]:
     """Fleets whose client and worker are one process."""
     twins, true = (partial(_fleet, engine=Here, twins=twins) for twins in (True, False))
     return [
-        Subject("fleet of twins", in_words(twins), _mended_feeders, whole=FEEDERS),
-        Subject("fleet of true networks", in_words(true), _mended_feeders, whole=FEEDERS),
+        Subject("fleet of twins", in_words(twins), _feeders, whole=FEEDERS),
+        Subject("fleet of true networks", in_words(true), _feeders, whole=FEEDERS),
     ]
-
-
-def fleets_of_charges() -> list[Subject]:
-    """The same on disks that fail: one feeder may fail, the others go on, and it is charged after them."""
-    return [replace(each, name=f"{each.name}, on a disk", order=Order.OF_CHARGES) for each in fleets()]
 
 
 def commands() -> list[Subject]:

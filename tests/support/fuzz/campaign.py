@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -11,14 +12,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from support.fuzz.changes import damaged
-from support.fuzz.doors import DOORS
-from support.fuzz.judging import Door, Outcome, judged
-from support.fuzz.world import World, without_warnings
+from support.fuzz.doors import DOORS, opened
+from support.fuzz.judging import Door, judged
+from support.fuzz.world import World
 
 
 def input_of(door: Door, name: str, seed: int, case: int) -> bytes:
@@ -33,13 +38,11 @@ def input_of(door: Door, name: str, seed: int, case: int) -> bytes:
 
 SLICE_SECONDS = 3.0
 """How long one format has its turn; one that is read quickly has three times as long."""
-_QUICK = 100.0
-HANG_SECONDS = 120.0
-"""An input that is not done by then is one that hangs, or the process is given up."""
+_QUICK = 100
+HANG_SECONDS = 120
+"""An input that is not done by then ends the process that tries it."""
 MOST_BYTES = 12 << 30
-_TRIES = 150
 _KEPT = 3
-_NOW, _STATE, _FAILURES = "now.txt", "state.json", "failures.jsonl"
 
 
 @dataclass
@@ -48,32 +51,23 @@ class Tally:
 
     Attributes
     ----------
-    next_case : number of the next input.
-    accepted, refused, failed : numbers of inputs.
-    seconds : how long they took.
+    kinds : how many inputs were accepted, refused, or a failure.
     signatures : of the failures, how often each came.
     """
 
-    next_case: int = 0
-    accepted: int = 0
-    refused: int = 0
-    failed: int = 0
     seconds: float = 0.0
-    signatures: dict[str, int] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
+    signatures: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def inputs(self) -> int:
-        """Number of all inputs."""
-        return self.accepted + self.refused + self.failed
-
-    def count(self, outcome: Outcome) -> None:
+    def count(self, kind: str, signature: str = "") -> None:
         """One more."""
-        self.next_case += 1
-        if outcome.kind == "failure":
-            self.failed += 1
-            self.signatures[outcome.signature] = self.signatures.get(outcome.signature, 0) + 1
-        else:
-            setattr(self, outcome.kind, getattr(self, outcome.kind) + 1)
+        self.kinds[kind] += 1
+        if kind == "failure":
+            self.signatures[signature] += 1
+
+    def __add__(self, other: Tally) -> Tally:
+        kinds, signatures = self.kinds + other.kinds, self.signatures + other.signatures
+        return Tally(self.seconds + other.seconds, kinds, signatures)
 
 
 Tallies = dict[str, Tally]
@@ -83,182 +77,149 @@ def run_campaign(out: Path, names: Sequence[str], *, minutes: float, seed: int, 
     """Try inputs of all these formats for so long, in so many processes; what they found, added up."""
     out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60.0 * minutes
-    workers = [_Worker(out / f"job-{job}", names, seed + job, end) for job in range(jobs)]
-    for worker in workers:
-        worker.start()
-    while time.monotonic() < end + HANG_SECONDS and any(worker.goes_on() for worker in workers):
-        time.sleep(0.5)
-    for worker in workers:
-        worker.stop()
-    return added_up([read_tallies(worker.folder) for worker in workers])
+    with ThreadPoolExecutor(jobs) as threads:
+        each = list(threads.map(partial(_watched_job, out, names, end), range(seed, seed + jobs)))
+    return {name: sum((tallies[name] for tallies in each), Tally()) for name in names}
 
 
-def added_up(each: Sequence[Tallies]) -> Tallies:
-    """The tallies of several processes together."""
-    total: Tallies = {}
-    for tallies in each:
-        for name, tally in tallies.items():
-            found = total.setdefault(name, Tally())
-            for key in ("next_case", "accepted", "refused", "failed", "seconds"):
-                setattr(found, key, getattr(found, key) + getattr(tally, key))
-            for signature, count in tally.signatures.items():
-                found.signatures[signature] = found.signatures.get(signature, 0) + count
-    return total
+def _watched_job(out: Path, names: Sequence[str], end: float, seed: int) -> Tallies:
+    """What processes found of which the next begins where one died."""
+    tallies = {name: Tally() for name in names}
+    command = [
+        sys.executable,
+        "-m",
+        "support.fuzz",
+        "--seed",
+        str(seed),
+        *(f"--format={name}" for name in names),
+    ]
+    while (left := end - time.monotonic()) > 0.0:
+        begun = json.dumps({name: tally.kinds.total() for name, tally in tallies.items()})
+        asked = [*command, "--minutes", str(left / 60.0), "--begun", begun]
+        with (out / f"log-{seed}.txt").open("ab") as log:
+            process = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+        entry: dict[str, Any] = {"format": "", "case": 0}
+        assert process.stdout is not None
+        for line in process.stdout:
+            entry = json.loads(line)
+            tally = tallies[entry["format"]]
+            if "kind" in entry:
+                tally.count(entry["kind"], entry["signature"])
+                tally.seconds += entry["seconds"]
+                _keep(out, entry, tally)
+        if process.wait() and entry["format"] and "kind" not in entry:
+            entry |= {
+                "kind": "failure",
+                "signature": f"the process dies with {process.returncode}",
+                "seed": seed,
+            }
+            tallies[entry["format"]].count(entry["kind"], entry["signature"])
+            _keep(out, entry, tallies[entry["format"]])
+        elif process.returncode:
+            raise RuntimeError(f"no input could be tried; see {out}/log-{seed}.txt")
+    return tallies
 
 
-class _Worker:
-    """A process that tries inputs, started again whenever it dies or hangs."""
-
-    def __init__(self, folder: Path, names: Sequence[str], seed: int, end: float) -> None:
-        self.folder, self._names, self._seed, self._end = folder, names, seed, end
-        folder.mkdir(parents=True, exist_ok=True)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, or start it again where the last one stopped."""
-        (self.folder / _NOW).write_text("")
-        left = max(0.0, self._end - time.monotonic())
-        command = [
-            sys.executable,
-            "-m",
-            "support.fuzz",
-            "--work",
-            str(self.folder),
-            "--seed",
-            str(self._seed),
-        ]
-        command += ["--minutes", f"{left / 60.0:.3f}", *(f"--format={name}" for name in self._names)]
-        with (self.folder / "log.txt").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-    def goes_on(self) -> bool:
-        """Whether there is more to wait for; what died or hangs is entered as a failure and started again."""
-        assert self._process is not None
-        code = self._process.poll()
-        if code == 0:
-            return False
-        if code is None and not self._hangs():
-            return True
-        if code is None:
-            self._kill()
-        self._enter("hangs" if code is None else f"dies with {code}")
-        if time.monotonic() < self._end:
-            self.start()
-            return True
-        return False
-
-    def stop(self) -> None:
-        """End it."""
-        assert self._process is not None
-        if self._process.poll() is None:
-            self._kill()
-
-    def _kill(self) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def _hangs(self) -> bool:
-        now = self.folder / _NOW
-        return time.time() - now.stat().st_mtime > HANG_SECONDS
-
-    def _enter(self, what: str) -> None:
-        """The input that was being tried is a failure."""
-        name, _, case = (self.folder / _NOW).read_text().strip().rpartition(" ")
-        tallies = read_tallies(self.folder)
-        if name in DOORS and case.isdigit():
-            tally = tallies.setdefault(name, Tally())
-            tally.next_case = max(tally.next_case, int(case))
-            tally.count(Outcome("failure", f"the process {what}"))
-            _keep(self.folder, {"format": name, "case": int(case), "signature": f"the process {what}"})
-        write_tallies(self.folder, tallies)
-
-
-def read_tallies(folder: Path) -> Tallies:
-    """What a process has counted so far."""
-    path = folder / _STATE
-    stored = json.loads(path.read_text()) if path.is_file() else {}
-    return {name: Tally(**fields) for name, fields in stored.items()}
-
-
-def write_tallies(folder: Path, tallies: Tallies) -> None:
-    """Keep them, in one step."""
-    temporary = folder / f"{_STATE}.new"
-    temporary.write_text(json.dumps({name: asdict(tally) for name, tally in tallies.items()}, indent=1))
-    temporary.replace(folder / _STATE)
-
-
-def _keep(folder: Path, failure: dict[str, object]) -> None:
-    with (folder / _FAILURES).open("a") as file:
-        file.write(json.dumps(failure) + "\n")
+def _keep(out: Path, entry: dict[str, Any], tally: Tally) -> None:
+    """A failure in a file; the first few of each kind."""
+    if entry["kind"] == "failure" and tally.signatures[entry["signature"]] <= _KEPT:
+        stem = "".join(sign if sign.isalnum() else "-" for sign in entry["format"])
+        (out / f"{stem}-{entry['seed']}-{entry['case']}.json").write_text(json.dumps(entry, indent=1))
 
 
 # ------------------------------------------------------------------------------------- within the process
-def work(folder: Path, names: Sequence[str], *, seed: int, minutes: float) -> None:
-    """Try inputs of all formats in turn until the time is over."""
+def work(names: Sequence[str], begun: dict[str, int], *, seed: int, minutes: float) -> None:
+    """Try inputs of all formats in turn until the time is over; says each before and after it is tried."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    end = time.monotonic() + 60.0 * minutes
-    tallies = read_tallies(folder)
-    with tempfile.TemporaryDirectory() as scratch, (folder / _NOW).open("r+b", buffering=0) as now:
-        world, doors = World(Path(scratch)), {}
+    end, seen = time.monotonic() + 60.0 * minutes, set[str]()
+    with os.fdopen(os.dup(1), "w", buffering=1) as say, tempfile.TemporaryDirectory() as scratch:
+        os.dup2(2, 1)  # nothing else gets between
+        world = World(Path(scratch))
         while time.monotonic() < end:
             for name in names:
-                if name not in doors:
-                    with without_warnings():
-                        doors[name] = DOORS[name](world)
-                tally = tallies.setdefault(name, Tally())
-                _turn(folder, now.fileno(), doors[name], (name, seed), tally)
-                write_tallies(folder, tallies)
+                door, since, tried = opened(world, name), time.monotonic(), 0
+                while (spent := time.monotonic() - since) < SLICE_SECONDS * (
+                    3 if tried > _QUICK * spent else 1
+                ):
+                    about: dict[str, Any] = {"format": name, "seed": seed, "case": begun[name]}
+                    say.write(json.dumps(about) + "\n")
+                    signal.alarm(HANG_SECONDS)
+                    about |= _tried(door, input_of(door, name, seed, begun[name]), seen)
+                    signal.alarm(0)
+                    begun[name], tried = begun[name] + 1, tried + 1
+                    say.write(json.dumps({**about, "seconds": time.monotonic() - since - spent}) + "\n")
                 if time.monotonic() > end:
                     break
 
 
-def _turn(folder: Path, now: int, door: Door, which: tuple[str, int], tally: Tally) -> None:
-    name, seed = which
-    begin = time.monotonic()
-    seconds = SLICE_SECONDS * (3.0 if tally.inputs > _QUICK * tally.seconds else 1.0)
-    while time.monotonic() - begin < seconds:
-        case = tally.next_case
-        os.pwrite(now, f"{name} {case}".ljust(80).encode(), 0)
-        content = input_of(door, name, seed, case)
-        outcome = judged(door, content)
-        tally.count(outcome)
-        if outcome.kind == "failure" and tally.signatures[outcome.signature] <= _KEPT:
-            small = (
-                smaller(door, content, outcome.signature)
-                if tally.signatures[outcome.signature] == 1
-                else content
-            )
-            stem = "".join(sign if sign.isalnum() else "-" for sign in name)
-            kept = folder / f"{stem}-{case}.input"
-            kept.write_bytes(small)
-            entry = {"format": name, "seed": seed, "case": case, "input": kept.name, **asdict(outcome)}
-            _keep(folder, entry)
-    tally.seconds += time.monotonic() - begin
+def _tried(door: Door, content: bytes, seen: set[str]) -> dict[str, str]:
+    """What became of an input; one that fails for the first time in this way is made smaller."""
+    outcome = judged(door, content)
+    if outcome.kind == "failure" and outcome.signature not in seen:
+        seen.add(outcome.signature)
+        content = smaller(door, content, outcome.signature)
+    return asdict(outcome) | ({"input": content.hex()} if outcome.kind == "failure" else {})
 
 
-def smaller(door: Door, content: bytes, signature: str, tries: int = _TRIES) -> bytes:
+def smaller(door: Door, content: bytes, signature: str, tries: int = 150) -> bytes:
     """A shorter input that fails the same way: pieces are cut out as long as it does."""
-    end = time.monotonic() + 20.0
-    width = max(1, len(content) // 2)
-    while width >= 1 and tries > 0 and time.monotonic() < end:
-        shorter = None
+    end, width = time.monotonic() + 20.0, max(1, len(content) // 2)
+    while width and tries > 0 and time.monotonic() < end:
         for piece in _without_pieces(content, width):
             tries -= 1
             if judged(door, piece).signature == signature:
-                shorter = piece
+                content, width = piece, max(1, min(width, len(piece) // 2))
                 break
             if tries <= 0 or time.monotonic() > end:
                 break
-        if shorter is None:
-            width //= 2
         else:
-            content = shorter
-            width = min(width, max(1, len(content) // 2))
+            width //= 2
     return content
 
 
 def _without_pieces(content: bytes, width: int) -> Iterator[bytes]:
     for start in range(0, len(content), width):
         yield content[:start] + content[start + width :]
+
+
+# ------------------------------------------------------------------------------------------- command line
+def main() -> int:
+    """Exit code 1 if something failed."""
+    parser = argparse.ArgumentParser(prog="python -m support.fuzz", description="Try inputs of every format.")
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long, all formats together")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same inputs")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--format", action="append", choices=list(DOORS), help="only these; may be repeated")
+    parser.add_argument(
+        "--case", type=int, help="with one --format: this input again, with what became of it"
+    )
+    parser.add_argument("--out", type=Path, default=Path("fuzz-output"), help="folder of failures and table")
+    parser.add_argument("--begun", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    names = chosen.format or list(DOORS)
+    if chosen.begun is not None:
+        work(names, json.loads(chosen.begun), seed=chosen.seed, minutes=chosen.minutes)
+        return 0
+    if chosen.case is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            door = opened(World(Path(folder)), names[0])
+            content = input_of(door, names[0], chosen.seed, chosen.case)
+            outcome = judged(door, content)
+        sys.stdout.write(f"{content[:2000]!r}\n{outcome.kind} {outcome.signature}\n{outcome.detail}\n")
+        return int(outcome.kind == "failure")
+    tallies = run_campaign(chosen.out, names, minutes=chosen.minutes, seed=chosen.seed, jobs=chosen.jobs)
+    (chosen.out / "summary.md").write_text(text := table(tallies))
+    sys.stdout.write(text)
+    return int(any(tally.signatures for tally in tallies.values()))
+
+
+def table(tallies: Tallies) -> str:
+    """Format, inputs, refused, accepted, failures, inputs per second."""
+    lines = ["| format | inputs | refused | accepted | failures | per second |", "|---|--:|--:|--:|--:|--:|"]
+    for name, tally in {**tallies, "all": sum(tallies.values(), Tally())}.items():
+        counts = (tally.kinds.total(), *(tally.kinds[kind] for kind in ("refused", "accepted", "failure")))
+        speed = counts[0] / tally.seconds if tally.seconds else 0.0
+        lines.append(f"| {name} | " + " | ".join(f"{count:,}" for count in (*counts, round(speed))) + " |")
+    found = [(name, *item) for name, tally in tallies.items() for item in sorted(tally.signatures.items())]
+    return "\n".join([*lines, "", *(f"- {name}: {what} ({n:,} times)" for name, what, n in found), ""])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Literal
 
 import dp_powerflow
@@ -28,22 +28,10 @@ _NUMBERED = re.compile(r"\n  \d+\. ")
 _PACKAGE = "dp_powerflow"
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 _PROCESSES = (
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.fork",
-    "os.forkpty",
+    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"),
 )
 _CHANGES = (
-    "os.remove",
-    "os.rmdir",
-    "os.rename",
-    "os.mkdir",
-    "os.symlink",
-    "os.link",
-    "os.truncate",
+    *("os.remove", "os.rmdir", "os.rename", "os.mkdir", "os.symlink", "os.link", "os.truncate"),
     "os.chmod",
 )
 _CONNECTIONS = ("socket.connect", "socket.getaddrinfo", "socket.sendto")
@@ -98,7 +86,8 @@ class Outcome:
 
 def judged(door: Door, content: bytes) -> Outcome:
     """Let one input through a door and say what became of it."""
-    before = [_entries(folder) for folder in door.closed]
+    before = {path for folder in door.closed for path in folder.iterdir()}
+    outcome = Outcome("accepted")
     try:
         with _limited(), _watched(door) as broken, warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -106,29 +95,19 @@ def judged(door: Door, content: bytes) -> Outcome:
             warnings.filterwarnings("ignore", category=ResourceWarning)
             warnings.filterwarnings("ignore", message="pandapower|.*simbench")
             door.enter(content)
-        outcome = Outcome("accepted")
     except DpPowerflowError as error:
-        wrong = wrong_words(str(error), door.secrets)
-        where = f"{type(error).__name__} {_where(error.__traceback__)}"
-        outcome = (
-            Outcome("failure", f"message: {wrong} {where}", str(error)[:3000])
-            if wrong
-            else Outcome("refused")
-        )
-    except SlowError as error:
-        return Outcome("failure", f"slow {_where(error.__traceback__)}", _told(error))
-    except (Exception, SystemExit, GeneratorExit) as error:  # whatever else escapes is what is looked for
-        name = type(error).__name__
-        return Outcome("failure", f"{name} {_where(error.__traceback__)}", _told(error))
+        wrong, place = wrong_words(str(error), door.secrets), f"{type(error).__name__} {_where(error)}"
+        refused = Outcome("refused")
+        outcome = Outcome("failure", f"message: {wrong} {place}", str(error)[:3000]) if wrong else refused
+    except (Exception, SystemExit, GeneratorExit, SlowError) as error:  # what else escapes is looked for
+        told = "".join(traceback.format_exception(error))[-6000:]
+        return Outcome("failure", f"{type(error).__name__} {_where(error)}", told)
+    new = {path for folder in door.closed for path in folder.iterdir()} - before
+    for path in new:
+        path.unlink()
     if broken:
         return Outcome("failure", f"did {broken[0].split(' ')[0]}", "; ".join(broken[:5]))
-    for folder, names in zip(door.closed, before, strict=True):
-        new = _entries(folder) - names
-        if new:
-            for name in new:
-                (folder / name).unlink(missing_ok=True)
-            return Outcome("failure", "wrote a file", f"{folder}: {sorted(new)[:5]}")
-    return outcome
+    return Outcome("failure", "wrote a file", ", ".join(map(str, sorted(new)[:5]))) if new else outcome
 
 
 def wrong_words(message: str, secrets: tuple[str, ...] = ()) -> str:
@@ -146,20 +125,10 @@ def wrong_words(message: str, secrets: tuple[str, ...] = ()) -> str:
     return ""
 
 
-def _entries(folder: Path) -> set[str]:
-    return set(os.listdir(folder))
-
-
-def _told(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-6000:]
-
-
-def _where(trace: TracebackType | None) -> str:
+def _where(error: BaseException) -> str:
     """The innermost place of the program, or the innermost at all."""
-    frames = traceback.extract_tb(trace)
+    frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if f"/{_PACKAGE}/" in frame.filename] or frames
-    if not own:
-        return "nowhere"
     inner = frames[-1]
     place = f"{Path(own[-1].filename).name}:{own[-1].name}"
     return place if inner is own[-1] else f"{place} > {Path(inner.filename).name}:{inner.name}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -16,12 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import dp_powerflow as dpf
 from dp_powerflow.corpus.gridfm.network import NodeFacts
-from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
@@ -33,6 +28,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support import manifest_releases as made_up
 from support.corpora import ring
+from support.fuzz.judging import Door
 from support.small_circuits import REGULATOR, small_circuit
 from support.tiny_feeder import two_lines
 
@@ -41,8 +37,8 @@ SECRET = "zq7canary"
 SEED = 7
 DAYS = ("2024-05-01", "2024-05-02", "2024-05-03")
 STEP_MINUTES = 360
-CUSTOMERS = tuple(f"{SECRET}{letter}" for letter in "abcd")
 FLEET = "north"
+EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, scaled_down=True)
 
 
 class World:
@@ -50,8 +46,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.closed = root / "closed"
-        self.closed.mkdir(parents=True, exist_ok=True)
+        self.doors: dict[str, Door] = {}
 
     def folder(self, name: str) -> Path:
         """A folder of this name, made if it is not there."""
@@ -62,13 +57,8 @@ class World:
     @cached_property
     def release(self) -> made_up.Made:
         """A release on a twin, with all that is published beside the voltages."""
-        extras = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, mended=True)
         chosen = made_up.twin_config(release={"network_epsilon_cap": 50.0})
-        beside: dict[str, Any] = {
-            "extras": extras,
-            "connections": ring(made_up.LAYOUT.nodes, coordinates=False),
-            "seed": SEED,
-        }
+        beside: dict[str, Any] = {"extras": EXTRAS, "connections": ring(made_up.LAYOUT.nodes), "seed": SEED}
         return made_up.make_release(self.folder("release"), chosen, _model(), earlier=1, **beside)
 
     @cached_property
@@ -79,19 +69,16 @@ class World:
     @cached_property
     def fleet(self) -> Path:
         """The corpus of a fleet of two feeders."""
-        place, names = self.folder("fleet") / "corpus", ("feeder-0001", "feeder-0002")
-        model = _model()
-        for number, name in enumerate(names):
-            chosen = made_up.twin_config(
-                release={"id": f"{FLEET}_{name}", "network_epsilon_cap": 50.0},
-                network={"id": f"{FLEET}_{name}"},
-            )
-            inputs, _ = made_up.make_inputs(self.folder(f"fleet/{number}"), chosen, model, seed=SEED)
+        place = self.folder("fleet") / "corpus"
+        for name in ("feeder-0001", "feeder-0002"):
+            own = {"id": f"{FLEET}_{name}"}
+            chosen = made_up.twin_config(release={**own, "network_epsilon_cap": 50.0}, network=own)
+            inputs, _ = made_up.make_inputs(self.folder(f"fleet/{name}"), chosen, _model(), seed=SEED)
             made_up.write_release(place / f"feeder={name}", inputs)
         entries = read_entries(place)
         page = fleet_page(FLEET, entries, read_summaries(place, entries)).to_html()
         (place / "fleet.html").write_bytes(page)
-        manifest = fleet_manifest(FLEET, "one", entries, sha256(page).hexdigest())
+        manifest = fleet_manifest(FLEET, entries, sha256(page).hexdigest())
         manifest |= {DIGEST: digest_of(manifest)}
         (place / "fleet.json").write_bytes(canonical_json(manifest))
         return place
@@ -106,28 +93,20 @@ class World:
             if spend.release_id == "r-1":
                 keep_receipt(state, "r-1", spend)
         state.write_internal("r-1", "model.json", made.inputs.model.to_json().encode())
-        register = {
-            "alder": {"name": "feeder-0001", "charged under": ["r-1"]},
-            "b/irch": {"name": "f2", "charged under": []},
-        }
+        register = {"alder": {"name": "feeder-0001", "charged under": ["r-1"]}}
+        register |= {"b/irch": {"name": "f2", "charged under": []}}
         state.write_internal(FLEET, "feeders.json", json.dumps(register).encode())
-        failed = {
-            "marking": "INTERNAL",
-            "fleet": FLEET,
-            "failed": [{"feeder": "alder", "name": "f", "problem": "p"}],
-        }
-        state.write_internal(FLEET, "failures.json", json.dumps(failed).encode())
+        failed = {"feeder": "alder", "name": "f", "problem": "p"}
+        failures = {"marking": "INTERNAL", "fleet": FLEET, "failed": [failed]}
+        state.write_internal(FLEET, "failures.json", json.dumps(failures).encode())
         return made.state
 
     @cached_property
     def twin_record(self) -> bytes:
         """A twin that is kept."""
         key = dpf.StreamKey.from_insecure_seed(1)
-        return (
-            dpf.draw_twin(two_lines(), dpf.TwinDesign(epsilon=1.0, change=0.05), key=key)
-            .record.to_json()
-            .encode()
-        )
+        drawn = dpf.draw_twin(two_lines(), dpf.TwinDesign(epsilon=1.0, change=0.05), key=key)
+        return drawn.record.to_json().encode()
 
     @cached_property
     def gridfm(self) -> Path:
@@ -138,9 +117,7 @@ class World:
         v = np.empty((len(load), len(feeder.nodes)), dtype=np.complex128)
         v[:, feeder.energised], v[:, feeder.slack] = dpf.solve(feeder, load, all_nodes=True).v, feeder.v_slack
         order = np.arange(len(feeder.nodes), dtype=np.int64)
-        writer = GridfmWriter(
-            directory, feeder, facts=NodeFacts(order=order, released=len(order) // 2), style=GridfmStyle()
-        )
+        writer = GridfmWriter(directory, feeder, facts=NodeFacts(order=order, released=len(order) // 2))
         writer.write_block(0, load, None, v, steps=6)
         writer.write_index(6)
         return directory
@@ -167,54 +144,9 @@ class World:
         with quiet() as pp:
             return str(pp.to_json(small_net())).encode()
 
-    def readings(self, unit_factor: float = 1.0) -> list[tuple[str, str, float]]:
-        """Customer, stamp and reading [kWh]."""
-        steps = 1440 // STEP_MINUTES
-        return [
-            (customer, f"{day}T{hour * 24 // steps:02d}:00:00", unit_factor * (2.0 + k + 0.25 * hour))
-            for k, customer in enumerate(CUSTOMERS)
-            for day in DAYS
-            for hour in range(steps)
-        ]
-
-    def long_csv(self, unit_factor: float = 1.0) -> bytes:
-        rows = [f"{customer},{stamp},{value:.4f}" for customer, stamp, value in self.readings(unit_factor)]
-        return "\n".join(["customer,time,kwh", *rows, ""]).encode()
-
-    def wide_csv(self) -> bytes:
-        found: dict[str, dict[str, float]] = {}
-        for customer, stamp, value in self.readings():
-            found.setdefault(stamp, {})[customer] = value
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["time", *CUSTOMERS])
-        writer.writerows([stamp, *(row[name] for name in CUSTOMERS)] for stamp, row in found.items())
-        return out.getvalue().encode()
-
-    def long_parquet(self) -> bytes:
-        customer, stamp, value = zip(*self.readings(), strict=True)
-        return parquet_bytes(pa.table({"customer": customer, "time": stamp, "kwh": value}))
-
-    def wide_parquet(self) -> bytes:
-        rows = [line.split(",") for line in self.wide_csv().decode().splitlines()]
-        columns = {name: pa.array([float(row[k]) for row in rows[1:]]) for k, name in enumerate(rows[0]) if k}
-        return parquet_bytes(pa.table({"time": [row[0] for row in rows[1:]]} | columns))
-
-    @staticmethod
-    def services_csv() -> bytes:
-        rows = [f"{customer},p{k},n{k}.1,homes,5.0,alder" for k, customer in enumerate(CUSTOMERS)]
-        return "\n".join(["customer,load_point,node,class,scale_kw,feeder", *rows, ""]).encode()
-
 
 def _model() -> dpf.LoadModel:
     return made_up.load_model(insecure_seed=True)
-
-
-def parquet_bytes(table: pa.Table) -> bytes:
-    """A table as a file."""
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Released tables as gridfm-graphkit reads them: `<folder>/<network>/raw/`, and a config that trains on them.
 
 Post-processing of releases: nothing private is read, nothing is written into a release. One folder may hold
-several networks, each with perturbed scenarios of its own.
+several networks, each with its own perturbed scenarios.
 """
 
 from __future__ import annotations
@@ -24,24 +24,18 @@ from dp_powerflow.corpus.gridfm.network import (
     lines_of,
     places_of,
     supplied,
-    turned_back,
     with_shares,
 )
 from dp_powerflow.corpus.gridfm.schema import (
     TABLES,
-    GridfmStyle,
-    ScenarioKeys,
     encode_table,
     file_name,
-    partition_name,
     pieces,
-    table_directory,
 )
 from dp_powerflow.corpus.gridfm.tables import (
     BusStates,
     ReleasedTables,
     scenario_tables,
-    states_of,
     write_index,
 )
 from dp_powerflow.corpus.storage import refuse_taken, whole_folder
@@ -173,7 +167,7 @@ def _switched(
 ) -> PublishedNetwork:
     """The network with one line out, and a tie closed where that would leave nodes without supply.
 
-    Where no tie of `_TRIES` draws supplies all nodes again, the network stays as it is.
+    Where no tie of `_TRIES` draws supplies all nodes again, the network stays the same.
     """
     place = places_of(network)
     for _ in range(_TRIES):
@@ -239,7 +233,7 @@ class ExportedNetwork:
     Attributes
     ----------
     name : folder of the network.
-    buses, merged : buses in the tables, and how many nodes were merged into others.
+    buses : in the tables.
     released, perturbed : scenarios of the release, and perturbed ones after them.
     networks : different networks among the perturbed scenarios.
     refused : perturbed scenarios without a plausible solution, drawn again.
@@ -247,7 +241,6 @@ class ExportedNetwork:
 
     name: str
     buses: int
-    merged: int
     released: int
     perturbed: int
     networks: int
@@ -274,7 +267,6 @@ def export_gridfm(
     releases: Sequence[Path],
     directory: Path,
     *,
-    style: GridfmStyle | None = None,
     variety: GridfmVariety | None = None,
     on_progress: Progress | None = None,
 ) -> GridfmExport:
@@ -294,7 +286,7 @@ def export_gridfm(
     if len(set(names)) < len(names):
         raise CorpusError("two of the releases have one id, and a folder for each is named by it")
     extra = 0 if variety is None else variety.scenarios
-    total, done = sum(tables.n_scenarios + extra for tables in found), 0
+    total, done = sum(len(tables.powers[0]) + extra for tables in found), 0
 
     def advance(count: int) -> None:
         nonlocal done
@@ -304,7 +296,7 @@ def export_gridfm(
 
     with whole_folder(directory) as working:
         exported = tuple(
-            _Network(tables, working / name / RAW, style or GridfmStyle(), advance).write(name, variety)
+            _Network(tables, working / name / RAW, advance).write(name, variety)
             for tables, name in zip(found, names, strict=True)
         )
         (working / CONFIG_FILE).write_text(config_text(exported), encoding="utf-8")
@@ -321,69 +313,30 @@ def config_text(networks: Iterable[ExportedNetwork]) -> str:
 
 
 class _Network:
-    """Writes one network: the released scenarios, then perturbed ones."""
+    """Writes one network: a copy of the released scenarios, then perturbed ones."""
 
-    def __init__(
-        self, tables: ReleasedTables, directory: Path, style: GridfmStyle, advance: Callable[[int], None]
-    ) -> None:
+    def __init__(self, tables: ReleasedTables, directory: Path, advance: Callable[[int], None]) -> None:
         self._tables, self._directory, self._advance = tables, directory, advance
-        nodes = tables.network
-        self._bus_of = nodes.groups() if style.merged else np.arange(nodes.n)
-        self._merges = bool(self._bus_of.max() + 1 < nodes.n)
-        network = nodes.merged(self._bus_of) if self._merges else nodes
-        self._network: PublishedNetwork = network.turned() if style.turned else network.as_phasors()
-        same_frame = np.array_equal(self._network.turn_deg, network.turn_deg)
-        self._as_released = same_frame and not self._merges
 
     def write(self, name: str, variety: GridfmVariety | None) -> ExportedNetwork:
         """Everything of the network."""
-        count, extra = self._tables.n_scenarios, 0 if variety is None else variety.scenarios
-        powers = [self._released(partition) for partition in self._tables.partitions]
-        networks = refused = 0
-        if variety is not None:
-            demand, static = (np.concatenate(part) for part in zip(*powers, strict=True))
-            networks, refused = self._perturbed(demand, static, variety)
-        write_index(self._directory, count + extra, self._bus_of[self._tables.bus_of_row])
-        merged = len(self._bus_of) - self._network.n
-        return ExportedNetwork(name, self._network.n, merged, count, extra, networks, refused)
+        tables, extra = self._tables, 0 if variety is None else variety.scenarios
+        count = len(tables.powers[0])
+        shutil.copytree(tables.directory, self._directory)
+        self._advance(count)
+        networks, refused = (0, 0) if variety is None else self._perturbed(variety)
+        write_index(self._directory, count + extra, tables.bus_of_row)
+        return ExportedNetwork(name, tables.network.n, count, extra, networks, refused)
 
-    def _released(self, partition: int) -> tuple[ComplexArray, ComplexArray]:
-        """Write the scenarios of a partition; their powers at the loaded buses, demand and generation."""
-        data, network = self._tables.read(partition), self._network
-        numbers = np.arange(data.scenarios.start, data.scenarios.stop)
-        keys = ScenarioKeys(numbers, self._tables.days(numbers))
-        states = self._states(states_of(data))
-        if self._as_released:
-            self._copy(partition)
-        else:
-            self._put(data.scenarios, scenario_tables(network, keys, states))
-        self._advance(len(numbers))
-        return states.demand[:, network.loaded], states.static[:, network.loaded]
-
-    def _states(self, states: BusStates) -> BusStates:
-        """Released states on the network as it is exported."""
-        network, nodes = self._network, self._tables.network
-        if not self._merges:
-            v = turned_back(states.v, network.turn_deg - nodes.turn_deg)
-            return BusStates(states.demand, states.static, v)
-        demand, static = (self._summed(power) for power in (states.demand, states.static))
-        return BusStates(demand, static, network.solve(-demand[:, network.loaded], threads=None))
-
-    def _summed(self, power: ComplexArray) -> ComplexArray:
-        total = np.zeros((len(power), self._network.n), dtype=np.complex128)
-        for node, bus in enumerate(self._bus_of):
-            total[:, bus] += power[:, node]
-        return total
-
-    def _perturbed(
-        self, demand: ComplexArray, static: ComplexArray, variety: GridfmVariety
-    ) -> tuple[int, int]:
+    def _perturbed(self, variety: GridfmVariety) -> tuple[int, int]:
         """Write perturbed scenarios after the released ones; how many networks, and how many were refused."""
-        lines = lines_of(self._network)
+        network = self._tables.network
+        lines = lines_of(network)
         if not lines:
             raise CorpusError("no line was found in the tables of the network, so there is nothing to vary")
-        rng = np.random.default_rng(variety.seed)
-        released = ReleasedPowers(self._network, lines, demand, static)
+        rng, steps = np.random.default_rng(variety.seed), self._tables.corpus.layout.steps
+        demand, static = (power[:, network.loaded] for power in self._tables.powers)
+        released = ReleasedPowers(network, lines, demand, static)
         networks = refused = in_a_row = 0
         for piece in pieces(len(demand), variety.scenarios):
             parts: list[dict[str, pa.Table]] = []
@@ -400,17 +353,12 @@ class _Network:
                     )
                 if count:
                     networks += 1
-                    keys = ScenarioKeys(number + np.arange(count), self._tables.days(batch.picked))
+                    keys = number + np.arange(count), batch.picked // steps
                     parts.append(scenario_tables(batch.network, keys, batch.states, batch.opened))
                     number += count
                     self._advance(count)
             self._put(piece, {name: pa.concat_tables([part[name] for part in parts]) for name in TABLES})
         return networks, refused
-
-    def _copy(self, partition: int) -> None:
-        for table in TABLES:
-            name = Path(table_directory(table)) / partition_name(partition)
-            shutil.copytree(self._tables.directory / name, self._directory / name)
 
     def _put(self, piece: range, tables: Mapping[str, pa.Table]) -> None:
         for table, content in tables.items():

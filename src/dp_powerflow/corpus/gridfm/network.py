@@ -76,11 +76,6 @@ class GridfmBranches:
             }
         )
 
-    @cached_property
-    def magnitude(self) -> FloatArray:
-        """(branch,) |Yft| [p.u.]."""
-        return modulus(self.yft)
-
 
 def branches_of(y: sp.csr_array, turn_deg: FloatArray) -> GridfmBranches:
     """The branches of a network.
@@ -200,7 +195,6 @@ through it drops less than 1e-6 p.u. Lines and transformers of distribution feed
 _ROUNDING = 1e-13
 """Share of the sum of magnitudes below which a sum of admittances is rounding."""
 _TOLERANCE = 1e-12
-_STEP_DEG = 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +210,6 @@ class PublishedNetwork:
     angle_deg : (node,) nominal angle, a multiple of 30.
     phase : (node,) number of the phase.
     row : (node,) row in `data/` of the release, -1 for a node that is not released.
-    vn_kv : (node,) base voltage [kV], ones where not published.
     turn_deg : (node,) angle that the voltages are turned back by: zeros, or the nominal angles.
     """
 
@@ -227,7 +220,6 @@ class PublishedNetwork:
     angle_deg: FloatArray
     phase: IntArray
     row: IntArray
-    vn_kv: FloatArray
     turn_deg: FloatArray
 
     @property
@@ -273,7 +265,7 @@ class PublishedNetwork:
         """(node,) bus of each node if switches of next to no impedance are merged; numbered as they come."""
         found = self.turned().branches
         i, j = found.from_bus, found.to_bus
-        tight = found.magnitude * SN_MVA >= MERGED_ABOVE_MVA
+        tight = modulus(found.yft) * SN_MVA >= MERGED_ABOVE_MVA
         tight &= (found.tap == 1.0) & (self.angle_deg[i] == self.angle_deg[j])
         tight &= ~np.isin(i, self.reference) & ~np.isin(j, self.reference)
         pairs = sp.coo_array((np.ones(int(np.sum(tight))), (i[tight], j[tight])), shape=(self.n, self.n))
@@ -293,12 +285,10 @@ class PublishedNetwork:
             reference=np.sort(bus_of[self.reference]),
             loaded=np.unique(bus_of[self.loaded]),
             row=_first_rows(self.row, bus_of, n),
-            **{name: getattr(self, name)[first] for name in ("angle_deg", "phase", "vn_kv", "turn_deg")},
+            **{name: getattr(self, name)[first] for name in ("angle_deg", "phase", "turn_deg")},
         )
 
-    def solve(
-        self, injected: ComplexArray, threads: int | None = 1, *, allow_failures: bool = False
-    ) -> ComplexArray:
+    def solve(self, injected: ComplexArray, *, allow_failures: bool = False) -> ComplexArray:
         """Complex (scenario, node) voltages [p.u.], in the frame of `y`.
 
         Parameters
@@ -306,7 +296,7 @@ class PublishedNetwork:
         injected : complex (scenario, loaded) constant power [MW + j·Mvar].
         allow_failures : NaN where there is no solution, instead of an error.
         """
-        solver, position = self._solver(threads)
+        solver, position = self._solver
         power = np.ascontiguousarray(injected, dtype=np.complex128)
         solution = solver.solve(np.zeros_like(power), power, nodes="all")
         if not allow_failures:
@@ -316,18 +306,15 @@ class PublishedNetwork:
         v[:, self.reference] = self.v_reference
         return v
 
-    def _solver(self, threads: int | None) -> tuple[BatchSolver, IntArray]:
+    @cached_property
+    def _solver(self) -> tuple[BatchSolver, IntArray]:
         """A solver on a base of 1 MVA, and the nodes in its order."""
-        kept = self.__dict__.get("_kept_solver")
-        if kept is None:
-            feeder, position = published_feeder(self)
-            kept = BatchSolver(feeder, tolerance=_TOLERANCE, threads=threads), position
-            object.__setattr__(self, "_kept_solver", kept)
-        return kept
+        feeder, position = published_feeder(self)
+        return BatchSolver(feeder, tolerance=_TOLERANCE, threads=1), position
 
     def __getstate__(self) -> dict[str, object]:
         """Without the solver, which is made again where it is used."""
-        return {name: value for name, value in self.__dict__.items() if name != "_kept_solver"}
+        return {name: value for name, value in self.__dict__.items() if name != "_solver"}
 
 
 def turned_back(v: ComplexArray, by_deg: FloatArray) -> ComplexArray:
@@ -343,13 +330,11 @@ class NodeFacts:
     ----------
     order : (node,) node k is node order[k] of the feeder; None keeps the order of the feeder.
     released : how many of the nodes, in this order, are the rows of `data/`.
-    vn_kv : (node,) base voltages to publish [kV], in the order of the feeder; None writes ones.
     phase : (node,) numbers of the phases, in the order of the feeder; None takes them from nominal angles.
     """
 
     order: IntArray | None = None
     released: int = 0
-    vn_kv: FloatArray | None = None
     phase: IntArray | None = None
 
 
@@ -359,13 +344,10 @@ def network_of(feeder: Feeder, facts: NodeFacts | None = None) -> PublishedNetwo
     Nothing but Y, the slack, the retained nodes, the nominal angles and the power base of the feeder is read.
     """
     facts = NodeFacts() if facts is None else facts
-    n, phase, vn_kv = len(feeder.nodes), facts.phase, facts.vn_kv
+    n, phase = len(feeder.nodes), facts.phase
     order = np.arange(n) if facts.order is None else np.asarray(facts.order, dtype=np.int64)
     if not np.array_equal(np.sort(order), np.arange(n)):
         raise CorpusError(f"the order of the buses must be a permutation of the {n} nodes of the feeder")
-    kv = np.ones(n) if vn_kv is None else np.asarray(vn_kv, dtype=np.float64)
-    if kv.shape != (n,) or not np.all((kv > 0.0) & np.isfinite(kv)):
-        raise CorpusError(f"vn_kv needs a positive base voltage for each of the {n} nodes of the feeder")
     place = np.empty(n, dtype=np.int64)
     place[order] = np.arange(n)
     y = sp.csr_array(sp.csr_array(feeder.y)[order, :][:, order] * (feeder.base_mva / SN_MVA))
@@ -381,7 +363,6 @@ def network_of(feeder: Feeder, facts: NodeFacts | None = None) -> PublishedNetwo
         angle_deg=angle,
         phase=phases_of(angle) if phase is None else np.asarray(phase, dtype=np.int64)[order],
         row=np.where(np.arange(n) < facts.released, np.arange(n), -1),
-        vn_kv=kv[order],
         turn_deg=np.zeros(n),
     )
 
@@ -389,12 +370,6 @@ def network_of(feeder: Feeder, facts: NodeFacts | None = None) -> PublishedNetwo
 def phases_of(angle_deg: FloatArray) -> IntArray:
     """1, 2 or 3 by the nominal angle: 0, −120 or 120 degrees, up to 30 behind or 60 ahead of them."""
     return np.asarray(1 + np.floor((30.0 - angle_deg) % 360.0 / 120.0), dtype=np.int64)
-
-
-def nominal_angles(v: ComplexArray) -> FloatArray:
-    """The multiple of 30 degrees next to the angle of a voltage, in (-180, 180]."""
-    steps = np.floor(degrees(v) / _STEP_DEG + 0.5) * _STEP_DEG
-    return np.asarray(np.where(steps <= -180.0, steps + 360.0, steps) + 0.0)
 
 
 def summed(values: ComplexArray, row: IntArray, column: IntArray, n: int) -> sp.csr_array:

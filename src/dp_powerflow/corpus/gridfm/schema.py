@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,27 +24,12 @@ SETTINGS = b"\ndp-powerflow\nsettings:\n  mode: pf\n"
 Column = NDArray[Any] | float
 """(scenario, row), (row,) or one number for all rows."""
 
-CLOSE_PU = 1e-6
-"""The tables are not rounded, the corpus is: half a step of its grid in magnitude and in angle stay below."""
-MERGED_CLOSE_PU = 1e-4
-"""Where switches are merged: the corpus has the drop across them, up to 1e-6 p.u. per MVA."""
+CLOSE_PU = 1e-4
+"""How far tables and corpus may differ: the tables are not rounded, and switches are merged in them, across
+which the corpus has a drop of up to 1e-6 p.u. per MVA."""
 
 _PREFIX = "scenario_partition="
 _KEY = {"scenario": "int64", "load_scenario_idx": "int64"}
-
-
-@dataclass(frozen=True)
-class GridfmStyle:
-    """How a published network is written.
-
-    Attributes
-    ----------
-    turned : voltages turned back by their nominal angles; without it, phasors as they are.
-    merged : nodes joined by a switch of next to no impedance are one bus.
-    """
-
-    turned: bool = True
-    merged: bool = True
 
 
 def _floats(*names: str) -> dict[str, str]:
@@ -84,6 +68,20 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }
 """Table → column → type, in the order in which they are written."""
 
+GENERATOR_LIMIT_MW = 1e4
+"""Limit written for the sources, which have none."""
+CONSTANT: Mapping[str, Mapping[str, float]] = {
+    "bus_data": {"PV": 0, "vn_kv": 1.0, "min_vm_pu": 0.9, "max_vm_pu": 1.1},
+    "gen_data": {
+        **dict.fromkeys(("min_p_mw", "min_q_mvar"), -GENERATOR_LIMIT_MW),
+        **dict.fromkeys(("max_p_mw", "max_q_mvar"), GENERATOR_LIMIT_MW),
+        **dict.fromkeys(("cp0_eur", "cp1_eur_per_mw", "cp2_eur_per_mw2"), 0.0),
+        **dict.fromkeys(("in_service", "is_slack_gen"), 1),
+    },
+    "branch_data": {"b": 0.0, "ang_min": -360.0, "ang_max": 360.0, "rate_a": 0.0},
+}
+"""Table → column → its value in every row, where the layout asks for what a feeder does not have."""
+
 CHANGING = frozenset(
     {"Pd", "Qd", "Pg", "Qg", "Vm", "Va", "Psgen", "Qsgen", "p_mw", "q_mvar", "pf", "qf", "pt", "qt"}
 )
@@ -91,21 +89,6 @@ CHANGING = frozenset(
 
 _ROWS_PER_GROUP = 1 << 20
 """More than any partition of a feeder has, so a file is one row group unless the network is huge."""
-
-
-@dataclass(frozen=True, eq=False)
-class ScenarioKeys:
-    """The first two columns of every table.
-
-    Attributes
-    ----------
-    scenario : (scenario,) number of the scenario.
-    day : (scenario,) `load_scenario_idx`, the day that its loads are of: a split by it keeps the steps of a
-        day together.
-    """
-
-    scenario: IntArray
-    day: IntArray
 
 
 def table_directory(table: str) -> str:
@@ -141,18 +124,27 @@ def schema_of(table: str) -> pa.Schema:
     )
 
 
-def table_of(table: str, keys: ScenarioKeys, rows: int, columns: Mapping[str, Column]) -> pa.Table:
+def table_of(
+    table: str, keys: tuple[IntArray, IntArray], rows: int, columns: Mapping[str, Column]
+) -> pa.Table:
     """Some scenarios of a table.
 
     Parameters
     ----------
-    keys : numbers of the scenarios and of the days that their loads are of.
+    keys : (scenario,) numbers of the scenarios, and the days that their loads are of: a split by day keeps
+        the steps of a day together.
     rows : rows of one scenario.
-    columns : every column but the first two.
+    columns : every column but the first two and the constant ones.
     """
     schema = schema_of(table)
-    shape = (len(keys.scenario), rows)
-    full = {"scenario": keys.scenario[:, None], "load_scenario_idx": keys.day[:, None], **columns}
+    scenario, day = keys
+    shape = (len(scenario), rows)
+    full: dict[str, Column] = {
+        "scenario": scenario[:, None],
+        "load_scenario_idx": day[:, None],
+        **CONSTANT.get(table, {}),
+        **columns,
+    }
     arrays = [
         pa.array(np.broadcast_to(np.asarray(full[field.name]), shape).ravel(), type=field.type)
         for field in schema

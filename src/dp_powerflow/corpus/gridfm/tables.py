@@ -24,7 +24,6 @@ from dp_powerflow.corpus.gridfm.network import (
     NodeFacts,
     PublishedNetwork,
     network_of,
-    nominal_angles,
     turned_back,
 )
 from dp_powerflow.corpus.gridfm.schema import (
@@ -35,8 +34,6 @@ from dp_powerflow.corpus.gridfm.schema import (
     SETTINGS_FILE,
     TABLES,
     Column,
-    GridfmStyle,
-    ScenarioKeys,
     encode_rows,
     encode_table,
     file_name,
@@ -51,13 +48,6 @@ from dp_powerflow.corpus.storage import Location, RemotePath, loading, location,
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
-
-MIN_VM_PU, MAX_VM_PU = 0.9, 1.1
-"""Voltage limits written for every bus: constants, since a feeder states none."""
-GENERATOR_LIMIT_MW = 1e4
-"""Limit written for the sources, which have none."""
-ANGLE_LIMIT_DEG = 360.0
-"""Angle limit written for the branches: none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +71,7 @@ class BusStates:
 
 def scenario_tables(
     network: PublishedNetwork,
-    keys: ScenarioKeys,
+    keys: tuple[IntArray, IntArray],
     states: BusStates,
     opened: GridfmBranches | None = None,
 ) -> dict[str, pa.Table]:
@@ -89,6 +79,7 @@ def scenario_tables(
 
     Parameters
     ----------
+    keys : (scenario,) numbers of the scenarios, and the days that their loads are of.
     opened : branches that are out of service; they are listed with `br_status` 0 and no admittance.
     """
     vm, va = modulus(states.v), degrees(states.v)
@@ -104,11 +95,7 @@ def scenario_tables(
         "Vm": vm,
         "Va": va,
         "PQ": 1 - is_reference,
-        "PV": 0,
         "REF": is_reference,
-        "vn_kv": network.vn_kv,
-        "min_vm_pu": MIN_VM_PU,
-        "max_vm_pu": MAX_VM_PU,
         **_parts("GS", "BS", network.shunt),
         **_parts("Psgen", "Qsgen", states.static),
         "phase": network.phase,
@@ -119,10 +106,6 @@ def scenario_tables(
         "idx": np.arange(len(network.reference)),
         "bus": network.reference,
         **_parts("p_mw", "q_mvar", source),
-        **dict.fromkeys(("min_p_mw", "min_q_mvar"), -GENERATOR_LIMIT_MW),
-        **dict.fromkeys(("max_p_mw", "max_q_mvar"), GENERATOR_LIMIT_MW),
-        **dict.fromkeys(("cp0_eur", "cp1_eur_per_mw", "cp2_eur_per_mw2"), 0.0),
-        **dict.fromkeys(("in_service", "is_slack_gen"), 1),
     }
     rows = np.repeat(np.arange(network.n), np.diff(network.y.indptr))
     y_bus: dict[str, Column] = {
@@ -140,16 +123,12 @@ def scenario_tables(
         **_parts("pt", "qt", np.pad(at_to, ((0, 0), (0, out)))),
         "r": branches.r,
         "x": branches.x,
-        "b": 0.0,
         **_parts("Yff_r", "Yff_i", branches.yff),
         **_parts("Yft_r", "Yft_i", branches.yft),
         **_parts("Ytf_r", "Ytf_i", branches.ytf),
         **_parts("Ytt_r", "Ytt_i", branches.ytt),
         "tap": branches.tap,
         "shift": branches.shift_deg,
-        "ang_min": -ANGLE_LIMIT_DEG,
-        "ang_max": ANGLE_LIMIT_DEG,
-        "rate_a": 0.0,
         "br_status": np.where(np.arange(branches.count) < there, 1, 0),
     }
     return {
@@ -191,7 +170,6 @@ class GridfmWriter:
     directory : where the tables go; made when needed.
     feeder : the published twin, never a true network.
     facts : order of the nodes and what else is said of them.
-    style : the frame of the voltages, and whether switches are merged.
     """
 
     def __init__(
@@ -200,18 +178,15 @@ class GridfmWriter:
         feeder: Feeder,
         *,
         facts: NodeFacts | None = None,
-        style: GridfmStyle | None = None,
     ) -> None:
-        style = GridfmStyle() if style is None else style
         facts = NodeFacts() if facts is None else facts
         self.directory = location(directory)
         self._base_mva = float(feeder.base_mva)
         self._order = np.arange(len(feeder.nodes)) if facts.order is None else np.asarray(facts.order)
         nodes = network_of(feeder, facts)
-        bus_of = nodes.groups() if style.merged else np.arange(nodes.n)
+        bus_of = nodes.groups()
         self._solves = bool(bus_of.max() + 1 < nodes.n)
-        network = nodes.merged(bus_of) if self._solves else nodes
-        self.network: PublishedNetwork = network.turned() if style.turned else network
+        self.network: PublishedNetwork = nodes.merged(bus_of).turned()
         self.bus_of_row: IntArray = bus_of[: facts.released]
         bus_of_node = np.empty(nodes.n, dtype=np.int64)
         bus_of_node[self._order] = bus_of
@@ -227,7 +202,7 @@ class GridfmWriter:
     ) -> dict[str, str]:
         """Write scenarios `first_scenario` and following; relative names of their files and their SHA-256.
 
-        Where nodes are merged, the voltages are solved again on the network as it is written.
+        Where nodes are merged, the voltages are solved again on the written network.
 
         Parameters
         ----------
@@ -236,13 +211,12 @@ class GridfmWriter:
         v : complex (scenario, node) voltages of all nodes, slack included [p.u.], in the order of the feeder.
         steps : scenarios of a day.
         """
-        states = self._states(first_scenario, load, generation, v)
+        states = self._states(load, generation, v)
         written = {}
         for piece in pieces(first_scenario, len(states.v)):
             numbers = np.arange(piece.start, piece.stop, dtype=np.int64)
-            keys = ScenarioKeys(numbers, numbers // steps)
             part = states[piece.start - first_scenario : piece.stop - first_scenario]
-            for table, content in scenario_tables(self.network, keys, part).items():
+            for table, content in scenario_tables(self.network, (numbers, numbers // steps), part).items():
                 name = file_name(table, piece)
                 with storing(self.directory):
                     written[name] = put(self.directory / name, encode_table(content), make_folder=True)
@@ -252,26 +226,11 @@ class GridfmWriter:
         """Write what goes with all scenarios, once all blocks are there: their number, the mode, the rows."""
         return write_index(self.directory, n_scenarios, self.bus_of_row)
 
-    def _states(
-        self, first_scenario: int, load: ComplexArray, generation: ComplexArray | None, v: ComplexArray
-    ) -> BusStates:
+    def _states(self, load: ComplexArray, generation: ComplexArray | None, v: ComplexArray) -> BusStates:
         """Powers and voltages of the buses."""
-        retained = len(self._retained)
-        if first_scenario < 0:
-            raise CorpusError("scenarios of a gridfm directory are numbered from 0")
-        given = {"load": (load, retained), "v": (v, len(self._order))}
-        if generation is not None:
-            given["generation"] = (generation, retained)
-        for name, (array, width) in given.items():
-            if array.shape != (len(load), width) or len(load) == 0:
-                raise CorpusError(
-                    f"{name} has shape {array.shape}; a block of scenarios needs "
-                    f"({len(load) or 'at least 1'}, {width})"
-                )
-            if not np.isfinite(array).all():
-                raise CorpusError(
-                    f"{name} holds NaN or infinite values; a scenario without solution is no data"
-                )
+        given = (load, v) if generation is None else (load, generation, v)
+        if not all(np.isfinite(array).all() for array in given):
+            raise CorpusError("a power or voltage is NaN or infinite; a scenario without solution is no data")
         static = np.zeros((len(load), self.network.n), dtype=np.complex128)
         if generation is not None:
             self._add(static, generation)
@@ -302,7 +261,6 @@ def write_index(directory: Location, n_scenarios: int, bus_of_row: IntArray) -> 
 
 
 # --- and back ---------------------------------------------------------------------------------------------
-_Y_BUS = ("index1", "index2", "G", "B")
 _TWO_PORT = ("Yff", "Yft", "Ytf", "Ytt")
 _NUMBERED = {"gen_data": "idx", "branch_data": "idx"}
 _BUS_IDS = {"gen": ("bus",), "branch": ("from_bus", "to_bus"), "y_bus": ("index1", "index2")}
@@ -344,6 +302,11 @@ class GridfmData:
         """Complex (scenario, bus) Vm and Va as they are written, turned back or not [p.u.]."""
         return phasor(self.column("bus", "Vm"), self.column("bus", "Va"))
 
+    def powers(self) -> tuple[ComplexArray, ComplexArray]:
+        """Complex (scenario, bus) net demand, and generation of inverters [MW + j·Mvar]."""
+        demand = self.column("bus", "Pd") + 1j * self.column("bus", "Qd")
+        return demand, self.column("bus", "Psgen") + 1j * self.column("bus", "Qsgen")
+
     def turn_deg(self) -> FloatArray:
         """(scenario, bus) angle that a voltage is turned back by [degrees]; 0 in tables of phasors."""
         return self.column("bus", "turn")
@@ -358,30 +321,22 @@ class GridfmData:
 
         `scenario` counts from the first read.
         """
-        part = self._rows("y_bus", scenario)
-        rows, columns, g, b = (self._flat("y_bus", name)[part] for name in _Y_BUS)
+        part = self._flat("y_bus", "scenario") == self.scenarios[scenario]
+        rows, columns = (self._flat("y_bus", name)[part].astype(np.int64) for name in ("index1", "index2"))
         shape = (self.n_buses, self.n_buses)
-        return sp.csr_array((g + 1j * b, (rows.astype(np.int64), columns.astype(np.int64))), shape=shape)
+        return sp.csr_array((self._complex("y_bus", "G", "B")[part], (rows, columns)), shape=shape)
 
     def admittance_error(self) -> float:
         """Largest |Y of y_bus_data − Y of branches and shunts| over all scenarios [p.u. of sn_mva]."""
-        n, worst, described = self.n_buses, 0.0, b""
-        shunt, ports = self._complex("bus", "GS", "BS"), self._two_ports()
-        ends = [self._flat("branch", name).astype(np.int64) for name in ("from_bus", "to_bus")]
-        listed = [self._flat("y_bus", name) for name in _Y_BUS]
-        for k in range(len(self.scenarios)):
-            part, entries = self._rows("branch", k), self._rows("y_bus", k)
-            own = [*(values[part] for values in (*ends, *ports)), shunt[k * n : (k + 1) * n]]
-            content = b"".join(values.tobytes() for values in (*own, *(values[entries] for values in listed)))
-            if content == described:  # as a rule scenarios have the same network
-                continue
-            described = content
-            i, j = own[:2]
-            buses = np.arange(n)
-            rows, columns = np.concatenate([i, i, j, j, buses]), np.concatenate([i, j, i, j, buses])
-            summed = sp.csr_array((np.concatenate(own[2:]), (rows, columns)), shape=(n, n))
-            worst = np.maximum(worst, abs(summed - self.admittance(k)).max())  # keeps a NaN, unlike max()
-        return float(worst)
+        size = self.bus.num_rows
+        i, j = (self._buses("branch", name) for name in ("from_bus", "to_bus"))
+        every = np.arange(size)
+        rows, columns = np.concatenate([i, i, j, j, every]), np.concatenate([i, j, i, j, every])
+        values = np.concatenate([*self._two_ports(), self._complex("bus", "GS", "BS")])
+        described = sp.csr_array((values, (rows, columns)), shape=(size, size))
+        ends = tuple(self._buses("y_bus", name) for name in ("index1", "index2"))
+        listed = sp.csr_array((self._complex("y_bus", "G", "B"), ends), shape=(size, size))
+        return float(np.max(np.abs((described - listed).data), initial=0.0))  # keeps a NaN
 
     def mismatch_mw(self, sn_mva: float = SN_MVA) -> FloatArray:
         """(scenario, bus) |injected − shunt − flows into the branches| [MVA], everything as written.
@@ -392,8 +347,7 @@ class GridfmData:
         v = self.voltage().ravel()
         injected = self._complex("bus", "Pg", "Qg") - self._complex("bus", "Pd", "Qd")
         balance = injected - np.abs(v) ** 2 * np.conj(self._complex("bus", "GS", "BS")) * sn_mva
-        first = np.repeat(np.arange(len(self.scenarios)), self._counts("branch")) * self.n_buses
-        i, j = (first + self._flat("branch", name).astype(np.int64) for name in ("from_bus", "to_bus"))
+        i, j = (self._buses("branch", name) for name in ("from_bus", "to_bus"))
         yff, yft, ytf, ytt = self._two_ports()
         at_from = v[i] * np.conj(yff * v[i] + yft * v[j]) * sn_mva
         at_to = v[j] * np.conj(ytf * v[i] + ytt * v[j]) * sn_mva
@@ -411,14 +365,10 @@ class GridfmData:
         numbers = getattr(self, table)["scenario"].to_numpy() - self.scenarios.start
         return np.bincount(numbers, minlength=len(self.scenarios)).astype(np.int64)
 
-    def _rows(self, table: str, scenario: int) -> slice:
-        """Rows of a scenario, which counts from the first read."""
-        stop = self._stops[table]
-        return slice(int(stop[scenario - 1]) if scenario else 0, int(stop[scenario]))
-
-    @cached_property
-    def _stops(self) -> dict[str, IntArray]:
-        return {table: np.cumsum(self._counts(table)) for table in ("branch", "y_bus")}
+    def _buses(self, table: str, name: str) -> IntArray:
+        """A column of buses, as rows of the buses of all scenarios."""
+        first = np.repeat(np.arange(len(self.scenarios)), self._counts(table)) * self.n_buses
+        return np.asarray(first + self._flat(table, name).astype(np.int64))
 
     def _flat(self, table: str, name: str) -> FloatArray:
         return np.asarray(getattr(self, table)[name].to_numpy())
@@ -573,74 +523,45 @@ class ReleasedTables:
         corpus.files.check_folder(TWIN)
         return cls(corpus, release / TWIN)
 
-    @cached_property
-    def n_scenarios(self) -> int:
-        """How many there are."""
-        return count_scenarios(self.directory)
-
-    @property
-    def partitions(self) -> range:
-        """Partitions of the scenarios."""
-        return range(-(-self.n_scenarios // SCENARIOS_PER_PARTITION))
-
-    def read(self, partition: int) -> GridfmData:
-        """One partition, checked."""
-        return read_gridfm(self.directory, partition)
-
-    def days(self, scenarios: IntArray) -> IntArray:
-        """Day of each scenario."""
-        return np.asarray(scenarios // self.corpus.layout.steps)
-
     @property
     def bus_of_row(self) -> IntArray:
         """(row,) bus of every row of `data/`."""
         return self._first.bus_of_row
 
     @cached_property
+    def powers(self) -> tuple[ComplexArray, ComplexArray]:
+        """Complex (scenario, bus) net demand, and generation of inverters [MW + j·Mvar]."""
+        count = count_scenarios(self.directory)
+        parts = [read_gridfm(self.directory, k).powers() for k in range(-(-count // SCENARIOS_PER_PARTITION))]
+        demand, static = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return demand, static
+
+    @cached_property
     def network(self) -> PublishedNetwork:
         """The network, in the frame of the tables."""
         data = self._first
         turn, v = data.turn_deg()[0], data.voltage()[0]
-        angle = turn if turn.any() else nominal_angles(v)
         row = np.full(data.n_buses, -1, dtype=np.int64)
-        for number in reversed(range(len(self.bus_of_row))):
-            row[self.bus_of_row[number]] = number
+        for number in reversed(range(len(data.bus_of_row))):
+            row[data.bus_of_row[number]] = number
         reference = np.flatnonzero(data.column("bus", "REF")[0])
+        used = np.any([(power != 0).any(axis=0) for power in self.powers], axis=0)
         y = data.admittance()
         y.sum_duplicates()
         return PublishedNetwork(
             y=y,
             reference=reference,
             v_reference=v[reference],
-            loaded=np.setdiff1d(self._loaded, reference),
-            angle_deg=angle,
+            loaded=np.setdiff1d(np.flatnonzero(used), reference),
+            angle_deg=turn,
             phase=data.column("bus", "phase")[0],
             row=row,
-            vn_kv=data.column("bus", "vn_kv")[0],
             turn_deg=turn,
         )
 
     @cached_property
     def _first(self) -> GridfmData:
-        return self.read(0)
-
-    @cached_property
-    def _loaded(self) -> IntArray:
-        """Buses that draw or inject power in any scenario."""
-        found = np.zeros(self._first.n_buses, dtype=np.bool_)
-        for partition in self.partitions:
-            states = states_of(self.read(partition))
-            found |= (states.demand != 0).any(axis=0) | (states.static != 0).any(axis=0)
-        return np.flatnonzero(found)
-
-
-def states_of(data: GridfmData) -> BusStates:
-    """Powers and voltages as they are written."""
-    demand, static = (
-        data.column("bus", real) + 1j * data.column("bus", imaginary)
-        for real, imaginary in (("Pd", "Qd"), ("Psgen", "Qsgen"))
-    )
-    return BusStates(demand, static, data.voltage())
+        return read_gridfm(self.directory, 0)
 
 
 BALANCE_MW = 1e-5
@@ -651,28 +572,23 @@ FARTHEST_DEG = 90.0
 """Largest angle of a voltage that is turned back by its nominal angle; another phase is 120 away."""
 
 
-def check_tables(
-    corpus: Location, folder: str, scenarios: int, style: GridfmStyle, *, close_pu: float | None
-) -> list[str]:
+def check_tables(corpus: Location, folder: str, scenarios: int, *, close_pu: float | None) -> list[str]:
     """What is wrong with the tables in a folder of a corpus, one sentence each; never raises.
 
     Parameters
     ----------
     scenarios : how many there should be.
-    style : how they should be written.
     close_pu : how near their voltages are to those of the corpus [p.u.], scenario day·steps + step; None if
         they have nothing to do with them.
     """
     try:
         beside = None if close_pu is None else (open_corpus(corpus), close_pu)
-        return list(_problems(corpus / folder, scenarios, style, beside))
+        return list(_problems(corpus / folder, scenarios, beside))
     except (DpPowerflowError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
         return [f"The tables in {folder}/ are missing, damaged or not complete."]
 
 
-def _problems(
-    tables: Location, scenarios: int, style: GridfmStyle, beside: tuple[Corpus, float] | None
-) -> Iterator[str]:
+def _problems(tables: Location, scenarios: int, beside: tuple[Corpus, float] | None) -> Iterator[str]:
     folder = tables.name
     if count_scenarios(tables) != scenarios:
         yield f"The tables in {folder}/ hold another number of scenarios than the manifest says."
@@ -686,12 +602,8 @@ def _problems(
         largest = abs(data.admittance()).max()
         if not data.admittance_error() <= ADMITTANCE_SHARE * largest:
             yield f"Branches and admittances of {where} are of two networks."
-        if not style.turned and data.turn_deg().any():
-            yield f"The voltages of {where} are turned back, and the manifest says that they are phasors."
-        if style.turned and not np.abs(data.column("bus", "Va")).max() < FARTHEST_DEG:
+        if not np.abs(data.column("bus", "Va")).max() < FARTHEST_DEG:
             yield f"The voltages of {where} are not turned back as the manifest says."
-        if not style.merged and len(np.unique(data.bus_of_row)) < len(data.bus_of_row):
-            yield f"Nodes of the corpus share a bus in {where}, and the manifest says that none are merged."
         if beside is not None and not _voltage_difference(data, beside[0]) <= beside[1]:
             yield f"The voltages of {where} are not those of the corpus."
 

@@ -9,7 +9,7 @@ directions, grid and both statistics). INTERNAL (paper correction 5).
 A change is a matrix added to the line's primitive admittance, so its effect on the reduced network has the
 rank of the line's conductors, whatever its size. A `Side` is one of the two made ready: its power flow, its
 Jacobian, its branch. Retained nodes with a random load of their own are *released*; the others (PV only) are
-*hidden*: whoever holds the released voltages computes theirs from the network he supposes (paper
+*hidden*: a reader of the released voltages computes theirs from the network he supposes (paper
 correction 12).
 """
 
@@ -531,7 +531,7 @@ def upper_mean(mean: ArrayLike, trials: int, alpha: float) -> FloatArray:
 
 
 def smallest_share(trials: int, alpha: float) -> float:
-    """Upper bound of a share that never showed: no smaller δ can be claimed from so many trials."""
+    """Upper bound of a share that never showed: no smaller δ can be claimed from these trials."""
     _check(trials, alpha)
     return float(-np.expm1(np.log(alpha) / trials))
 
@@ -575,7 +575,7 @@ def delta_bounds(losses: FloatArray, alpha: float, grid: tuple[float, ...] = GRI
     for column, epsilon in enumerate(grid):
         tail[..., column] = upper_share((losses > epsilon).sum(axis=-1), trials, each)
         excess = -np.expm1(np.minimum(epsilon - losses, 0.0))
-        # The hockey stick never exceeds the tail, so the tail's bound is one of its own.
+        # The hockey stick never exceeds the tail, so the tail's bound holds for it too.
         hockey[..., column] = np.minimum(tail[..., column], upper_mean(excess.mean(axis=-1), trials, each))
     return DeltaBounds(tail, hockey, smallest_share(trials, each), trials)
 
@@ -612,7 +612,6 @@ class LineRow:
     forward, reverse : ε of each direction by itself (hockey stick).
     mean, worst : of Λ over all draws, finite ones; `infinite` the share of draws with Λ = +∞.
     lower : lower confidence bound on ε from the audit, None without one.
-    protected : largest x tried at which the policy holds, None if none or not asked.
     attack_error : root mean square error of the attack's estimate of x, None if not asked;
         `attack_error_with_loads` the same when the loads behind the voltages are published.
     """
@@ -628,7 +627,6 @@ class LineRow:
     infinite: float
     horizons: tuple[Horizon, ...]
     lower: float | None = None
-    protected: float | None = None
     attack_error: float | None = None
     attack_error_with_loads: float | None = None
 
@@ -701,7 +699,7 @@ def judge(
 def _summed(
     losses: FloatArray, days: int, delta: float, confidence: float, horizons: int
 ) -> tuple[FloatArray, float]:
-    """Least ε (neighbour, direction) of so many days, and its δ.
+    """Least ε (neighbour, direction) of several days, and its δ.
 
     Days are independent given the network, so the loss of D days is the sum of D independent losses; disjoint
     groups of the draws are independent samples of it. No draw is used twice.

@@ -10,20 +10,20 @@ import re
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import lru_cache
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError, FeederRejectedError, FeederScriptError, TapsError
-from dp_powerflow.grid.buses import Problems
+from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Tap
-from dp_powerflow.grid.opendss.script import PROTECTION, read_script
+from dp_powerflow.grid.opendss.script import PROTECTION, listed
+from dp_powerflow.grid.opendss.script import DssOrigin as DssOrigin
+from dp_powerflow.grid.refusals import Problems, refusal
 from dp_powerflow.units import ComplexArray
 
 # Else, in a folder whose name the locale lacks, OpenDSS makes another one and moves there.
@@ -42,26 +42,10 @@ REPLACED_CLASSES = ("load", "pvsystem")
 
 CONTROLS_OFF = "Set ControlMode=OFF"
 
-_NETWORK_CLASSES = frozenset(
-    {"line", "transformer", "autotrans", "capacitor", "reactor", "fault", "gictransformer", "vsource"}
-)
-CONTROLS = frozenset(
-    {
-        *("capcontrol", "swtcontrol", "recloser", "relay", "fuse", "invcontrol", "expcontrol"),
-        *("storagecontroller", "gendispatcher", "upfccontrol", "espvlcontrol"),
-    }
-)
-"""All controls but regulators: what they control stays as the file states it."""
+_NETWORK_CLASSES, CONTROLS = frozenset(listed("network")), frozenset(listed("controls"))
+"""Classes of the network; controls but regulators: what they control stays as the file states it."""
 _NO_INJECTIONS = CONTROLS | {"regcontrol", "energymeter", "monitor", "sensor"}
-_PLAIN_VERBS = frozenset(
-    {
-        *("new", "edit", "more", "m", "~", "enable", "disable", "open", "close", "clear", "clearall"),
-        *("calcvoltagebases", "setkvbase", "setbusxy", "makebuslist", "buscoords"),
-    }
-)
-_PLAIN_OPTIONS = frozenset(
-    {"voltagebases", "loadmult", "genmult", "tolerance", "maxiterations", "maxcontroliter"}
-)
+_PLAIN_VERBS, _PLAIN_OPTIONS = frozenset(listed("plain_verbs")), frozenset(listed("plain_options"))
 _OPEN_ACTION = 1
 _PHASES = re.compile(r"(?<![\w.%])ph(?:a(?:s(?:es?)?)?)?\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
 _WINDINGS = re.compile(r"\bwindings\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
@@ -69,55 +53,6 @@ _NUMBERING = ("calcvoltagebases", "makebuslist", "solve")
 _EDITED = re.compile(r"\s*edit\s+(?:object\s*=\s*)?[\"'(\[{]?([^\s,\"')\]}]+)", re.IGNORECASE)
 _GOES_ON = re.compile(r"\s*(?:more|m|~)(?:[\s,=]|$)", re.IGNORECASE)
 _OPENS = re.compile(r"\b(?:state|action|normal)\s*=\s*[\[(\"']?\s*[ot]|\bopen\b", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class DssOrigin:
-    """How to build the circuit again.
-
-    Attributes
-    ----------
-    commands : text commands in order; none of them solves, writes or observes.
-    path : the master file they came from.
-    places : where every command stands, in words; empty where no file holds them.
-    allocates : whether the file has loads computed from the network.
-    loads_declared : whether the nominal loads are those of a declared table.
-    public : whether the network is public, so that all that is solved on it is public too.
-    protective : positions of the commands about fuses, reclosers, relays and switch controls.
-    notes : what was left out of the file, in words.
-    """
-
-    commands: tuple[str, ...]
-    path: Path | None = None
-    places: tuple[str, ...] = ()
-    allocates: bool = False
-    loads_declared: bool = False
-    public: bool = False
-    protective: frozenset[int] = frozenset()
-    notes: tuple[str, ...] = ()
-
-    @cached_property
-    def plain(self) -> bool:
-        """Whether the commands leave nothing behind in an engine that is cleared."""
-        for command in self.commands:
-            verb, _, rest = command.strip().lower().partition(" ")
-            options = re.findall(r"([^\s=,]+)\s*=", rest) if verb == "set" else []
-            if verb not in _PLAIN_VERBS and (not options or not _PLAIN_OPTIONS.issuperset(options)):
-                return False
-        return True
-
-
-def file_origin(path: Path) -> DssOrigin:
-    """Origin of a `.dss` master file: its sanitised commands."""
-    script = read_script(path)
-    return DssOrigin(
-        script.commands,
-        path,
-        script.places,
-        script.allocates,
-        protective=script.protective,
-        notes=script.notes,
-    )
 
 
 def with_declared_loads(origin: DssOrigin, powers: Mapping[str, tuple[float, float]]) -> DssOrigin:
@@ -130,6 +65,17 @@ def with_declared_loads(origin: DssOrigin, powers: Mapping[str, tuple[float, flo
         places=(*places, *["the load table"] * (1 + len(commands))),
         loads_declared=True,
     )
+
+
+@lru_cache(maxsize=16)
+def is_plain(origin: DssOrigin) -> bool:
+    """Whether the commands leave nothing behind in an engine that is cleared."""
+    for command in origin.commands:
+        verb, _, rest = command.strip().lower().partition(" ")
+        options = re.findall(r"([^\s=,]+)\s*=", rest) if verb == "set" else []
+        if verb not in _PLAIN_VERBS and (not options or not _PLAIN_OPTIONS.issuperset(options)):
+            return False
+    return True
 
 
 class _Spare(threading.local):
@@ -149,7 +95,7 @@ def engine_of(origin: DssOrigin) -> Engine:
     What `ClearAll` leaves behind is what options and variables of a file set for the whole engine. A circuit
     without any of them shares one engine with all others of its kind; any other has one of its own.
     """
-    if not origin.plain:
+    if not is_plain(origin):
         if _spare.own is None or _spare.own[0] != origin:
             _spare.own = origin, DSS.NewContext()
         return _spare.own[1]
@@ -195,15 +141,11 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
         engine.DataPath = _folder_of_reports()
         _run_all(engine, origin)
         if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
-            raise FeederRejectedError(
-                f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'"
-            )
+            raise refusal("feeder-rejected.no-circuit", where=_where(origin))
         _refuse_ambiguous(engine)
         sources = enabled_names(engine, "vsource")
         if not sources:
-            raise FeederError(
-                f"{_where(origin)} has no voltage source; enable its Vsource", code="feeder-without-source"
-            )
+            raise refusal("feeder-without-source.disabled", where=_where(origin))
         _refuse_other_frequency(engine, sources)
     return engine
 
@@ -216,9 +158,7 @@ def _refuse_ambiguous(engine: Engine) -> None:
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         others = f", and {len(twice) - 1} more such pairs" if len(twice) > 1 else ""
-        raise FeederError(
-            f"the feeder has two elements '{twice[0]}'{others}; give every element a name of its own"
-        )
+        raise refusal("feeder.same-name", twice=twice, others=others)
 
 
 def _refuse_other_frequency(engine: Engine, sources: Iterable[str]) -> None:
@@ -226,10 +166,7 @@ def _refuse_other_frequency(engine: Engine, sources: Iterable[str]) -> None:
     solved = float(engine.ActiveCircuit.Solution.Frequency)
     for name in sources:
         if Properties(engine, "vsource", name).number("frequency") != solved:
-            raise FeederError(
-                f"the file solves at {solved:g} Hz, where voltage source '{name}' has none; set "
-                "DefaultBaseFrequency before 'New Circuit' instead of Frequency"
-            )
+            raise refusal("feeder.other-frequency", solved=solved, name=name)
 
 
 def _folder_of_reports() -> str:
@@ -281,20 +218,14 @@ def _refuse_more_phases(engine: Engine, command: str, place: str) -> None:
         return  # which the engine says itself
     element = circuit.ActiveCktElement
     if not stated[1].isdecimal() or element is None or int(stated[1]) > int(element.NumPhases):
-        raise FeederScriptError(
-            f"{place} gives an element that exists another number of phases; state it where the element is "
-            "made"
-        )
+        raise refusal("feeder-script.more-phases", place=place)
 
 
 def _refuse_late_windings(command: str, place: str) -> None:
     """Refuse more than two windings once the buses are numbered: the engine writes beyond its memory then."""
     stated = _WINDINGS.search(command)
     if stated is not None and stated[1] not in ("1", "2"):
-        raise FeederScriptError(
-            f"{place} gives a transformer more than two windings after the voltage bases are calculated; "
-            "describe it before them"
-        )
+        raise refusal("feeder-script.late-windings", place=place)
 
 
 def _disable_device(engine: Engine) -> bool:
@@ -312,7 +243,9 @@ def run(engine: Engine, command: str, origin: DssOrigin, place: str | None = Non
         engine.Text.Command = command
     except DSSException as error:
         at = place or _where(origin)
-        raise FeederRejectedError(f"OpenDSS rejects {at}; {_advice(error)}: {_message(error)}") from None
+        raise refusal(
+            "feeder-rejected.element", at=at, advice=_advice(error), message=_message(error)
+        ) from None
 
 
 @contextmanager
@@ -321,8 +254,8 @@ def objections(origin: DssOrigin) -> Iterator[None]:
     try:
         yield
     except DSSException as error:
-        raise FeederRejectedError(
-            f"OpenDSS cannot say what {_where(origin)} has; {_advice(error)}: {_message(error)}"
+        raise refusal(
+            "feeder-rejected.cannot-say", where=_where(origin), advice=_advice(error), message=_message(error)
         ) from None
 
 
@@ -331,9 +264,8 @@ def solve(engine: Engine, origin: DssOrigin) -> bool:
     try:
         engine.ActiveCircuit.Solution.Solve()
     except DSSException as error:
-        raise FeederError(
-            f"OpenDSS cannot solve {_where(origin)}; {_advice(error)}: {_message(error)}",
-            code="feeder-unsolved",
+        raise refusal(
+            "feeder-unsolved.circuit", where=_where(origin), advice=_advice(error), message=_message(error)
         ) from None
     return bool(engine.ActiveCircuit.Solution.Converged)
 
@@ -344,12 +276,10 @@ def set_taps(engine: Engine, taps: Iterable[Tap]) -> None:
     known = {name.lower() for name in transformers.AllNames}
     for tap in taps:
         if tap.transformer.lower() not in known:
-            raise TapsError(
-                f"the tap file names transformer '{tap.transformer}', which the feeder does not have"
-            )
+            raise refusal("taps.no-transformer", tap=tap)
         transformers.Name = tap.transformer
         if not 1 <= tap.winding <= transformers.NumWindings:
-            raise TapsError(f"transformer '{tap.transformer}' has no winding {tap.winding}")
+            raise refusal("taps.no-winding", tap=tap)
         transformers.Wdg = tap.winding
         transformers.Tap = tap.ratio
 
@@ -370,16 +300,20 @@ def regulated_taps(engine: Engine) -> tuple[Tap, ...]:
 
 def disable_injections(engine: Engine, *, but: str | None = None) -> dict[str, int]:
     """Disable every load and generator (`but` one class); how many of the kinds that nothing replaces."""
-    circuit = engine.ActiveCircuit
-    left_out: dict[str, int] = {}
-    for name in circuit.AllElementNames:
+    kept = _NETWORK_CLASSES | _NO_INJECTIONS | {but}
+    disabled = _disable(engine, lambda kind: kind not in kept)
+    return {kind: count for kind, count in disabled.items() if kind not in REPLACED_CLASSES}
+
+
+def _disable(engine: Engine, chosen: Callable[[str], bool]) -> dict[str, int]:
+    """Disable the elements of the chosen classes; how many of each took part."""
+    disabled: Counter[str] = Counter()
+    for name in engine.ActiveCircuit.AllElementNames:
         kind = _class_of(name)
-        if kind in _NETWORK_CLASSES or kind in _NO_INJECTIONS or kind == but or not is_enabled(engine, name):
-            continue
-        circuit.ActiveCktElement.Enabled = False
-        if kind not in REPLACED_CLASSES:
-            left_out[kind] = left_out.get(kind, 0) + 1
-    return left_out
+        if chosen(kind) and is_enabled(engine, name):
+            engine.ActiveCircuit.ActiveCktElement.Enabled = False
+            disabled[kind] += 1
+    return dict(disabled)
 
 
 def settle_controls(engine: Engine, origin: DssOrigin) -> dict[str, int]:
@@ -392,13 +326,7 @@ def settle_controls(engine: Engine, origin: DssOrigin) -> dict[str, int]:
         if int(switches.Action) != int(switches.State) and not switches.IsLocked:
             verb = "Open" if int(switches.Action) == _OPEN_ACTION else "Close"
             run(engine, f'{verb} "{switches.SwitchedObj}" {int(switches.SwitchedTerm)}', origin)
-    left_out: dict[str, int] = {}
-    for name in circuit.AllElementNames:
-        kind = _class_of(name)
-        if kind in CONTROLS and is_enabled(engine, name):
-            circuit.ActiveCktElement.Enabled = False
-            left_out[kind] = left_out.get(kind, 0) + 1
-    return left_out
+    return _disable(engine, CONTROLS.__contains__)
 
 
 def idle_devices(engine: Engine) -> dict[str, int]:
@@ -455,6 +383,14 @@ class Properties:
     def numbers(self, name: str) -> list[float]:
         return [float(word) for word in self.text(name).strip("[]() ").replace(",", " ").split()]
 
+    def name(self, name: str) -> str:
+        """Name of another element, without its class."""
+        return self.text(name).split(".")[-1]
+
+    @property
+    def is_delta(self) -> bool:
+        return self.text("conn").startswith(("d", "ll"))
+
     def yes(self, name: str) -> bool:
         return self.text(name).startswith(("y", "t"))
 
@@ -477,7 +413,7 @@ def named_branches(engine: Engine, delta: bool) -> NamedBranches:
 def refuse_open(engine: Engine, what: str) -> None:
     """Refuse the active element, which draws or feeds in power, if a conductor of it is open."""
     if engine.ActiveCircuit.ActiveCktElement.IsOpen(1, 0):
-        raise FeederError(f"{what} has an open terminal; disable it, or leave out the command that opens it")
+        raise refusal("feeder.open-terminal", what=what)
 
 
 def terminal_nodes(element: Engine) -> list[str | None]:
@@ -528,7 +464,7 @@ def declared_voltages(feeder: Feeder) -> ComplexArray:
     """
     origin = feeder.origin
     if not isinstance(origin, DssOrigin):
-        raise FeederError("only a feeder read from OpenDSS can be solved by it")
+        raise refusal("feeder.not-opendss")
     engine = circuit_without_injections(origin, feeder.taps, but="load")
     for loads in engine.ActiveCircuit.Loads:
         loads.Model = 1
@@ -540,9 +476,7 @@ def declared_voltages(feeder: Feeder) -> ComplexArray:
         if solve(engine, origin):
             break
     else:
-        raise FeederError(
-            "OpenDSS finds no solution at nominal load; reduce the loads", code="feeder-unsolved"
-        )
+        raise refusal("feeder-unsolved.nominal")
     volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
     by_name = dict(zip((n.lower() for n in engine.ActiveCircuit.YNodeOrder), volts, strict=True))
     v = np.empty(len(feeder.nodes), dtype=np.complex128)

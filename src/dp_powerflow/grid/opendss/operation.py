@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import unit
 from dp_powerflow.grid.feeder import GROUND, PVSystem, Tap
-from dp_powerflow.grid.opendss.engine import (
-    Engine,
-    NamedBranches,
-    Properties,
-    enabled_names,
-    is_enabled,
-    named_branches,
-    primitive,
-    refuse_open,
-    set_taps,
-    terminal_nodes,
-)
+from dp_powerflow.grid.opendss import engine as dss
+from dp_powerflow.grid.opendss.engine import Engine, Properties
+from dp_powerflow.grid.opendss.script import table_of
 from dp_powerflow.grid.operation import (
     CONSTANT_IMPEDANCE,
     Branch,
@@ -41,6 +33,7 @@ from dp_powerflow.grid.operation import (
     SwitchedCapacitor,
     Zip,
 )
+from dp_powerflow.grid.refusals import counted, said
 from dp_powerflow.units import ComplexArray, FloatArray
 
 # ----------------------------------------------------------------------------------------------------------
@@ -48,14 +41,23 @@ from dp_powerflow.units import ComplexArray, FloatArray
 
 
 _Z, _I, _P = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+_LAWS: dict[int, tuple[Zip, Zip]] = {1: (_P, _P), 3: (_P, _Z), 4: (_P, _P), 5: (_I, _I)}
+"""Model of a load → shares of its active and its reactive power."""
+CONSTANT_Z_MODEL, _ABRUPT, _CVR_MODEL, _ZIP_MODEL = 2, (3, 4), 4, 8
+_ZIP_FIGURES = 7
 _SUM_OF_SHARES = 5e-3
 _LINE_TO_LINE = (2, 3)
-CONSTANT_Z_MODEL = 2
 
 
 def coil_kv(kv: float, phases: int, *, delta: bool) -> float:
     """Voltage across a phase of an element by its kV, which is line to line for 2 and 3 phases."""
     return kv / math.sqrt(3.0) if not delta and phases in _LINE_TO_LINE else kv
+
+
+def connected(engine: Engine, own: Properties) -> tuple[float, dss.NamedBranches]:
+    """Voltage across a branch of the active element, and its branches."""
+    rated_kv = coil_kv(own.number("kv"), int(own.number("phases")), delta=own.is_delta)
+    return rated_kv, dss.named_branches(engine, own.is_delta)
 
 
 def load_multiplier(engine: Engine, load: Properties) -> float:
@@ -66,42 +68,31 @@ def load_multiplier(engine: Engine, load: Properties) -> float:
 def load_response(load: Properties, name: str, refused: list[str]) -> Response:
     """Law of a load; what the solver does not model is named in `refused`."""
     model = int(load.number("model"))
-    lowest, highest, cut = load.number("vminpu"), load.number("vmaxpu"), load.number("vlowpu")
-    # At or below vlowpu the engine never asks for vminpu.
-    lowest = max(lowest, cut)
-
-    def law(active: Zip, reactive: Zip, *, abrupt: bool = False) -> Response:
-        return Response(active, reactive, None, lowest, highest, cut, abrupt)
-
-    if model == 1:
-        return law(_P, _P)
     if model == CONSTANT_Z_MODEL:
         return CONSTANT_IMPEDANCE
-    if model == 3:
-        return law(_P, _Z, abrupt=True)
-    if model == 4:
-        exponents = (load.number("cvrwatts"), load.number("cvrvars"))
-        return Response(_P, _P, exponents, lowest, highest, cut, abrupt=True)
-    if model == 5:
-        return law(_I, _I)
-    if model == 8:
-        shares = load.numbers("zipv")
-        if len(shares) < 7:
-            refused.append(f"load '{name}' is of model 8 without ZIPV; give its seven figures")
-            return law(_P, _P)
-        active, reactive = (shares[0], shares[1], shares[2]), (shares[3], shares[4], shares[5])
-        if shares[6] > 0.0:
-            refused.append(
-                f"load '{name}' drops out below a voltage (seventh figure of ZIPV); set that figure to 0"
-            )
-        wrong = any(abs(sum(part) - 1.0) > _SUM_OF_SHARES for part in (active, reactive))
-        if wrong:
-            refused.append(f"shares in ZIPV of load '{name}' do not add up to 1; correct them")
-        return law(active, reactive)
-    refused.append(
-        f"load '{name}' is of model {model}, of fixed reactive power; use one of models 1 to 5 or 8"
+    active, reactive = _LAWS.get(model, (_P, _P))
+    if model == _ZIP_MODEL:
+        z, i, c, z_q, i_q, c_q, lowest, *_ = [*load.numbers("zipv"), *[math.nan] * _ZIP_FIGURES]
+        if math.isnan(lowest):
+            refused.append(said("operated.zip-missing", name=name))
+        else:
+            active, reactive = (z, i, c), (z_q, i_q, c_q)
+        if lowest > 0.0:
+            refused.append(said("operated.zip-drops-out", name=name))
+        if any(abs(sum(part) - 1.0) > _SUM_OF_SHARES for part in (active, reactive)):
+            refused.append(said("operated.zip-sum", name=name))
+    elif model not in _LAWS:
+        refused.append(said("operated.load-model", name=name, model=model))
+    cut = load.number("vlowpu")
+    return Response(
+        active,
+        reactive,
+        (load.number("cvrwatts"), load.number("cvrvars")) if model == _CVR_MODEL else None,
+        lowest=max(load.number("vminpu"), cut),  # at or below vlowpu the engine never asks for vminpu
+        highest=load.number("vmaxpu"),
+        cut=cut,
+        abrupt=model in _ABRUPT,
     )
-    return law(_P, _P)
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -112,52 +103,74 @@ def load_response(load: Properties, name: str, refused: list[str]) -> Response:
 # model becomes a sentence of `Operation.refused`; the feeder can be read all the same.
 
 
-_GANGED = 3
 _PICKS = {"max": Pick.HIGHEST, "min": Pick.LOWEST, "avg": Pick.MEAN}
-
-
-@dataclass(frozen=True, eq=False)
-class Network:
-    """The frozen frame, as far as an operation needs it.
-
-    Attributes
-    ----------
-    nodes : names of the feeder's nodes, those of the circuit first.
-    index : name of a node of the circuit → its index.
-    y : sparse complex (node, node) [S].
-    scale : (node,) what a pair of nodes' admittance is multiplied by at both ends [p.u./S]^½.
-    volts : complex (circuit node,) no-load voltage [V].
-    """
-
-    nodes: tuple[str, ...]
-    index: dict[str, int]
-    y: sp.csc_array
-    scale: FloatArray
-    volts: ComplexArray
-
-    def at(self, name: str | None) -> int:
-        """Index of a node; ground where there is none."""
-        return GROUND if name is None else self.index.get(name, GROUND)
 
 
 class NotModelledError(Exception):
     """A setting that the solver does not model; its text ends a sentence that starts with a control."""
 
+    def __init__(self, name: str, **words: object) -> None:
+        super().__init__(said(f"control.{name}", **words))
 
-class Admittances:
-    """Y of an operation [S] while it is being built; `inner` nodes are appended as they come."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+@contextmanager
+def _modelled(refused: list[str], control: str) -> Iterator[None]:
+    """What of a control is not modelled becomes a sentence of `refused`."""
+    try:
+        yield
+    except NotModelledError as reason:
+        refused.append(f"{control} {reason}")
+
+
+def _refuse(**reasons: bool) -> None:
+    """Refuse for the first reason that holds, by the name of its sentence."""
+    for name, holds in reasons.items():
+        if holds:
+            raise NotModelledError(name.replace("_", "-"))
+
+
+def _settings(control: Properties, kind: str) -> dict[str, Any]:
+    """Figures of a control by the names that they have here."""
+    return {name: control.number(stated) for name, stated in table_of(kind).items()}
+
+
+class OperationBuilder:
+    """Y of an operation [S] while it is being built; `inner` nodes are appended as they come.
+
+    Parameters
+    ----------
+    nodes : names of the feeder's nodes, those of the circuit first.
+    index : name of a node of the circuit → its index.
+    y : sparse complex (node, node) [S], of the frozen frame.
+    scale : (node,) what a pair of nodes' admittance is multiplied by at both ends [p.u./S]^½.
+    volts : complex (circuit node,) no-load voltage [V].
+    """
+
+    def __init__(
+        self,
+        nodes: tuple[str, ...],
+        index: dict[str, int],
+        y: sp.csc_array,
+        scale: FloatArray,
+        volts: ComplexArray,
+    ) -> None:
+        self.nodes, self.index, self.volts = nodes, index, volts
         self.inner: list[str] = []
-        self.scale = network.scale.tolist()
-        self._rows: list[int] = []
-        self._columns: list[int] = []
-        self._values: list[complex] = []
+        self.scale = scale.tolist()
+        self._frozen = y
+        self._entries: list[tuple[int, int, complex]] = []
+
+    def of(self, element: Engine) -> list[int]:
+        """Nodes of all conductors of an element."""
+        return self.at(dss.terminal_nodes(element))
+
+    def at(self, names: Sequence[str | None]) -> list[int]:
+        """Indices of nodes; ground where there is none."""
+        return [GROUND if name is None else self.index.get(name, GROUND) for name in names]
 
     def new_node(self, transformer: str, outer: int) -> int:
         """An inner node of a transformer, of the base of its outer one."""
-        phase = self.network.nodes[outer].rsplit(".", 1)[1]
+        phase = self.nodes[outer].rsplit(".", 1)[1]
         self.inner.append(f"tap({transformer}).{phase}")
         self.scale.append(self.scale[outer])
         return len(self.scale) - 1
@@ -167,18 +180,21 @@ class Admittances:
         for row, i in enumerate(nodes):
             for column, j in enumerate(nodes):
                 if i != GROUND and j != GROUND and block[row, column] != 0.0:
-                    self._rows.append(i)
-                    self._columns.append(j)
-                    self._values.append(complex(block[row, column]))
+                    self._entries.append((i, j, complex(block[row, column])))
 
     def per_unit(self) -> sp.csc_array:
         """The sum [p.u.]."""
         size = len(self.scale)
-        known = sp.coo_array(self.network.y)
-        rows = np.concatenate([known.coords[0], np.array(self._rows, dtype=np.int64)])
-        columns = np.concatenate([known.coords[1], np.array(self._columns, dtype=np.int64)])
-        values = np.concatenate([known.data, np.array(self._values, dtype=np.complex128)])
-        total = sp.csc_array((values, (rows, columns)), shape=(size, size))
+        known = sp.coo_array(self._frozen)
+        rows, columns, values = zip(*self._entries, strict=True) if self._entries else ((), (), ())
+        places = [
+            np.concatenate([axis, np.array(more, dtype=np.int64)])
+            for axis, more in zip(known.coords, (rows, columns), strict=True)
+        ]
+        total = sp.csc_array(
+            (np.concatenate([known.data, np.array(values, dtype=np.complex128)]), tuple(places)),
+            shape=(size, size),
+        )
         total.eliminate_zeros()
         scale = sp.diags_array(np.array(self.scale))
         return sp.csc_array(scale @ total @ scale)
@@ -187,59 +203,71 @@ class Admittances:
 # -------------------------------------------------------------------------------------- regulators
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Moved:
-    """A winding that a regulator moves, while the circuit is read.
+    """A winding that a regulator moves.
 
     Attributes
     ----------
-    conductors : nodes of all conductors of the transformer, by terminal; `GROUND` where there is none.
+    nodes : of all conductors of the transformer, by terminal; `GROUND` where there is none. Once placed,
+        inner ones for the moved winding.
     own : positions among them of the moved winding's phases.
-    regulator : with `phases` still empty.
+    regulator : with `phases` empty until it is placed.
+    neutral : admittances at ratio 1 between these nodes [S], once placed.
     """
 
-    conductors: tuple[int, ...]
+    nodes: tuple[int, ...]
     own: tuple[int, ...]
     regulator: Regulator
+    neutral: ComplexArray | None = None
+
+    def primitive(self, engine: Engine) -> ComplexArray:
+        """Admittances of the transformer as it stands [S]."""
+        engine.ActiveCircuit.SetActiveElement(f"Transformer.{self.regulator.transformer}")
+        return dss.primitive(engine.ActiveCircuit.ActiveCktElement).copy()
+
+    @property
+    def two_ratios(self) -> tuple[float, float]:
+        """Two ratios of the winding's range, the first one 1 where it can be."""
+        low, high = self.regulator.lowest, self.regulator.highest
+        first = min(max(1.0, low), high)
+        return first, (low if first - low > high - first else high)
 
 
 class RegulatorReader:
     """Reads regulator controls one by one; what is not modelled goes to `refused`."""
 
-    def __init__(self, engine: Engine, network: Network, refused: list[str]) -> None:
-        self._engine, self._network, self._refused = engine, network, refused
+    def __init__(self, engine: Engine, admittances: OperationBuilder, refused: list[str]) -> None:
+        self._engine, self._admittances, self._refused = engine, admittances, refused
         self._circuit = engine.ActiveCircuit
         self._known = {name.lower() for name in self._circuit.Transformers.AllNames}
 
     def read(self) -> list[Moved]:
         """Every winding that is moved, in the order of the controls."""
         found: dict[str, Moved] = {}
-        for name in enabled_names(self._engine, "regcontrol"):
-            try:
+        for name in dss.enabled_names(self._engine, "regcontrol"):
+            with _modelled(self._refused, f"regulator control '{name}'"):
                 moved = self._control(name)
-                if moved is not None and moved.regulator.transformer in found:
-                    raise NotModelledError(
-                        "moves a transformer that another control moves too; disable one of them"
-                    )
-            except NotModelledError as reason:
-                self._refused.append(f"regulator control '{name}' {reason}")
-                continue
-            if moved is not None:
-                found[moved.regulator.transformer] = moved
+                if moved is not None:
+                    _refuse(two_regulators=moved.regulator.transformer in found)
+                    found[moved.regulator.transformer] = moved
         return list(found.values())
 
     def _control(self, name: str) -> Moved | None:
         """What a control moves; None if it cannot move."""
-        control = Properties(self._engine, "regcontrol", name)
-        transformer = control.text("transformer").split(".")[-1]
-        if transformer not in self._known:
-            raise NotModelledError("moves no Transformer; make its AutoTrans one, or disable the control")
-        if not is_enabled(self._engine, f"transformer.{transformer}"):
-            raise NotModelledError("moves a disabled transformer; disable the control too")
+        transformer = Properties(self._engine, "regcontrol", name).name("transformer")
+        _refuse(no_transformer=transformer not in self._known)
+        _refuse(disabled_transformer=not dss.is_enabled(self._engine, f"transformer.{transformer}"))
         control = Properties(self._engine, "regcontrol", name)
         winding, own = int(control.number("winding")), int(control.number("tapwinding"))
         bus = control.text("bus")
-        _refuse_settings(control, same=winding == own, remote=bool(bus))
+        drop = control.number("r") != 0.0 or control.number("x") != 0.0
+        _refuse(
+            ldc_z=control.number("ldc_z") > 0.0 and not bus,
+            cogen=control.yes("cogen"),
+            inverse_time=control.yes("inversetime"),
+            other_drop=drop and winding != own and not bus,
+        )
         pick = _PICKS.get(control.text("ptphase"), Pick.ONE)
         phase = 1 if pick is not Pick.ONE else int(control.number("ptphase"))
         remote_ratio = control.number("remoteptratio")
@@ -251,23 +279,18 @@ class RegulatorReader:
             measured=(),
             pick=pick,
             compensated=0,
-            target_v=control.number("vreg"),
-            band_v=control.number("band"),
-            pt_ratio=control.number("ptratio"),
-            ct_primary_a=control.number("ctprim"),
+            **_settings(control, "regulator"),
             drop_r_v=0.0 if bus else control.number("r"),
             drop_x_v=0.0 if bus else control.number("x"),
             winding_v=0.0,
-            delay_s=control.number("delay"),
             most_steps=int(control.number("maxtapchange")),
             opposite=winding != own,
             limit_v=control.number("vlimit") or None,
             reverse=_reverse(control) if control.yes("reversible") and not bus else None,
         )
         moved, delta = self._windings(settings, winding, phase)
-        if moved.regulator.steps < 1 or moved.regulator.highest <= moved.regulator.lowest:
-            return None
-        if moved.regulator.most_steps < 1:
+        found = moved.regulator
+        if found.steps < 1 or found.highest <= found.lowest or found.most_steps < 1:
             return None
         return self._remote(moved, bus, remote_ratio, second=delta or phase != 1) if bus else moved
 
@@ -277,20 +300,16 @@ class RegulatorReader:
         transformers.Name = settings.transformer
         transformers.Wdg = settings.winding
         low, high, steps = float(transformers.MinTap), float(transformers.MaxTap), int(transformers.NumTaps)
-        own_delta = bool(transformers.IsDelta)
         transformers.Wdg = winding
         delta, kv = bool(transformers.IsDelta), float(transformers.kV)
         element = self._circuit.ActiveCktElement
         phases, per_terminal = int(element.NumPhases), int(element.NumConductors)
-        conductors = [self._network.at(node) for node in terminal_nodes(element)]
+        conductors = self._admittances.of(element)
         first = (settings.winding - 1) * per_terminal
-        own = tuple(range(first, first + phases))
-        between = phases != _GANGED if own_delta else conductors[first + phases] != GROUND
-        if between or any(conductors[k] == GROUND for k in own):
-            raise NotModelledError(
-                "moves a winding that stands between two nodes or has a neutral of its own; only windings "
-                "with a grounded neutral and three-phase delta windings are modelled"
-            )
+        # A coil between two nodes is moved by moving both: what counts is the voltage across it.
+        own = tuple(k for k in range(first, first + per_terminal) if conductors[k] != GROUND)
+        grounded = conductors[first] == GROUND or own != tuple(range(first, first + len(own)))
+        _refuse(grounded_first=grounded)
         seen = self._winding_branches(
             conductors[(winding - 1) * per_terminal :][:per_terminal], phases, delta
         )
@@ -310,21 +329,15 @@ class RegulatorReader:
     def _remote(self, moved: Moved, bus: str, ratio: float, *, second: bool) -> Moved:
         """One that holds the voltage of another bus: the engine looks at the first node that it names."""
         settings = moved.regulator
-        if second or settings.limit_v is not None:
-            raise NotModelledError(
-                "holds the voltage of another bus with a delta winding, a second phase or a voltage limit; "
-                "let it hold that of its own winding"
-            )
+        _refuse(remote_kind=second or settings.limit_v is not None)
         parts = bus.split(".")
         node = f"{parts[0]}.{parts[1] if len(parts) > 1 else 1}"
-        if node not in self._network.index:
-            raise NotModelledError(
-                f"holds the voltage of node {node}, which the feeder does not have; correct its bus"
-            )
+        if node not in self._admittances.index:
+            raise NotModelledError("remote-node", node=node)
         # The engine turns volts into taps by the ratio of the winding's own voltage transformer.
         held = replace(
             settings,
-            measured=((self._network.index[node], GROUND),),
+            measured=((self._admittances.index[node], GROUND),),
             pick=Pick.ONE,
             compensated=0,
             pt_ratio=ratio,
@@ -339,106 +352,50 @@ class RegulatorReader:
         if phases == 1:
             return ((nodes[0], nodes[1]),)
         # The engine turns delta windings one way or the other; its own voltages tell which.
-        flat = np.asarray(self._circuit.Transformers.WdgVoltages)
+        flat, known = np.asarray(self._circuit.Transformers.WdgVoltages), self._admittances.volts
         seen = flat.view(np.complex128) if flat.dtype == np.float64 else flat
         for turn in (1, -1):
             branches = tuple((nodes[k], nodes[(k + turn) % phases]) for k in range(phases))
-            volts = np.array([self._network.volts[a] - self._network.volts[b] for a, b in branches])
+            volts = np.array([known[a] - known[b] for a, b in branches])
             if np.allclose(volts, seen, rtol=1e-6, atol=1e-6 * float(np.abs(volts).max())):
                 return branches
-        raise NotModelledError("measures a delta winding whose voltages cannot be told; measure one in wye")
+        raise NotModelledError("delta-voltages")
 
 
 def _reverse(control: Properties) -> ReverseSettings:
     """Settings for power that flows backwards; a control of a remote bus has none."""
-    return ReverseSettings(
-        threshold_kw=control.number("revthreshold"),
-        target_v=control.number("revvreg"),
-        band_v=control.number("revband"),
-        drop_r_v=control.number("revr"),
-        drop_x_v=control.number("revx"),
-        delay_s=control.number("revdelay"),
-        neutral_delay_s=control.number("tapdelay") if control.yes("revneutral") else None,
-    )
-
-
-def _refuse_settings(control: Properties, *, same: bool, remote: bool) -> None:
-    """Refuse settings that are not modelled.
-
-    Parameters
-    ----------
-    same : whether the winding that is moved is the one that is measured.
-    remote : whether the voltage of another bus is held.
-    """
-    if control.number("ldc_z") > 0.0 and not remote:
-        raise NotModelledError("compensates by LDC_Z; give R and X instead")
-    if control.yes("cogen"):
-        raise NotModelledError("has a cogeneration mode; set cogen=no")
-    if control.yes("inversetime"):
-        raise NotModelledError("has a delay that depends on the voltage; set inversetime=no")
-    drop = control.number("r") != 0.0 or control.number("x") != 0.0
-    if drop and not same and not remote:
-        raise NotModelledError(
-            "compensates the drop of another winding than it moves; set tapwinding as winding"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Placed:
-    """A regulator with its inner nodes.
-
-    Attributes
-    ----------
-    nodes : of all conductors of the transformer, inner ones for the moved winding.
-    neutral : its admittances at ratio 1 between these nodes [S].
-    """
-
-    regulator: Regulator
-    nodes: tuple[int, ...]
-    neutral: ComplexArray
+    neutral_delay_s = control.number("tapdelay") if control.yes("revneutral") else None
+    return ReverseSettings(**_settings(control, "reverse"), neutral_delay_s=neutral_delay_s)
 
 
 def place_regulators(
-    engine: Engine, admittances: Admittances, moved: Sequence[Moved], taps: Sequence[Tap]
-) -> list[Placed]:
+    engine: Engine, admittances: OperationBuilder, moved: Sequence[Moved], taps: Sequence[Tap]
+) -> list[Moved]:
     """Move regulating transformers to their inner nodes; the engine ends at the given taps again."""
     if not moved:
         return []
-    present = [_primitive_of(engine, each) for each in moved]
-    ends = [_two_ratios(each.regulator) for each in moved]
+    present = [each.primitive(engine) for each in moved]
     at_ends = []
     for end in (0, 1):
-        windings = [(each.regulator.transformer, each.regulator.winding) for each in moved]
-        set_taps(engine, [Tap(*key, pair[end]) for key, pair in zip(windings, ends, strict=True)])
+        ratios = [(each.regulator, each.two_ratios[end]) for each in moved]
+        dss.set_taps(engine, [Tap(each.transformer, each.winding, ratio) for each, ratio in ratios])
         engine.YMatrix.BuildYMatrixD(1, 0)
-        at_ends.append([_primitive_of(engine, each) for each in moved])
-    set_taps(engine, taps)
+        at_ends.append([each.primitive(engine) for each in moved])
+    dss.set_taps(engine, taps)
     placed = []
-    for each, now, ratios, one, other in zip(moved, present, ends, *at_ends, strict=True):
-        outer = [each.conductors[k] for k in each.own]
+    for each, now, one, other in zip(moved, present, *at_ends, strict=True):
+        outer = [each.nodes[k] for k in each.own]
         inner = [admittances.new_node(each.regulator.transformer, node) for node in outer]
-        neutral, fixed = _at_neutral(one, other, ratios, each.own)
-        nodes = list(each.conductors)
+        neutral, fixed = _at_neutral(one, other, each.two_ratios, each.own)
+        nodes = list(each.nodes)
         admittances.add(nodes, -now)
         admittances.add(outer, fixed)
         for k, node in zip(each.own, inner, strict=True):
             nodes[k] = node
         admittances.add(nodes, neutral)
-        phases = tuple(zip(inner, outer, strict=True))
-        placed.append(Placed(replace(each.regulator, phases=phases), tuple(nodes), neutral))
+        regulator = replace(each.regulator, phases=tuple(zip(inner, outer, strict=True)))
+        placed.append(Moved(tuple(nodes), each.own, regulator, neutral))
     return placed
-
-
-def _primitive_of(engine: Engine, moved: Moved) -> ComplexArray:
-    engine.ActiveCircuit.SetActiveElement(f"Transformer.{moved.regulator.transformer}")
-    return primitive(engine.ActiveCircuit.ActiveCktElement).copy()
-
-
-def _two_ratios(regulator: Regulator) -> tuple[float, float]:
-    """Two ratios of the winding's range, the first one 1 where it can be."""
-    low, high = regulator.lowest, regulator.highest
-    first = min(max(1.0, low), high)
-    return first, (low if first - low > high - first else high)
 
 
 def _at_neutral(
@@ -500,10 +457,10 @@ def monitored_nodes(engine: Engine) -> dict[str, list[str | None]]:
     To be read before loads and generators are disabled.
     """
     found: dict[str, list[str | None]] = {}
-    for name in enabled_names(engine, "capcontrol"):
+    for name in dss.enabled_names(engine, "capcontrol"):
         element = Properties(engine, "capcontrol", name).text("element")
-        alive = is_enabled(engine, element)
-        found[name] = terminal_nodes(engine.ActiveCircuit.ActiveCktElement) if alive else []
+        alive = dss.is_enabled(engine, element)
+        found[name] = dss.terminal_nodes(engine.ActiveCircuit.ActiveCktElement) if alive else []
     return found
 
 
@@ -511,12 +468,11 @@ class CapacitorReader:
     """Reads capacitor controls one by one; what is not modelled goes to `refused`."""
 
     def __init__(
-        self, engine: Engine, admittances: Admittances, placed: Sequence[Placed], refused: list[str]
+        self, engine: Engine, admittances: OperationBuilder, placed: Sequence[Moved], refused: list[str]
     ) -> None:
         self._engine, self._admittances, self._refused = engine, admittances, refused
         self._placed = {each.regulator.transformer: each for each in placed}
         self._circuit = engine.ActiveCircuit
-        self._network = admittances.network
 
     def read(self, controls: Mapping[str, list[str | None]]) -> tuple[SwitchedCapacitor, ...]:
         """The banks that controls switch; they are taken out of the admittances.
@@ -526,50 +482,33 @@ class CapacitorReader:
         controls : what `monitored_nodes` found.
         """
         found: dict[str, SwitchedCapacitor] = {}
-        for name in controls:
-            capacitor = Properties(self._engine, "capcontrol", name).text("capacitor").split(".")[-1]
-            if not is_enabled(self._engine, f"capacitor.{capacitor}"):
-                continue
-            try:
-                if capacitor in found:
-                    raise NotModelledError(
-                        "switches a capacitor that another control switches too; disable one"
-                    )
-                found[capacitor] = self._bank(name, capacitor, controls[name])
-            except NotModelledError as reason:
-                self._refused.append(f"capacitor control '{name}' {reason}")
+        for name, seen in controls.items():
+            capacitor = Properties(self._engine, "capcontrol", name).name("capacitor")
+            if dss.is_enabled(self._engine, f"capacitor.{capacitor}"):
+                with _modelled(self._refused, f"capacitor control '{name}'"):
+                    _refuse(two_on_a_capacitor=capacitor in found)
+                    found[capacitor] = self._bank(name, capacitor, seen)
         for capacitor in found:
             self._circuit.SetActiveElement(f"capacitor.{capacitor}")
             element = self._circuit.ActiveCktElement
-            self._admittances.add(self._nodes(element), -primitive(element))
+            self._admittances.add(self._admittances.of(element), -dss.primitive(element))
         return tuple(found.values())
-
-    def _nodes(self, element: Engine) -> list[int]:
-        return [self._network.at(node) for node in terminal_nodes(element)]
-
-    # ---------------------------------------------------------------------------------- the bank
 
     def _bank(self, control: str, capacitor: str, seen: list[str | None]) -> SwitchedCapacitor:
         properties = Properties(self._engine, "capacitor", capacitor)
         element = self._circuit.ActiveCktElement
         steps = properties.numbers("kvar")
         odd = any(value != 0.0 for key in ("r", "xl", "harm") for value in properties.numbers(key))
-        if len(steps) != 1 or odd:
-            raise NotModelledError(
-                "switches a bank with several steps or a series impedance; state one step without R, XL, harm"
-            )
-        nodes, phases = self._nodes(element), int(element.NumPhases)
-        delta = properties.text("conn").startswith(("d", "ll"))
-        if delta:
-            branches = tuple((nodes[k], nodes[(k + 1) % phases]) for k in range(phases))
-        else:
-            branches = tuple((nodes[k], nodes[int(element.NumConductors) + k]) for k in range(phases))
+        _refuse(several_steps=len(steps) != 1 or odd)
+        nodes, phases, delta = self._admittances.of(element), int(element.NumPhases), properties.is_delta
+        others = [(k + 1) % phases if delta else int(element.NumConductors) + k for k in range(phases)]
+        branches = tuple((nodes[k], nodes[other]) for k, other in enumerate(others))
         kv = coil_kv(properties.number("kv"), phases, delta=delta)
         closed = properties.numbers("states") != [0.0] and not any(
             element.IsOpen(terminal, 0) for terminal in range(1, int(element.NumTerminals) + 1)
         )
-        if closed and not _is_plain(primitive(element), nodes, branches, steps[0] / kv**2 / 1000.0):
-            raise NotModelledError("switches a bank that is neither a plain wye nor delta; state it as one")
+        siemens = steps[0] / kv**2 / 1000.0
+        _refuse(no_plain_bank=closed and not _is_plain(dss.primitive(element), nodes, branches, siemens))
         return SwitchedCapacitor(
             name=capacitor,
             branches=branches,
@@ -579,30 +518,16 @@ class CapacitorReader:
             closed=closed,
         )
 
-    # ------------------------------------------------------------------------------- its control
-
     def _control(self, name: str, seen: list[str | None], phases: int, *, delta: bool) -> CapacitorControl:
         control = Properties(self._engine, "capcontrol", name)
         kind = _KINDS.get(control.text("type"))
         if kind is None:
-            raise NotModelledError("is of type PF or written by a user; use voltage, kvar, current or time")
+            raise NotModelledError("type")
         override = control.yes("voltoverride") and kind != "voltage"
-        limits = (control.number("vmin"), control.number("vmax")) if override else None
         voltage_phase, current_phase = control.text("ptphase"), control.text("ctphase")
-        if override and control.text("vbus"):
-            raise NotModelledError("looks at the voltage of another bus; leave out vbus")
-        settings = (
-            control.number("ptratio"),
-            control.number("ctratio"),
-            control.number("onsetting"),
-            control.number("offsetting"),
-            control.number("delay"),
-            control.number("delayoff"),
-            limits,
-            control.number("deadtime"),
-        )
-        if not seen:
-            raise NotModelledError("looks at an element that is disabled; correct its element")
+        _refuse(vbus=override and bool(control.text("vbus")), disabled_element=not seen)
+        limits = (control.number("vmin"), control.number("vmax")) if override else None
+        settings = _settings(control, "capacitor_control")
         monitored = self._monitored(control.text("element"), int(control.number("terminal")), seen)
         measured: tuple[Branch, ...] = ()
         if override or kind == "voltage":
@@ -613,7 +538,8 @@ class CapacitorReader:
             measured,
             _PICKS.get(voltage_phase, Pick.ONE),
             _probes(kind, current_phase, monitored, phases, self._admittances),
-            *settings,
+            **settings,
+            override_v=limits,
             pick_current=_PICKS.get(current_phase, Pick.ONE),
         )
 
@@ -621,14 +547,12 @@ class CapacitorReader:
         self._circuit.SetActiveElement(element_name)
         element = self._circuit.ActiveCktElement
         kind, _, name = element_name.partition(".")
-        nodes, block = tuple(self._network.at(node) for node in names), None
-        if kind in _WITH_CURRENT:
-            block = primitive(element)
+        nodes = tuple(self._admittances.at(names))
+        block = dss.primitive(element) if kind in _WITH_CURRENT else None
         if kind == "transformer" and name in self._placed:
             nodes, block = self._placed[name].nodes, self._placed[name].neutral
         per_terminal = int(element.NumConductors)
-        offset = (terminal - 1) * per_terminal
-        return _Monitored(nodes, int(element.NumPhases), per_terminal, offset, block)
+        return _Monitored(nodes, int(element.NumPhases), per_terminal, (terminal - 1) * per_terminal, block)
 
 
 def _voltages(phase: str, nodes: Sequence[int], monitored: int, delta: int) -> tuple[Branch, ...]:
@@ -645,17 +569,14 @@ def _voltages(phase: str, nodes: Sequence[int], monitored: int, delta: int) -> t
     else:
         one = int(phase) - 1
         other = one + 1 if one + 1 < delta else 0
-        last = max(one, other) if delta else one
-        if last >= len(nodes):
-            raise NotModelledError("measures a phase that its element does not have; correct ptphase")
+        _refuse(ptphase=(max(one, other) if delta else one) >= len(nodes))
         chosen = [(nodes[one], nodes[other] if delta else GROUND)]
-    if any(first == second for first, second in chosen):
-        raise NotModelledError("measures the voltage of ground; correct its element or ptphase")
+    _refuse(ground=any(first == second for first, second in chosen))
     return tuple(chosen)
 
 
 def _probes(
-    kind: str, phase: str, monitored: _Monitored, capacitor_phases: int, admittances: Admittances
+    kind: str, phase: str, monitored: _Monitored, capacitor_phases: int, admittances: OperationBuilder
 ) -> tuple[Probe, ...]:
     """Conductors whose currents a control measures.
 
@@ -664,10 +585,7 @@ def _probes(
     """
     if kind not in ("kvar", "current"):
         return ()
-    if monitored.primitive is None:
-        raise NotModelledError(
-            "measures the current of neither a line, a transformer nor a reactor; correct its element"
-        )
+    _refuse(no_current=monitored.primitive is None)
     start = monitored.offset
     if kind == "kvar":
         chosen = range(start, start + monitored.per_terminal)
@@ -675,17 +593,13 @@ def _probes(
         chosen = range(start, start + min(capacitor_phases, monitored.per_terminal))
     else:
         chosen = range(int(phase) - 1, int(phase))
-    if max(chosen) >= len(monitored.nodes):
-        raise NotModelledError("measures a phase that its element does not have; correct ctphase")
-    inner = len(admittances.network.nodes)
-    if kind == "current" and any(monitored.nodes[k] >= inner for k in chosen):
-        raise NotModelledError(
-            "measures the current of a winding that a regulator moves; measure it in a line"
-        )
+    _refuse(ctphase=max(chosen) >= len(monitored.nodes))
+    inner = len(admittances.nodes)
+    _refuse(moved_current=kind == "current" and any(monitored.nodes[k] >= inner for k in chosen))
     return tuple(_probe(monitored, k, admittances) for k in chosen if monitored.nodes[k] != GROUND)
 
 
-def _probe(monitored: _Monitored, conductor: int, admittances: Admittances) -> Probe:
+def _probe(monitored: _Monitored, conductor: int, admittances: OperationBuilder) -> Probe:
     at = monitored.nodes[conductor]
     row: dict[int, complex] = {}
     assert monitored.primitive is not None
@@ -722,45 +636,25 @@ _UNLIMITED = 10.0
 OTHER_SOURCES = ("storage", "isource", "vccs", "indmach012", "gicsource", "windgen")
 """Classes that are left out, in any mode."""
 _OTHER_INVERTER_CONTROLS = ("expcontrol", "gendispatcher", "upfccontrol", "espvlcontrol")
-_DEFAULTS = {
-    "effcurve": ("", "an efficiency curve"),
-    "p-tcurve": ("", "a temperature curve"),
-    "balanced": ("no", "currents that are forced to be balanced"),
-    "limitcurrent": ("no", "a limit on its current"),
-    "%pmpp": ("100", "a limit on its active power"),
-    "%pminnovars": ("0", "no reactive power at little active power"),
-    "%pminkvarmax": ("0", "less reactive power at little active power"),
-    "controlmode": ("gfl", "a voltage that it forms"),
-}
-"""Property of a PV system → its default, and in words what another value stands for."""
-_PLAIN_CONTROL = {
-    "combimode": ("",),
-    "mode": ("voltvar",),
-    "voltage_curvex_ref": ("rated",),
-    "hysteresis_offset": ("0",),
-    "rateofchangemode": ("inactive",),
-    "monbus": ("", "[]"),
-    "monvoltagecalc": ("avg",),
-    "refreactivepower": ("varaval", "varmax"),
-}
-"""Property of an inverter control → values that are modelled."""
+_DEFAULTS, _PLAIN_CONTROL = table_of("pv_defaults"), table_of("inverter_control")
+"""Property of a PV system → its default, and what others stand for; of a control → what is modelled."""
 
 
 # ------------------------------------------------------------------------------------ PV systems
 
 
-def declared_pv(engine: Engine, left_out: list[str]) -> list[tuple[PVSystem, NamedBranches]]:
+def declared_pv(engine: Engine, left_out: list[str]) -> list[tuple[PVSystem, dss.NamedBranches]]:
     """Every PV system, without its curve; what of them is not modelled is counted in `left_out`."""
     circuit = engine.ActiveCircuit
-    declared: list[tuple[PVSystem, NamedBranches]] = []
+    declared: list[tuple[PVSystem, dss.NamedBranches]] = []
     words: Counter[str] = Counter()
     for systems in circuit.PVSystems:
         name = systems.Name.lower()
         kva, peak = float(systems.kVArated), float(systems.Pmpp)
         tangent, fixed = power_factor(engine, name)
         own = Properties(engine, "pvsystem", name)
-        refuse_open(engine, f"PV system '{name}'")
-        delta, phases = own.text("conn").startswith(("d", "ll")), int(own.number("phases"))
+        dss.refuse_open(engine, f"PV system '{name}'")
+        rated_kv, branches = connected(engine, own)
         words.update(word for key, (usual, word) in _DEFAULTS.items() if own.text(key) != usual)
         if fixed:
             words["a fixed reactive power, which follows the active power here"] += 1
@@ -770,14 +664,12 @@ def declared_pv(engine: Engine, left_out: list[str]) -> list[tuple[PVSystem, Nam
             kva=kva,
             kw_peak=peak,
             cut_in_fraction=own.number("%cutin") / 100.0,
-            rated_kv=coil_kv(own.number("kv"), phases, delta=delta),
+            rated_kv=rated_kv,
             response=_source_law(own),
             tan_theta=tangent,
         )
-        declared.append((pv, named_branches(engine, delta)))
-    left_out += [
-        f"{_counted(count, 'PV system has', 'PV systems have')} {word}" for word, count in words.items()
-    ]
+        declared.append((pv, branches))
+    left_out += [counted("left-out.pv", count, what=word) for word, count in words.items()]
     return declared
 
 
@@ -805,32 +697,33 @@ def _source_law(own: Properties) -> Response:
 # ------------------------------------------------------------------------------------ generators
 
 
-def declared_generators(engine: Engine, left_out: list[str]) -> list[tuple[Generator, NamedBranches]]:
+def declared_generators(engine: Engine, left_out: list[str]) -> list[tuple[Generator, dss.NamedBranches]]:
     """Generators of constant power; all others are counted in `left_out`."""
-    declared: list[tuple[Generator, NamedBranches]] = []
-    words: Counter[tuple[str, str]] = Counter()
-    for name in enabled_names(engine, "generator"):
+    declared: list[tuple[Generator, dss.NamedBranches]] = []
+    lost: Counter[tuple[str, int]] = Counter()
+    for name in dss.enabled_names(engine, "generator"):
         own = Properties(engine, "generator", name)
         model = int(own.number("model"))
+        dispatched = own.text("dispmode") != "default" and own.number("dispvalue") != 0.0
         if model not in (_CONSTANT_POWER, _INVERTER):
-            words[_of_model(model)] += 1
+            lost["holds-voltage" if model == _HOLDS_VOLTAGE else "model", model] += 1
             continue
-        if own.text("dispmode") != "default" and own.number("dispvalue") != 0.0 and not own.yes("forceon"):
-            words["generator that is dispatched", "generators that are dispatched"] += 1
+        if dispatched and not own.yes("forceon"):
+            lost["dispatched", 0] += 1
             continue
-        refuse_open(engine, f"generator '{name}'")
-        delta, phases = own.text("conn").startswith(("d", "ll")), int(own.number("phases"))
+        dss.refuse_open(engine, f"generator '{name}'")
+        rated_kv, branches = connected(engine, own)
         law, multiplier = _source_law(own), generator_multiplier(engine, own)
         generator = Generator(
             name=name,
             branches=(),
             kw=own.number("kw") * multiplier,
             kvar=own.number("kvar") * multiplier,
-            rated_kv=coil_kv(own.number("kv"), phases, delta=delta),
+            rated_kv=rated_kv,
             response=law if model == _CONSTANT_POWER else replace(law, highest=_UNLIMITED),
         )
-        declared.append((generator, named_branches(engine, delta)))
-    left_out += [_counted(count, *word) for word, count in words.items()]
+        declared.append((generator, branches))
+    left_out += [counted(f"left-out.{why}", n, model=model) for (why, model), n in lost.items()]
     return declared
 
 
@@ -839,28 +732,14 @@ def generator_multiplier(engine: Engine, own: Properties) -> float:
     return 1.0 if own.text("status") == "fixed" else float(engine.ActiveCircuit.Solution.GenMult)
 
 
-def _of_model(model: int) -> tuple[str, str]:
-    """One and several generators of a model."""
-    if model == _HOLDS_VOLTAGE:
-        return "generator that holds its voltage (model 3)", "generators that hold their voltage (model 3)"
-    return f"generator of model {model}", f"generators of model {model}"
-
-
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
-
-
 def other_sources(engine: Engine) -> list[str]:
     """Storage and other sources, in words: none of them is modelled."""
-    found = []
-    for kind in OTHER_SOURCES:
-        count = len(enabled_names(engine, kind))
-        names = ("storage unit", "storage units")
-        if kind != "storage":
-            names = (f"element of class {kind}", f"elements of class {kind}")
-        if count:
-            found.append(_counted(count, *names))
-    return found
+    counts = {kind: len(dss.enabled_names(engine, kind)) for kind in OTHER_SOURCES}
+    return [
+        counted("left-out.storage" if kind == "storage" else "left-out.class", count, kind=kind)
+        for kind, count in counts.items()
+        if count
+    ]
 
 
 # ------------------------------------------------------------------------------ inverter controls
@@ -869,22 +748,14 @@ def other_sources(engine: Engine) -> list[str]:
 def inverter_curves(engine: Engine, refused: list[str]) -> dict[str, InverterCurve]:
     """Volt-var curve of every PV system that has one, against the voltage that its kV states."""
     found: dict[str, InverterCurve] = {}
-    for name in enabled_names(engine, "invcontrol"):
-        try:
+    for name in dss.enabled_names(engine, "invcontrol"):
+        with _modelled(refused, f"inverter control '{name}'"):
             curves = _curves(engine, name)
-            if found.keys() & curves.keys():
-                raise NotModelledError(
-                    "acts on a PV system that another one acts on too; disable one of them"
-                )
-        except NotModelledError as reason:
-            refused.append(f"inverter control '{name}' {reason}")
-            continue
-        found |= curves
+            _refuse(two_on_a_pv=bool(found.keys() & curves.keys()))
+            found |= curves
     for kind in _OTHER_INVERTER_CONTROLS:
-        refused += [
-            f"control '{name}' of class {kind} is not modelled; disable it"
-            for name in enabled_names(engine, kind)
-        ]
+        names = dss.enabled_names(engine, kind)
+        refused += [said("operated.other-control", name=name, kind=kind) for name in names]
     return found
 
 
@@ -892,24 +763,24 @@ def _curves(engine: Engine, name: str) -> dict[str, InverterCurve]:
     own = Properties(engine, "invcontrol", name)
     for key, modelled in _PLAIN_CONTROL.items():
         if own.text(key) not in modelled:
-            raise NotModelledError(f"has {key}={own.text(key)}; only {modelled[0] or 'none'} is modelled")
+            raise NotModelledError(
+                "inverter-setting", key=key, stated=own.text(key), usual=modelled[0] or "none"
+            )
     listed = [word.split(".") for word in own.text("derlist").strip("[]() ").replace(",", " ").split()]
     chosen = [parts[-1] for parts in listed if parts[0] != "storage"]
     available = own.text("refreactivepower") == "varaval"
     voltage, reactive = _points(engine, own.text("vvc_curve1"))
     found = {}
-    for pv in enabled_names(engine, "pvsystem"):
+    for pv in dss.enabled_names(engine, "pvsystem"):
         if listed and pv not in chosen:
             continue
         system = Properties(engine, "pvsystem", pv)
         kva = system.number("kva")
         most = (system.number("kvarmax") / kva, system.number("kvarmaxabs") / kva)
-        if available and min(most) < 1.0:
-            raise NotModelledError(
-                "acts on a PV system whose kvarMax is below its kVA; set refreactivepower=varmax"
-            )
-        if not available and system.yes("wattpriority"):
-            raise NotModelledError("acts on a PV system with watt priority; set refreactivepower=varaval")
+        _refuse(
+            kvarmax=available and min(most) < 1.0,
+            watt_priority=not available and system.yes("wattpriority"),
+        )
         shares = tuple(y * (most[0] if y > 0.0 else most[1]) for y in reactive)
         found[pv] = InverterCurve(voltage, shares, "available" if available else "rated")
     return found
@@ -919,18 +790,13 @@ def _points(engine: Engine, name: str) -> tuple[tuple[float, ...], tuple[float, 
     """Points of a curve; slopes at its ends go on until ±1, as the engine has them."""
     circuit = engine.ActiveCircuit
     circuit.SetActiveClass("xycurve")
-    if not name or name not in [known.lower() for known in circuit.ActiveClass.AllNames]:
-        raise NotModelledError("has no volt-var curve; give vvc_curve1")
+    _refuse(no_curve=not name or name not in [known.lower() for known in circuit.ActiveClass.AllNames])
     circuit.ActiveClass.Name = name
     own = Properties.of_active(engine)
-    if any(
-        own.number(key) != usual
-        for key, usual in (("xshift", 0), ("yshift", 0), ("xscale", 1), ("yscale", 1))
-    ):
-        raise NotModelledError("has a curve that is shifted or scaled; state its points")
+    plain = {"xshift": 0.0, "yshift": 0.0, "xscale": 1.0, "yscale": 1.0}
+    _refuse(shifted_curve=any(own.number(key) != usual for key, usual in plain.items()))
     x, y = own.numbers("xarray"), own.numbers("yarray")
-    if len(x) != len(y) or len(x) < 2 or any(b <= a for a, b in pairwise(x)):
-        raise NotModelledError("has a curve whose voltages do not increase; correct its points")
+    _refuse(falling_curve=len(x) != len(y) or len(x) < 2 or any(b <= a for a, b in pairwise(x)))
     for end, next_one in ((0, 1), (-1, -2)):
         slope = (y[end] - y[next_one]) / (x[end] - x[next_one])
         if slope != 0.0 and abs(y[end]) < 1.0:
@@ -965,8 +831,8 @@ class Declared:
     """
 
     capacitor_controls: dict[str, list[str | None]] = field(default_factory=dict)
-    pv: list[tuple[PVSystem, NamedBranches]] = field(default_factory=list)
-    generators: list[tuple[Generator, NamedBranches]] = field(default_factory=list)
+    pv: list[tuple[PVSystem, dss.NamedBranches]] = field(default_factory=list)
+    generators: list[tuple[Generator, dss.NamedBranches]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
@@ -985,7 +851,7 @@ def read_declared(engine: Engine) -> Declared:
 
 def operation_of(
     engine: Engine,
-    network: Network,
+    admittances: OperationBuilder,
     declared: Declared,
     generators: tuple[Generator, ...],
     taps: Sequence[Tap],
@@ -999,14 +865,13 @@ def operation_of(
     taps : of the frozen frame.
     """
     refused = declared.refused
-    admittances = Admittances(network)
-    moved = RegulatorReader(engine, network, refused).read()
+    moved = RegulatorReader(engine, admittances, refused).read()
     placed = place_regulators(engine, admittances, moved, taps)
     capacitors = CapacitorReader(engine, admittances, placed, refused).read(declared.capacitor_controls)
     if not (placed or capacitors or generators or refused or declared.left_out):
         return None
     return Operation(
-        nodes=(*network.nodes, *admittances.inner),
+        nodes=(*admittances.nodes, *admittances.inner),
         y=admittances.per_unit(),
         regulators=tuple(each.regulator for each in placed),
         capacitors=capacitors,

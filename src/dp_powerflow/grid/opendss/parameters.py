@@ -14,11 +14,9 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError, FeederScriptError, LoadTableError, NoTwinError, TapsError
-from dp_powerflow.grid.buses import Problems, some_of
+from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
-    SHAPE_GRID,
     TAPS_DECLARED,
     TAPS_INTERNAL,
     TAPS_NOT_FOUND,
@@ -30,24 +28,9 @@ from dp_powerflow.grid.feeder import (
     ParameterKey,
     Record,
     Tap,
-    level_of,
-    shape_of,
-    significant,
 )
-from dp_powerflow.grid.opendss.engine import (
-    CONTROLS,
-    DssOrigin,
-    Engine,
-    Properties,
-    build_circuit,
-    enabled_names,
-    engine_of,
-    is_enabled,
-    primitive,
-    regulated_taps,
-    run,
-    settle_controls,
-)
+from dp_powerflow.grid.opendss import engine as dss
+from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, Properties
 from dp_powerflow.grid.opendss.operation import (
     declared_pv,
     generator_multiplier,
@@ -59,12 +42,25 @@ from dp_powerflow.grid.opendss.operation import (
 from dp_powerflow.grid.opendss.reader import METRES, read_dss
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import InverterCurve, Operation
-from dp_powerflow.grid.quantities import Protected, Quantity
+from dp_powerflow.grid.quantities import (
+    SHAPE_GRID,
+    Protected,
+    Quantity,
+    frame_rules,
+    level_of,
+    rounding,
+    shape_of,
+    significant,
+    to_digits,
+    to_step,
+)
+from dp_powerflow.grid.refusals import Problems, refusal, said, some_of
 from dp_powerflow.units import FloatArray
 
 # ----------------------------------------------------------------------------------------------------------
 # The public frame: what a twin shares with its source, property by property, each rounded to a public step.
-# Nothing that a control found, and nothing that is not named here, is ever read.
+# `data/frames.toml` names what is copied as it stands; `READERS` below writes down the rest of an element.
+# Nothing that a control found is ever read.
 
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -81,16 +77,33 @@ _WITH_CVR, _ZIP = 4, 8
 _FLAT_BEYOND = 0.1
 
 
-def nearest(value: float, step: float) -> float:
-    """The multiple of a step that is nearest, as a short decimal."""
-    return float(f"{round(value / step) * step:.9f}")
+def _rule(words: str) -> Rule:
+    if words == "text":
+        return Properties.text
+    if words == "quoted":
+        return lambda own, key: f'"{own.text(key)}"'
+    if words == "whole":
+        return lambda own, key: str(int(own.number(key)))
+    rounded = rounding(words)
+    return lambda own, key: repr(rounded(own.number(key)))
 
 
-def rounded(value: float, digits: int) -> str:
-    return repr(float(f"{value:.{digits - 1}e}"))
+_FRAME = {
+    kind: {key: _rule(words) for key, words in rules.items()}
+    for kind, rules in frame_rules("opendss").items()
+}
+"""Class → properties in the order in which the engine is told them, and how each is rounded."""
 
 
-def array(values: FloatArray) -> str:
+def _stated(own: Properties, kind: str) -> str:
+    told = {key: rule(own, key) for key, rule in _FRAME[kind].items()}
+    for key, value in told.items():
+        if value.lstrip("-") in ("inf", "nan"):
+            raise refusal("twin-not-possible.no-number", kind=kind, key=key)
+    return " ".join(f"{key}={value}" for key, value in told.items())
+
+
+def array(values: Sequence[float] | FloatArray) -> str:
     """Figures as the engine reads an array."""
     return "[" + " ".join(repr(float(value)) for value in values) + "]"
 
@@ -101,93 +114,12 @@ def matrix(values: Matrix | FloatArray) -> str:
 
 
 def as_matrix(values: FloatArray) -> Matrix:
-    return tuple(tuple(float(value) for value in row) for row in values)
+    return tuple(map(tuple, values.tolist()))
 
 
 def tap_on_step(ratio: float, step: float) -> float:
     """A ratio on the grid of its winding's taps, counted from neutral."""
     return float(f"{1.0 + round((ratio - 1.0) / step) * step:.9f}")
-
-
-def _text(own: Properties, key: str) -> str:
-    return own.text(key)
-
-
-def _whole(own: Properties, key: str) -> str:
-    return str(int(own.number(key)))
-
-
-def _digits(digits: int) -> Rule:
-    return lambda own, key: rounded(own.number(key), digits)
-
-
-def _step(step: float) -> Rule:
-    return lambda own, key: repr(nearest(own.number(key), step))
-
-
-def _each(rule: Rule, names: str) -> dict[str, Rule]:
-    return dict.fromkeys(names.split(), rule)
-
-
-_RATED, _FIGURED = _digits(RATING), _digits(FIGURE)
-_PER_UNIT, _TENTH, _ONE = _step(_SHARE), _step(0.1), _step(1.0)
-_INJECTING = {
-    **_each(_text, "phases conn"),
-    **_each(_whole, "model"),
-    **_each(_RATED, "kv"),
-    **_each(_PER_UNIT, "vminpu vmaxpu"),
-}
-_FRAME: Mapping[str, Mapping[str, Rule]] = {
-    "vsource": {
-        **_each(_text, "phases"),
-        **_each(_RATED, "basekv"),
-        **{"pu": _step(1e-4), "angle": _step(0.01)},
-        **_each(_text, "sequence"),
-        **_each(_FIGURED, "r1 x1 r0 x0"),
-    },
-    "transformer": {
-        **_each(_text, "phases windings"),
-        **_each(_FIGURED, "%noloadloss %imag ppm_antifloat"),
-        **_each(_text, "leadlag"),
-    },
-    "capacitor": {**_each(_text, "phases conn"), **_each(_whole, "numsteps"), **_each(_RATED, "kv")},
-    "load": {**_INJECTING, **_each(_whole, "class"), **_each(_PER_UNIT, "vlowpu")},
-    "generator": _INJECTING,
-    "pvsystem": {**_INJECTING, **_each(_FIGURED, "%cutin")},
-    "regcontrol": {
-        **_each(_text, "winding tapwinding ptphase maxtapchange reversible revneutral inversetime cogen"),
-        **_each(_RATED, "ptratio"),
-        **_each(_FIGURED, "ctprim revthreshold"),
-        **_each(_TENTH, "vreg band revvreg revband"),
-        **_each(_ONE, "r x revr revx delay tapdelay revdelay"),
-    },
-    "capcontrol": {
-        **_each(_text, "terminal type"),
-        **_each(_RATED, "ptratio ctratio"),
-        **_each(_digits(4), "onsetting offsetting vmin vmax"),
-        **_each(_ONE, "delay delayoff deadtime"),
-        **_each(_text, "voltoverride ctphase ptphase"),
-    },
-}
-"""Class → properties in the order in which the engine is told them, and how each is rounded."""
-
-
-_WOUND = {**_each(_text, "conn"), **_each(_RATED, "kv kva")}
-_TAPPED = {**_each(_step(1e-4), "mintap maxtap"), **_each(_whole, "numtaps")}
-_WINDING: Mapping[str, Mapping[str, Rule]] = {
-    "transformer": {**_WOUND, **_each(_FIGURED, "rneut xneut"), **_TAPPED},
-    "autotrans": {**_WOUND, **_TAPPED},
-}
-_OPTIONAL = {"vlimit": 0.1, "ldc_z": 1.0, "rev_z": 1.0}
-"""Settings of a regulator that are told where they are not zero → step."""
-
-
-def _stated(own: Properties, rules: Mapping[str, Rule]) -> str:
-    return " ".join(f"{key}={rule(own, key)}" for key, rule in rules.items())
-
-
-def as_shape(values: FloatArray) -> Matrix | None:
-    return as_matrix(shape_of(values)) if np.any(values) else None
 
 
 @dataclass(frozen=True)
@@ -235,8 +167,7 @@ class LineFrame:
     start : properties up to its figures.
     metres : of its unit of length, else of its code's; None if neither states one.
     by_length : whether its length is all that is protected, its figures being those of its code.
-    resistance, reactance : shapes; None where the figure is zero.
-    charging : shape where charging has a level of its own, else None.
+    shapes : of the quantities that have levels of their own; None where the figure is zero.
     charged : whether it has any charging.
     switch : whether it is a switch, whose figures are all in `start`.
     """
@@ -247,9 +178,7 @@ class LineFrame:
     code: str = ""
     metres: float | None = None
     by_length: bool = False
-    resistance: Matrix | None = None
-    reactance: Matrix | None = None
-    charging: Matrix | None = None
+    shapes: tuple[tuple[Quantity, Matrix | None], ...] = ()
     charged: bool = False
     switch: bool = False
 
@@ -270,6 +199,12 @@ class ElementFrame:
     shape: tuple[float, ...] = ()
     windings: int = 0
     tuned: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+    @property
+    def key(self) -> ParameterKey | None:
+        """Its level, None without one; two classes of transformers may share a name."""
+        name = f"autotrans.{self.name}" if self.kind == "autotrans" else self.name
+        return None if self.quantity is None else ParameterKey(self.quantity, name)
 
 
 @dataclass(frozen=True)
@@ -315,10 +250,9 @@ def figures_of(element: ElementFrame, values: FloatArray) -> str:
     if element.kind == "pvsystem":
         return f"Pmpp={float(values[0])!r} kVA={float(values[1])!r}"
     pairs = element.windings * (element.windings - 1) // 2
-    named = _REACTANCES.get((element.kind, element.windings))
     reactances = f"Xscarray={array(values[:pairs])}"
-    if named is not None:
-        reactances = " ".join(f"{x}={float(values[k])!r}" for k, x in enumerate(named))
+    if named := _REACTANCES.get((element.kind, element.windings)):
+        reactances = " ".join(f"{x}={value!r}" for x, value in zip(named, values.tolist(), strict=False))
     return f"{reactances} %Rs={array(values[pairs:])}"
 
 
@@ -338,45 +272,36 @@ class Operated:
     left_out: tuple[str, ...]
     refused: tuple[str, ...]
 
-    def without(self, controls: Mapping[str, int]) -> dict[str, int]:
-        """How many controls of a class a twin does not have."""
-        kept = Counter(element.kind for element in self.elements)
-        return {kind: count - kept[kind] for kind, count in controls.items() if count > kept[kind]}
-
 
 def read_operated(engine: Engine) -> Operated:
     """Controls that a twin has, while they are enabled; buses must have their nodes."""
     refused: list[str] = []
     left_out = other_sources(engine)
     declared_pv(engine, left_out)
-    capacitors = tuple(_capacitor_controls(engine, refused))
-    inverters = _inverter_controls(inverter_curves(engine, refused))
-    elements = (*(control for _, control in capacitors), *inverters)
+    capacitors = list(_capacitor_controls(engine, refused))
+    elements = [control for _, control in capacitors]
+    elements += _inverter_controls(inverter_curves(engine, refused))
     switched = frozenset(capacitor for capacitor, _ in capacitors)
-    return Operated(elements, switched, tuple(left_out), tuple(refused))
+    return Operated(tuple(elements), switched, tuple(left_out), tuple(refused))
 
 
 def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[tuple[str, ElementFrame]]:
     """Capacitor, and the enabled control that switches it, where a twin has both and the element."""
-    for name in enabled_names(engine, "capcontrol"):
+    for name in dss.enabled_names(engine, "capcontrol"):
         own = Properties(engine, "capcontrol", name)
-        capacitor, element = own.text("capacitor").split(".")[-1], own.text("element")
-        elsewhere = bool(own.text("vbus"))
-        if not is_enabled(engine, f"capacitor.{capacitor}"):
+        capacitor, element, elsewhere = own.name("capacitor"), own.text("element"), own.text("vbus")
+        if not dss.is_enabled(engine, f"capacitor.{capacitor}"):
             continue
-        if element.split(".", 1)[0] not in READERS.keys() - {"regcontrol"} or not is_enabled(engine, element):
-            refused.append(
-                f"capacitor control '{name}' looks at element '{element}', which a twin does not have"
-            )
-            continue
-        if elsewhere:
-            refused.append(f"capacitor control '{name}' looks at the voltage of another bus; leave out vbus")
-            continue
-        stated = _stated(Properties(engine, "capcontrol", name), _FRAME["capcontrol"])
-        yield (
-            capacitor,
-            ElementFrame("capcontrol", name, f'element="{element}" capacitor="{capacitor}" {stated}'),
-        )
+        if element.split(".", 1)[0] not in READERS.keys() - {"regcontrol"} or not dss.is_enabled(
+            engine, element
+        ):
+            refused.append(said("operated.twin-element", name=name, element=element))
+        elif elsewhere:
+            refused.append(said("operated.twin-vbus", name=name))
+        else:
+            stated = _stated(Properties(engine, "capcontrol", name), "capcontrol")
+            words = f'element="{element}" capacitor="{capacitor}" {stated}'
+            yield capacitor, ElementFrame("capcontrol", name, words)
 
 
 def _inverter_controls(curves: Mapping[str, InverterCurve]) -> Iterator[ElementFrame]:
@@ -385,20 +310,16 @@ def _inverter_controls(curves: Mapping[str, InverterCurve]) -> Iterator[ElementF
     for pv, curve in curves.items():
         of_curve.setdefault(curve, []).append(f"pvsystem.{pv}")
     for number, (curve, systems) in enumerate(of_curve.items(), start=1):
-        x = [nearest(value, _SHARE) for value in curve.voltage]
-        y = [nearest(value, _SHARE) for value in curve.reactive]
+        x, y = ([to_step(value, _SHARE) for value in part] for part in (curve.voltage, curve.reactive))
         # The engine continues the slope of an end that is not flat.
-        x = [x[0] - _FLAT_BEYOND, *x, x[-1] + _FLAT_BEYOND]
-        y = [y[0], *y, y[-1]]
-        points = f"npts={len(x)} xarray={array(np.array(x))} yarray={array(np.array(y))}"
-        reference = "varaval" if curve.reference == "available" else "varmax"
-        yield ElementFrame("xycurve", f"voltvar{number}", points)
-        yield ElementFrame(
-            "invcontrol",
-            f"voltvar{number}",
-            f"mode=voltvar vvc_curve1=voltvar{number} voltage_curvex_ref=rated refreactivepower={reference} "
-            f"derlist=[{' '.join(systems)}]",
+        x, y = [x[0] - _FLAT_BEYOND, *x, x[-1] + _FLAT_BEYOND], [y[0], *y, y[-1]]
+        name, reference = f"voltvar{number}", "varaval" if curve.reference == "available" else "varmax"
+        yield ElementFrame("xycurve", name, f"npts={len(x)} xarray={array(x)} yarray={array(y)}")
+        settings = (
+            f"mode=voltvar vvc_curve1={name} voltage_curvex_ref=rated refreactivepower={reference} "
+            f"derlist=[{' '.join(systems)}]"
         )
+        yield ElementFrame("invcontrol", name, settings)
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -440,11 +361,11 @@ class ElementReader:
 
     def _head(self, kind: str, own: Properties) -> str:
         """Where the element is connected, and its public figures."""
-        return f"{self._buses()} {_stated(own, _FRAME[kind])}{self._base_frequency(own)}"
+        return f"{self._buses()} {_stated(own, kind)}"
 
     def _base_frequency(self, own: Properties) -> str:
         stated = own.number("basefreq")
-        return "" if stated == self.frequency else f" basefreq={rounded(stated, RATING)}"
+        return "" if stated == self.frequency else f" basefreq={to_digits(stated, RATING)!r}"
 
     def _note_open(self, kind: str, name: str) -> None:
         """Remember the commands that open what is open of the element."""
@@ -510,32 +431,25 @@ class ElementReader:
         start = f"{self._buses()} phases={phases}"
         if lines.IsSwitch:
             # The engine knows a switch by its sequence impedances alone.
-            figures = " ".join(
-                f"{key}1={rounded(values[0, 0] - between, FIGURE)} "
-                f"{key}0={rounded(values[0, 0] + 2.0 * between, FIGURE)}"
-                for key, values in (("r", r), ("x", x), ("c", c))
-                for between in [float(values[0, -1]) if phases > 1 else 0.0]
-            )
-            return LineFrame(name, f"{start} switch=y length=1 {figures}", phases, switch=True)
+            figures = f"{start} switch=y length=1"
+            for key, values in (("r", r), ("x", x), ("c", c)):
+                between = float(values[0, -1]) if phases > 1 else 0.0
+                positive, zero = values[0, 0] - between, values[0, 0] + 2.0 * between
+                figures += f" {key}1={to_digits(positive, FIGURE)!r} {key}0={to_digits(zero, FIGURE)!r}"
+            return LineFrame(name, figures, phases, switch=True)
         code = lines.LineCode.lower() if lines.LineCode.lower() in self.catalogue else ""
         metres = METRES.get(int(lines.Units)) or (self.catalogue[code].metres if code else None)
         by_length = self.protected.lines == "length" and bool(code) and metres is not None
         if self.protected.codes and code and not by_length:
             self.undrawn_codes.append(name)
         if self.protected.codes and code and not self.catalogue[code].fits(phases):
-            raise NoTwinError(
-                f"line '{name}' has more phases than its conductor code '{code}', which is not drawn for it; "
-                "give it a code of its phases, or leave out network.code_epsilon"
-            )
+            raise refusal("twin-not-possible.code-phases", name=name, code=code)
         if by_length and metres is not None:
             self.levels[ParameterKey(Quantity.LENGTH, name)] = length * metres / _KM
             fitting = sorted(key for key, entry in self.catalogue.items() if entry.fits(phases))
             unitless = any(self.catalogue[key].metres is None for key in fitting)
             if self.protected.codes and unitless and int(lines.Units) not in METRES:
-                raise NoTwinError(
-                    f"line '{name}' and some conductor code have no unit of length, so that its code would "
-                    "state that of another one; give every code units= where codes are drawn"
-                )
+                raise refusal("twin-not-possible.unit-of-code", name=name)
             self.coded.append(CodedLine(name, code, tuple(fitting)))
             return LineFrame(name, start, phases, code, metres, by_length=True, charged=True)
         levels = {Quantity.RESISTANCE: r, Quantity.REACTANCE: x}
@@ -543,18 +457,11 @@ class ElementReader:
             levels[Quantity.CHARGING] = c
         for quantity, values in levels.items():
             self.levels[ParameterKey(quantity, name)] = level_of(values)
-        shapes = {quantity: as_shape(values) for quantity, values in levels.items()}
-        return LineFrame(
-            name,
-            start,
-            phases,
-            code,
-            metres,
-            resistance=shapes[Quantity.RESISTANCE],
-            reactance=shapes[Quantity.REACTANCE],
-            charging=shapes.get(Quantity.CHARGING),
-            charged=bool(np.any(c)),
+        shapes = tuple(
+            (quantity, as_matrix(shape_of(values)) if np.any(values) else None)
+            for quantity, values in levels.items()
         )
+        return LineFrame(name, start, phases, code, metres, shapes=shapes, charged=bool(np.any(c)))
 
     # --------------------------------------------------------------------------- transformers
 
@@ -562,8 +469,8 @@ class ElementReader:
         """(transformer, winding) that a regulator moves → whether one of them is enabled."""
         found: dict[tuple[str, int], bool] = {}
         for name in [name for name in self.circuit.AllElementNames if name.lower().startswith("regcontrol.")]:
-            own, enabled = Properties(self.engine, *name.split(".", 1)), is_enabled(self.engine, name)
-            key = (own.text("transformer").split(".")[-1], int(own.number("tapwinding")))
+            own, enabled = Properties(self.engine, *name.split(".", 1)), dss.is_enabled(self.engine, name)
+            key = (own.name("transformer"), int(own.number("tapwinding")))
             found[key] = found.get(key, False) or enabled
         return found
 
@@ -572,21 +479,17 @@ class ElementReader:
         windings = int(own.number("windings"))
         pairs = windings * (windings - 1) // 2
         figures = np.array([*own.numbers("xscarray")[:pairs], *own.numbers("%rs")[:windings]])
-        head = _stated(own, _FRAME["transformer"]) + self._base_frequency(own)
+        parts = [_stated(own, "transformer") + self._base_frequency(own)]
         buses = [str(bus).lower() for bus in self.circuit.ActiveCktElement.BusNames]
         self._note_open(kind, name)
-        of_windings = [
-            self._winding(own, kind, name, k, bus) for k, bus in enumerate(buses[:windings], start=1)
-        ]
-        return self._with_level(
-            ElementFrame(kind, name, " ".join([head, *of_windings]), windings=windings), figures
-        )
+        parts += [self._winding(own, kind, name, k, buses[k - 1]) for k in range(1, windings + 1)]
+        return self._with_level(ElementFrame(kind, name, " ".join(parts), windings=windings), figures)
 
     def _winding(self, own: Properties, kind: str, name: str, winding: int, bus: str) -> str:
-        run(self.engine, f'Edit "{kind}.{name}" wdg={winding}', self.origin)
+        dss.run(self.engine, f'Edit "{kind}.{name}" wdg={winding}', self.origin)
         self.circuit.SetActiveElement(f"{kind}.{name}")
         low, high, count = own.number("mintap"), own.number("maxtap"), own.number("numtaps")
-        step = nearest((high - low) / count, 1e-9) if count > 0 and high > low else _TAP_STEP
+        step = to_step((high - low) / count, 1e-9) if count > 0 and high > low else _TAP_STEP
         tap = tap_on_step(own.number("tap"), step)
         key = (name, winding)
         if kind == "transformer":
@@ -594,71 +497,58 @@ class ElementReader:
         if not self.origin.public and tap != 1.0 and not self._regulated.get(key, False):
             # Nobody can tell a tap that somebody set from one that a control left: it has to be declared.
             if kind != "transformer":
-                raise TapsError(
-                    f"AutoTrans '{name}' is off neutral, so that its tap may be a solved one, and no tap "
-                    "file can declare it; set its taps to 1, or make it a Transformer"
-                )
+                raise refusal("taps.autotrans", name=name)
             self.left_taps.append(key)
             tap = 1.0
         if key in self._regulated:
             tap = 1.0
-        return f'wdg={winding} bus="{bus}" {_stated(own, _WINDING[kind])} tap={tap!r}'
+        stated = _stated(own, "winding" if kind == "transformer" else "autotrans-winding")
+        return f'wdg={winding} bus="{bus}" {stated} tap={tap!r}'
 
     def _regulator(self, own: Properties, name: str) -> ElementFrame:
-        transformer = own.text("transformer").split(".")[-1]
+        transformer = own.name("transformer")
         if (transformer, 1) not in self.steps:
-            raise FeederError(f"RegControl '{name}' moves no enabled transformer; disable it")
-        parts = [f'transformer="{transformer}" {_stated(own, _FRAME["regcontrol"])}']
-        self.line_drop += any(nearest(own.number(key), 1.0) for key in ("r", "x", "revr", "revx"))
-        optional = {key: nearest(own.number(key), step) for key, step in _OPTIONAL.items()}
-        parts += [f"{key}={value!r}" for key, value in optional.items() if value]
+            raise refusal("feeder.regulator", name=name)
+        stated = {key: rule(own, key) for key, rule in _FRAME["regcontrol"].items()}
+        self.line_drop += any(float(stated[key]) for key in ("r", "x", "revr", "revx"))
+        options = {key: rule(own, key) for key, rule in _FRAME["regcontrol-options"].items()}
+        stated |= {key: value for key, value in options.items() if float(value)}
         if own.text("bus"):
-            remote = rounded(own.number("remoteptratio"), RATING)
-            parts.append(f'bus="{own.text("bus")}" remoteptratio={remote}')
-        return ElementFrame("regcontrol", name, " ".join(parts))
+            stated |= {key: rule(own, key) for key, rule in _FRAME["remote-regcontrol"].items()}
+        words = " ".join(f"{key}={value}" for key, value in stated.items())
+        return ElementFrame("regcontrol", name, f'transformer="{transformer}" {words}')
 
     # -------------------------------------------------------------------- everything else
 
     def _with_level(self, element: ElementFrame, figures: FloatArray) -> ElementFrame:
         """The element with its figures: rounded and public, or a level and a shape."""
-        quantity = {"capacitor": Quantity.CAPACITOR, "pvsystem": Quantity.PV}.get(
-            element.kind, Quantity.TRANSFORMER
-        )
+        kinds = {"capacitor": Quantity.CAPACITOR, "pvsystem": Quantity.PV}
+        quantity = kinds.get(element.kind, Quantity.TRANSFORMER)
         level = level_of(figures)
         if self.protected.covers(quantity) and level > 0.0:
-            # Two classes of transformers may share a name.
-            key = element.name if element.kind != "autotrans" else f"autotrans.{element.name}"
-            self.levels[ParameterKey(quantity, key)] = level
-            shape = tuple(float(value) for value in shape_of(figures))
-            return ElementFrame(
-                element.kind, element.name, element.properties, quantity, shape, element.windings
-            )
-        digits = RATING if quantity is Quantity.PV else IMPEDANCE
-        figured = figures_of(element, significant(figures, digits))
+            element = replace(element, quantity=quantity, shape=tuple(shape_of(figures).tolist()))
+            assert element.key is not None
+            self.levels[element.key] = level
+            return element
+        figured = figures_of(element, significant(figures, RATING if quantity is Quantity.PV else IMPEDANCE))
         return ElementFrame(element.kind, element.name, f"{element.properties} {figured}")
 
     def _source(self, own: Properties, name: str) -> ElementFrame:
-        return ElementFrame("vsource", name, self._head("vsource", own))
+        return ElementFrame("vsource", name, self._head("vsource", own) + self._base_frequency(own))
 
     def _capacitor(self, own: Properties, name: str) -> ElementFrame:
         if np.any(own.numbers("harm")):
-            raise NoTwinError(
-                f"capacitor '{name}' is tuned by harm, which keeps its true size; give its R and XL instead"
-            )
+            raise refusal("twin-not-possible.tuned", name=name)
         states = own.numbers("states")
         if not self.origin.public and name in self.switched:
             states = [1.0] * len(states)
         elif not self.origin.public and not all(states):
-            raise NoTwinError(
-                f"capacitor '{name}' has open steps, which a control may have left as a function of the "
-                "lines; enable the control that switches it, state the steps that you declare as a bank with "
-                "all of them closed, or disable it"
-            )
+            raise refusal("twin-not-possible.open-steps", name=name)
         self._note_open("capacitor", name)
-        parts = [f"{self._buses()} {_stated(own, _FRAME['capacitor'])}"]
+        parts = [self._head("capacitor", own)]
         series, kvar = {key: np.array(own.numbers(key)) for key in ("r", "xl")}, np.array(own.numbers("kvar"))
-        series, level = {key: z for key, z in series.items() if np.any(z)}, level_of(kvar)
-        covered = self.protected.covers(Quantity.CAPACITOR) and level > 0.0
+        series = {key: z for key, z in series.items() if np.any(z)}
+        covered = self.protected.covers(Quantity.CAPACITOR) and level_of(kvar) > 0.0
         if not covered:
             parts += [f"{key}={array(significant(z, FIGURE))}" for key, z in series.items()]
         parts.append(f"states=[{' '.join(str(int(state)) for state in states)}]{self._base_frequency(own)}")
@@ -666,23 +556,21 @@ class ElementReader:
         if not covered:
             return made
         # A bank is tuned to its size: what it is tuned with would give the size away.
-        tuned = ((key, tuple(significant(z * level, _TUNED).tolist())) for key, z in series.items())
-        return replace(made, tuned=tuple(tuned))
+        tuned = {key: significant(z * level_of(kvar), _TUNED).tolist() for key, z in series.items()}
+        return replace(made, tuned=tuple((key, tuple(z)) for key, z in tuned.items()))
 
     def _reactor(self, own: Properties, name: str) -> ElementFrame:
         active = self.circuit.ActiveCktElement
         self._note_open("reactor", name)
         head = f"{self._buses()} phases={own.text('phases')}"
-        if own.text("conn").startswith(("d", "ll")):
+        if own.is_delta:
             self._note_compensating(name, own.number("kvar") < 0.0)
-            size = _stated(own, {"kv": _RATED, "kvar": _FIGURED})
-            return ElementFrame("reactor", name, f"{head} conn=delta {size}{self._base_frequency(own)}")
+            size = _stated(own, "delta-reactor") + self._base_frequency(own)
+            return ElementFrame("reactor", name, f"{head} conn=delta {size}")
         conductors = int(active.NumConductors)
-        block = primitive(active)[:conductors, :conductors]
+        block = dss.primitive(active)[:conductors, :conductors]
         if conductors == 0 or not np.all(np.isfinite(block)) or np.linalg.matrix_rank(block) < conductors:
-            raise FeederError(
-                f"reactor '{name}' has no impedance matrix; give it by R and X, or by kvar and kV"
-            )
+            raise refusal("feeder.reactor", name=name)
         z = np.linalg.inv(block)
         self._note_compensating(name, bool(np.any(np.diag(z).imag < 0.0)))
         r, x = (
@@ -697,37 +585,37 @@ class ElementReader:
 
     def _load(self, own: Properties, name: str) -> ElementFrame:
         model = int(own.number("model"))
-        parts = [f"{self._buses()} {_stated(own, _FRAME['load'])}"]
+        parts = [self._head("load", own)]
         if model == _WITH_CVR:
-            parts.append(_stated(own, _each(_PER_UNIT, "cvrwatts cvrvars")))
+            parts.append(_stated(own, "load-with-cvr"))
         if model == _ZIP:
             parts.append(f"zipv={array(np.round(own.numbers('zipv'), 3))}")
         return self._with_power("load", own, name, parts, load_multiplier(self.engine, own))
 
     def _generator(self, own: Properties, name: str) -> ElementFrame:
         """A generator of any model; one that is not modelled is counted and left out on the twin too."""
-        parts = [f"{self._buses()} {_stated(own, _FRAME['generator'])}"]
+        parts = [self._head("generator", own)]
         if own.number("dispvalue") != 0.0:
-            parts.append(_stated(own, {"dispmode": _text, "dispvalue": _FIGURED, "forceon": _text}))
+            parts.append(_stated(own, "dispatch"))
         return self._with_power("generator", own, name, parts, generator_multiplier(self.engine, own))
 
     def _with_power(
         self, kind: str, own: Properties, name: str, parts: list[str], multiplier: float
     ) -> ElementFrame:
         """The element with its nominal power; `multiplier` is that of the circuit for it."""
-        parts += [f"{key}={rounded(own.number(key) * multiplier, FIGURE)}" for key in ("kw", "kvar")]
+        parts += [f"{key}={to_digits(own.number(key) * multiplier, FIGURE)!r}" for key in ("kw", "kvar")]
         return ElementFrame(kind, name, " ".join(parts))
 
     def _pv(self, own: Properties, name: str) -> ElementFrame:
         tangent, fixed = power_factor(self.engine, name)
         if fixed and self.protected.pv:  # relative to a protected size: as coarse as a shape
-            tangent = nearest(tangent, SHAPE_GRID)
+            tangent = to_step(tangent, SHAPE_GRID)
         own = Properties(self.engine, "pvsystem", name)
         figures = np.array([own.number("pmpp"), own.number("kva")])
-        properties = f"{self._buses()} {_stated(own, _FRAME['pvsystem'])}"
+        properties = self._head("pvsystem", own)
         if tangent != 0.0:
             factor = float(np.copysign(1.0 / np.sqrt(1.0 + tangent**2), tangent))
-            properties += f" pf={nearest(factor, _SHARE)!r}"
+            properties += f" pf={to_step(factor, _SHARE)!r}"
         return self._with_level(ElementFrame("pvsystem", name, properties), figures)
 
 
@@ -747,7 +635,7 @@ READERS: Mapping[str, Callable[[ElementReader, Properties, str], LineFrame | Ele
 
 
 _INJECTIONS = frozenset({"storage", "isource", "vccs", "indmach012", "gicsource"})
-_IDLE = CONTROLS | {"energymeter", "monitor", "sensor"}
+_IDLE = dss.CONTROLS | {"energymeter", "monitor", "sensor"}
 _FORBIDDEN = frozenset("\"'`")
 
 
@@ -759,70 +647,59 @@ def read_parameters(origin: DssOrigin, protected: Protected) -> NetworkParameter
 @lru_cache(maxsize=4)  # reading a large circuit takes longer than building a twin of it
 def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame, NetworkParameters]:
     """What a twin has beside its levels, and PRIVATE the levels; refuses what neither of them can hold."""
-    engine = build_circuit(origin, engine_of(origin))
-    run(engine, "makebuslist", origin)
+    engine = dss.build_circuit(origin, dss.engine_of(origin))
+    dss.run(engine, "makebuslist", origin)
     operated = read_operated(engine)
-    controls = settle_controls(engine, origin)
+    controls = dss.settle_controls(engine, origin)
     circuit = engine.ActiveCircuit
     problems = Problems()
     names = _enabled_names(engine, problems)
     problems.add(*_allocated_loads(engine, origin))
-    run(engine, "makebuslist", origin)
+    dss.run(engine, "makebuslist", origin)
     engine.YMatrix.BuildYMatrixD(1, 0)
     reading = ElementReader(engine, origin, protected, operated.switched)
     elements: dict[str, LineFrame | ElementFrame] = {}
-    for kind in READERS:
+    for kind, read in READERS.items():
         for name in (name for name in names if name.startswith(f"{kind}.")):
             with problems.gather():
-                elements[name] = reading.read(kind, name.split(".", 1)[1])
-    problems.add(*_undrawn_codes(reading.undrawn_codes))
+                own = name.split(".", 1)[1]
+                elements[name] = read(reading, Properties(engine, kind, own), own)
+    if undrawn := reading.undrawn_codes:  # they would stay as they are, though codes are protected
+        problems.add(refusal("twin-not-possible.undrawn", count=len(undrawn), names=some_of(undrawn)))
     network = [elements[name] for name in names if name in elements]
     first = next((e for e in network if isinstance(e, ElementFrame) and e.kind == "vsource"), None)
     if first is None or first.name != "source":
-        problems.add(
-            NoTwinError("the circuit's own Vsource is disabled; enable it, as a twin starts with it")
-        )
+        problems.add(refusal("twin-not-possible.own-source"))
     bases: list[str] = []
     with problems.gather():
         bases = _voltage_bases(engine, origin)
     problems.refuse()
     assert isinstance(first, ElementFrame)
     network.remove(first)
+    start = f"Set DefaultBaseFrequency={reading.frequency!r}"
     frame = Frame(
-        start=(
-            "ClearAll",
-            f"Set DefaultBaseFrequency={reading.frequency!r}",
-            f'New "Circuit.{circuit.Name}" {first.properties}',
-        ),
+        start=("ClearAll", start, f'New "Circuit.{circuit.Name}" {first.properties}'),
         elements=(*network, *operated.elements),
         end=(*reading.opened, *bases),
         catalogue=tuple(sorted(reading.catalogue.items())),
         steps=tuple(sorted(reading.steps.items())),
         left_taps=tuple(reading.left_taps),
-        notes=tuple(_notes(names, operated.without(controls), reading)),
+        notes=tuple(_notes(names, controls, operated, reading)),
         left_out=operated.left_out,
         refused=operated.refused,
     )
-    return frame, NetworkParameters(
-        {key: level for key, level in reading.levels.items() if level > 0.0},
-        tuple(reading.coded),
-        tuple(reading.compensating),
-    )
+    levels = {key: level for key, level in reading.levels.items() if level > 0.0}
+    return frame, NetworkParameters(levels, tuple(reading.coded), tuple(reading.compensating))
 
 
 def _enabled_names(engine: Engine, problems: Problems) -> list[str]:
     """Enabled elements in order; unknown classes and names with quotes are problems."""
     names = [name.lower() for name in engine.ActiveCircuit.AllElementNames]
-    for odd in (name for name in names if set(name) & _FORBIDDEN):
-        problems.add(NoTwinError(f"the name of element '{odd}' holds a quote; rename it"))
-    enabled = [name for name in names if is_enabled(engine, name)]
-    known = {*READERS, *_INJECTIONS, *_IDLE}
-    for stranger in (name for name in enabled if name.split(".", 1)[0] not in known):
-        problems.add(
-            NoTwinError(
-                f"a twin cannot have element '{stranger}', whose figures would stay as they are; disable it"
-            )
-        )
+    odd = [name for name in names if set(name) & _FORBIDDEN]
+    problems.add(*(refusal("twin-not-possible.quote", odd=name) for name in odd))
+    enabled = [name for name in names if dss.is_enabled(engine, name)]
+    strangers = [name for name in enabled if name.split(".", 1)[0] not in {*READERS, *_INJECTIONS, *_IDLE}]
+    problems.add(*(refusal("twin-not-possible.stranger", stranger=name) for name in strangers))
     return enabled
 
 
@@ -833,20 +710,7 @@ def _allocated_loads(engine: Engine, origin: DssOrigin) -> Iterator[FeederError]
     stated = [load.Name for load in loads if float(load.xfkVA) > 0.0 or float(load.kwh) > 0.0]
     if origin.allocates or stated:
         such = f", such as that of '{stated[0]}'," if stated else ""
-        yield LoadTableError(
-            f"nominal loads of the feeder{such} are allocated (AllocateLoads, Estimate, xfkVA or kWh), so "
-            "they may follow from the network; declare a load table, a CSV file of name, kw, kvar of every "
-            "load, in feeder.loads (init takes it as --loads FILE)"
-        )
-
-
-def _undrawn_codes(lines: Sequence[str]) -> Iterator[FeederError]:
-    """A code that could not be drawn would stay as it is, though codes are protected."""
-    if lines:
-        yield NoTwinError(
-            f"{len(lines)} lines have a conductor code and no unit of length ({some_of(lines)}), so that "
-            "their codes could not be drawn; give every code units=, or leave out network.code_epsilon"
-        )
+        yield refusal("load-table.allocated", such=such)
 
 
 def _voltage_bases(engine: Engine, origin: DssOrigin) -> list[str]:
@@ -864,39 +728,33 @@ def _voltage_bases(engine: Engine, origin: DssOrigin) -> list[str]:
             words = {word.name.lower() or "bus": word.value for word in split_words(command)[1:]}
             kind = next((key for key in words if key.startswith("kv")), "")
             if not kind or "bus" not in words:
-                raise FeederScriptError(
-                    "SetkVBase must name bus= and kvll= or kvln=; correct the feeder file"
-                )
+                raise refusal("feeder-script.setkvbase")
             try:
-                volts = rounded(float(words[kind]), RATING)
+                volts = to_digits(float(words[kind]), RATING)
             except ValueError:
-                raise FeederScriptError(
-                    f"SetkVBase of bus '{words['bus']}' must state a plain number, no expression; correct it"
-                ) from None
-            found.append(f'SetkVBase bus="{words["bus"]}" {kind}={volts}')
+                raise refusal("feeder-script.setkvbase-number", bus=words["bus"]) from None
+            found.append(f'SetkVBase bus="{words["bus"]}" {kind}={volts!r}')
     return found
 
 
-def _notes(names: list[str], controls: Mapping[str, int], reading: ElementReader) -> Iterator[str]:
-    for kind, count in sorted(controls.items()):
-        yield f"{count} controls of class {kind} are left out; what they control is as the file states"
-    counts: dict[str, int] = {}
-    for name in names:
-        kind = name.split(".", 1)[0]
-        counts[kind] = counts.get(kind, 0) + 1
+def _notes(
+    names: list[str], controls: Mapping[str, int], operated: Operated, reading: ElementReader
+) -> Iterator[str]:
+    """What a twin does not have, or has in public."""
+    lost = Counter(controls) - Counter(element.kind for element in operated.elements)
+    for kind, count in sorted(lost.items()):
+        yield said("note.controls", count=count, kind=kind, left_out="are left out")
+    counts = Counter(name.split(".", 1)[0] for name in names)
     for kind in sorted(_INJECTIONS & counts.keys()):
         yield f"{counts[kind]} elements of class {kind} are left out"
-    if reading.own_codes:
-        yield f"{len(reading.own_codes)} conductor codes belong to one line each and count as its own figures"
-    if reading.switched and not reading.origin.public:
-        yield f"{len(reading.switched)} capacitors that a control switches start closed"
-    if counts.get("reactor"):
-        yield f"{counts['reactor']} reactors are not protected: their impedances are public, to 3 digits"
-    if reading.line_drop:
-        yield (
-            f"{reading.line_drop} regulators have line-drop settings R, X, which often follow from line "
-            "impedances; they are not protected: public, to 1 V"
-        )
+    for note, count in (
+        ("own-codes", len(reading.own_codes)),
+        ("start-closed", 0 if reading.origin.public else len(reading.switched)),
+        ("reactors", counts["reactor"]),
+        ("line-drop", reading.line_drop),
+    ):
+        if count:
+            yield said(f"note.{note}", count=count)
 
 
 # ------------------------------------------------------------------------------------------ twins
@@ -908,14 +766,13 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     Taps are the declared ones, or solved on the new circuit; where that fails, they are neutral.
     """
     origin = feeder.origin
-    if not isinstance(origin, DssOrigin):
-        raise FeederError("only a feeder read from OpenDSS can be rebuilt by it")
+    assert isinstance(origin, DssOrigin)
     frame, _ = frame_and_parameters(origin, protected)
     commands = tuple(_commands(frame, protected, levels, codes))
     made = DssOrigin(commands, origin.path, tuple(map(_place, commands)))
     taps = _taps(feeder, frame, public=origin.public)
     read = partial(read_dss, made, name=feeder.name, base_mva=feeder.base_mva)
-    circuit = _compiled(made, engine_of(origin))
+    circuit = _compiled(made, dss.engine_of(origin))
     may_fail = taps is None and circuit.ActiveCircuit.RegControls.Count
     try:
         new = read(taps=taps, engine=circuit)
@@ -924,13 +781,10 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
             raise
         # Noise decides whether nominal load can be solved, after the twin is paid for.
         circuit = _compiled(made, circuit)
-        neutral = [replace(tap, ratio=1.0) for tap in regulated_taps(circuit)]
+        neutral = [replace(tap, ratio=1.0) for tap in dss.regulated_taps(circuit)]
         new = replace(read(taps=neutral, engine=circuit), taps_from=TAPS_NOT_FOUND)
-    code_of = {
-        element.name: codes.get(element.name, element.code)
-        for element in frame.elements
-        if isinstance(element, LineFrame)
-    }
+    lines = (element for element in frame.elements if isinstance(element, LineFrame))
+    code_of = {line.name: codes.get(line.name, line.code) or None for line in lines}
     operation = new.operation
     if frame.left_out or frame.refused:
         operation = operation or Operation(new.nodes, new.y)
@@ -942,7 +796,7 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     return replace(
         new,
         operation=operation,
-        lines=tuple(replace(line, code=code_of[line.name] or None) for line in new.lines),
+        lines=tuple(replace(line, code=code_of[line.name]) for line in new.lines),
         taps_from=feeder.taps_from if taps is not None else new.taps_from,
         notes=(*frame.notes, *new.notes),
     )
@@ -950,13 +804,12 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
 
 def _compiled(made: DssOrigin, engine: Engine) -> Engine:
     try:
-        return build_circuit(made, engine)
+        return dss.build_circuit(made, engine)
     except FeederError as error:
         # The engine's own words would quote the figures.
         named = re.findall(r"OpenDSS rejects element '([^']*)'", " ".join(str(each) for each in error.each))
         where = f" of {some_of(named)}" if named else ""
-        words = f"OpenDSS cannot build a twin of the feeder; simplify names and figures{where}"
-        raise NoTwinError(words) from None
+        raise refusal("twin-not-possible.not-built", where=where) from None
 
 
 def _place(command: str) -> str:
@@ -969,27 +822,18 @@ def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | No
     given = public or feeder.taps_from not in (TAPS_SOLVED, NO_REGULATORS)
     if not public and given and not feeder.taps_from.startswith(TAPS_DECLARED):
         internal = " were solved on it" if feeder.taps_from == TAPS_INTERNAL else " may follow from it"
-        raise TapsError(
-            f"the taps given for the network{internal}; leave them out, so that a twin solves its own, or "
-            f"give a tap file whose first line is '# {TAPS_DECLARED}' and who set them"
-        )
-    covered = {(tap.transformer.lower(), tap.winding) for tap in feeder.taps} if given else set()
-    left = [key for key in frame.left_taps if key not in covered]
+        raise refusal("taps.not-public", internal=internal)
+    taps = {(tap.transformer.lower(), tap.winding): tap for tap in feeder.taps} if given else {}
+    left = [key for key in frame.left_taps if key not in taps]
     if left and not public:
         name, winding = left[0]
         others = f", as {len(left) - 1} more windings," if len(left) > 1 else ""
-        raise TapsError(
-            f"winding {winding} of transformer '{name}'{others} is off neutral and no enabled regulator "
-            "moves it, so that its tap may be a solved one; enable its regulator, or declare the tap in a "
-            "tap file"
-        )
+        raise refusal("taps.off-neutral", winding=winding, name=name, others=others)
     if not given or (public and feeder.taps_from == NO_REGULATORS):
         return None
     steps = dict(frame.steps)
     return tuple(
-        replace(tap, ratio=tap_on_step(tap.ratio, steps[tap.transformer.lower(), tap.winding]))
-        for tap in feeder.taps
-        if (tap.transformer.lower(), tap.winding) in steps
+        replace(tap, ratio=tap_on_step(tap.ratio, steps[key])) for key, tap in taps.items() if key in steps
     )
 
 
@@ -1005,13 +849,12 @@ def _commands(frame: Frame, protected: Protected, levels: Levels, codes: Mapping
         if isinstance(element, LineFrame):
             yield f'New "Line.{element.name}" {_line(element, protected, record, codes, catalogue)}'
             continue
-        figures = ""
-        if element.quantity is not None:
-            key = element.name if element.kind != "autotrans" else f"autotrans.{element.name}"
-            level = record.take(ParameterKey(element.quantity, key))
-            figures = " " + figures_of(element, level * np.array(element.shape))
-            figures += "".join(f" {key}={array(np.array(z) / level)}" for key, z in element.tuned)
-        yield f'New "{element.kind}.{element.name}" {element.properties}{figures}'
+        words = element.properties
+        if element.key is not None:
+            level = record.take(element.key)
+            words += f" {figures_of(element, level * np.array(element.shape))}"
+            words += "".join(f" {key}={array(np.array(z) / level)}" for key, z in element.tuned)
+        yield f'New "{element.kind}.{element.name}" {words}'
     record.refuse_rest()
     yield from frame.end
 
@@ -1029,36 +872,34 @@ def _line(
     if line.by_length:
         length = record.take(ParameterKey(Quantity.LENGTH, line.name))
         if protected.codes and codes.get(line.name) not in catalogue:
-            raise FeederError(
-                f"the record of the twin has no code of line '{line.name}'; draw the twin again"
-            )
+            raise refusal("feeder.record-code", line=line)
         code = catalogue[codes.get(line.name, line.code)]
         unit = (code.metres or line.metres or _KM) / _KM
         r, x, c = (part / unit for part in code.of(line.phases))
-        return f"{line.start} {_per_km(r, x, c, length)}"
+        return f"{line.start} {_figures(r, x, c, length)}"
     if line.name in codes:
-        raise FeederError(f"the record of the twin has a code of line '{line.name}', whose code is not drawn")
-    r, x = (
-        _scaled(shape, quantity, line, record)
-        for shape, quantity in ((line.resistance, Quantity.RESISTANCE), (line.reactance, Quantity.REACTANCE))
-    )
+        raise refusal("feeder.record-code-undrawn", line=line)
+    zero = np.zeros((line.phases, line.phases))
+    totals = {
+        quantity: zero if shape is None else record.take(ParameterKey(quantity, line.name)) * np.array(shape)
+        for quantity, shape in line.shapes
+    }
+    r, x = totals[Quantity.RESISTANCE], totals[Quantity.REACTANCE]
     entry = catalogue.get(line.code)
     units = _units_of_length(line, protected, entry, r, x)
-    if line.charging is not None:
-        c = _scaled(line.charging, Quantity.CHARGING, line, record)
+    if dict(line.shapes).get(Quantity.CHARGING) is not None:
+        c = totals[Quantity.CHARGING]
     elif not line.charged:
-        c = np.zeros_like(r)
-    elif entry is not None:
-        c = units * entry.of(line.phases)[2]
+        c = zero
     else:
-        c = units * protected.c_nf_per_km * np.eye(line.phases)
-    metres = None if entry is not None and line.metres is None else _KM
-    if entry is not None and line.metres is not None:
+        c = units * (entry.of(line.phases)[2] if entry else protected.c_nf_per_km * np.eye(line.phases))
+    metres = _KM
+    if entry is not None:
+        if line.metres is None:
+            return f"{line.start} {_figures(r, x, c)}"
         metres = entry.metres or line.metres
-    if metres is None:
-        return f"{line.start} length=1 {_matrices(r, x, c)}"
     length = units * metres / _KM
-    return f"{line.start} {_per_km(r / length, x / length, c / length, length)}"
+    return f"{line.start} {_figures(r / length, x / length, c / length, length)}"
 
 
 def _units_of_length(
@@ -1069,24 +910,14 @@ def _units_of_length(
     In units of its code; in km without one.
     """
     own = (line.phases**0.5) * protected.x_ohm_per_km
-    public_r, public_x, _ = entry.of(line.phases) if entry else (None, None, None)
-    for total, public in ((x, public_x), (r, public_r)):
-        size = level_of(total)
-        if size > 0.0:
-            return size / ((0.0 if public is None else level_of(public)) or own)
-    raise FeederError(f"line '{line.name}' has neither resistance nor reactance; declare it a switch")
+    public = [level_of(part) for part in entry.of(line.phases)[:2]] if entry else [0.0, 0.0]
+    for total, size in ((x, public[1]), (r, public[0])):
+        if level_of(total) > 0.0:
+            return level_of(total) / (size or own)
+    raise refusal("feeder.no-impedance", line=line)
 
 
-def _scaled(shape: Matrix | None, quantity: Quantity, line: LineFrame, record: Record) -> FloatArray:
-    if shape is None:
-        return np.zeros((line.phases, line.phases))
-    return record.take(ParameterKey(quantity, line.name)) * np.array(shape)
-
-
-def _per_km(r: FloatArray, x: FloatArray, c: FloatArray, length: float) -> str:
-    # Matrices after a unit would make the engine forget it.
-    return f"{_matrices(r, x, c)} length={float(length)!r} units=km"
-
-
-def _matrices(r: FloatArray, x: FloatArray, c: FloatArray) -> str:
-    return f"rmatrix={matrix(r)} xmatrix={matrix(x)} cmatrix={matrix(c)}"
+def _figures(r: FloatArray, x: FloatArray, c: FloatArray, length: float | None = None) -> str:
+    """Matrices of a line, per km or totals; the engine would forget a unit that stands before them."""
+    matrices = f"rmatrix={matrix(r)} xmatrix={matrix(x)} cmatrix={matrix(c)}"
+    return f"length=1 {matrices}" if length is None else f"{matrices} length={float(length)!r} units=km"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,8 +11,6 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, joined, modulus
 from dp_powerflow._bits.elementary import solve as small_solve
-from dp_powerflow.errors import FeederError, TapsError
-from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import (
     GROUND,
     NO_REGULATORS,
@@ -24,31 +22,11 @@ from dp_powerflow.grid.feeder import (
     PVSystem,
     Tap,
 )
-from dp_powerflow.grid.opendss.engine import (
-    CONTROLS_OFF,
-    DssOrigin,
-    Engine,
-    NamedBranches,
-    Properties,
-    build_circuit,
-    disable_injections,
-    engine_of,
-    idle_devices,
-    named_branches,
-    objections,
-    primitive,
-    refuse_open,
-    regulated_taps,
-    run,
-    set_taps,
-    settle_controls,
-    solve,
-    terminal_nodes,
-)
+from dp_powerflow.grid.opendss import engine as dss
+from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, Properties
 from dp_powerflow.grid.opendss.operation import (
     OTHER_SOURCES,
-    Declared,
-    Network,
+    OperationBuilder,
     as_branches_see,
     coil_kv,
     load_multiplier,
@@ -57,6 +35,7 @@ from dp_powerflow.grid.opendss.operation import (
     read_declared,
 )
 from dp_powerflow.grid.operation import Generator, unfed_generators
+from dp_powerflow.grid.refusals import Problems, refusal, said
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 
 METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01, 8: 0.001}
@@ -88,8 +67,8 @@ def read_dss(
     ------
     FeederError : OpenDSS objects to something, or the circuit cannot be represented.
     """
-    engine = build_circuit(origin, engine_of(origin)) if engine is None else engine
-    with objections(origin):
+    engine = dss.build_circuit(origin, dss.engine_of(origin)) if engine is None else engine
+    with dss.objections(origin):
         return _translated(engine, origin, name, taps, base_mva)
 
 
@@ -98,35 +77,25 @@ def _translated(
 ) -> Feeder:
     notes: list[str] = list(origin.notes)
     problems = Problems()
-    notes += [
-        f"{count} controls of class {kind} are disabled, or OpenDSS rejects them; they open nothing"
-        for kind, count in sorted(idle_devices(engine).items())
-    ]
+    idle = sorted(dss.idle_devices(engine).items())
+    notes += [said("note.idle", count=count, kind=kind) for kind, count in idle]
     declared = read_declared(engine)
-    for kind, count in sorted(settle_controls(engine, origin).items()):
+    for kind, count in sorted(dss.settle_controls(engine, origin).items()):
         acts = kind in ("capcontrol", "invcontrol")
         left_out = "do not act where controls are frozen" if acts else "are left out"
-        notes.append(f"{count} controls of class {kind} {left_out}; what they control is as the file states")
+        notes.append(said("note.controls", count=count, kind=kind, left_out=left_out))
     if origin.allocates and not origin.loads_declared:
-        notes.append("the file allocates loads, which is not done; they are as the file states them")
+        notes.append(said("note.allocates"))
     named_loads = _declared_loads(engine, notes, declared.refused)
-    for kind, count in sorted(disable_injections(engine, but="load").items()):
+    for kind, count in sorted(dss.disable_injections(engine, but="load").items()):
         if kind == "generator":
             notes.append(f"{count} generators are left out where controls are frozen")
         elif kind not in OTHER_SOURCES:  # which the operation says
-            problems.add(
-                FeederError(
-                    f"elements of class {kind} are not modelled ({count}); disable them",
-                    code="feeder-not-modelled",
-                )
-            )
+            problems.add(refusal("feeder-not-modelled.class", kind=kind, count=count))
     taps_from, frozen = _freeze_taps(engine, origin, taps)
-    disable_injections(engine)
-    if not solve(engine, origin):
-        raise FeederError(
-            "OpenDSS cannot solve the feeder without load; check its sources and impedances",
-            code="feeder-unsolved",
-        )
+    dss.disable_injections(engine)
+    if not dss.solve(engine, origin):
+        raise refusal("feeder-unsolved.no-load")
 
     circuit = engine.ActiveCircuit
     bus_nodes = [node.lower() for node in circuit.YNodeOrder]
@@ -150,21 +119,27 @@ def _translated(
         *(f"emf({node.rsplit('.', 1)[0]}).{node.rsplit('.', 1)[1]}" for node in emf_nodes),
     )
     angles = _ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG)
-    generators = _fed_generators(declared, index, neutral)
+    at = _Places({**index, None: GROUND}, neutral)
     loads: list[Load] = []
     pv: list[PVSystem] = []
+    generators: list[Generator] = []
     for load, names in named_loads:
         with problems.gather():
-            loads.append(replace(load, branches=_indexed(f"load '{load.name}'", names, index, neutral)))
+            loads.append(replace(load, branches=at.branches(f"load '{load.name}'", names)))
     for unit, names in declared.pv:
         with problems.gather():
-            pv.append(replace(unit, branches=_indexed(f"PV system '{unit.name}'", names, index, neutral)))
+            pv.append(replace(unit, branches=at.branches(f"PV system '{unit.name}'", names)))
+    unfed = Problems()
+    for each, names in declared.generators:
+        with unfed.gather():
+            generators.append(replace(each, branches=at.branches(f"generator '{each.name}'", names)))
+    declared.left_out += unfed_generators(len(declared.generators) - len(generators))
     problems.refuse()
     between = sum(any(neutral & set(pair) for pair in load.branches) for load in loads)
     if between:
-        notes.append(f"{between} loads stand on a neutral node; where controls are frozen they are grounded")
+        notes.append(said("note.neutral-loads", between=between))
     declared.refused += [
-        f"PV system '{system.name}' has a volt-var curve and stands on a neutral node; ground it"
+        said("operated.pv-neutral", system=system)
         for system in pv
         if system.curve is not None and any(neutral & set(pair) for pair in system.branches)
     ]
@@ -188,10 +163,10 @@ def _translated(
         origin=origin,
         operation=operation_of(
             engine,
-            Network(nodes, index, y_siemens, factors, volts),
+            OperationBuilder(nodes, index, y_siemens, factors, volts),
             declared,
-            generators,
-            regulated_taps(engine),
+            tuple(generators),
+            dss.regulated_taps(engine),
         ),
     )
 
@@ -201,46 +176,38 @@ def _freeze_taps(
 ) -> tuple[str, tuple[Tap, ...]]:
     """Settle the regulators, switch all controls off; where the taps come from, and the taps."""
     if taps is not None:
-        set_taps(engine, taps)
+        dss.set_taps(engine, taps)
         _refuse_missing_taps(engine, taps)
-        run(engine, CONTROLS_OFF, origin)
+        dss.run(engine, dss.CONTROLS_OFF, origin)
         return TAPS_GIVEN, tuple(taps)
     regulators = engine.ActiveCircuit.RegControls.Count
     if regulators:
-        run(engine, "Set Mode=Snapshot ControlMode=STATIC MaxControlIter=100 MaxIterations=500", origin)
-        if not solve(engine, origin):
-            raise TapsError(
-                "OpenDSS finds no tap positions at nominal load; give them in a tap file (--taps FILE)"
-            )
-    frozen = regulated_taps(engine)
-    run(engine, CONTROLS_OFF, origin)
+        dss.run(engine, "Set Mode=Snapshot ControlMode=STATIC MaxControlIter=100 MaxIterations=500", origin)
+        if not dss.solve(engine, origin):
+            raise refusal("taps.not-found")
+    frozen = dss.regulated_taps(engine)
+    dss.run(engine, dss.CONTROLS_OFF, origin)
     return (TAPS_SOLVED if regulators else NO_REGULATORS), frozen
 
 
 def _refuse_missing_taps(engine: Engine, taps: Sequence[Tap]) -> None:
     """A regulated winding that is not listed would keep what the file's own solution left: a private tap."""
     given = {(tap.transformer.lower(), tap.winding) for tap in taps}
-    problems = Problems()
-    for tap in regulated_taps(engine):
-        if (tap.transformer, tap.winding) not in given:
-            problems.add(
-                TapsError(
-                    f"the tap file lacks winding {tap.winding} of transformer '{tap.transformer}', which a "
-                    "regulator moves; 'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
-                )
-            )
-    problems.refuse()
+    missing = [tap for tap in dss.regulated_taps(engine) if (tap.transformer, tap.winding) not in given]
+    Problems(refusal("taps.lacks-regulated", tap=tap) for tap in missing).refuse()
 
 
 # ---------------------------------------------------------------- loads and PV, still by node name
 
 
-def _declared_loads(engine: Engine, notes: list[str], refused: list[str]) -> list[tuple[Load, NamedBranches]]:
+def _declared_loads(
+    engine: Engine, notes: list[str], refused: list[str]
+) -> list[tuple[Load, dss.NamedBranches]]:
     circuit = engine.ActiveCircuit
-    declared: list[tuple[Load, NamedBranches]] = []
+    declared: list[tuple[Load, dss.NamedBranches]] = []
     for loads in circuit.Loads:
         delta, name = bool(loads.IsDelta), loads.Name.lower()
-        refuse_open(engine, f"load '{name}'")
+        dss.refuse_open(engine, f"load '{name}'")
         phases, own = int(circuit.ActiveCktElement.NumPhases), Properties(engine, "load", name)
         multiplier = load_multiplier(engine, own)
         load = Load(
@@ -253,56 +220,35 @@ def _declared_loads(engine: Engine, notes: list[str], refused: list[str]) -> lis
             rated_kv=coil_kv(float(loads.kV), phases, delta=delta),
             response=load_response(own, name, refused),
         )
-        branches = named_branches(engine, delta)
+        branches = dss.named_branches(engine, delta)
         if not delta and branches[0][1] is not None and own.number("rneut") >= 0.0:
-            refused.append(f"load '{name}' has Rneut beside a neutral node; make it a Reactor there")
+            refused.append(said("operated.rneut", name=name))
         declared.append((load, branches))
     replaced = sum(not load.constant_power for load, _ in declared)
     if replaced:
-        notes.append(
-            f"{replaced} of {len(declared)} loads are not constant power; where controls are frozen they are"
-        )
+        notes.append(said("note.not-constant", replaced=replaced, count=len(declared)))
     if circuit.Solution.LoadMult != 1.0:
-        notes.append(f"nominal loads include the circuit's load multiplier {circuit.Solution.LoadMult:g}")
+        notes.append(said("note.multiplier", circuit=circuit))
     return declared
 
 
-def _fed_generators(
-    declared: Declared, index: dict[str, int], neutral: frozenset[int]
-) -> tuple[Generator, ...]:
-    """Generators at their nodes; those that nothing feeds are left out."""
-    found, unfed = [], 0
-    for each, names in declared.generators:
-        try:
-            found.append(replace(each, branches=_indexed(f"generator '{each.name}'", names, index, neutral)))
-        except FeederError:
-            unfed += 1
-    declared.left_out += unfed_generators(unfed)
-    return tuple(found)
+@dataclass(frozen=True)
+class _Places:
+    """Where nodes of the circuit are, by name (None is ground), and which of them are neutral."""
 
+    index: dict[str | None, int]
+    neutral: frozenset[int]
 
-def _indexed(
-    what: str, names: NamedBranches, index: dict[str, int], neutral: frozenset[int]
-) -> tuple[tuple[int, int], ...]:
-    def resolve(name: str | None) -> int:
-        if name is None:
-            return GROUND
-        if name not in index:
-            raise FeederError(
-                f"{what} is on node {name}, which no line or transformer reaches; "
-                "correct its bus, or remove it",
-                code="feeder-unknown-bus",
-            )
-        return index[name]
-
-    branches = tuple((resolve(first), resolve(second)) for first, second in names)
-    grounded = neutral | {GROUND}
-    if any(i == j or {i, j} <= grounded for i, j in branches):
-        raise FeederError(
-            f"{what} is connected from a node to itself or to ground only, or to a phase that an open switch "
-            "or fuse leaves without voltage; correct its bus, close the switch, or disable it"
-        )
-    return branches
+    def branches(self, what: str, names: dss.NamedBranches) -> tuple[tuple[int, int], ...]:
+        """The branches of an element, by the indices of their nodes."""
+        unknown = [name for pair in names for name in pair if name not in self.index]
+        if unknown:
+            raise refusal("feeder-unknown-bus.node", what=what, name=unknown[0])
+        branches = tuple((self.index[first], self.index[second]) for first, second in names)
+        grounded = self.neutral | {GROUND}
+        if any(i == j or {i, j} <= grounded for i, j in branches):
+            raise refusal("feeder.connection", what=what)
+        return branches
 
 
 # ---------------------------------------------------------------------------- network
@@ -313,10 +259,7 @@ def _system_admittance(engine: Engine, n: int) -> sp.csc_array:
     data, indices, pointers = engine.YMatrix.GetCompressedYMatrix()
     y = sp.csc_array((np.asarray(data), np.asarray(indices), np.asarray(pointers)), shape=(n, n))
     if not np.all(np.isfinite(y.data)):
-        raise FeederError(
-            "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm",
-            code="feeder-zero-impedance",
-        )
+        raise refusal("feeder-zero-impedance.element")
     return y
 
 
@@ -332,13 +275,11 @@ def _with_emf_nodes(
     for sources in circuit.Vsources:
         element = circuit.ActiveCktElement
         conductors = int(element.NumConductors)
-        terminal = terminal_nodes(element)
+        terminal = dss.terminal_nodes(element)
         if any(node is not None for node in terminal[conductors:]):
-            raise FeederError(
-                f"voltage source '{sources.Name}' stands between two buses; ground its second terminal"
-            )
+            raise refusal("feeder.source-between", sources=sources)
         at = [index[node] for node in terminal[:conductors] if node is not None]
-        block = primitive(element)[:conductors, :conductors]
+        block = dss.primitive(element)[:conductors, :conductors]
         for row, i in enumerate(at):
             for column, j in enumerate(at):
                 source[i, j] += block[row, column]
@@ -356,7 +297,9 @@ def _lines(engine: Engine, index: dict[str, int], base_kv: FloatArray, base_mva:
     lines: list[Line] = []
     for own in circuit.Lines:
         element = circuit.ActiveCktElement
-        conductors = [(k, index[node]) for k, node in enumerate(terminal_nodes(element)) if node is not None]
+        conductors = [
+            (k, index[node]) for k, node in enumerate(dss.terminal_nodes(element)) if node is not None
+        ]
         kept = [k for k, _ in conductors]
         nodes = tuple(node for _, node in conductors)
         scale = 1.0 / np.sqrt(admittance_base_siemens(base_kv[list(nodes)], base_mva))
@@ -365,7 +308,7 @@ def _lines(engine: Engine, index: dict[str, int], base_kv: FloatArray, base_mva:
             Line(
                 name=own.Name.lower(),
                 nodes=nodes,
-                primitive=primitive(element)[np.ix_(kept, kept)] * np.outer(scale, scale),
+                primitive=dss.primitive(element)[np.ix_(kept, kept)] * np.outer(scale, scale),
                 length_m=float(own.Length) * metres if metres else None,
                 is_switch=bool(own.IsSwitch),
                 code=own.LineCode.lower() or None,
@@ -382,15 +325,17 @@ def _base_kv(engine: Engine, nodes: list[str], volts: FloatArray, notes: list[st
     base_kv = np.array([declared[bus] for bus in buses])
     missing = base_kv <= 0.0
     if missing.any():
-        highest: dict[str, float] = {}
-        for bus, volt in zip(buses, volts, strict=True):
-            highest[bus] = max(highest.get(bus, 0.0), float(volt) / 1000.0)
-        base_kv = np.where(missing, [highest[bus] for bus in buses], base_kv)
-        notes.append(
-            f"{int(missing.sum())} nodes have no base voltage in the file; their no-load voltage is the base "
-            "(add 'Set VoltageBases' and 'CalcVoltageBases' to state it)"
-        )
+        base_kv = np.where(missing, _highest_of_bus(nodes, volts / 1000.0), base_kv)
+        notes.append(said("note.no-base", count=int(missing.sum())))
     return np.where(base_kv > 0.0, base_kv, 1.0)  # what nothing feeds has no voltage at all
+
+
+def _highest_of_bus(nodes: list[str], values: FloatArray) -> FloatArray:
+    """(node,) the highest value at the bus of every node."""
+    buses, highest = [node.rsplit(".", 1)[0] for node in nodes], dict[str, float]()
+    for bus, value in zip(buses, values.tolist(), strict=True):
+        highest[bus] = max(highest.get(bus, 0.0), value)
+    return np.array([highest[bus] for bus in buses])
 
 
 def _fed(y: sp.csc_array, sources: int) -> BoolArray:
@@ -404,15 +349,8 @@ def _neutral_nodes(nodes: list[str], magnitude: FloatArray, fed: BoolArray) -> f
 
     Nodes that nothing feeds are at zero too; they are islands, not neutral.
     """
-    highest: dict[str, float] = {}
-    for node, value in zip(nodes, magnitude, strict=True):
-        bus = node.rsplit(".", 1)[0]
-        highest[bus] = max(highest.get(bus, 0.0), float(value))
-    return frozenset(
-        k
-        for k, (node, value) in enumerate(zip(nodes, magnitude, strict=True))
-        if fed[k] and value < max(_NEUTRAL_BELOW * highest[node.rsplit(".", 1)[0]], _GROUNDED_BELOW_PU)
-    )
+    low = np.maximum(_NEUTRAL_BELOW * _highest_of_bus(nodes, magnitude), _GROUNDED_BELOW_PU)
+    return frozenset(np.flatnonzero(fed[: len(nodes)] & (magnitude < low)).tolist())
 
 
 def _note_wrong_bases(
@@ -421,10 +359,7 @@ def _note_wrong_bases(
     low, high = _PLAUSIBLE_PU
     odd = [k for k in range(len(nodes)) if k not in neutral and not low <= magnitude[k] <= high]
     if odd:
-        notes.append(
-            f"{len(odd)} nodes stand far from 1 p.u. without load (such as {nodes[odd[0]]}): "
-            "their base voltage in the file is probably wrong"
-        )
+        notes.append(said("note.wrong-base", count=len(odd), node=nodes[odd[0]]))
 
 
 def _coordinates(engine: Engine) -> dict[str, tuple[float, float]]:

@@ -18,43 +18,39 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from dp_powerflow.errors import FeederError, FeederRejectedError, FeederScriptError
-from dp_powerflow.grid.buses import Problems
+from dp_powerflow.grid.refusals import Problems, refusal, said
 
-_CONTINUING = frozenset({"more", "m", "~"})
-_OF_ELEMENTS = _CONTINUING | {"new", "edit", "select", "enable", "disable", "open", "close", "batchedit"}
-_OF_CIRCUITS = frozenset(
-    {"clear", "clearall", "calcvoltagebases", "setkvbase", "setbusxy", "makebuslist", "reprocessbuses", "var"}
+_TABLES = tomllib.loads(
+    resources.files("dp_powerflow.grid").joinpath("data", "opendss.toml").read_text(encoding="utf-8")
 )
+"""What is known of the engine: commands, options and classes, and which of them are what."""
+
+
+def listed(kind: str) -> tuple[str, ...]:
+    """Words of a kind, in the order of `data/opendss.toml`."""
+    return tuple(_TABLES[kind].split())
+
+
+def table_of(kind: str) -> dict[str, Any]:
+    """A table of `data/opendss.toml`: property → what is known of it."""
+    return dict(_TABLES[kind])
+
+
+_VERBS, OPTIONS = listed("verbs"), listed("options")
+_CONTINUING = frozenset({"more", "m", "~"})
+_OF_ELEMENTS, _OF_CIRCUITS = frozenset(listed("of_elements")), frozenset(listed("of_circuits"))
 _OF_FILES = frozenset({"buscoords", "latlongcoords", "giscoords"})
 _READ = frozenset({"redirect", "compile"})
 _SETTING = frozenset({"set", "solve"})
 _ALLOCATING = frozenset({"allocateloads", "estimate"})
 """Loads that follow from the network."""
-
-_WORDS = {
-    kind: tuple(words.split())
-    for kind, words in tomllib.loads(
-        resources.files("dp_powerflow.grid").joinpath("data", "opendss.toml").read_text(encoding="utf-8")
-    ).items()
-}
-"""Commands, options and classes of the engine, and which of them are what."""
-_VERBS, OPTIONS = _WORDS["verbs"], _WORDS["options"]
-HONOURED = frozenset(_WORDS["honoured"])
+HONOURED = frozenset(listed("honoured"))
 """Options of the circuit, or of the care with which it is solved."""
-LIMITED = {
-    "loadmodel": ("powerflow",),
-    "cktmodel": ("multiphase",),
-    "year": ("0", "1"),
-    "circuit": (),
-    "activeactor": ("1",),
-}
+LIMITED = {option: usual.split() for option, usual in table_of("limited").items()}
 """Option of the circuit → values that are as if it were not set; others are refused."""
-STATED = {
-    "mode": ("snapshot", "loads are those of a snapshot, without load shapes, growth or faults"),
-    "controlmode": ("static", "controls act as in a snapshot, unless a release freezes them"),
-}
+STATED = table_of("stated")
 """Option of runs → its usual value, and what is said where the file has another one."""
 
 
@@ -72,6 +68,7 @@ _OPEN, _CLOSE = "\"'([{", "\"')]}"
 _WITHOUT_QUOTES = str.maketrans("", "", _OPEN + _CLOSE)
 _BETWEEN, _EQUALS = re.compile(r"[ \t,=]*"), re.compile(r"[ \t]*=")
 _PLAIN = re.compile(r"(?:[^ \t,=!/]|/(?!/))+")
+_NAMES_A_FILE = re.compile(r"file[ \t]*=[ \t]*(?=[^ \t])", re.IGNORECASE)
 _WOUND = frozenset({"transformer", "autotrans"})
 _BY_POSITION = 3
 """Properties of other classes that may be given without their names: what comes first does neither."""
@@ -79,22 +76,32 @@ _WRITING = ("d", "s", "@")
 """How an action begins that writes a file, or that nobody sees from here."""
 
 
+_CHANGING, _HARMLESS = frozenset(listed("changing")), frozenset(listed("harmless"))
+
+
 @dataclass(frozen=True)
-class Script:
-    """The commands that define a circuit.
+class DssOrigin:
+    """How to build the circuit again.
 
     Attributes
     ----------
-    commands : in order; every verb written in full, every file name absolute.
-    places : of every command, "line 3 of feeder.dss".
+    commands : text commands in order, verbs written in full, file names absolute; none of them solves,
+        writes or observes.
+    path : the master file they came from.
+    places : where every command stands, such as "line 3 of feeder.dss"; empty where no file holds them.
     allocates : whether the file computes loads from the network.
-    protective : positions of the commands about devices of protection.
-    notes : what was left out of the commands, in words.
+    loads_declared : whether the nominal loads are those of a declared table.
+    public : whether the network is public, so that all that is solved on it is public too.
+    protective : positions of the commands about fuses, reclosers, relays and switch controls.
+    notes : what was left out of the file, in words.
     """
 
     commands: tuple[str, ...]
-    places: tuple[str, ...]
-    allocates: bool
+    path: Path | None = None
+    places: tuple[str, ...] = ()
+    allocates: bool = False
+    loads_declared: bool = False
+    public: bool = False
     protective: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
 
@@ -114,23 +121,21 @@ class Word:
         return self.name.rpartition(".")[2].translate(_WITHOUT_QUOTES).strip().lower()
 
 
-def read_script(path: Path) -> Script:
-    """The sanitised commands of a master file."""
+def read_script(path: Path) -> DssOrigin:
+    """Origin of a master file: its sanitised commands."""
     if not path.is_file():
-        raise FeederError(
-            f"feeder file {path} does not exist; give the path of an OpenDSS master file",
-            code="feeder-not-found",
-        )
+        raise refusal("feeder-not-found.file", path=path)
     reader = _Reader()
     reader.file(path.resolve())
     reader.problems.refuse()
-    programs = f"{reader.programs} programs (user-written models) are left out"
-    return Script(
+    programs = [said("note.programs", reader=reader)] * bool(reader.programs)
+    return DssOrigin(
         tuple(reader.commands),
+        path,
         tuple(reader.places),
         reader.allocates,
-        frozenset(reader.protective),
-        (*[programs] * bool(reader.programs), *reader.notes),
+        protective=frozenset(reader.protective),
+        notes=(*programs, *reader.notes),
     )
 
 
@@ -152,7 +157,7 @@ class _Reader:
 
     def file(self, path: Path) -> None:
         if path in self._open:
-            raise FeederScriptError(f"feeder file {path} redirects to itself; remove the circle")
+            raise refusal("feeder-script.circle", path=path)
         self._open.append(path)
         self._folder = path.parent
         text = _text(path)
@@ -160,10 +165,10 @@ class _Reader:
             self.notes[f"{path.name} holds NUL bytes, which are left out"] = None
         for number, line in _lines(text.replace("\0", "")):
             place = f"line {number} of {path.name}"
-            words = split_words(line, limit=2)
-            if words:
+            found = split_words(line, limit=2)
+            if found:
                 with self.problems.gather():
-                    self._command(line, words, place)
+                    self._command(line, found, place)
         self._open.pop()
 
     def _command(self, line: str, words: list[Word], place: str) -> None:
@@ -173,7 +178,7 @@ class _Reader:
             self._made = verb == "new"  # after others the active element need not be the one that they name
         if first.name:
             if first.name.lower().startswith("solution."):
-                raise FeederScriptError(f"{place}: a script cannot edit the solution; remove the command")
+                raise refusal("feeder-script.solution", place=place)
             if "." in first.name:
                 self._kind = _class_of(first.name)
             self._element(line.strip(), place)
@@ -186,9 +191,7 @@ class _Reader:
         elif verb in _OF_FILES:
             found = _existing(self._folder, rest[0].value) if rest else None
             if found is None:
-                raise FeederRejectedError(
-                    f"{place}: OpenDSS rejects the file of coordinates, which does not exist"
-                )
+                raise refusal("feeder-rejected.coordinates", place=place)
             self._add(f'{verb} "{found}"', place)
         elif verb in _OF_ELEMENTS:
             if verb not in _CONTINUING:
@@ -198,11 +201,8 @@ class _Reader:
             self._add(f"{verb} {text}".strip(), place)
         elif verb in _ALLOCATING:
             self.allocates = True
-        elif verb is None or verb in _WORDS["changing"]:
-            raise FeederScriptError(
-                f"{place}: the command '{first.value}' does not describe a circuit; remove it, or write down "
-                "what it does"
-            )
+        elif verb is None or verb in _CHANGING:
+            raise refusal("feeder-script.command", place=place, first=first)
 
     def _element(self, text: str, place: str, *, given: int = 0) -> None:
         """Keep a command about an element, unless it only observes.
@@ -213,7 +213,7 @@ class _Reader:
         """
         if self._kind in _OBSERVERS:
             return
-        harmless = self._kind in _WORDS["harmless"] and self._made and given
+        harmless = self._kind in _HARMLESS and self._made and given
         words = [] if harmless else split_words(text)
         if self._kind in _WOUND:
             _refuse_wrong_windings(split_words(text)[given:], place)
@@ -223,7 +223,7 @@ class _Reader:
             self.programs += len(programs)
             text = _joined(word for word in words if word not in programs)
         elif programs:
-            raise FeederScriptError(f"{place}: {programs[0].property} loads a program; remove it")
+            raise refusal("feeder-script.program", place=place, programs=programs)
         if self._kind in PROTECTION:
             self.protective.append(len(self.commands))
             text = _joined(map(_with_states, split_words(text))) if self._kind == "fuse" else text
@@ -234,18 +234,15 @@ class _Reader:
         for word in words:
             option = _matched(word.name, OPTIONS) if word.name else OPTIONS[(last + 1) % len(OPTIONS)]
             if option is None:
-                raise FeederScriptError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
+                raise refusal("feeder-script.option", place=place, word=word)
             last = OPTIONS.index(option)  # a value without a name is that of the next option
             if option in ("type", "class", "object", "element"):
                 self._kind = ""  # of what comes next; whatever it is, all of it is looked at
             value = word.value.strip().lower()
             if option in LIMITED and not any(usual.startswith(value or "?") for usual in LIMITED[option]):
-                raise FeederScriptError(
-                    f"{place}: Set {option}={word.value} is not modelled; remove it, and state the circuit "
-                    "that it stands for"
-                )
+                raise refusal("feeder-script.limited", place=place, option=option, word=word)
             if option in STATED and not STATED[option][0].startswith(value):
-                self.notes[f"the file has {option}={value}, which is left out: {STATED[option][1]}"] = None
+                self.notes[said("note.option", option=option, value=value, means=STATED[option][1])] = None
             if option in HONOURED:
                 kept.append(f"{option}={word.raw}")
         if kept:
@@ -258,9 +255,7 @@ class _Reader:
         path = _existing(self._folder, words[0].value) if words else None
         if path is None:
             named = words[0].value if words else ""
-            raise FeederRejectedError(
-                f"OpenDSS rejects {place}; the file '{named}' does not exist, correct its path"
-            )
+            raise refusal("feeder-rejected.no-file", place=place, named=named)
         before = self._folder
         self.file(path)
         # After Compile, unlike Redirect, the engine stays in the folder of the file.
@@ -346,12 +341,12 @@ def _refuse_hidden(words: list[Word], place: str) -> None:
     """Refuse what writes a file, and properties that cannot be told from here."""
     for k, word in enumerate(words):
         if word.property and "action".startswith(word.property) and word.value.lower().startswith(_WRITING):
-            raise FeederScriptError(f"{place}: action={word.value} writes a file; remove it")
+            raise refusal("feeder-script.writes", place=place, word=word)
         if word.name.startswith("@"):
-            raise FeederScriptError(f"{place}: the name of a property is a variable; write it out")
+            raise refusal("feeder-script.variable", place=place)
         unnamed = not word.name and (k >= _BY_POSITION or any(before.name for before in words[:k]))
         if unnamed:
-            raise FeederScriptError(f"{place}: '{word.value}' is a value without a name; write name=value")
+            raise refusal("feeder-script.unnamed", place=place, word=word)
 
 
 def _refuse_wrong_windings(words: list[Word], place: str) -> None:
@@ -359,9 +354,7 @@ def _refuse_wrong_windings(words: list[Word], place: str) -> None:
     for word in words:
         chosen = word.property.startswith("wd") and "wdg".startswith(word.property)
         if (chosen or not word.name) and not word.value.strip().isdecimal():
-            raise FeederScriptError(
-                f"{place}: '{word.value}' is not a winding number; write wdg=1, and name=value"
-            )
+            raise refusal("feeder-script.winding", place=place, word=word)
 
 
 def _with_states(word: Word) -> Word:
@@ -392,23 +385,14 @@ def _traces(word: Word) -> bool:
 
 def _absolute(text: str, folder: Path) -> str:
     """The command with every file that it names given by its full path."""
-    lowered = text.lower()
-    at = lowered.find("file")
-    while at >= 0:
-        value = at + len("file")
-        while value < len(text) and text[value] in " \t":
-            value += 1
-        if value < len(text) and text[value] == "=":
-            value += 1
-            while value < len(text) and text[value] in " \t":
-                value += 1
-            if value < len(text):
-                named, stop = _file_name(text, value)
-                found = _existing(folder, named)
-                if found is not None:
-                    text = f'{text[:value]}"{found}"{text[stop:]}'
-                    lowered, value = text.lower(), value + len(str(found))
-        at = lowered.find("file", max(value, at + 1))
+    at = 0
+    while named := _NAMES_A_FILE.search(text, at):
+        at = named.end()
+        name, stop = _file_name(text, at)
+        found = _existing(folder, name)
+        if found is not None:
+            text = f'{text[:at]}"{found}"{text[stop:]}'
+            at += len(str(found))
     return text
 
 

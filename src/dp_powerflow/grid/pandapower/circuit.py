@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, divide, joined, multiply, unit
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, Line
+from dp_powerflow.grid.feeder import GROUND, Feeder, Line
 from dp_powerflow.grid.operation import Branch
 from dp_powerflow.grid.pandapower.engine import ZERO_IMPEDANCE, Names, in_service
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
@@ -432,15 +432,11 @@ class Circuit:
     def coordinates(self) -> dict[str, tuple[float, float]]:
         """Bus part of a node's name → x and y, where the net states them."""
         places: dict[str, tuple[float, float]] = {}
-        table = self.net.get("bus_geodata")
         for bus, node in self.node_of_bus.items():
-            key = self.nodes[node].rsplit(".", 1)[0]
             point = self.net.bus["geo"].get(bus) if "geo" in self.net.bus else None
             if isinstance(point, str) and point:
                 x, y = json.loads(point)["coordinates"][:2]
-                places.setdefault(key, (float(x), float(y)))
-            elif table is not None and bus in table.index:
-                places.setdefault(key, (float(table.at[bus, "x"]), float(table.at[bus, "y"])))
+                places.setdefault(self.nodes[node].rsplit(".", 1)[0], (float(x), float(y)))
         return places
 
     def end_of(self, row: int, end: int) -> int:
@@ -516,26 +512,19 @@ _SEQUENCES = (0, 1, 2)
 
 @dataclass(frozen=True, eq=False)
 class Skeleton:
-    """A feeder without what is connected to it; its fields are those of `Feeder`.
+    """A feeder without what is connected to it.
 
     Attributes
     ----------
     nodes_of_bus : index of a bus of the net → its node, or the nodes of its three phases.
     """
 
-    nodes: tuple[str, ...]
-    base_kv: FloatArray
-    base_mva: float
-    y: sp.csc_array
-    slack: IntArray
-    v_slack: ComplexArray
-    nominal_angle_deg: FloatArray
-    lines: tuple[Line, ...]
-    nodes_of_bus: dict[int, tuple[int, ...]]
+    feeder: Feeder
+    nodes_of_bus: Mapping[int, tuple[int, ...]]
 
     def is_source(self, bus: int) -> bool:
         """Whether the bus itself is an ideal source."""
-        return self.nodes_of_bus[bus][0] in self.slack
+        return self.nodes_of_bus[bus][0] in self.feeder.slack
 
     def branches(self, bus: int, *, delta: bool, phase: int | None = None) -> tuple[Branch, ...]:
         """Where an element is connected: to all phases of a bus, or to one of them.
@@ -550,7 +539,7 @@ class Skeleton:
 
     def branch_kv(self, branch: Branch) -> float:
         """Rated voltage between the two ends of a branch [kV]."""
-        line_to_neutral = float(self.base_kv[branch[0]])
+        line_to_neutral = float(self.feeder.base_kv[branch[0]])
         return line_to_neutral if branch[1] == GROUND else line_to_neutral * float(np.sqrt(PHASES))
 
 
@@ -564,7 +553,8 @@ def balanced(circuit: Circuit, base_mva: float) -> Skeleton:
     scale = float(circuit.net.sn_mva) / (PHASES * base_mva)
     tt, ff, ft, tf = (part * scale for part in circuit.two_ports())
     primitives = np.stack([np.stack([ff, ft], axis=1), np.stack([tf, tt], axis=1)], axis=1)
-    return Skeleton(
+    feeder = Feeder(
+        name="",
         nodes=circuit.nodes,
         base_kv=circuit.base_kv / np.sqrt(PHASES),
         base_mva=PHASES * base_mva,
@@ -573,8 +563,11 @@ def balanced(circuit: Circuit, base_mva: float) -> Skeleton:
         v_slack=circuit.v_slack,
         nominal_angle_deg=_nominal(circuit.angle_deg()),
         lines=circuit.lines(primitives),
-        nodes_of_bus={bus: (node,) for bus, node in circuit.node_of_bus.items()},
+        loads=(),
+        pv=(),
     )
+    nodes_of_bus = {bus: (node,) for bus, node in circuit.node_of_bus.items()}
+    return Skeleton(feeder, nodes_of_bus)
 
 
 def three_phase(circuit: Circuit, base_mva: float) -> Skeleton:
@@ -602,7 +595,8 @@ def three_phase(circuit: Circuit, base_mva: float) -> Skeleton:
     angles = np.concatenate([circuit.angle_deg(), circuit.angle_deg()[sources]])
     base_kv = np.concatenate([circuit.base_kv, circuit.base_kv[sources]]) / np.sqrt(PHASES)
     turn = unit(np.array(_PHASE_ANGLES_DEG))
-    return Skeleton(
+    feeder = Feeder(
+        name="",
         nodes=tuple(f"{name}.{phase + 1}" for name in names for phase in range(PHASES)),
         base_kv=np.repeat(base_kv, PHASES),
         base_mva=base_mva,
@@ -611,10 +605,13 @@ def three_phase(circuit: Circuit, base_mva: float) -> Skeleton:
         v_slack=np.concatenate([multiply(np.full(PHASES, v), turn) for v in circuit.v_slack]),
         nominal_angle_deg=_nominal(np.add.outer(angles, np.array(_PHASE_ANGLES_DEG)).ravel()),
         lines=circuit.lines(_primitives(ports, scale)),
-        nodes_of_bus={
-            bus: tuple(range(PHASES * node, PHASES * (node + 1))) for bus, node in circuit.node_of_bus.items()
-        },
+        loads=(),
+        pv=(),
     )
+    nodes_of_bus = {
+        bus: tuple(range(PHASES * node, PHASES * (node + 1))) for bus, node in circuit.node_of_bus.items()
+    }
+    return Skeleton(feeder, nodes_of_bus)
 
 
 def _in_phases(y0: ComplexArray, y1: ComplexArray, y2: ComplexArray) -> ComplexArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import json
 import re
 import sys
@@ -19,44 +18,32 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError, FeederRejectedError, MissingExtraError
-from dp_powerflow.grid.buses import Problems
+from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import require as require_extra
+from dp_powerflow.grid.quantities import frame_rules
+from dp_powerflow.grid.refusals import Problems, refusal
 
 DRAWING = ("load", "asymmetric_load", "motor", "ward", "xward")
 FEEDING = ("sgen", "asymmetric_sgen", "gen")
 ZERO_IMPEDANCE = "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm"
 
+_RULES = frame_rules("pandapower")
 _ENDS = {
-    "ext_grid": ("bus",),
-    **dict.fromkeys((*DRAWING, *FEEDING), ("bus",)),
-    "storage": ("bus",),
-    "shunt": ("bus",),
-    "line": ("from_bus", "to_bus"),
-    "impedance": ("from_bus", "to_bus"),
-    "trafo": ("hv_bus", "lv_bus"),
-    "trafo3w": ("hv_bus", "mv_bus", "lv_bus"),
-    "switch": ("bus",),
+    kind: tuple(column for column, rule in rules.items() if rule == "index" and column.endswith("bus"))
+    for kind, rules in _RULES.items()
 }
+"""Table → columns of buses."""
 LEFT_OUT = {"storage": "storage units", "dcline": "dc lines"}
 """Tables of elements that are modelled in no mode → what they are called."""
 _NOT_LINEAR = ("svc", "tcsc", "ssc", "vsc", "vsc_stacked", "vsc_bipolar", "b2b_vsc", "bi_vsc")
 # Options a net may carry that change its admittances; all others only steer pandapower's solver.
-_MODEL_OPTIONS = (
-    "trafo_model",
-    "trafo3w_losses",
-    "switch_rx_ratio",
-    "neglect_open_switch_branches",
-    "consider_line_temperature",
-)
+_MODEL_OPTIONS = (*_RULES["options"], "consider_line_temperature")
 
 
 def require(package: str) -> Any:
     """Import pandapower or simbench, or say how to install it."""
-    try:
-        with third_party_warnings():
-            return importlib.import_module(package)
-    except ModuleNotFoundError:
-        raise MissingExtraError(package, "pandapower") from None
+    with third_party_warnings():
+        return require_extra(package, "pandapower")
 
 
 @contextmanager
@@ -115,16 +102,14 @@ def in_service(net: Any, kind: str) -> list[Any]:
 def check_net(net: Any) -> None:
     """Refuse what cannot be represented, in words of the net: all of it at once."""
     problems = Problems(
-        FeederRejectedError(
-            f"the pandapower net has no proper table '{kind}'; load it with pandapower.from_json, which "
-            "brings old formats up to date, and save it again"
-        )
-        for kind, columns in {"bus": ("vn_kv", "in_service"), **_ENDS}.items()
+        refusal("feeder-rejected.table", kind=kind)
+        for kind, columns in {**_ENDS, "bus": ("vn_kv", "in_service")}.items()
+        if columns
         if not set(columns) <= set(getattr(net.get(kind), "columns", ()))
     )
     problems.refuse()
     if not len(net.bus):
-        raise FeederError("the pandapower net has no bus; add buses, lines and loads")
+        raise refusal("feeder.no-bus")
     problems.add(*_wrong_ends(net))
     problems.refuse()
     problems.add(*_not_represented(net))
@@ -147,37 +132,26 @@ def _not_represented(net: Any) -> Iterator[FeederError]:
     for kind in _NOT_LINEAR:
         count = len(in_service(net, kind))
         if count:
-            yield FeederError(
-                f"the net has {count} elements of kind {kind} in service, which no constant admittance "
-                "stands for; replace them with loads or static generators, or take them out of service",
-                code="feeder-not-modelled",
-            )
+            yield refusal("feeder-not-modelled.not-linear", count=count, kind=kind)
     alive = set(net.bus.index[net.bus.in_service.astype(bool)])
     slack_gens = [row for row in in_service(net, "gen") if row.slack]
     if not any(row.bus in alive for row in [*in_service(net, "ext_grid"), *slack_gens]):
-        yield FeederError(
-            "the feeder has no voltage source; add an external grid in service, on a bus in service",
-            code="feeder-without-source",
-        )
+        yield refusal("feeder-without-source.grid")
     for kind in (*DRAWING, *FEEDING):
         for row in in_service(net, kind):
             if row.bus not in alive:
-                yield FeederError(
-                    f"{kind} '{names.of(kind, row.Index)}' is in service, but its bus "
-                    f"'{names.of('bus', row.bus)}' is not; put the bus into service, "
-                    f"or take the {kind} out of it",
-                    code="feeder-unknown-bus",
+                yield refusal(
+                    "feeder-unknown-bus.dead",
+                    kind=kind,
+                    name=names.of(kind, row.Index),
+                    bus=names.of("bus", row.bus),
                 )
 
 
 def _strange_ends(names: Names, kind: str, index: Any, buses: Any, known: set[int]) -> Iterator[FeederError]:
     for element, bus in zip(index, buses, strict=True):
         if bus not in known:
-            yield FeederError(
-                f"{kind} '{names.of(kind, element)}' is on bus {bus}, which the net does not have; "
-                "correct its bus, or remove it",
-                code="feeder-unknown-bus",
-            )
+            yield refusal("feeder-unknown-bus.none", kind=kind, name=names.of(kind, element), bus=bus)
 
 
 def with_branch_model(net: Any) -> Any:
@@ -205,7 +179,7 @@ def with_branch_model(net: Any) -> Any:
         raise FeederError(ZERO_IMPEDANCE, code="feeder-zero-impedance") from None
     except (UserWarning, ValueError, KeyError, IndexError, NotImplementedError) as error:
         reason = " ".join(str(error).split())
-        raise FeederRejectedError(f"pandapower rejects the net; correct it: {reason}") from None
+        raise refusal("feeder-rejected.net", reason=reason) from None
     return passive
 
 
@@ -280,21 +254,18 @@ def load_net(path: Path) -> Any:
     """
     pandapower = require("pandapower")
     if path.is_dir():
-        raise FeederError(f"{path} is a folder; give the file of a net", code="feeder-not-found")
+        raise refusal("feeder-not-found.folder", path=path)
     if not path.is_file():
-        raise FeederError(f"{path} does not exist; check the path", code="feeder-not-found")
+        raise refusal("feeder-not-found.path", path=path)
     try:
         with third_party_warnings():
             net = _up_to_date(_decoded(_without_ballast(_text(path.read_bytes()))))
     except NotDataError as error:
-        raise FeederRejectedError(
-            f"{path} is not read: it {error}, but a net may hold only data; remove that from the net "
-            "and save it again with pandapower.to_json"
-        ) from None
+        raise refusal("feeder-rejected.not-data", path=path, error=error) from None
     except Exception:  # pandapower and pandas may raise anything on a file that no program of theirs wrote
         net = None
     if not isinstance(net, pandapower.pandapowerNet):
-        raise FeederRejectedError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
+        raise refusal("feeder-rejected.not-a-net", path=path)
     return net
 
 
@@ -385,14 +356,9 @@ def _data_only() -> Any:
             elif (module, name) == ("pandapower.auxiliary", "pandapowerNet"):
                 if isinstance(self.obj, str):
                     return _decode(self.obj)
-            elif module == "numpy" and name == "array":
-                _check_kind(self.obj, list, name)
-            elif module == "numpy" and _NUMBERS.fullmatch(name):
-                _check_kind(self.obj, (int, float, str), name)
-            elif (module == "pandas" and name in _INDEXES) or (module == "builtins" and name in _LISTS):
-                _check_kind(self.obj, list, name)
-            elif (module, name) == ("builtins", "complex"):
-                _check_kind(self.obj, str, name)
+            elif (plain := _plain_kind(module, name)) is not None:
+                if not isinstance(self.obj, plain):
+                    raise NotDataError(f"has a {name} that is not one")
             else:
                 kind = _own_class(module, name)
                 if name not in _CURVES or (name, module) not in made.registry:
@@ -403,6 +369,17 @@ def _data_only() -> Any:
         return hook(entry, registry_class=DataOnly, **options)
 
     return DataOnly
+
+
+def _plain_kind(module: str, name: str) -> tuple[type, ...] | None:
+    """What an entry for a number, an array, an index or a list has to hold; None of any other class."""
+    if (module, name) == ("numpy", "array") or (module == "pandas" and name in _INDEXES):
+        return (list,)
+    if module == "numpy" and _NUMBERS.fullmatch(name):
+        return int, float, str
+    if module == "builtins" and name in _LISTS:
+        return (list,)
+    return (str,) if (module, name) == ("builtins", "complex") else None
 
 
 def _own_class(module: str, name: str) -> Any:
@@ -437,8 +414,3 @@ def _check_table(content: Any, words: dict[str, Any]) -> None:
     for stated in types.values() if isinstance(types, dict) else (types,):
         if not (isinstance(stated, str) and _TYPES.fullmatch(stated)):
             raise NotDataError("has a table with columns of an unknown type")
-
-
-def _check_kind(content: Any, kind: type | tuple[type, ...], name: str) -> None:
-    if not isinstance(content, kind):
-        raise NotDataError(f"has a {name} that is not one")

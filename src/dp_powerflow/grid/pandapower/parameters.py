@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import FeederError, NoTwinError, TapsError
-from dp_powerflow.grid.buses import Problems, some_of
+from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import (
     TAPS_DECLARED,
     CodedLine,
@@ -22,13 +21,9 @@ from dp_powerflow.grid.feeder import (
     NetworkParameters,
     ParameterKey,
     Record,
-    level_of,
-    rounded,
-    shape_of,
-    significant,
 )
-from dp_powerflow.grid.pandapower.circuit import IMPEDANCE, PHASES, SOURCE
 from dp_powerflow.grid.pandapower.circuit import LINE as ZERO_LINE
+from dp_powerflow.grid.pandapower.circuit import PHASES
 from dp_powerflow.grid.pandapower.engine import (
     FEEDING,
     Names,
@@ -41,79 +36,65 @@ from dp_powerflow.grid.pandapower.engine import (
 from dp_powerflow.grid.pandapower.reader import (
     CONTROL,
     TAPS_NEUTRAL,
-    Controls,
     PandapowerOrigin,
+    TapControls,
     changer_type,
     read_controls,
     read_pandapower,
     tap_changers,
 )
-from dp_powerflow.grid.quantities import Protected, Quantity
+from dp_powerflow.grid.quantities import (
+    Protected,
+    Quantity,
+    frame_rules,
+    level_of,
+    rounded,
+    rounding,
+    shape_of,
+    to_step,
+)
+from dp_powerflow.grid.refusals import Problems, refusal, said, some_of
 from dp_powerflow.units import FloatArray
 
 # ----------------------------------------------------------------------------------------------------------
 # The public frame of a pandapower net: what a twin shares with its source, by name and rounded.
 #
-# A twin's net starts empty. Tables and columns named here are copied into it, every figure rounded to a
-# public step; whatever else the source holds (results, profiles, coordinates, unknown columns) does not
-# reach it. A tap control that is modelled is made anew with its rounded band, and its tap starts at
+# A twin's net starts empty. Tables and columns that `data/frames.toml` names are copied into it, every figure
+# rounded to a public step; whatever else the source holds (results, profiles, coordinates, unknown columns)
+# does not reach it. A tap control that is modelled is made anew with its rounded band, and its tap starts at
 # neutral. What else could be the result of a control or of a power flow on the true lines is refused in a
-# private net: taps, steps of shunts, source voltages. Figures that carry noise are filled in by
-# `parameters`, zero sequences as ratios to them.
+# private net: taps, steps of shunts, source voltages. Figures that carry noise are filled in later, zero
+# sequences as ratios to them.
 
 
 Rule = Callable[[Any], Any]
-
-
-def to_digits(digits: int) -> Rule:
-    """Round to so many significant digits."""
-    return lambda value: float(significant(np.array([value], dtype=np.float64), digits)[0])
-
-
-def to_step(step: float) -> Rule:
-    def rounded(value: Any) -> float:
-        number = float(value)
-        return round(number / step) * step if math.isfinite(number) else number
-
-    return rounded
-
-
-def _volts(value: Any) -> float:
-    """To 1e-4, as a short decimal."""
-    return round(float(value), VOLTAGE_DECIMALS)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _flag(value: Any) -> bool:
-    """Missing is False."""
-    return bool(value) and value == value
-
-
-def _connection(value: Any) -> str | None:
-    return value if value in ("wye", "delta") else None
-
-
-def _count(value: Any) -> int:
-    """Missing is one."""
-    return int(value) if math.isfinite(value) else 1
-
-
-VOLTAGE_DECIMALS = 4
-ANGLE_STEP_DEG = 30.0
-_THREE, _FIVE, _WHOLE, _ANGLE = to_digits(3), to_digits(5), to_step(1.0), to_step(ANGLE_STEP_DEG)
-
-_NAMED: dict[str, Rule] = {"name": _text, "in_service": _flag}
-_ON_BUS: dict[str, Rule] = {**_NAMED, "bus": int}
-_TAP: dict[str, Rule] = {
-    "tap_side": _text,
-    **dict.fromkeys(("tap_neutral", "tap_min", "tap_max"), _WHOLE),
-    **dict.fromkeys(("tap_step_percent", "tap_step_degree"), _THREE),
+_PLAIN: dict[str, Rule] = {
+    "text": lambda value: value if isinstance(value, str) else None,
+    "index": int,
+    "flag": lambda value: bool(value) and value == value,
+    "count": lambda value: int(value) if math.isfinite(value) else 1,
+    "connection": lambda value: value if value in ("wye", "delta") else None,
 }
-_LOSSES = dict.fromkeys(("pfe_kw", "i0_percent"), _THREE)
-_WARD = {**_ON_BUS, **dict.fromkeys(("ps_mw", "qs_mvar", "pz_mw", "qz_mvar"), _THREE)}
+"""Rules that round nothing. What is missing is no text, False, and a count of one."""
+
+
+def _rule(words: str) -> Rule:
+    if words in _PLAIN:
+        return _PLAIN[words]
+    rounded = rounding(words)
+    return lambda value: rounded(float(value))
+
+
+def _rules(source: str) -> dict[str, dict[str, Rule]]:
+    tables = frame_rules(source)
+    return {kind: {name: _rule(words) for name, words in rules.items()} for kind, rules in tables.items()}
+
+
+_FRAME, _ZERO_SEQUENCE = _rules("pandapower"), _rules("zero-sequence")
+_OPTIONS = _FRAME.pop("options")
+"""Table → column → how its figures are rounded; by phases some more; options of the net."""
+_VOLTS, _THREE, _FIVE = _rule("4 decimals"), _rule("3 digits"), _rule("5 digits")
+ANGLE_STEP_DEG = 30.0
 _SIDES = ("hv", "mv", "lv")
 RATINGS = {"p_mw": _THREE, "sn_mva": _FIVE}
 SHORT_CIRCUIT = {
@@ -122,101 +103,29 @@ SHORT_CIRCUIT = {
 }
 ZERO_SHORT_CIRCUIT = ("vk0_percent", "vkr0_percent")
 SHUNT = ("q_mvar", "p_mw")
-
-_FRAME: dict[str, dict[str, Rule]] = {
-    "bus": {**_NAMED, "vn_kv": _FIVE},
-    "ext_grid": {**_ON_BUS, "vm_pu": _volts, "va_degree": _ANGLE},
-    "line": {**_NAMED, "from_bus": int, "to_bus": int, "parallel": _count, "std_type": _text},
-    "trafo": {
-        **_NAMED,
-        **{"hv_bus": int, "lv_bus": int, "parallel": _count, "shift_degree": _ANGLE},
-        **dict.fromkeys(("sn_mva", "vn_hv_kv", "vn_lv_kv"), _FIVE),
-        **dict.fromkeys(("leakage_resistance_ratio_hv", "leakage_reactance_ratio_hv"), _THREE),
-        **_LOSSES,
-        **_TAP,
-    },
-    "trafo3w": {
-        **_NAMED,
-        **dict.fromkeys((f"{side}_bus" for side in _SIDES), int),
-        **dict.fromkeys((f"sn_{side}_mva" for side in _SIDES), _FIVE),
-        **dict.fromkeys((f"vn_{side}_kv" for side in _SIDES), _FIVE),
-        **{"shift_mv_degree": _ANGLE, "shift_lv_degree": _ANGLE},
-        **{"tap_at_star_point": _flag, "loss_side": _text},
-        **_LOSSES,
-        **_TAP,
-    },
-    "switch": {
-        **{"name": _text, "bus": int, "element": int, "et": _text, "type": _text, "closed": _flag},
-        "z_ohm": _THREE,
-    },
-    "shunt": {**_ON_BUS, "vn_kv": _FIVE, "step": _WHOLE, "max_step": _WHOLE},
-    "impedance": {
-        **_NAMED,
-        **{"from_bus": int, "to_bus": int, "sn_mva": _FIVE},
-        **dict.fromkeys(("rft_pu", "xft_pu", "rtf_pu", "xtf_pu", "gf_pu", "bf_pu", "gt_pu", "bt_pu"), _THREE),
-    },
-    "ward": _WARD,
-    "xward": _WARD,
-    "load": {
-        **_ON_BUS,
-        **dict.fromkeys(("p_mw", "q_mvar"), _THREE),
-        **dict.fromkeys((f"const_{m}_{s}_percent" for m in "zi" for s in "pq"), _WHOLE),
-        **{"profile": _text, "type": _connection},
-    },
-    "asymmetric_load": {
-        **_ON_BUS,
-        **dict.fromkeys((f"{s}_{p}_{u}" for s, u in (("p", "mw"), ("q", "mvar")) for p in "abc"), _THREE),
-        **{"profile": _text, "type": _connection},
-    },
-    "motor": {
-        **_ON_BUS,
-        **dict.fromkeys(
-            ("pn_mech_mw", "efficiency_percent", "loading_percent", "cos_phi", "scaling"), _THREE
-        ),
-        "profile": _text,
-    },
-    "sgen": {**_ON_BUS, "type": _text},
-    "asymmetric_sgen": {**_ON_BUS, "type": _text},
-    "gen": {**_ON_BUS, "type": _text, "slack": _flag, "vm_pu": _volts},
-    "storage": _ON_BUS,
-    "dcline": {**_NAMED, "from_bus": int, "to_bus": int},
-}
-"""Table → column → how its figures are rounded; ratings, short-circuit figures and shunts come from
-`parameters`, tap positions from `framed`."""
-_ZERO_SEQUENCE: dict[str, dict[str, Rule]] = {
-    "ext_grid": dict.fromkeys(SOURCE, _THREE),
-    "trafo": {"vector_group": _text, **dict.fromkeys(("mag0_percent", "mag0_rx", "si0_hv_partial"), _THREE)},
-    "impedance": dict.fromkeys(IMPEDANCE, _THREE),
-}
-"""What a net that is read by phases has beside that; r0, x0, c0 and vk0 come from `parameters`."""
 _CONSTANT: dict[str, Any] = {
     **{"scaling": 1.0, "df": 1.0, "slack_weight": 1.0, "max_i_ka": 1.0},
     **{"tap_dependency_table": False, "step_dependency_table": False, "controllable": False},
     **{"q_mvar": 0.0, "current_source": True, "reactive_capability_curve": False},
 }
 """Columns of a twin's tables that are the same in every net, where the frame names no rule for them."""
-_SCALED = {"load": ("p_mw", "q_mvar"), "asymmetric_load": tuple(_FRAME["asymmetric_load"])[3:9]}
+_SCALED = {
+    "load": ("p_mw", "q_mvar"),
+    "asymmetric_load": tuple(
+        column for column in _FRAME["asymmetric_load"] if column.startswith(("p_", "q_"))
+    ),
+}
 _CHARACTERISTICS = {
     "trafo": "tap_dependency_table",
     "trafo3w": "tap_dependency_table",
     "shunt": "step_dependency_table",
 }
-_OPTIONS: dict[str, Rule] = {
-    "trafo_model": _text,
-    "trafo3w_losses": _text,
-    "switch_rx_ratio": _THREE,
-    "neglect_open_switch_branches": _flag,
-}
-_DECLARE = (
-    "where somebody set them, write them with 'dp-powerflow inspect FEEDER --save-taps FILE', make the first "
-    f"line '# {TAPS_DECLARED}WHO SET THESE TAPS', and set feeder.taps to FILE"
-)
 _SAME_ANGLE_DEG = 1e-6
 _TURNED_DEG = 4.0
 _SHIFTS = {"trafo": ("shift_degree",), "trafo3w": ("shift_mv_degree", "shift_lv_degree")}
 
 
-def framed(net: Any, controls: Controls, *, keep_taps: bool, by_phase: bool) -> Any:
+def framed(net: Any, controls: TapControls, *, keep_taps: bool, by_phase: bool) -> Any:
     """A new net with the frame of another; the figures that have levels are missing.
 
     Parameters
@@ -234,13 +143,13 @@ def framed(net: Any, controls: Controls, *, keep_taps: bool, by_phase: bool) -> 
                 made[kind] = _table(net[kind], made[kind], {**rules, **zero}, _SCALED.get(kind, ()))
         for kind in (kind for kind in ("trafo", "trafo3w") if len(net[kind])):
             made[kind]["tap_pos"] = list(made[kind]["tap_neutral"])
-            made[kind]["tap_changer_type"] = [changer_type(row) for _, row in net[kind].iterrows()]
+            made[kind]["tap_changer_type"] = list(map(changer_type, net[kind]["tap_changer_type"]))
         # A voltage that is not held here is left out: it may be a computed one.
         made["gen"]["vm_pu"] = made["gen"]["vm_pu"].where(made["gen"]["slack"].astype(bool), 1.0)
     for changer in tap_changers(net) if keep_taps else ():
         made[changer.kind].at[changer.index, "tap_pos"] = float(round(changer.position))
     for control in controls.taps:
-        band = _volts(control.lower), _volts(control.upper)
+        band = _VOLTS(control.lower), _VOLTS(control.upper)
         with third_party_warnings():
             made_control = getattr(require("pandapower.control"), CONTROL)
             made_control(made, control.changer.index, *band, side=control.side)
@@ -275,7 +184,7 @@ def _table(source: Any, empty: Any, rules: Mapping[str, Rule], scaled: tuple[str
 # ------------------------------------------------------------------- what may be a result of the true lines
 
 
-def refuse_results(net: Any, controls: Controls, *, public: bool, taps_declared: bool) -> None:
+def refuse_results(net: Any, controls: TapControls, *, public: bool, taps_declared: bool) -> None:
     """Refuse a net whose twin would keep true figures, or states that were solved on it.
 
     Parameters
@@ -284,151 +193,108 @@ def refuse_results(net: Any, controls: Controls, *, public: bool, taps_declared:
     taps_declared : whether a tap file states the taps.
     controls : of the net that a twin has too; what they left does not reach it.
     """
-    problems = Problems([*_characteristics(net), *_unknown_tables(net)])
+    problems = Problems(_true_figures(net))
     if not public:
         problems.add(
             *_controllers(net, controls, taps_declared),
             *_taps_off_neutral(net, controls, taps_declared),
-            *_second_changers(net),
-            *_shifts(net),
-            *_open_steps(net),
+            *_standing(net),
             *_sources(net),
         )
     problems.refuse()
 
 
-def _characteristics(net: Any) -> Iterator[FeederError]:
-    """Characteristic tables override the figures that carry the noise."""
+def _true_figures(net: Any) -> Iterator[FeederError]:
+    """Characteristic tables, which override the figures that carry the noise, and tables without a rule."""
     for kind, column in _CHARACTERISTICS.items():
         if kind in net and column in net[kind] and net[kind][column].fillna(False).astype(bool).any():
-            yield NoTwinError(
-                f"a {kind} of the net takes its figures from a characteristic table, which a twin cannot "
-                f"protect; set its {column} to False"
-            )
-
-
-def _unknown_tables(net: Any) -> Iterator[FeederError]:
+            yield refusal("twin-not-possible.characteristic", kind=kind, column=column)
     for kind in net:
-        columns = getattr(net[kind], "columns", ())
         if kind in _FRAME or kind == "controller" or kind.startswith(("res_", "_")):
             continue
-        if "in_service" in columns and kind != "bus_dc" and in_service(net, kind):
-            yield NoTwinError(
-                f"the net has elements of kind {kind} in service, which a twin does not know; replace them, "
-                "or take them out of service"
-            )
+        if "in_service" in getattr(net[kind], "columns", ()) and kind != "bus_dc" and in_service(net, kind):
+            yield refusal("twin-not-possible.unknown-table", kind=kind)
 
 
-def _shifts(net: Any) -> Iterator[FeederError]:
-    """A twin has vector groups alone; another angle is the state of a phase shifter.
-
-    Small angles are dropped: they change less than the coarseness with which a twin is compared.
-    """
-    names = Names(net)
-    found = [
-        names.of(kind, row.Index)
-        for kind, columns in _SHIFTS.items()
-        for row in in_service(net, kind)
-        if any(abs(math.remainder(_angle(row, column), ANGLE_STEP_DEG)) > _TURNED_DEG for column in columns)
-    ]
-    if found:
-        yield NoTwinError(
-            f"transformer {some_of(found)} turns the angle by what is no vector group, as a phase shifter "
-            f"that a control may have left; set its shift_degree to a multiple of {ANGLE_STEP_DEG:g}"
-        )
-
-
-def _angle(row: Any, column: str) -> float:
-    degrees = float(getattr(row, column, 0.0))
-    return 0.0 if math.isnan(degrees) else degrees
-
-
-def _controllers(net: Any, controls: Controls, taps_declared: bool) -> Iterator[FeederError]:
+def _controllers(net: Any, controls: TapControls, taps_declared: bool) -> Iterator[FeederError]:
     for row in in_service(net, "controller"):
         driven = getattr(row.object, "element", None)
-        if controls.taps and type(row.object).__name__ == CONTROL:
-            continue
-        if taps_declared and driven in ("trafo", "trafo3w"):
-            continue
-        words = f" of table '{driven}'" if isinstance(driven, str) else ""
-        yield NoTwinError(
-            f"the net has a controller{words} in service, and the state it leaves follows from the lines; "
-            f"take it out of service and state what it drives (for taps, {_DECLARE})"
-        )
+        modelled = controls.taps and type(row.object).__name__ == CONTROL
+        if not modelled and not (taps_declared and driven in ("trafo", "trafo3w")):
+            words = f" of table '{driven}'" if isinstance(driven, str) else ""
+            yield refusal("twin-not-possible.controller", words=words, declare=said("words.declare-taps"))
 
 
-def _taps_off_neutral(net: Any, controls: Controls, taps_declared: bool) -> Iterator[FeederError]:
+def _taps_off_neutral(net: Any, controls: TapControls, taps_declared: bool) -> Iterator[FeederError]:
     found: dict[str, list[str]] = {}
     for changer in tap_changers(net):
         if changer.kind == "trafo" and changer.index in controls.detached:
             continue  # a twin starts at neutral
         stated = taps_declared and changer.step is not None
         if not stated and changer.position != changer.neutral:
-            how = _DECLARE if changer.step is not None else "set its tap_pos to tap_neutral"
+            how = "declare-taps" if changer.step is not None else "neutral-taps"
             found.setdefault(how, []).append(changer.name)
     for how, names in found.items():
         who = f"transformer {some_of(names)} stands at a tap"
         if len(names) > 1:
             who = f"{len(names)} transformers ({some_of(names)}) stand at taps"
-        yield NoTwinError(f"{who} that a control may have left, which is then a function of the lines; {how}")
+        yield refusal("twin-not-possible.left-by-control", who=who, how=said(f"words.{how}"))
 
 
-def _second_changers(net: Any) -> Iterator[FeederError]:
+def _standing(net: Any) -> Iterator[FeederError]:
+    """Second tap changers, phase shifters and steps of shunts as a control may have left them.
+
+    A twin has vector groups alone. Small angles are dropped: they change less than the coarseness with which
+    a twin is compared.
+    """
     names = Names(net)
-    for index, row in net.trafo.iterrows():
-        if row["in_service"] and row.get("tap2_side") in ("hv", "lv"):
-            if row.get("tap2_pos") == row.get("tap2_neutral"):
-                continue
-            yield TapsError(
-                f"transformer '{names.of('trafo', int(index))}' has a second tap changer away from neutral, "
-                "which no tap file can declare; set its tap2_pos to tap2_neutral"
-            )
-
-
-def _open_steps(net: Any) -> Iterator[FeederError]:
-    names = Names(net)
-    found = [
+    for row in in_service(net, "trafo"):
+        second = getattr(row, "tap2_side", None) in ("hv", "lv")
+        if second and getattr(row, "tap2_pos", None) != getattr(row, "tap2_neutral", None):
+            yield refusal("taps.second-changer", name=names.of("trafo", row.Index))
+    turned = [
+        names.of(kind, row.Index)
+        for kind, columns in _SHIFTS.items()
+        for row in in_service(net, kind)
+        if any(abs(math.remainder(_angle(row, column), ANGLE_STEP_DEG)) > _TURNED_DEG for column in columns)
+    ]
+    if turned:
+        yield refusal("twin-not-possible.shift", names=some_of(turned))
+    shunts = [
         names.of("shunt", row.Index)
         for row in in_service(net, "shunt")
         if float(row.step) != float(getattr(row, "max_step", row.step))
     ]
-    if found:
-        who = f"shunt {some_of(found)} stands at a step"
-        if len(found) > 1:
-            who = f"{len(found)} shunts ({some_of(found)}) stand at steps"
-        yield NoTwinError(
-            f"{who} that a control may have left, as a function of the lines; state the bank you declare "
-            "with step = max_step, or take it out of service"
-        )
+    if shunts:
+        who = f"shunt {some_of(shunts)} stands at a step"
+        if len(shunts) > 1:
+            who = f"{len(shunts)} shunts ({some_of(shunts)}) stand at steps"
+        yield refusal("twin-not-possible.shunt-steps", who=who)
+
+
+def _angle(row: Any, column: str) -> float:
+    degrees = float(getattr(row, column, 0.0) or 0.0)
+    return 0.0 if math.isnan(degrees) else degrees
 
 
 def _sources(net: Any) -> Iterator[FeederError]:
     """Set points are short decimals; sources may differ in angle by multiples of 30° only."""
     names = Names(net)
-    turned = []
-    for kind in ("ext_grid", "gen"):
-        for row in in_service(net, kind):
-            if kind == "gen" and not row.slack:
-                continue
-            name = names.of(kind, row.Index)
-            if float(row.vm_pu) != _volts(row.vm_pu):
-                yield NoTwinError(
-                    f"the voltage of source '{name}' has more than {VOLTAGE_DECIMALS} decimals, as computed "
-                    "ones have; state its set point vm_pu"
-                )
-            turned.append(math.remainder(float(getattr(row, "va_degree", 0.0) or 0.0), ANGLE_STEP_DEG))
+    sources = [(kind, row) for kind in ("ext_grid", "gen") for row in in_service(net, kind)]
+    sources = [(kind, row) for kind, row in sources if kind == "ext_grid" or row.slack]
+    for kind, row in sources:
+        if float(row.vm_pu) != _VOLTS(row.vm_pu):
+            yield refusal("twin-not-possible.source-decimals", name=names.of(kind, row.Index))
+    turned = [math.remainder(_angle(row, "va_degree"), ANGLE_STEP_DEG) for _, row in sources]
     if turned and max(turned) - min(turned) > _SAME_ANGLE_DEG:
-        yield NoTwinError(
-            "the sources of the net differ in angle by more than vector groups do, as computed angles do; "
-            "state va_degree as multiples of 30"
-        )
+        yield refusal("twin-not-possible.source-angles")
 
 
 RATIO_STEP = 1.0 / 16.0
 """Step of the ratios between sequences and of the shares of phases, which are public."""
 _COARSE_FROM = 4.0
 """Ratios beyond have larger steps."""
-_PUBLIC = to_digits(5)
+_PUBLIC = _FIVE
 _PER_LENGTH = ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "g_us_per_km")
 _ALPHA_PER_K, _REFERENCE_C = 4e-3, 20.0
 
@@ -559,8 +425,7 @@ def read_parameters(origin: PandapowerOrigin, protected: Protected) -> NetworkPa
 def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> Feeder:
     """A feeder of the source's frame and these levels alone; every parameter must have one."""
     origin = feeder.origin
-    if not isinstance(origin, PandapowerOrigin):
-        raise FeederError("only a feeder read from pandapower can be rebuilt by it")
+    assert isinstance(origin, PandapowerOrigin)
     source = _source_of(origin, protected)
     controlled = bool(source.controls.taps)
     # Without a tap file only `Rebuilder.check` says so, to compare at the taps that a control left.
@@ -666,7 +531,7 @@ def _in_steps(ratios: FloatArray) -> tuple[float, ...]:
     found = []
     for ratio in rounded(ratios):
         step = RATIO_STEP * 2.0 ** max(math.ceil(math.log2(ratio / _COARSE_FROM)) if ratio > 0.0 else 0, 0)
-        found.append(max(to_step(step)(ratio), step * float(ratio > 0.0)))
+        found.append(max(to_step(ratio, step), step * float(ratio > 0.0)))
     return tuple(found)
 
 
@@ -679,14 +544,12 @@ def _fill_lines(
     ----------
     made : the net that is made.
     """
-    table, by_phase = made.line, source.origin.by_phase
-    columns = {
-        **{column: [1.0] * len(table) for column in ("length_km", "r_ohm_per_km", "x_ohm_per_km")},
-        **{column: [0.0] * len(table) for column in ("c_nf_per_km", "g_us_per_km")},
-        **{column: [0.0] * len(table) for column in (ZERO_LINE if by_phase else ())},
-        "std_type": list(table["std_type"]) if len(table) else [],
+    zero_columns = ZERO_LINE if source.origin.by_phase else ()
+    empty = dict.fromkeys(("length_km", "r_ohm_per_km", "x_ohm_per_km"), 1.0)
+    empty |= dict.fromkeys(("c_nf_per_km", "g_us_per_km", *zero_columns), 0.0)
+    rows: dict[int, dict[str, Any]] = {
+        int(index): {**empty, "std_type": stated} for index, stated in made.line["std_type"].items()
     }
-    place = {int(index): k for k, index in enumerate(table.index)}
     for line in source.lines:
         totals = {
             quantity: math.copysign(record.take(ParameterKey(quantity, line.name)), figure)
@@ -695,26 +558,19 @@ def _fill_lines(
         }
         if not set(totals) - {Quantity.CHARGING}:
             continue
-        code = line.code
-        if code is not None and protected.codes:
-            code = codes.get(line.name)
-            if code not in source.catalogue:
-                raise FeederError(
-                    f"the record of the twin has no code of line '{line.name}'; draw the twin again"
-                )
+        code = codes.get(line.name) if protected.codes and line.code is not None else line.code
+        if line.code is not None and code not in source.catalogue:
+            raise refusal("feeder.record-code", line=line)
         entry = None if code is None else source.catalogue[code]
         values = _per_km(totals, entry, protected, source.charged[line.index])
-        k = place[line.index]
-        for column, value in zip(("length_km", *_PER_LENGTH), values, strict=True):
-            columns[column][k] = value
-        if by_phase:
-            by_code = entry is not None and protected.lines == "length"
-            ratios = entry.zero if by_code and entry is not None and entry.zero is not None else line.zero
-            for column, value, ratio in zip(ZERO_LINE, values[1:4], ratios, strict=True):
-                columns[column][k] = value * ratio
-        columns["std_type"][k] = code
-    for column, figures in columns.items():
-        table[column] = figures
+        ratios = line.zero
+        if entry is not None and entry.zero is not None and protected.lines == "length":
+            ratios = entry.zero
+        row = rows[line.index]
+        row.update(zip(("length_km", *_PER_LENGTH), values, strict=True), std_type=code)
+        row.update({column: values[k + 1] * ratios[k] for k, column in enumerate(zero_columns)})
+    for column in (*empty, "std_type"):
+        made.line[column] = [row[column] for row in rows.values()]
 
 
 def _per_km(
@@ -747,22 +603,18 @@ def _groups(origin: PandapowerOrigin) -> Iterator[_Group]:
     """Elements with one level for several columns."""
     net = origin.net
 
-    def of(quantity: Quantity, kind: str, index: int, columns: tuple[str, ...]) -> _Group:
-        values = np.array([net[kind].at[index, column] for column in columns], dtype=np.float64)
-        return _Group(quantity, kind, index, columns, np.nan_to_num(values), (_PUBLIC,) * len(columns))
-
-    for kind, columns in SHORT_CIRCUIT.items():
-        more = ZERO_SHORT_CIRCUIT if origin.by_phase and kind == "trafo" else ()
-        known = tuple(column for column in more if column in net[kind])
+    for kind, columns in {**SHORT_CIRCUIT, "shunt": SHUNT}.items():
+        if origin.by_phase and kind == "trafo":
+            columns += tuple(column for column in ZERO_SHORT_CIRCUIT if column in net[kind])
+        quantity = Quantity.CAPACITOR if kind == "shunt" else Quantity.TRANSFORMER
         for index in net[kind].index:
-            yield of(Quantity.TRANSFORMER, kind, int(index), columns + known)
-    for index in net.shunt.index:
-        yield of(Quantity.CAPACITOR, "shunt", int(index), SHUNT)
-    for kind in FEEDING:
-        if kind in net:
-            for index, row in net[kind].iterrows():
-                figures = _ratings(row) if row["in_service"] and not row.get("slack") else np.zeros(2)
-                yield _Group(Quantity.PV, kind, int(index), tuple(RATINGS), figures, tuple(RATINGS.values()))
+            values = np.array([net[kind].at[index, column] for column in columns], dtype=np.float64)
+            rules = (_PUBLIC,) * len(columns)
+            yield _Group(quantity, kind, int(index), columns, np.nan_to_num(values), rules)
+    for kind in (kind for kind in FEEDING if kind in net):
+        for index, row in net[kind].iterrows():
+            figures = _ratings(row) if row["in_service"] and not row.get("slack") else np.zeros(2)
+            yield _Group(Quantity.PV, kind, int(index), tuple(RATINGS), figures, tuple(RATINGS.values()))
 
 
 def _ratings(row: Any) -> FloatArray:

@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.errors import FeederError, FeederRejectedError, LoadTableError, TapsError
-from dp_powerflow.grid.buses import Problems
 from dp_powerflow.grid.feeder import (
     GROUND,
     NO_REGULATORS,
@@ -55,6 +53,7 @@ from dp_powerflow.grid.pandapower.engine import (
     third_party_warnings,
     with_branch_model,
 )
+from dp_powerflow.grid.refusals import Problems, refusal, said
 from dp_powerflow.units import KW_PER_MW
 
 # ----------------------------------------------------------------------------------------------------------
@@ -110,13 +109,10 @@ class TapChanger:
     def position_of(self, ratio: float) -> float:
         """The whole position nearest to a turns ratio."""
         if self.step is None:
-            raise TapsError(
-                f"the tap changer of transformer '{self.name}' turns the angle, which a tap file cannot say; "
-                "remove its line from the tap file"
-            )
+            raise refusal("taps.angle", name=self.name)
         position = self.neutral + round((ratio - 1.0) / self.step)
         if position < self.lowest or position > self.highest:
-            raise TapsError(f"the tap of transformer '{self.name}' is out of range; correct the tap file")
+            raise refusal("taps.range", name=self.name)
         return position
 
 
@@ -124,62 +120,51 @@ def tap_changers(net: Any) -> Iterator[TapChanger]:
     """The changers that act; those without a type have no effect in pandapower."""
     names = Names(net)
     for kind, windings in SIDES.items():
-        for index, row in net[kind].iterrows():
-            side, acting = row.get("tap_side"), changer_type(row)
-            percent, degree = (_number(row.get(f"tap_step_{unit}")) for unit in ("percent", "degree"))
-            steps = not math.isnan(percent) and percent != 0.0, not math.isnan(degree) and degree != 0.0
-            if not row["in_service"] or side not in windings or acting is None or not any(steps):
+        for row in in_service(net, kind):
+            found = {
+                key: _number(getattr(row, f"tap_{key}", None))
+                for key in ("step_percent", "step_degree", "pos", "neutral", "min", "max")
+            }
+            side, acting = getattr(row, "tap_side", None), changer_type(row.tap_changer_type)
+            percent, degree = (_number(found[f"step_{unit}"], 0.0) for unit in ("percent", "degree"))
+            if side not in windings or acting is None or not (percent or degree):
                 continue
-            by_ratio = acting in _BY_RATIO and not steps[1] and steps[0]
-            name = names.of(kind, int(index))
+            name = names.of(kind, row.Index)
+            neutral = _number(found["neutral"], 0.0)
             yield TapChanger(
                 kind=kind,
-                index=int(index),
+                index=row.Index,
                 name=name if kind == "trafo" else f"{kind}:{name}",
                 winding=windings.index(side) + 1,
-                position=_number(row.get("tap_pos"), _number(row.get("tap_neutral"), 0.0)),
-                neutral=_number(row.get("tap_neutral"), 0.0),
-                step=percent / 100.0 if by_ratio else None,
-                lowest=_number(row.get("tap_min")),
-                highest=_number(row.get("tap_max")),
+                position=_number(found["pos"], neutral),
+                neutral=neutral,
+                step=percent / 100.0 if acting in _BY_RATIO and not degree else None,
+                lowest=found["min"],
+                highest=found["max"],
             )
 
 
-def changer_type(row: Any) -> str | None:
-    """How a row's tap changer acts, None if it does not; nets of before 3.0 say it by another column."""
-    if "tap_changer_type" in row:
-        stated = row["tap_changer_type"]
-        return stated if stated in _ACTING else None
-    if "tap_phase_shifter" in row:
-        return "Ideal" if row["tap_phase_shifter"] is True else "Ratio"
-    return None
+def changer_type(stated: object) -> str | None:
+    """How a tap changer acts by its `tap_changer_type`, None if it does not."""
+    return str(stated) if stated in _ACTING else None
 
 
 def set_taps(net: Any, taps: Sequence[Tap]) -> None:
     """Put every tap changer where the taps say, at whole positions; refuse taps that do not fit the net."""
     changers = {(changer.name, changer.winding): changer for changer in tap_changers(net)}
     given = {(tap.transformer, tap.winding): tap.ratio for tap in taps}
-    problems = Problems()
-    for name, winding in given:
-        if (name, winding) not in changers:
-            problems.add(
-                TapsError(
-                    f"winding {winding} of transformer '{name}' has no tap changer that acts; remove it from "
-                    "the tap file, or give the net its tap_side, tap_step_percent and tap_changer_type"
-                )
-            )
+    problems = Problems(
+        refusal("taps.no-changer", name=name, winding=winding)
+        for name, winding in given
+        if (name, winding) not in changers
+    )
     for (name, winding), changer in changers.items():
-        if changer.step is not None and (name, winding) not in given:
-            problems.add(
-                TapsError(
-                    f"the tap file lacks winding {winding} of transformer '{name}', which has a tap changer; "
-                    "'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
-                )
-            )
-    for key in [key for key in given if key in changers]:
-        changer = changers[key]
         with problems.gather():
-            net[changer.kind].at[changer.index, "tap_pos"] = changer.position_of(given[key])
+            if (name, winding) in given:
+                position = changer.position_of(given[name, winding])
+                net[changer.kind].at[changer.index, "tap_pos"] = position
+            elif changer.step is not None:
+                raise refusal("taps.lacks-changer", winding=winding, name=name)
     problems.refuse()
 
 
@@ -194,9 +179,6 @@ TAPS_NEUTRAL = "neutral; the tap controls of the net move them"
 """`Feeder.taps_from` of a twin whose taps a control moves."""
 _SECONDARY_V = 120.0
 _SERIES = ("ConstControl",)
-_THREE_WINDINGS = (
-    "tap controls of transformers with three windings are not modelled; take them out of service"
-)
 
 
 @dataclass(frozen=True)
@@ -222,7 +204,7 @@ class TapControl:
 
 
 @dataclass(frozen=True)
-class Controls:
+class TapControls:
     """What the controllers of a net do.
 
     Attributes
@@ -240,33 +222,30 @@ class Controls:
         return {control.changer.index: control.moved_side for control in self.taps}
 
 
-def read_controls(net: Any, *, by_phase: bool) -> Controls:
+def read_controls(net: Any, *, by_phase: bool) -> TapControls:
     """The controllers of a net that are in service; those of time series are no matter of operation."""
-    found: list[TapControl] = []
-    refused: list[str] = []
+    read: list[TapControl | str] = []
     levels = set()
     for row in in_service(net, "controller"):
         kind, element = type(row.object).__name__, getattr(row.object, "element", None)
         if kind in _SERIES and element in (*DRAWING, *FEEDING, "storage"):
             continue
         if kind != CONTROL:
-            refused.append(f"controllers of kind {kind} are not modelled; take them out of service")
+            read.append(said("operated.controllers", kind=kind))
         elif element != "trafo":
-            refused.append(_THREE_WINDINGS)
+            read.append(said("operated.three-windings"))
         else:
             levels.add(str(row.level))
-            for read in _read(net, row.object):
-                if isinstance(read, str):
-                    refused.append(read)
-                else:
-                    found.append(read)
-    if len({control.changer.index for control in found}) < len(found):
-        refused.append("a transformer has two tap controls; keep one of them")
-    if len(levels) > 1:
-        refused.append("tap controls of different levels are not modelled; give all of them one level")
-    if by_phase and found:
-        refused.append("tap controls of unbalanced nets are not modelled; take them out of service")
-    return Controls(() if refused else tuple(found), tuple(dict.fromkeys(refused)))
+            read += _read(net, row.object)
+    taps = tuple(each for each in read if isinstance(each, TapControl))
+    refused = [each for each in read if isinstance(each, str)]
+    reasons = {
+        "two-tap-controls": len({control.changer.index for control in taps}) < len(taps),
+        "levels": len(levels) > 1,
+        "tap-controls-by-phase": by_phase and bool(taps),
+    }
+    refused += [said(f"operated.{name}") for name, holds in reasons.items() if holds]
+    return TapControls(() if refused else taps, tuple(dict.fromkeys(refused)))
 
 
 def _read(net: Any, control: Any) -> Iterator[TapControl | str]:
@@ -274,24 +253,23 @@ def _read(net: Any, control: Any) -> Iterator[TapControl | str]:
     names = Names(net)
     changers = {changer.index: changer for changer in tap_changers(net) if changer.kind == "trafo"}
     sources = {row.bus for row in in_service(net, "ext_grid")}
-    indices, lower, upper = np.broadcast_arrays(
-        control.element_index, control.vm_lower_pu, control.vm_upper_pu
-    )
-    for index, low, high in zip(indices.ravel().tolist(), lower.ravel(), upper.ravel(), strict=True):
+    bands = np.broadcast_arrays(control.element_index, control.vm_lower_pu, control.vm_upper_pu)
+    for index, low, high in zip(*(part.ravel().tolist() for part in bands), strict=True):
         if index not in net.trafo.index or not net.trafo.at[index, "in_service"]:
             continue
         if net.trafo.at[index, f"{control.side}_bus"] in sources:
             continue
-        what = f"the tap control of transformer '{names.of('trafo', index)}'"
         changer = changers.get(index)
         if changer is None or changer.step is None or _by_table(net.trafo.loc[index]):
-            yield f"{what} does not move a plain turns ratio; set its tap_changer_type to 'Ratio'"
+            why = "no-ratio"
         elif not changer.lowest <= changer.neutral <= changer.highest or changer.lowest == changer.highest:
-            yield f"{what} has no range; state tap_min, tap_neutral and tap_max"
-        elif not float(low) < float(high):
-            yield f"{what} has no band; state vm_lower_pu below vm_upper_pu"
+            why = "no-range"
+        elif not low < high:
+            why = "no-band"
         else:
             yield TapControl(changer, control.side, float(low), float(high))
+            continue
+        yield said(f"operated.tap-control-{why}", name=names.of("trafo", index))
 
 
 def _by_table(row: Any) -> bool:
@@ -299,7 +277,7 @@ def _by_table(row: Any) -> bool:
     return bool(stated) and stated == stated
 
 
-def operation_of(circuit: Circuit, skeleton: Skeleton, controls: Controls) -> Operation:
+def operation_of(circuit: Circuit, skeleton: Skeleton, controls: TapControls) -> Operation:
     """The feeder as its tap controls operate it.
 
     Parameters
@@ -310,16 +288,17 @@ def operation_of(circuit: Circuit, skeleton: Skeleton, controls: Controls) -> Op
     rows = {index: row for row, index in circuit.rows_of("trafo")}
     acting = [control for control in controls.taps if control.changer.index in rows]
     inner = {
-        (rows[control.changer.index], SIDES["trafo"].index(control.moved_side)): len(skeleton.nodes) + k
+        (rows[control.changer.index], SIDES["trafo"].index(control.moved_side)): len(skeleton.feeder.nodes)
+        + k
         for k, control in enumerate(acting)
     }
-    scale = float(circuit.net.sn_mva) / skeleton.base_mva
+    scale = float(circuit.net.sn_mva) / skeleton.feeder.base_mva
     regulators = [
         _regulator(circuit, skeleton, control, (node, circuit.end_of(*place)))
         for control, (place, node) in zip(acting, inner.items(), strict=True)
     ]
     return Operation(
-        nodes=(*skeleton.nodes, *(f"inner({control.changer.name}).1" for control in acting)),
+        nodes=(*skeleton.feeder.nodes, *(f"inner({control.changer.name}).1" for control in acting)),
         y=sp.csc_array(circuit.admittance(inner) * scale),
         regulators=tuple(regulators),
     )
@@ -342,7 +321,7 @@ def _regulator(circuit: Circuit, skeleton: Skeleton, control: TapControl, phase:
         compensated=0,
         target_v=_SECONDARY_V * (control.lower + control.upper) / 2.0,
         band_v=_SECONDARY_V * (control.upper - control.lower),
-        pt_ratio=float(skeleton.base_kv[measured]) * 1000.0 / _SECONDARY_V,
+        pt_ratio=float(skeleton.feeder.base_kv[measured]) * 1000.0 / _SECONDARY_V,
         ct_primary_a=float(row["sn_mva"]) * 1000.0 / (math.sqrt(PHASES) * moved_kv),
         drop_r_v=0.0,
         drop_x_v=0.0,
@@ -390,9 +369,7 @@ def read_simbench(code: str, *, base_mva: float = 1.0, taps: Sequence[Tap] | Non
     known = codes.get(code.lower())
     if known is None:
         close = difflib.get_close_matches(code, codes.values(), n=_CLOSE_CODES, cutoff=0.0)
-        raise FeederError(
-            f"'{code}' is not a SimBench code; the nearest are {', '.join(close)}", code="feeder-unknown"
-        )
+        raise refusal("feeder-unknown.simbench", code=code, names=", ".join(close))
     with third_party_warnings():
         net = simbench.get_simbench_net(known)
     return read_pandapower(net, name=known, base_mva=base_mva, taps=taps, public=True)
@@ -406,10 +383,7 @@ def read_pandapower_file(path: Path, *, base_mva: float = 1.0, taps: Sequence[Ta
         return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps, own=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         # Tables of a file may hold anything at any place, and pandapower says so in any of these.
-        raise FeederRejectedError(
-            f"{path} has a table that is not as pandapower makes it; solve the net with pandapower.runpp, "
-            "which names the place, then save it again with pandapower.to_json"
-        ) from None
+        raise refusal("feeder-rejected.broken-table", path=path) from None
 
 
 def read_pandapower(
@@ -445,7 +419,7 @@ def read_pandapower(
     skeleton = (three_phase if by_phase else balanced)(circuit, base_mva)
     notes = ["three phases: a node is a phase of a bus" if by_phase else _BALANCED]
     if unbalanced and not by_phase:
-        notes.append(f"{unbalanced} unbalanced elements became balanced; for three phases, {reason}")
+        notes.append(said("note.balanced", unbalanced=unbalanced, reason=reason))
     problems = Problems()
     items = [item for kind in (*DRAWING, *FEEDING) for item in _injections(stored, kind, by_phase, problems)]
     problems.refuse()
@@ -456,40 +430,31 @@ def read_pandapower(
     notes.extend(_replacements(stored, drawing, feeding))
     joined = len(circuit.node_of_bus) - len(set(circuit.node_of_bus.values()))
     if joined:
-        notes.append(f"{joined} buses are joined to another one by closed switches and share its node")
-    return Feeder(
+        notes.append(said("note.joined", joined=joined))
+    feeder = skeleton.feeder
+    first = {bus: feeder.nodes[nodes[0]] for bus, nodes in skeleton.nodes_of_bus.items()}
+    return replace(
+        feeder,
         name=name,
-        nodes=skeleton.nodes,
-        base_kv=skeleton.base_kv,
-        base_mva=skeleton.base_mva,
-        y=skeleton.y,
-        slack=skeleton.slack,
-        v_slack=skeleton.v_slack,
-        nominal_angle_deg=skeleton.nominal_angle_deg,
         loads=tuple(item.load(skeleton) for item in drawing),
         pv=tuple(item.pv_system(skeleton) for item in feeding),
-        lines=skeleton.lines,
         taps=tuple(changer.tap for changer in tap_changers(stored) if changer.step is not None),
         taps_from=_taps_from(stored, taps, controlled=bool(controls.taps)),
         coordinates=circuit.coordinates(),
         notes=tuple(notes),
-        origin=PandapowerOrigin(
-            stored,
-            {bus: skeleton.nodes[nodes[0]] for bus, nodes in skeleton.nodes_of_bus.items()},
-            public=public,
-            taps_given=taps is not None,
-            by_phase=by_phase,
-        ),
+        origin=PandapowerOrigin(stored, first, public, taps_given=taps is not None, by_phase=by_phase),
         operation=_operation(stored, skeleton, controls),
     )
 
 
-def _operation(net: Any, skeleton: Skeleton, controls: Controls) -> Operation | None:
+def _operation(net: Any, skeleton: Skeleton, controls: TapControls) -> Operation | None:
     """The feeder as operated; None where nothing moves and nothing is left out."""
     counts = {words: len(in_service(net, kind)) for kind, words in LEFT_OUT.items()}
     left_out = tuple(f"{count} {words}" for words, count in counts.items() if count)
     if not controls.taps:
-        plain = Operation(skeleton.nodes, skeleton.y, left_out=left_out, refused=controls.refused)
+        plain = Operation(
+            skeleton.feeder.nodes, skeleton.feeder.y, left_out=left_out, refused=controls.refused
+        )
         return plain if left_out or controls.refused else None
     at_neutral = own_copy(net)
     for control in controls.taps:
@@ -497,7 +462,7 @@ def _operation(net: Any, skeleton: Skeleton, controls: Controls) -> Operation | 
     return replace(operation_of(_circuit(at_neutral, controls), skeleton, controls), left_out=left_out)
 
 
-def _circuit(net: Any, controls: Controls) -> Circuit:
+def _circuit(net: Any, controls: TapControls) -> Circuit:
     model = (net.get("user_pf_options") or {}).get("trafo_model", "t")
     passive, names = with_branch_model(net), Names(net)
     return Circuit(passive, names, trafo_model=model, detached=controls.detached)
@@ -527,9 +492,7 @@ def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]
     for load in made.loads:
         stated = powers.get(load.name.lower(), (math.nan, math.nan))
         if not np.allclose((load.kw, load.kvar), stated, rtol=1e-9, atol=1e-9):
-            raise LoadTableError(
-                f"the load table states '{load.name}', which is not a plain load of the net; replace it"
-            )
+            raise refusal("load-table.not-plain", load=load)
     return replace(made, taps_from=feeder.taps_from)
 
 
@@ -609,7 +572,7 @@ def _injections(net: Any, kind: str, by_phase: bool, problems: Problems) -> Iter
         name = names.of(kind, row.Index)
         power = _power(kind, row)
         if not np.isfinite(power):
-            problems.add(FeederError(f"{kind} '{name}' has no finite power; state it in the net"))
+            problems.add(refusal("feeder.power", kind=kind, name=name))
             continue
         if kind.endswith("ward") and power == 0.0:
             continue
@@ -680,10 +643,7 @@ def _with_effect(items: Sequence[_Injection], skeleton: Skeleton, notes: list[st
     idle = [item for item in items if skeleton.is_source(item.bus)]
     if idle:
         kinds = ", ".join(sorted({item.kind for item in idle}))
-        notes.append(
-            f"{len(idle)} elements ({kinds}) stand on the bus of a source and are left out, "
-            "as they move no voltage"
-        )
+        notes.append(said("note.on-source", count=len(idle), kinds=kinds))
     kept = [item for item in items if not skeleton.is_source(item.bus)]
     count = Counter(item.name for item in kept)
     return [
@@ -693,24 +653,17 @@ def _with_effect(items: Sequence[_Injection], skeleton: Skeleton, notes: list[st
 
 def _replacements(net: Any, drawing: Sequence[_Injection], feeding: Sequence[_Injection]) -> list[str]:
     """What was replaced or left out, and how many times."""
-    loads, units = f"of {len(drawing)} loads", f"of {len(feeding)} generating units"
-    changed = sum(not item.response.constant_power for item in drawing)
-    made = sum(item.kind in ("motor", "ward", "xward") for item in drawing)
-    pumps = sum(item.kind in FEEDING for item in drawing)
-    controlled = sum(item.kind == "gen" for item in feeding)
-    other = sum(not (item.label or "").lower().startswith("pv") for item in feeding)
-    reactive = sum(item.power.imag != 0.0 for item in feeding)
-    scaled = sum(row.scaling != 1.0 for kind in FEEDING for row in in_service(net, kind))
-    remarks = (
-        (changed, f"{loads} depend on the voltage; where taps are frozen they are constant power"),
-        (made, f"{loads} are motors or wards in the net"),
-        (pumps, f"{loads} are generating units in the net, which draw power"),
-        (controlled, f"{units} hold a voltage in the net; they keep their power, the control is dropped"),
-        (other, f"{units} are not called PV in the net and are taken as PV systems"),
-        (reactive, f"{units} state a reactive power, which is left out"),
-        (scaled, f"{units} have a scaling, which is left out: their peak is the unscaled power"),
-        (len(in_service(net, "xward")), "extended wards lose the voltage source behind their impedance"),
-        *((len(in_service(net, kind)), f"{words} are left out") for kind, words in LEFT_OUT.items()),
-        (len(in_service(net, "impedance")), "impedance elements are not lines: a twin does not protect them"),
-    )
-    return [f"{count} {remark}" for count, remark in remarks if count]
+    counts = {
+        "by-voltage": sum(not item.response.constant_power for item in drawing),
+        "motors": sum(item.kind in ("motor", "ward", "xward") for item in drawing),
+        "pumps": sum(item.kind in FEEDING for item in drawing),
+        "holding": sum(item.kind == "gen" for item in feeding),
+        "not-called-pv": sum(not (item.label or "").lower().startswith("pv") for item in feeding),
+        "reactive": sum(item.power.imag != 0.0 for item in feeding),
+        "scaled": sum(row.scaling != 1.0 for kind in FEEDING for row in in_service(net, kind)),
+        "xward": len(in_service(net, "xward")),
+        **{kind: len(in_service(net, kind)) for kind in LEFT_OUT},
+        "impedance": len(in_service(net, "impedance")),
+    }
+    words = {"loads": f"of {len(drawing)} loads", "units": f"of {len(feeding)} generating units"}
+    return [said(f"note.{kind}", count=count, **words) for kind, count in counts.items() if count]

@@ -8,11 +8,10 @@ m_i: the customer's own mean day. c: contrast of days off. f: a factor that all 
 weather. η_i: one stationary process over all days. g_i: a map from normal scores to load, bounded, with the
 customer's own base and peak.
 
-- `ladder`: η as a sum of moving averages of white noise, each slower than the one before.
+- `numbers`: numerical pieces. `Ladder`: η as a sum of moving averages of white noise, each slower than
+  the one before.
 - `contributions`: what one customer adds to each query; PRIVATE.
-- `estimate`: the queries in their order, and what follows from their answers.
-- `law`: what is released of a class.
-- `population`: customers drawn from it.
-- `process`: many copies of η, day by day.
+- `estimate`: the list of queries, what follows from their answers, and the law of every class.
+- `law`: what is released of a class, and customers drawn from it.
 - `sample`: the days of the customers, summed per load.
 """

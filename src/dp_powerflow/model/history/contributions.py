@@ -1,7 +1,7 @@
 """PRIVATE. What one customer, with all its days, adds to the queries of the history model.
 
 Functions take customers, their log loads cut to the declared bounds, and what was released before, and give
-one vector per customer; `queries` divides it by its radius and `privacy.queries` clips it. What several
+one vector per customer; `estimate` divides it by its radius and `privacy.queries` clips it. What several
 queries ask about is found once.
 
 Kernels go over the log loads of some customers once, one customer after the other. They hold one customer's
@@ -61,7 +61,7 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """What is taken away from scores before a customer's own process is looked at.
+    """What is taken away from scores before a customer's own process is measured.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Baseline:
 
     @property
     def taken(self) -> FloatArray:
-        """(day, step) taken away beside a customer's mean day."""
+        """(day, step) taken away in addition to a customer's mean day."""
         return self.off[:, None] * self.contrast
 
 
@@ -245,7 +245,7 @@ def process_energies(
 def rank_features(
     log_load: FloatArray, tables: FloatArray, probabilities: FloatArray, basis: FloatArray, times: FloatArray
 ) -> FloatArray:
-    """(customer, function of rank × function of time): where loads lie among those of the model.
+    """(customer, function of rank × function of time): where loads lie among the loads of the model.
 
     Parameters
     ----------

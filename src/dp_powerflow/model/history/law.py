@@ -2,30 +2,30 @@
 
 And single customers of a class: their traits, their mean days, and the maps from their scores to kW.
 
-
 The map of the class is bent for each customer: loads above `TOP` times its mean so that the expected peak of
 a history is the customer's own, loads below `BOTTOM` so that its base is. It never passes the peak. Then it
 is scaled so that the customer's expected load is its level.
 
 How much a map is bent is found by halving an interval. A bisection ends between two neighbours of an even
-grid of 2ⁿ cells: the function is below its target at the lower one and not below at the upper one. Whoever
-knows these two values knows the end of the bisection, if the function rises, from fewer values and with the
-same bits. Computed values rise but for rounding, so both must differ from the target by more than that;
-whoever finds them nearer halves in earnest (`Search.sure`).
+grid of 2ⁿ cells: the function is below its target at the lower one and not below at the upper one. These
+two values give the end of the bisection, if the function rises, from fewer values and with the same bits.
+Computed values rise but for rounding, so both must differ from the target by more than that (`sure`);
+otherwise the interval is halved in earnest.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import exp, exp1, kernel, log1
-from dp_powerflow._bits.linear import cholesky, ndtr1, ndtri1, product
+from dp_powerflow._bits.linear import cholesky, ndtr1, ndtri1, product, standard_normal
 from dp_powerflow._threads import in_slices
 from dp_powerflow.model.history.contributions import BASE_SHARE
-from dp_powerflow.model.history.numbers import Ladder, fourier, interpolate, ndtr
+from dp_powerflow.model.history.numbers import Ladder, fourier, interpolate, ndtr, systematic
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
 LEVEL, PEAK, SPREAD, BASE = range(4)
@@ -117,15 +117,10 @@ class HistoryLaw:
         """Mean square of the factor over the history."""
         return float(np.sum(self.factor * self.factor)) / self.n_days
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value if isinstance(value, float) else value.tolist() for name, value in found.items()}
-
 
 @dataclass(frozen=True, eq=False)
 class HistoryReactive:
-    """Reactive load of a class: q = p·tan θ + c·p̄·ξ_i, ξ_i a process of its own.
+    """Reactive load of a class: q = p·tan θ + c·p̄·ξ_i, ξ_i its own process.
 
     Parameters
     ----------
@@ -169,29 +164,11 @@ class HistoryClass:
     law: HistoryLaw
     reactive: HistoryReactive
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        reactive = self.reactive
-        return {
-            "kind": "history",
-            "name": self.name,
-            "weight": self.weight,
-            "bounds": list(self.bounds),
-            "law": self.law.to_dict(),
-            "reactive": {
-                "tan_theta": reactive.tan_theta,
-                "tan_std": 0.0,  # angles were fitted once
-                "spread": reactive.spread,
-                "reference": reactive.reference,
-                "amplitudes": None if reactive.amplitudes is None else reactive.amplitudes.tolist(),
-            },
-        }
-
 
 HALVINGS = 28
 CELLS = 1 << HALVINGS
 MOST_LOOKS = 14
-"""After so many values in vain the interval is halved."""
+"""After this many values in vain the interval is halved."""
 
 
 class Search(NamedTuple):
@@ -278,19 +255,24 @@ class Individuals:
     loading: FloatArray
 
     @classmethod
-    def draw(cls, law: HistoryLaw, trait: FloatArray, shape: FloatArray, loading: FloatArray) -> Individuals:
-        """Customers from normal numbers (customer, 4), (customer, coefficient), (customer,)."""
-        joint = product(trait, cholesky(law.trait_correlation).T)
+    def draw(cls, law: HistoryLaw, count: int, key: StreamKey, of: str = "") -> Individuals:
+        """Customers by streams of a key, whose names end with `of`."""
+        trait, shapes, loading = (
+            key.stream(f"{what}{of}").generator for what in ("traits", "shapes", "loadings")
+        )
+        joint = product(systematic(trait.random((count, 4))), cholesky(law.trait_correlation).T)
         found = law.trait_mean + law.trait_std * joint
         below = np.concatenate([[0.0], np.cumsum(law.level_shares)])
         found[:, LEVEL] = interpolate(ndtr(joint[:, LEVEL]), below, law.level_edges)
         block = len(law.shape_block)
+        shape = standard_normal(shapes, (count, block + law.shape_variance.size))
         coefficients = shape * np.sqrt(np.concatenate([np.zeros(block), law.shape_variance]))
         if block:
             coefficients[:, :block] = product(shape[:, :block], cholesky(law.shape_block).T)
         basis = fourier(law.n_steps, (coefficients.shape[1] + 1) // 2)[1 : 1 + coefficients.shape[1]]
         days = law.mean_day + product(coefficients, basis)
-        return cls(found, days - days.mean(axis=1, keepdims=True), 1.0 + law.loading_std * loading)
+        weight = 1.0 + law.loading_std * systematic(loading.random((count, 1)))[:, 0]
+        return cls(found, days - days.mean(axis=1, keepdims=True), weight)
 
     @property
     def spread(self) -> FloatArray:
@@ -378,6 +360,62 @@ def _expected(
     return total / mean.size
 
 
+class _Curve(NamedTuple):
+    """A rising function of a score, less its target: expected load, or without a table the steps below.
+
+    Attributes
+    ----------
+    table : (score,) load over mean; empty for the steps below.
+    mean, std : (step,) of the scores of a day.
+    nodes, weights : quadrature of the normal law.
+    target : what is taken away.
+    """
+
+    table: FloatArray
+    mean: FloatArray
+    std: FloatArray
+    nodes: FloatArray
+    weights: FloatArray
+    target: float
+
+
+@kernel
+def _value(curve: _Curve, score: float) -> float:
+    if curve.table.size:
+        load = _expected(curve.table, curve.mean, score, curve.std, curve.nodes, curve.weights)
+        return load - curve.target
+    below = 0.0
+    for t in range(curve.mean.size):
+        below += ndtr1((score - curve.mean[t]) / curve.std[t])
+    return below - curve.target
+
+
+@kernel
+def _root(
+    curve: _Curve, interval: tuple[float, float], near: float, slope: float, rounding: float, looks: int
+) -> float:
+    """What halvings of an interval find; looks first near a guess, with a guess of the slope."""
+    low, high = interval
+    width = (high - low) / CELLS
+    search = before = begun((near - low) / (high - low), slope * width)
+    value_before = 0.0
+    for _ in range(looks):
+        value = _value(curve, search.place * width + low)
+        after = looked(search, value, before, value_before)
+        if sure(after, rounding):
+            return ((after.low * width + low) + (after.high * width + low)) / 2
+        if after.high - after.low <= 1:
+            break
+        search, before, value_before = after, search, value
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if _value(curve, middle) < 0.0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
 @kernel
 def _offsets(
     table: FloatArray,
@@ -387,87 +425,30 @@ def _offsets(
     weights: FloatArray,
     out: FloatArray,
 ) -> None:
-    """Looks first at what `out` holds."""
+    """Looks first at what `out` holds; all terms are positive, so rounding is relative to their sum."""
     rising = table[0] >= 0.0 and table[table.size - 1] < np.inf
     for k in range(1, table.size):
         rising = rising and table[k] >= table[k - 1]
     looks = MOST_LOOKS if rising else 0
+    rounding = 1e-15 * (shape.shape[1] * nodes.size + 16)
     for i in range(shape.shape[0]):
-        out[i] = _offset(table, shape[i], std[i], nodes, weights, out[i], looks)
-
-
-@kernel
-def _offset(
-    table: FloatArray,
-    shape: FloatArray,
-    std: FloatArray,
-    nodes: FloatArray,
-    weights: FloatArray,
-    near: float,
-    looks: int,
-) -> float:
-    """What halvings of −4 to 4 find; all terms are positive, so rounding is relative to their sum."""
-    rounding = 1e-15 * (shape.size * nodes.size + 16)
-    width = 8.0 / CELLS
-    search = before = begun((near + 4.0) / 8.0, width)
-    value_before = 0.0
-    for _ in range(looks):
-        value = _expected(table, shape, search.place * width - 4.0, std, nodes, weights) - 1.0
-        after = looked(search, value, before, value_before)
-        if sure(after, rounding):
-            return ((after.low * width - 4.0) + (after.high * width - 4.0)) / 2
-        if after.high - after.low <= 1:
-            break
-        search, before, value_before = after, search, value
-    low, high = -4.0, 4.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if _expected(table, shape, middle, std, nodes, weights) < 1.0:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-@kernel
-def _steps_below(mean: FloatArray, std: FloatArray, score: float) -> float:
-    """Expected number of steps whose score is lower."""
-    below = 0.0
-    for t in range(mean.size):
-        below += ndtr1((score - mean[t]) / std[t])
-    return below
+        curve = _Curve(table, shape[i], std[i], nodes, weights, 1.0)
+        out[i] = _root(curve, (-4.0, 4.0), out[i], 1.0, rounding, looks)
 
 
 @kernel
 def _score_below(mean: FloatArray, std: FloatArray, share: float) -> float:
-    """Score that this share of all steps lies below: what halvings of all scores find."""
-    size, wanted = mean.size, share * mean.size
+    """Score that this share of all steps lies below."""
+    size, none = mean.size, np.empty(0)
     rounding = 8e-15 * size + 4e-16 * size * size
-    width = (HIGHEST_SCORE - LOWEST_SCORE) / CELLS
     centre, square, quantile = mean.mean(), 0.0, ndtri1(share)
     for t in range(size):
         square += std[t] * std[t] + (mean[t] - centre) * (mean[t] - centre)
     spread = np.sqrt(square / size)
     density = exp1(-quantile * quantile / 2) / 2.5066282746310002
-    near = (centre + quantile * spread - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE)
-    search = before = begun(near, size * density / spread * width)
-    value_before = 0.0
-    for _ in range(MOST_LOOKS):
-        value = _steps_below(mean, std, search.place * width + LOWEST_SCORE) - wanted
-        after = looked(search, value, before, value_before)
-        if sure(after, rounding):
-            return ((after.low * width + LOWEST_SCORE) + (after.high * width + LOWEST_SCORE)) / 2
-        if after.high - after.low <= 1:
-            break
-        search, before, value_before = after, search, value
-    low, high = LOWEST_SCORE, HIGHEST_SCORE
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if _steps_below(mean, std, middle) < wanted:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    curve = _Curve(none, mean, std, none, none, share * size)
+    near, slope = centre + quantile * spread, size * density / spread
+    return _root(curve, (LOWEST_SCORE, HIGHEST_SCORE), near, slope, rounding, MOST_LOOKS)
 
 
 @kernel

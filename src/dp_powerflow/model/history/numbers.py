@@ -52,28 +52,24 @@ def harmonic_of(count: int) -> IntArray:
 
 def ndtr(values: FloatArray) -> FloatArray:
     """Φ, elementwise."""
-    out = np.empty(values.size)
-    _ndtr(np.ascontiguousarray(values, dtype=np.float64).reshape(-1), out)
-    return out.reshape(values.shape)
+    return _normal(values, inverse=False)
 
 
 def ndtri(values: FloatArray) -> FloatArray:
     """Φ⁻¹, elementwise."""
+    return _normal(values, inverse=True)
+
+
+def _normal(values: FloatArray, inverse: bool) -> FloatArray:
     out = np.empty(values.size)
-    _ndtri(np.ascontiguousarray(values, dtype=np.float64).reshape(-1), out)
+    _fill_normal(np.ascontiguousarray(values, dtype=np.float64).reshape(-1), inverse, out)
     return out.reshape(values.shape)
 
 
 @kernel
-def _ndtr(values: FloatArray, out: FloatArray) -> None:
+def _fill_normal(values: FloatArray, inverse: bool, out: FloatArray) -> None:
     for k in range(values.size):
-        out[k] = ndtr1(values[k])
-
-
-@kernel
-def _ndtri(values: FloatArray, out: FloatArray) -> None:
-    for k in range(values.size):
-        out[k] = ndtri1(values[k])
+        out[k] = ndtri1(values[k]) if inverse else ndtr1(values[k])
 
 
 def interpolate(x: FloatArray, at: FloatArray, values: FloatArray) -> FloatArray:
@@ -344,7 +340,7 @@ class Ladder:
 
     @classmethod
     def of(cls, n_steps: int, n_days: int) -> Ladder:
-        """The levels that a history of so many days can tell apart."""
+        """The levels that a history of this length can tell apart."""
         spacings = [1]
         while n_steps % (2 * spacings[-1]) == 0 and n_steps // (2 * spacings[-1]) >= _PERIODS:
             spacings.append(2 * spacings[-1])
@@ -383,21 +379,11 @@ class Ladder:
             return max(float(apart[0]) - lost, 0.0)
         return max(_mean_variance(covariance, spacing) - _mean_variance(covariance, of_days), 0.0)
 
-    @cached_property
-    def _responses(self) -> dict[int, FloatArray]:
-        return {}
-
+    @lru_cache(maxsize=32)  # noqa: B019
     def response(self, n_days: int) -> FloatArray:
         """(level, level) expected energies, by column, of one level at amplitude one."""
-        known = self._responses
-        if n_days not in known:
-            lags = n_days * self.n_steps
-            columns = [
-                self.energies_of(self.autocovariance(level, lags), n_days)
-                for level in range(len(self.spacings))
-            ]
-            known[n_days] = np.array(columns).T
-        return known[n_days]
+        lags, levels = n_days * self.n_steps, range(len(self.spacings))
+        return np.array([self.energies_of(self.autocovariance(k, lags), n_days) for k in levels]).T
 
     def amplitudes(self, energies: FloatArray, n_days: int) -> FloatArray:
         """(level,) whose squares add up to one, with expected energies nearest to these."""
@@ -437,7 +423,7 @@ def energies(process: FloatArray, ladder: Ladder) -> FloatArray:
 
 
 def _mean_variance(covariance: FloatArray, length: int) -> float:
-    """Variance of the mean of so many steps."""
+    """Variance of the mean of `length` steps."""
     lag = np.arange(1, length)
     return float(covariance[0] + 2 * np.sum((1 - lag / length) * covariance[1:length])) / length
 

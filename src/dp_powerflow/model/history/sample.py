@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -65,10 +65,9 @@ from dp_powerflow.model.history.numbers import (
     at_steps,
     interpolate,
     path,
-    systematic,
 )
 from dp_powerflow.model.options import DayFacts
-from dp_powerflow.model.sample import MOST_DEVIATIONS, Sampler
+from dp_powerflow.model.sample import MOST_DEVIATIONS, Sampler, random_kvar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
@@ -160,7 +159,7 @@ class Process:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """All that the kernel needs to know."""
+        """What the kernel needs to know."""
         steps, spacings = self.ladder.n_steps, self.ladder.spacings
         used = [k for k in range(1, len(spacings)) if self.amplitudes[k] != 0.0]
         slow = [k for k in used if spacings[k] >= steps]
@@ -392,7 +391,7 @@ class ClassPath:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Customers and all that is needed to draw their days; made from a released model and a key.
+    """Customers and what it takes to draw their days; made from a released model and a key.
 
     Parameters
     ----------
@@ -411,7 +410,7 @@ class Population:
     shared
         (customer,) s·w, what the shared factor is multiplied by.
     own
-        (customer,) s·a, what the customer's own process is multiplied by, beside the profile of the class.
+        (customer,) s·a, what the customer's own process is multiplied by, besides the profile.
     log_map
         (customer, `SCORES`) log of the load [log kW, or log of kW per scale] at evenly spaced scores from
         `LOWEST_SCORE` to `HIGHEST_SCORE`; within the bounds of the class.
@@ -422,7 +421,7 @@ class Population:
     base_mva
         Power base [MVA per node].
     positions
-        (load,) positions of the loads among those of the feeder; None for all in order.
+        (load,) positions among the loads of the feeder; None for all in order.
     shares
         Complex (retained node, load of the feeder) nodal power per unit of load power, where power flow is
         solved node by node; None where it is solved load by load.
@@ -472,31 +471,19 @@ class Population:
 
 
 @dataclass(frozen=True, eq=False)
-class HistorySampler(Sampler):
-    """Draws consecutive days of a population.
+class HistorySampler(Sampler[Population]):
+    """Draws consecutive days of a population; they do not depend on `block_days`.
 
     Parameters
     ----------
-    law
-        The customers, and where their loads belong.
-    key
-        Secret streams.
-    n_days
-        Days to draw.
     off
         (day,) weight of the contrast: 1 minus the share of days off on a day off, minus that share else.
     factor
         (class, day + 2) shared factor of the day before the first, every day, and the day after the last.
-    block_days
-        Days of one block; None for what `days_per_block` says. Draws do not depend on it.
     """
 
-    law: Population
-    key: StreamKey
-    n_days: int
     off: FloatArray
     factor: FloatArray
-    block_days: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -508,49 +495,36 @@ class HistorySampler(Sampler):
             )
 
     def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
-        for number in range(len(self.law.classes)):
-            own = self.processes[number][0]
-            shapes = self._day_shapes(number, first, loads[0].shape[1])
-            _add_customers(own.recipe, own.work(), self._customers[number], shapes, self._maps[number], loads)
-            self._add_random_part(number, first, loads[1])
+        days = loads[0].shape[1]
+        for k, (part, (own, random)) in enumerate(zip(self.law.classes, self.processes, strict=True)):
+            factor = at_steps(self.factor[k, first : first + days + 2], self.law.steps)
+            contrast = _SCORES_PER_UNIT * (self.off[first : first + days, None] * part.contrast)
+            shapes = _DayShapes(first, *map(_short, (contrast, factor, part.own_profile)))
+            _add_customers(own.recipe, own.work(), self._customers[k], shapes, self._maps[k], loads)
+            size_kvar = self.law.reactive_kvar[k]
+            if random is not None and size_kvar.any():
+                _add_random(random.recipe, random.work(), first, size_kvar, loads[1])
 
     @cached_property
     def processes(self) -> tuple[tuple[Process, Process | None], ...]:
-        """(class,) the customers' own, copy k of customer k; that of the reactive loads, copy k of load k."""
+        """(class,) the customers' own, copy k of customer k; the reactive loads', copy k of load k."""
         found = []
         for part in self.law.classes:
             own = Process(part.ladder, part.amplitudes, self._key, f"customers/{part.name}")
-            at_random = part.reactive_amplitudes
+            random = part.reactive_amplitudes
             purpose = f"reactive/{part.name}"
-            found.append(
-                (own, None if at_random is None else Process(part.ladder, at_random, self._key, purpose))
-            )
+            found.append((own, None if random is None else replace(own, amplitudes=random, purpose=purpose)))
         return tuple(found)
 
     @cached_property
     def _customers(self) -> tuple[_Members, ...]:
-        people = self.law
         return tuple(
-            _members(people, np.flatnonzero(people.class_of == k)) for k in range(len(people.classes))
+            _members(self.law, np.flatnonzero(self.law.class_of == k)) for k in range(len(self.law.classes))
         )
 
     @cached_property
     def _maps(self) -> tuple[_LastMap, ...]:
         return tuple(_last_map(part) for part in self.law.classes)
-
-    def _day_shapes(self, number: int, first: int, days: int) -> _DayShapes:
-        part = self.law.classes[number]
-        factor = at_steps(self.factor[number, first : first + days + 2], self.law.steps)
-        contrast = self.off[first : first + days, None] * part.contrast
-        return _DayShapes(
-            first, _short(_SCORES_PER_UNIT * contrast), _short(factor), _short(part.own_profile)
-        )
-
-    def _add_random_part(self, number: int, first: int, reactive: FloatArray) -> None:
-        """Add the random part of q of the customers of one class: a process for each load."""
-        process, size_kvar = self.processes[number][1], self.law.reactive_kvar[number]
-        if process is not None and size_kvar.any():
-            _add_random(process.recipe, process.work(), first, size_kvar, reactive)
 
 
 class _Members(NamedTuple):
@@ -746,7 +720,7 @@ def population_of(
     scale_kw
         (customer,) public scale [kW]; None where the model is relative to none.
     tan_theta
-        (customer,) declared tangents; NaN where that of the class holds.
+        (customer,) declared tangents; NaN for the tangent of the class.
     key
         Secret of the draws.
     """
@@ -760,69 +734,45 @@ def population_of(
     n, n_steps = len(names), used[0].law.n_steps
     scale = np.ones(n) if scale_kw is None else np.asarray(scale_kw, dtype=np.float64)
     mean_day, log_map = np.empty((n, n_steps)), np.empty((n, used[0].law.score_map.size))
-    shared, own, tangent = (np.empty(n) for _ in range(3))
-    bound = key.bind("model", identity)
+    shared, own, tangent, random = (np.empty(n) for _ in range(4))
+    bound, paths = key.bind("model", identity), []
     for ell, part in enumerate(used):
-        chosen, law = np.flatnonzero(class_of == ell), part.law
-        people = _people(part, chosen.size, bound)
+        chosen, law, reactive = np.flatnonzero(class_of == ell), part.law, part.reactive
+        log_bounds = log1(part.bounds[0]), log1(part.bounds[1])
+        # The class ends the names of streams: no label makes two of them, or those of days, the same.
+        people = Individuals.draw(law, chosen.size, bound, f"/{part.name}")
         offsets = people.offsets(law, law.score_map)
-        low, high = log1(part.bounds[0]), log1(part.bounds[1])
         mean_day[chosen] = people.shape + offsets[:, None]
-        log_map[chosen] = np.clip(people.maps(law, offsets) + people.traits[:, :1], low, high)
+        log_map[chosen] = np.clip(people.maps(law, offsets) + people.traits[:, :1], *log_bounds)
         shared[chosen] = people.spread * people.loading
         own[chosen] = people.spread * people.own(law)
-        tangent[chosen] = part.reactive.tan_theta
-    declared = np.isfinite(tan_theta)
+        tangent[chosen] = reactive.tan_theta
+        random[chosen] = 0.0 if reactive.amplitudes is None else reactive.spread * reactive.reference
+        paths.append(
+            ClassPath(
+                name=part.name,
+                contrast=law.contrast,
+                own_profile=np.sqrt(law.profile),
+                ladder=law.ladder,
+                amplitudes=law.amplitudes,
+                bounds=part.bounds,
+                last_map=last_map(law, log_bounds),
+                reactive_amplitudes=reactive.amplitudes,
+            )
+        )
     return Population(
-        classes=tuple(_path_of(part) for part in used),
+        classes=tuple(paths),
         class_of=class_of,
         load_of=load_of,
         scale_kw=scale,
-        tan_theta=np.where(declared, tan_theta, tangent),
+        tan_theta=np.where(np.isfinite(tan_theta), tan_theta, tangent),
         mean_day=mean_day,
         shared=shared,
         own=own,
         log_map=log_map,
-        reactive_kvar=_reactive_kvar(used, class_of, load_of, scale),
+        reactive_kvar=random_kvar(scale * random, class_of, load_of, len(used)),
         identity=identity,
     )
-
-
-def _people(part: HistoryClass, count: int, key: StreamKey) -> Individuals:
-    law = part.law
-    coefficients = len(law.shape_block) + law.shape_variance.size
-    # The class comes last in the names of streams: no label makes two of them, or those of days, the same.
-    trait = systematic(key.stream(f"traits/{part.name}").generator.random((count, 4)))
-    shape = standard_normal(key.stream(f"shapes/{part.name}").generator, (count, coefficients))
-    loading = systematic(key.stream(f"loadings/{part.name}").generator.random((count, 1)))[:, 0]
-    return Individuals.draw(law, trait, shape, loading)
-
-
-def _path_of(part: HistoryClass) -> ClassPath:
-    law = part.law
-    return ClassPath(
-        name=part.name,
-        contrast=law.contrast,
-        own_profile=np.sqrt(law.profile),
-        ladder=law.ladder,
-        amplitudes=law.amplitudes,
-        bounds=part.bounds,
-        last_map=last_map(law, (log1(part.bounds[0]), log1(part.bounds[1]))),
-        reactive_amplitudes=part.reactive.amplitudes,
-    )
-
-
-def _reactive_kvar(
-    used: Sequence[HistoryClass], class_of: IntArray, load_of: IntArray, scale_kw: FloatArray
-) -> FloatArray:
-    """(class, load) standard deviation of the sum of the customers' random parts [kvar]."""
-    size = np.array(
-        [p.reactive.spread * p.reactive.reference if p.reactive.amplitudes is not None else 0.0 for p in used]
-    )
-    variance = (scale_kw * size[class_of]) ** 2
-    loads = int(load_of[-1]) + 1
-    own = [np.where(class_of == ell, variance, 0.0) for ell in range(len(used))]
-    return np.sqrt([np.bincount(load_of, each, minlength=loads) for each in own])
 
 
 def path_of(
@@ -862,7 +812,7 @@ def path_of(
         law = part.law
         drawn = path(law.factor_variance, law.factor_memory, normal)
         if explained.shape[1]:
-            # The covariates of the day before and of the day after are taken to be those of their neighbours.
+            # The day before and the day after take the covariates of their neighbours.
             drawn += product(explained[[0, *range(len(days)), -1]], law.covariates)
         factor[ell] = np.where(metered >= 0, law.factor[np.maximum(metered, 0)], drawn)
     share = classes[0].law.off_share

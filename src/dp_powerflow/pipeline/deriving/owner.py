@@ -21,11 +21,11 @@ from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.manifest.build import loads_guarantee
 from dp_powerflow.manifest.model import Manifest, ReleaseError, differences, policy_of, registered
-from dp_powerflow.manifest.verify import VerifyReport, manifest_content, no_manifest
+from dp_powerflow.manifest.verify import VerifyReport, manifest_content
 from dp_powerflow.pipeline.customers import count_customers
-from dp_powerflow.pipeline.deriving.make import DERIVATION, check_derived, open_files, with_derivation
-from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, FROM_STATE
+from dp_powerflow.pipeline.deriving.derived import verify_derived
 from dp_powerflow.pipeline.deriving.source import (
+    FROM_STATE,
     ON_THE_TRUE_NETWORK,
     Basis,
     StudySettings,
@@ -39,7 +39,7 @@ from dp_powerflow.pipeline.plan import COMMITMENT, REPORT_FILE, kept_model, writ
 from dp_powerflow.pipeline.release import draw_key, part_job
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.studies.study import Study
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import FloatArray
 
 
 def basis_of_config(config: Config, settings: StudySettings, *, state_path: Path | None = None) -> Basis:
@@ -156,8 +156,8 @@ def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study
         node_ids=NodeTable.opaque(writer.layout.nodes).ids,
         generation=job.solar.generation,
         connections=mode.connections(inputs, scene.network, job.released, key),
-        customers=_customers(inputs, scene),
-        mends=job.mends,
+        customers=count_customers(config, feeder, inputs.services).of_all(feeder),
+        scales_down=job.scales_down,
         file_names=False,
     )
 
@@ -171,14 +171,6 @@ def _without_the_file(feeder: Feeder, *, keep_codes: bool) -> Feeder:
     """
     lines = feeder.lines if keep_codes else tuple(replace(line, code=None) for line in feeder.lines)
     return replace(feeder, name="twin", coordinates={}, notes=(), origin=None, lines=lines)
-
-
-def _customers(inputs: NetworkInputs, scene: Scene) -> IntArray:
-    """PUBLIC. (load,) customers of every load."""
-    counted = count_customers(inputs.config, scene.network.feeder, inputs.services)
-    customers = np.zeros(len(scene.network.feeder.loads), dtype=np.int64)
-    customers[counted.positions] = counted.customers
-    return customers
 
 
 def _sun(inputs: NetworkInputs, settings: StudySettings, steps: int) -> tuple[FloatArray, str]:
@@ -210,16 +202,4 @@ def audit_derived(path: Path, config: Config, state: Path) -> VerifyReport:
     ------
     DpPowerflowError : there is no derived release, or it was derived from released files.
     """
-    try:
-        opened = open_files(path)
-        report = check_derived(opened)
-    except (ValueError, RecursionError):
-        return no_manifest(manifest_content(path))
-    if opened.manifest is not None and opened.manifest.source.derived_from == FROM_FILES:
-        raise ReleaseError(
-            f"{path} was derived from released files, so its {DERIVATION} needs nothing private; give the "
-            "directory of the release with --release instead"
-        )
-    return with_derivation(
-        report, opened, lambda settings: basis_of_config(config, settings, state_path=state)
-    )
+    return verify_derived(path, remake=partial(basis_of_config, config, state_path=state))

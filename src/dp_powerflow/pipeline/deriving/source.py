@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +26,7 @@ from dp_powerflow.corpus.gridfm.network import (
     places_of,
     published_feeder,
 )
-from dp_powerflow.corpus.gridfm.tables import ReleasedTables, states_of
+from dp_powerflow.corpus.gridfm.tables import ReleasedTables
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.corpus.tables import Connections
@@ -43,14 +43,16 @@ from dp_powerflow.manifest.model import (
 )
 from dp_powerflow.manifest.verify import manifest_content, parsed_manifest
 from dp_powerflow.model.sample import OneDay, days_per_block, solve_days
-from dp_powerflow.pipeline.deriving import manifest as derived_manifest
-from dp_powerflow.pipeline.deriving.manifest import FROM_FILES, Origin
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky
 from dp_powerflow.studies.study import GivenDays, GivenLaw, Study
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
-STUDY = "study"
+Origin = Literal["released files", "private state of the data owner"]
+FROM_FILES: Origin = "released files"
+FROM_STATE: Origin = "private state of the data owner"
+"""What a study was read from."""
+OF_STUDY = "study"
 """Table of the settings that is for the study, whatever its kind."""
 DEFAULT_LATITUDE = 45.0
 AGREE_PU = 2e-5
@@ -81,12 +83,12 @@ def split_settings(given: Mapping[str, Any] | None) -> tuple[StudySettings, dict
     ConfigError : a setting of the study is unknown or out of range.
     """
     rest = dict(given or {})
-    own = rest.pop(STUDY, {})
+    own = rest.pop(OF_STUDY, {})
     try:
         return StudySettings.model_validate(own), rest
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join([STUDY, *(str(part) for part in first["loc"])])
+        where = ".".join([OF_STUDY, *(str(part) for part in first["loc"])])
         raise ConfigError(f"setting {where} cannot be used: {first['msg']}") from None
 
 
@@ -108,19 +110,6 @@ class Basis:
     settings: StudySettings
     irradiance: str
     study: Study
-
-    def described(self, name: str) -> derived_manifest.Study:
-        """The study as the manifest describes it."""
-        study = self.study
-        return derived_manifest.Study(
-            name=name,
-            days=study.days,
-            steps_per_day=study.steps,
-            nodes=len(study.released),
-            loads=len(study.feeder.loads),
-            latitude_deg=self.settings.latitude_deg,
-            irradiance=self.irradiance,
-        )
 
 
 def derivable_manifest(directory: Location, content: bytes) -> Manifest[Any]:
@@ -169,7 +158,11 @@ def refuse_another_scene(study: Study, corpus: Corpus) -> None:
         )
     solver = study.make_solver(None)
     made = solve_days(
-        solver, OneDay(study.source, 0), generation=study.generation, nodes="all", mend=study.mends
+        solver,
+        OneDay(study.source, 0),
+        generation=study.generation,
+        nodes="all",
+        scale_down=study.scales_down,
     )
     at = np.searchsorted(study.feeder.energised, study.released)
     released = corpus.voltages([0])[0]
@@ -185,16 +178,8 @@ def _same(one: Connections | None, other: Connections | None) -> bool:
     """Whether the same is published of two networks: a study may show no bus that the release hides."""
     if one is None or other is None:
         return one is other
-    places = (one.coordinates, other.coordinates)
-    return (
-        (one.bus_ids, one.kinds) == (other.bus_ids, other.kinds)
-        and all(
-            np.array_equal(getattr(one, name), getattr(other, name))
-            for name in ("bus_of", "phase", "pairs", "source")
-        )
-        and (places[0] is None) == (places[1] is None)
-        and (places[0] is None or places[1] is None or np.array_equal(places[0], places[1]))
-    )
+    each = (getattr(found, item.name) for item in fields(Connections) for found in (one, other))
+    return all(np.array_equal(mine, its) for mine, its in zip(each, each, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +213,7 @@ def buses_of(
     if connections is not None:
         merged = _merged(connections, bus_of_row)
         known = merged[connections.bus_of]
-        bus = bus + connections.n_buses  # a place without a released node keeps a number of its own
+        bus = bus + connections.n_buses  # a place without a released node keeps another number
         for place in np.unique(bus[bus_of_row]):
             here = bus_of_row[bus[bus_of_row] == place]
             own = known[bus[bus_of_row] == place]
@@ -320,7 +305,7 @@ def _first_day(source: Manifest[Any]) -> int:
 def _study(tables: ReleasedTables) -> Study:
     """The tables as a network with its loads."""
     network, steps = tables.network.as_phasors(), tables.corpus.layout.steps
-    demand, static = _powers(tables)
+    demand, static = tables.powers
     plain, energised = published_feeder(network)
     place = np.empty(network.n, dtype=np.int64)
     place[np.concatenate([energised, network.reference])] = np.arange(network.n)
@@ -349,16 +334,6 @@ def _solver(feeder: Feeder, threads: int | None) -> Solver:
     return BatchSolver(feeder, tolerance=TOLERANCE, threads=threads)
 
 
-def _powers(tables: ReleasedTables) -> tuple[ComplexArray, ComplexArray]:
-    """Complex (scenario, node) power that is drawn, and that is generated [MVA]."""
-    demand, static = [], []
-    for partition in tables.partitions:
-        states = states_of(tables.read(partition))
-        demand.append(states.demand)
-        static.append(states.static)
-    return np.concatenate(demand), np.concatenate(static)
-
-
 def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: ComplexArray) -> Feeder:
     """The feeder with lines, buses of its nodes, and the largest power of every load as its nominal one."""
     network, connections = tables.network.as_phasors(), tables.corpus.connections
@@ -382,7 +357,7 @@ def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: C
     return replace(
         plain,
         nodes=tuple(buses.names[k] for k in np.argsort(place).tolist()),
-        base_kv=network.vn_kv[np.argsort(place)],
+        base_kv=np.ones(network.n),
         lines=lines,
         loads=tuple(loads),
     )

@@ -1,14 +1,14 @@
 """What a network mode decides. The pipeline asks the mode, and never asks which one it is.
 
-A mode is a class for one section of the config's union `Network`. Its file in this folder is all that a new
-mode needs beside that section: the class registers itself, and so does the policy that its manifest states.
+A mode is a class for one section of the config's union `Network`. A new mode needs its file in this
+folder and that section: the class registers itself, and so does the policy that its manifest states.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ from dp_powerflow.pipeline.inputs import (
     network_chunks,
     require_declared_taps,
 )
-from dp_powerflow.pipeline.parts import GraphTables, SolverMaker, batch_solver
+from dp_powerflow.pipeline.parts import GraphTables, SolverMaker
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview, Spend
@@ -56,8 +56,6 @@ from dp_powerflow.units import IntArray
 
 INTERNAL = "INTERNAL: computed from private data; not for publication"
 POLICY_MET = "policy met"
-OWNER_FILE = "owner.json"
-"""INTERNAL file beside the report, which the manifest does not commit to."""
 
 Section = TypeVar("Section", bound=NetworkSection)
 Progress = Callable[[int, int], None]
@@ -69,7 +67,7 @@ class NetworkCharge:
 
     Attributes
     ----------
-    cost, cap : of this release, and of all that were and will be charged to the account.
+    cost, cap : of this release, and of all releases charged to the account.
     paid_by : what the charge is recorded under: the release, or a twin that several releases share.
     request_sha256 : hash of everything that decides what is paid for.
     otherwise : what to do if `paid_by` was charged for something else, where it is no release id.
@@ -203,13 +201,9 @@ class NetworkMode(ABC, Generic[Section]):
 
     # -------------------------------------------------------------------------------------------- the charge
 
-    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        """PRIVATE. The bytes that identify the protected network; by default its admittance matrix."""
-        return network_chunks(inputs.feeder)
-
     def identity(self, inputs: NetworkInputs) -> str:
-        """Keyed hash of the protected network: the account that it is charged to."""
-        return inputs.state.identity("network", self.identity_chunks(inputs))
+        """Keyed hash of the protected network, by default of its Y: the account that it is charged to."""
+        return inputs.state.identity("network", network_chunks(inputs.feeder))
 
     def facts(self, inputs: NetworkInputs) -> NetworkFacts:
         """PRIVATE. What a charge asks of the network; no figures where every version costs the same."""
@@ -252,8 +246,8 @@ class NetworkMode(ABC, Generic[Section]):
         return self.network_to_solve(inputs, self.identity(inputs))
 
     def solver(self, steps: int) -> SolverMaker:
-        """What makes the solver of the power flow, for days of so many steps."""
-        return batch_solver
+        """What makes the solver of the power flow; `steps` of a day."""
+        return SolverMaker()
 
     def scene(self, inputs: NetworkInputs, network: Solvable, model: LoadModel) -> Scene:
         """A network with the load model at its nodes."""
@@ -316,10 +310,6 @@ class NetworkMode(ABC, Generic[Section]):
     def accept(self, report: InternalReport, kept: Path) -> None:
         """Refuse a release whose report does not support its policy; `kept` is where the report lies."""
 
-    def for_the_owner(self, inputs: NetworkInputs, scene: Scene) -> dict[str, object]:
-        """INTERNAL. What else the data owner may want to know; nothing that is published depends on it."""
-        return {}
-
     def evidence(
         self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: Progress | None
     ) -> tuple[Evidence, LineReport | str | None]:
@@ -343,7 +333,7 @@ class NetworkMode(ABC, Generic[Section]):
 
     def outcome(self, met: bool) -> str:
         """INTERNAL. What `release` says of the network when it is done: the block `outcome`."""
-        return self._said("outcome", met=met, OWNER_FILE=OWNER_FILE)
+        return self._said("outcome", met=met)
 
     def _said(self, part: str, **figures: object) -> str:
         policy = policy_of(self.config)

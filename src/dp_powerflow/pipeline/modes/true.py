@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +50,7 @@ from dp_powerflow.pipeline.modes.base import (
     Solvable,
 )
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.accounts import Cap, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
@@ -93,23 +94,9 @@ class TrueMode(NetworkMode[TrueNetwork]):
         checked = super().check(inputs)
         self._check_nodes(inputs)
         refuse_steep_control(inputs)
-        if self.config.model.components > 1 and self.section.require_evidence:
-            raise ConfigError(
-                "the network evidence is for one Gaussian per class; set model.components = 1, or "
-                "network.require_evidence = false",
-                code="evidence-not-met",
-            )
         DaySolver(Network(inputs.feeder), voltvar=inputs.solar.voltvar)  # the evidence can be solved for
-        if not self.section.require_evidence:
-            return checked
-        uncovered = _uncovered(inputs.feeder)
-        if uncovered is not None:
-            raise ConfigError(
-                f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin",
-                code="evidence-not-met",
-            )
-        self._refuse_the_impossible(inputs)
-        self._refuse_few_days_of_calibration()
+        for sentence in self._why_no_evidence(inputs) if self.section.require_evidence else ():
+            raise ConfigError(sentence, code="evidence-not-met")
         return checked
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
@@ -135,21 +122,17 @@ class TrueMode(NetworkMode[TrueNetwork]):
             declared_classes(config, feeder, nodes, labels[0] if labels else ONE_CLASS)
         declared_factors(config, feeder, nodes)
 
-    def _refuse_few_days_of_calibration(self) -> None:
-        """Refuse a δ* that the calibration alone uses up, whatever it finds."""
-        days, delta = self.config.release.days, self.section.delta
-        if calibration_delta(self.section.calibration_days) * days >= delta:
-            raise ConfigError(
-                f"a calibration of {self.section.calibration_days} days leaves more than δ* = {delta:g} over "
-                f"{days} days, so the release would be refused after it is paid; raise "
-                "network.calibration_days or network.delta, or set network.require_evidence = false (the "
-                "manifest says so)",
-                code="evidence-not-met",
+    def _why_no_evidence(self, inputs: NetworkInputs) -> Iterator[str]:
+        """Why the release would be refused after it is paid, whatever the load model will be."""
+        section, days, feeder = self.section, self.config.release.days, inputs.feeder
+        if self.config.model.components > 1:
+            yield (
+                "the network evidence is for one Gaussian per class; set model.components = 1, or "
+                "network.require_evidence = false"
             )
-
-    def _refuse_the_impossible(self, inputs: NetworkInputs) -> None:
-        """Refuse a policy that no load model could support."""
-        feeder, section = inputs.feeder, self.section
+        uncovered = _uncovered(feeder)
+        if uncovered is not None:
+            yield f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin"
         nodes, nominal_kw = feeder.loaded_nodes()
         scale = nominal_kw * self.config.nodes.scale_factor if self.config.model.use_scale else 1.0
         pairs = [self.config.model.bounds, *self.config.model.bounds_of_class.values()]
@@ -163,11 +146,17 @@ class TrueMode(NetworkMode[TrueNetwork]):
             volt_var=inputs.solar.voltvar is not None,
         )
         if reason is not None:
-            raise ConfigError(
+            yield (
                 f"{reason}, so bound '{section.bound}' has no number and the release would be refused after "
                 "it is paid; choose another network.bound, lower network.radius, set "
-                "network.require_evidence = false (the manifest says so), or use a twin",
-                code="evidence-not-met",
+                "network.require_evidence = false (the manifest says so), or use a twin"
+            )
+        if calibration_delta(section.calibration_days) * days >= section.delta:
+            yield (
+                f"a calibration of {section.calibration_days} days leaves more than δ* = {section.delta:g} "
+                f"over {days} days, so the release would be refused after it is paid; raise "
+                "network.calibration_days or network.delta, or set network.require_evidence = false (the "
+                "manifest says so)"
             )
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
@@ -183,7 +172,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         """Theorem 1 at the policy, and losses per line where they are asked for."""
         evidence: Evidence | str
         try:
-            evidence = self.theorem(inputs, scene, progress, curves=False)
+            evidence = self.theorem(inputs, scene, progress)
         except (PrivacyError, FeederError, PowerFlowError) as error:
             if self.section.require_evidence:
                 raise
@@ -208,15 +197,13 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def evidence(
         self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: Progress | None
     ) -> tuple[Evidence, LineReport | str | None]:
-        """Theorem 1 with its curves; of the lines also protected x, audit and attack."""
+        """Theorem 1; of the lines also audit and attack."""
         scene = self.scene(inputs, Solvable(inputs.feeder, inputs.solar, ""), model)
         found = self.theorem(inputs, scene, progress)
         count = self.section.line_draws if line_draws is None else line_draws
         return found, self.lines(inputs, scene, progress, self.line_request(count, whole=True))
 
-    def theorem(
-        self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None, *, curves: bool = True
-    ) -> Evidence:
+    def theorem(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> Evidence:
         """Theorem 1 in every mode, on draws from a stream that no release uses."""
         feeder = scene.network.feeder
         uncovered = _uncovered(feeder)
@@ -228,7 +215,6 @@ class TrueMode(NetworkMode[TrueNetwork]):
             self._asked,
             inputs.key.bind("purpose", CALIBRATION),
             progress=progress,
-            curves=curves,
         )
 
     def lines(
@@ -263,19 +249,17 @@ class TrueMode(NetworkMode[TrueNetwork]):
             return f"none: {error}"
 
     def line_request(self, draws: int, *, whole: bool = False) -> LineRequest:
-        """What is asked about the lines: ε and δ of one day are the policy's, shared by the days.
+        """What is asked about the lines: δ of one day is the policy's, shared by the days.
 
         Parameters
         ----------
-        whole : protected x, audit and attack as well, not the losses alone.
+        whole : audit and attack as well, not the losses alone.
         """
         days = self.config.release.days
         return LineRequest(
             x=self.section.line_change,
-            epsilon=self.section.epsilon / days,
             delta=self.section.delta / days,
             draws=draws,
-            protected_draws=max(20, draws // 2) if whole else 0,
             audit_days=max(20, draws // 3) if whole else 0,
             attack_days=5 * _REGRESSED_DAYS if whole else 0,
             regressed_days=_REGRESSED_DAYS,
@@ -381,7 +365,7 @@ def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> Non
         reason.
     """
     account = ledger.named(name)
-    stated = None if account is None else _stated(account)
+    stated = None if account is None else _radius_in(account.cap)
     if account is None or stated is None:
         raise PrivacyError(
             f"'{name}' is not an account of a true network, so it has no radius; list the accounts with "
@@ -402,17 +386,19 @@ def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: Ins
     named = config.release.continues_network
     known = (ledger.find(InstanceCap.kind, dataset), None if named is None else ledger.named(named))
     for account in sorted(filter(None, known), key=lambda item: item.changes[0].entry):
-        stated = _stated(account)
+        stated = _radius_in(account.cap)
         if stated is None:
             continue
-        asked = _parsed(str(cap.unit))
+        asked = _radius_in(cap)
         if account.cap.unit == cap.unit or asked is None or asked[1] != stated[1]:
             return  # the same, or another power base: the ledger has words for that
         if account.spends and asked[0] > stated[0]:
             raise PrivacyError(f"{_larger(account, stated[0])}; nothing was spent", code="radius")
+        charged = "what was charged for the larger changes counts in full for smaller ones"
         raise PrivacyError(
             f"account {account.name} of this network adds up changes of lines up to r = {stated[0]!r} p.u., "
-            f"and this release is about r = {asked[0]!r} p.u.; {_why(account)}, so restate it with "
+            f"and this release is about r = {asked[0]!r} p.u.; "
+            f"{charged if account.spends else 'nothing was charged to it yet'}, so restate it with "
             f"`{_command(config, account, cap, asked[0])}` and run this again; nothing was spent",
             code="radius",
         )
@@ -431,12 +417,6 @@ def _command(config: Config, account: Account, cap: InstanceCap, radius: float) 
     return shlex.join([*parts, *figures, "--reason", reason])
 
 
-def _why(account: Account) -> str:
-    if account.spends:
-        return "what was charged for the larger changes counts in full for smaller ones"
-    return "nothing was charged to it yet"
-
-
 def _larger(account: Account, radius: float) -> str:
     return (
         f"account {account.name} was charged for changes of lines up to r = {radius!r} p.u., and what was "
@@ -444,12 +424,7 @@ def _larger(account: Account, radius: float) -> str:
     )
 
 
-def _stated(account: Account) -> tuple[float, float] | None:
-    """Radius and power base of an account of a true network, None of any other account."""
-    return _parsed(str(account.cap.unit)) if isinstance(account.cap, InstanceCap) else None
-
-
-def _parsed(unit: str) -> tuple[float, float] | None:
-    """Radius [p.u.] and power base [MVA] in the words of `account_neighbours`."""
-    found = _UNIT.fullmatch(unit)
+def _radius_in(cap: Cap) -> tuple[float, float] | None:
+    """Radius [p.u.] and power base [MVA] in the unit of a cap (`account_neighbours`); None of other kinds."""
+    found = _UNIT.fullmatch(str(cap.unit)) if isinstance(cap, InstanceCap) else None
     return None if found is None else (float(found["radius"]), float(found["base"] or 1.0))

@@ -8,27 +8,23 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.gridfm.network import NodeFacts
-from dp_powerflow.corpus.gridfm.schema import GridfmStyle
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.tables import MOST_PLACE, Connections, opaque_buses
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
-from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
+from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, BusGraph, Feeder, NetworkParameters
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.manifest.model import TWIN
 from dp_powerflow.manifest.twin import CHANGES, changed, charged_as, version_of
-from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.feasibility import (
     Feasibility,
@@ -48,8 +44,7 @@ from dp_powerflow.pipeline.modes.base import (
     Scene,
     Solvable,
 )
-from dp_powerflow.pipeline.parts import GraphTables, OperatedMaker, SolverMaker
-from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.pipeline.parts import GraphTables, SolverMaker
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cost, GdpCost, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -72,13 +67,9 @@ from dp_powerflow.twin.draw import (
     draw_twin,
     elements_of,
     parameters_of,
-    voltage_distance,
 )
 from dp_powerflow.units import FloatArray, IntArray
 
-COMPARED_DAYS = 8
-COMPARISON = "comparison of the twin"
-DISTANCE = "distance to the true network [p.u.]"
 KIND = AccountKind.NETWORK_TWIN
 
 
@@ -168,14 +159,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
         )
         return on_twins(trial, twins, structure)
 
-    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        """The network and the parameters that twins are drawn from, whatever the design."""
-        yield from network_chunks(inputs.feeder)
-        everything = network_parameters(inputs.feeder)
-        for key, level in sorted(everything.levels.items()):
-            yield repr((key.quantity.value, key.element, level)).encode()
-        for line in everything.coded:
-            yield repr((line.line, line.code, line.candidates)).encode()
+    def identity(self, inputs: NetworkInputs) -> str:
+        """Of the network and the parameters that twins are drawn from, whatever the design."""
+        drawn = network_parameters(inputs.feeder)
+        levels = ((key.quantity.value, key.element, level) for key, level in sorted(drawn.levels.items()))
+        codes = ((line.line, line.code, line.candidates) for line in drawn.coded)
+        own = (repr(item).encode() for item in (*levels, *codes))
+        return inputs.state.identity("network", (*network_chunks(inputs.feeder), *own))
 
     def facts(self, inputs: NetworkInputs) -> NetworkFacts:
         """With figures of the elements that the twin protects."""
@@ -220,7 +210,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def solver(self, steps: int) -> SolverMaker:
         """Controls act on the twin unless the config freezes them."""
-        return OperatedMaker(self.section.controls, steps) if self.acting else super().solver(steps)
+        return SolverMaker(self.section.controls, steps)
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Nodes with a load, or all but the sources: a twin has nothing to hide at the others."""
@@ -236,9 +226,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
         order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
         with_loads = section.publish == "network and loads"
         count = min(section.graph_days or days, days) if with_loads else 0
-        style = GridfmStyle(section.graph_frame == "rotated", section.graph_merges_switches)
         facts = NodeFacts(order=order, released=len(released), phase=BusGraph.of(feeder).phase)
-        return GraphTables(GridfmWriter(root / TWIN, feeder, facts=facts, style=style), style, count)
+        return GraphTables(GridfmWriter(root / TWIN, feeder, facts=facts), count)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
@@ -250,7 +239,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
             sources=len(feeder.slack) if "head" in chosen else 0,
             regulators=len(moving.regulators) if acting and "states" in chosen else 0,
             capacitors=len(moving.capacitors) if acting and "states" in chosen else 0,
-            mended=True,
+            scaled_down=True,
         )
 
     def connections(
@@ -266,36 +255,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
         found = {"guarantee": asdict(self.guarantee), "twin": scene.network.identity}
         return InternalReport.make(self.config.release.id, True, found)
 
-    def for_the_owner(self, inputs: NetworkInputs, scene: Scene) -> dict[str, object]:
-        """Voltages on the twin against the true ones, under loads that no release uses."""
-        if _comparable(inputs.feeder) != _comparable(scene.network.feeder):
-            return {DISTANCE: "none: its figures rounded, the network has other loads or generators"}
-        # Customers who persist have the calendar and the weather of the release, and no more days than it.
-        days = min(COMPARED_DAYS, self.config.release.days) if scene.model.is_history else COMPARED_DAYS
-        source = self.source(scene, inputs.key.bind("purpose", COMPARISON), days)
-        make, network = self.solver(source.law.steps), scene.network
-        try:
-            on_true = _compared(make(inputs.feeder, inputs.solar, None), inputs.solar, source)
-        except PowerFlowError as error:  # a control that the twin, its figures rounded, does not have
-            return {DISTANCE: f"none: {error}"}
-        on_twin = _compared(make(network.feeder, network.solar, None), network.solar, source)
-        distance = voltage_distance(modulus(on_true.solution.v), modulus(on_twin.solution.v))
-        return {
-            "days compared": on_true.days,
-            "snapshots without solution, mended": {
-                "on the true network": int(np.count_nonzero(on_true.mended)),
-                "on the twin": int(np.count_nonzero(on_twin.mended)),
-            },
-            DISTANCE: asdict(distance),
-        }
-
     def plan_figures(self) -> dict[str, object]:
         """The guarantee for some changes and further twins, and what the noise costs on public feeders."""
         design, change = self.section.design, self.section.change
         return {
             "promised": self.guarantee,
             "rows": [changed(design, own, 1) for own in sorted({change, *CHANGES})],
-            # As much as of so many elements of one twin.
+            # As of this number of elements of one twin.
             "of_twins": {count: changed(design, change, count)["epsilon"] for count in (2, 10)},
             "choosing": "\n".join(choosing_lines(design)),
         }
@@ -325,7 +291,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _cost(self, scope: Scope, times: int = 1) -> PureCost | GdpCost:
-        """Of figures that enter so often at once, each with noise of its own."""
+        """Of figures that enter `times` times at once, each time with fresh noise."""
         promised = self.guarantee
         if promised.mu is None:
             return PureCost(times * promised.epsilon, self.neighbours, scope)
@@ -511,16 +477,6 @@ def _parts_again(account: Account, now: Mapping[str, str]) -> Changes:
 def _named(ledger: Ledger, name: str | None) -> Account | None:
     account = None if name is None else ledger.named(name)
     return account if account is not None and account.kind is KIND else None
-
-
-def _comparable(feeder: Feeder) -> tuple[object, ...]:
-    """What two networks must have in common for their voltages to be compared."""
-    loads, systems = [load.name for load in feeder.loads], [pv.name for pv in feeder.pv]
-    return loads, systems, feeder.nodes, feeder.retained.tolist()
-
-
-def _compared(solver: Solver, solar: Solar, source: LoadSource) -> SolvedDays:
-    return solve_days(solver, source, generation=solar.generation, mend=True)
 
 
 Places = Mapping[str, tuple[float, float]]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dp_powerflow._bits.compiled import inner
-from dp_powerflow.powerflow._kernels.devices import Work
+from dp_powerflow.powerflow._kernels.devices import Pair, Work, lane_voltage
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 MOST_TURNS = 20
@@ -86,19 +86,13 @@ class States(NamedTuple):
 
 
 @inner
-def _seen(
-    controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
-) -> tuple[float, float, int]:
+def _seen(controls: Controls, w: Pair, work: Work, lane: int, k: int) -> tuple[float, float, int]:
     """Voltage that control k looks at [p.u.] as a phasor, and which branch that is; a mean is real."""
     first, last = controls.seen_ptr[k], controls.seen_ptr[k + 1]
     best_re, best_im, best, chosen = 0.0, 0.0, -1.0, 0
     total = 0.0
     for p in range(first, last):
-        a, b = controls.seen[p, 0], controls.seen[p, 1]
-        u, v = w_re[a] + work.a[work.x_re + a, lane], w_im[a] + work.a[work.x_im + a, lane]
-        if b >= 0:
-            u -= w_re[b] + work.a[work.x_re + b, lane]
-            v -= w_im[b] + work.a[work.x_im + b, lane]
+        u, v = lane_voltage(w, work, lane, controls.seen[p, 0], controls.seen[p, 1])
         size = u * u + v * v
         total += np.sqrt(size)
         better = size > best if controls.pick[k] == PICK_HIGHEST else size < best
@@ -117,16 +111,13 @@ def outflow(controls: Controls, work: Work, lane: int, phase: int) -> tuple[floa
 
 
 @inner
-def forward_power(
-    controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
-) -> float:
+def forward_power(controls: Controls, w: Pair, work: Work, lane: int, k: int) -> float:
     """Active power that regulator k passes on, all its phases together [p.u.]."""
     total, phases = 0.0, controls.outflow.size
     for phase in range(phases):
         if controls.control_of[phase] == k:
-            at = controls.interior + phases + phase
             re, im = outflow(controls, work, lane, phase)
-            u, v = w_re[at] + work.a[work.x_re + at, lane], w_im[at] + work.a[work.x_im + at, lane]
+            u, v = lane_voltage(w, work, lane, controls.interior + phases + phase, -1)
             total += u * re + v * im
     return total
 
@@ -139,13 +130,7 @@ def steps_taken(wanted: int, step: float) -> int:
 
 @inner
 def wanted_taps(
-    controls: Controls,
-    w_re: FloatArray,
-    w_im: FloatArray,
-    work: Work,
-    states: States,
-    lane: int,
-    k: int,
+    controls: Controls, w: Pair, work: Work, states: States, lane: int, k: int
 ) -> tuple[int, float]:
     """Tap steps that regulator k lacks, and how far [V] the voltage is from where the answer would change."""
     c, back, tap = controls.regulator[k], states.back[k, lane] == 1, states.tap[k, lane]
@@ -153,7 +138,7 @@ def wanted_taps(
         return -tap, _NEVER
     drop_r, drop_x = (c[REV_R], c[REV_X]) if back else (c[DROP_R], c[DROP_X])
     target, half_band = (c[REV_TARGET], c[REV_HALF_BAND]) if back else (c[TARGET], c[HALF_BAND])
-    u, v, chosen = _seen(controls, w_re, w_im, work, lane, k)
+    u, v, chosen = _seen(controls, w, work, lane, k)
     u *= c[VOLTS]
     v *= c[VOLTS]
     local = np.sqrt(u * u + v * v)
@@ -189,21 +174,12 @@ def wanted_taps(
 
 
 @inner
-def wanted_state(
-    controls: Controls,
-    w_re: FloatArray,
-    w_im: FloatArray,
-    work: Work,
-    lane: int,
-    k: int,
-    now_s: float,
-    on: int,
-) -> int:
+def wanted_state(controls: Controls, w: Pair, work: Work, lane: int, k: int, now_s: float, on: int) -> int:
     """State that capacitor k wants, 1 closed or 0 open, from its present one."""
     c, seen = controls.capacitor[k], controls.regulator.shape[0] + k
     kind, volts = int(c[CAP_KIND]), 0.0
     if controls.seen_ptr[seen + 1] > controls.seen_ptr[seen]:
-        u, v, _ = _seen(controls, w_re, w_im, work, lane, seen)
+        u, v, _ = _seen(controls, w, work, lane, seen)
         volts = np.sqrt(u * u + v * v) * c[CAP_VOLTS]
     # An override that asks for no change leaves the decision to the kind.
     if (on == 0 and volts < c[OVER_LOW]) or (on == 1 and volts > c[OVER_HIGH]):
@@ -213,7 +189,7 @@ def wanted_state(
     if kind == CAP_VOLTAGE:
         closes, opens = volts < c[ON], volts > c[OFF]
     else:
-        value = _monitored(controls, w_re, w_im, work, lane, k)
+        value = _monitored(controls, w, work, lane, k)
         closes, opens = value > c[ON], value < c[OFF]
     return 1 - on if (closes if on == 0 else opens) else on
 
@@ -229,9 +205,7 @@ def _by_time(begin: float, end: float, hour: float, on: int) -> int:
 
 
 @inner
-def _monitored(
-    controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
-) -> float:
+def _monitored(controls: Controls, w: Pair, work: Work, lane: int, k: int) -> float:
     """Reactive power [kvar] into the monitored element, or the picked current [A] of its conductors."""
     c, total, picked = controls.capacitor[k], 0.0, -1.0
     first, last = controls.probe_ptr[k], controls.probe_ptr[k + 1]
@@ -248,8 +222,7 @@ def _monitored(
             picked = size if picked < 0.0 or better else picked
             total += size
         else:
-            at = controls.probe[p, 0]
-            u, v = w_re[at] + work.a[work.x_re + at, lane], w_im[at] + work.a[work.x_im + at, lane]
+            u, v = lane_voltage(w, work, lane, controls.probe[p, 0], -1)
             total += (v * re - u * im) * c[KVAR]
     if int(c[CAP_KIND]) == CAP_CURRENT:
         return total / (last - first) if int(c[CAP_PICK]) == PICK_MEAN else picked
@@ -276,14 +249,7 @@ def _tap_delay(controls: Controls, states: States, lane: int, k: int) -> float:
 
 @inner
 def act(
-    controls: Controls,
-    w_re: FloatArray,
-    w_im: FloatArray,
-    work: Work,
-    states: States,
-    lane: int,
-    slack_v: float,
-    now_s: float,
+    controls: Controls, w: Pair, work: Work, states: States, lane: int, slack_v: float, now_s: float
 ) -> int:
     """One round: how many controls moved, or `UNDECIDED` where the voltages are not settled enough.
 
@@ -302,11 +268,11 @@ def act(
         if limit < np.inf:
             if slack_v > 0.0:
                 return UNDECIDED
-            power = forward_power(controls, w_re, w_im, work, lane, k)
+            power = forward_power(controls, w, work, lane, k)
             if (power > limit) if states.back[k, lane] == 1 else (power < -limit):
                 states.flip[k, lane] = 1
                 nearest = min(nearest, controls.regulator[k, REV_DELAY])
-        wanted, margin = wanted_taps(controls, w_re, w_im, work, states, lane, k)
+        wanted, margin = wanted_taps(controls, w, work, states, lane, k)
         # Settled voltages always decide: a margin is below 0 where 70 % is rounded down from a whole number.
         if slack_v > 0.0 and margin < slack_v:
             return UNDECIDED
@@ -323,7 +289,7 @@ def act(
         if states.turns[at, lane] >= MOST_TURNS:
             continue
         on = states.tap[at, lane]
-        wanted = wanted_state(controls, w_re, w_im, work, lane, k, now_s, on)
+        wanted = wanted_state(controls, w, work, lane, k, now_s, on)
         if wanted != on:
             states.want[at, lane] = wanted - on
             nearest = min(nearest, _delay(controls, states, lane, k, now_s))

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.extending import intrinsic
 
-from dp_powerflow._bits.compiled import inner
+from dp_powerflow._bits.compiled import entry, inner
 from dp_powerflow._bits.elementary import exp1, log1
-from dp_powerflow.powerflow._kernels.simd import LANES, Emitter, instruction
+from dp_powerflow.powerflow._kernels.simd import LANES, Emitter, instruction, unless_frozen
 from dp_powerflow.powerflow._kernels.solve import curve_at
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -40,6 +39,8 @@ CONSTANTS = 20
 ABRUPT = 2.0
 """Added to the column POWERS of a branch that is as of constant power outside of its limits."""
 _TINY = 1e-9
+Pair = tuple[FloatArray, FloatArray]
+"""Real and imaginary parts of the no-load voltage w."""
 
 
 class Branches(NamedTuple):
@@ -99,13 +100,23 @@ def new_work(positions: int, phases: int, rows: int, branches: int, devices: int
     memory = np.zeros(int(begin[-1]) * LANES + 8)
     first = (-memory.ctypes.data // 8) % 8
     a = memory[first : first + int(begin[-1]) * LANES].reshape(-1, LANES)
-    work = Work(a, *(int(row) for row in begin[:-1]))
+    work = Work(a, *begin[:-1].tolist())
     a[work.active] = 1.0
     return work
 
 
 @inner
-def currents(branches: Branches, w_re: FloatArray, w_im: FloatArray, rows: int, work: Work) -> None:
+def lane_voltage(w: Pair, work: Work, lane: int, a: int, b: int) -> tuple[float, float]:
+    """Voltage between two positions in a lane; −1 is ground."""
+    u, v = w[0][a] + work.a[work.x_re + a, lane], w[1][a] + work.a[work.x_im + a, lane]
+    if b >= 0:
+        u -= w[0][b] + work.a[work.x_re + b, lane]
+        v -= w[1][b] + work.a[work.x_im + b, lane]
+    return u, v
+
+
+@inner
+def currents(branches: Branches, w: Pair, rows: int, work: Work) -> None:
     """Right-hand side of every row at v = w + x, and how much it moved.
 
     Lanes where `active` is 0 keep theirs. `change` collects the largest (|V|·|i − i_before|)².
@@ -119,14 +130,14 @@ def currents(branches: Branches, w_re: FloatArray, w_im: FloatArray, rows: int, 
     for k in range(branches.table.shape[0]):
         kind = branches.table[k, KIND]
         if kind >= GENERAL:
-            _by_lane(branches, w_re, w_im, work, k)
-            inject_held(branches, w_re, w_im, work, k)
+            _by_lane(branches, w, work, k)
+            inject_held(branches, w, work, k)
         elif kind == POWER:
-            inject_power(branches, w_re, w_im, work, k)
+            inject_power(branches, w, work, k)
         elif kind == IMPEDANCE:
-            inject_impedance(branches, w_re, w_im, work, k)
+            inject_impedance(branches, w, work, k)
         else:
-            inject_zip(branches, w_re, w_im, work, k)
+            inject_zip(branches, w, work, k)
 
 
 @inner
@@ -167,7 +178,7 @@ def power_at(
 
 
 @inner
-def _by_lane(branches: Branches, w_re: FloatArray, w_im: FloatArray, work: Work, k: int) -> None:
+def _by_lane(branches: Branches, w: Pair, work: Work, k: int) -> None:
     """P and Q of a branch of the rarer kinds, into `hold`."""
     device = branches.table[k, OF]
     first, last = branches.first[device], branches.first[device + 1]
@@ -175,11 +186,7 @@ def _by_lane(branches: Branches, w_re: FloatArray, w_im: FloatArray, work: Work,
         total, own = 0.0, 0.0
         for other in range(first, last):
             a, b = branches.table[other, A], branches.table[other, B]
-            u = w_re[a] + work.a[work.x_re + a, lane]
-            v = w_im[a] + work.a[work.x_im + a, lane]
-            if b >= 0:
-                u -= w_re[b] + work.a[work.x_re + b, lane]
-                v -= w_im[b] + work.a[work.x_im + b, lane]
+            u, v = lane_voltage(w, work, lane, a, b)
             square = (u * u + v * v) * branches.constant[other, SCALE]
             total += np.sqrt(square)
             own = square if other == k else own
@@ -196,22 +203,23 @@ class _Branch:
 
     def __init__(self, e: Emitter) -> None:
         self.e = e
-        self.branches, w_re, w_im, self.work, self.k = e.values
+        self.branches, no_load, self.work, self.k = e.values
         b = e.builder
         self.at_a, self.at_b, self.row_a, self.row_b, self.device = (
             e.item(self.branches.table, self._place(column, TABLE_COLUMNS))
             for column in (A, B, ROW_A, ROW_B, OF)
         )
-        self.x = [e.variable(e.row(part, self.at_a)) for part in (self.work.x_re, self.work.x_im)]
-        self.w = [e.variable(e.item(part, self.at_a)) for part in (w_re, w_im)]
+        parts = (self.work.x_re, self.work.x_im)
+        self.x = [e.variable(value) for value in e.rows(parts, self.at_a)]
+        self.w = [e.variable(e.item(part, self.at_a)) for part in no_load]
         with self._joined(self.at_b):
-            for place, part in zip(self.x, (self.work.x_re, self.work.x_im), strict=True):
+            for place, part in zip(self.x, parts, strict=True):
                 b.store(b.fsub(b.load(place), e.row(part, self.at_b)), place)
-            for place, part in zip(self.w, (w_re, w_im), strict=True):
+            for place, part in zip(self.w, no_load, strict=True):
                 b.store(b.fsub(b.load(place), e.item(part, self.at_b)), place)
         self.x = [b.load(place) for place in self.x]
         self.v = [b.fadd(e.spread(b.load(w)), x) for w, x in zip(self.w, self.x, strict=True)]
-        self.size = e.add(e.multiply(self.v[1], self.v[1]), self.v[0], self.v[0])
+        self.size = e.square(self.v)
 
     def _place(self, column: int, width: int) -> Any:
         b = self.e.builder
@@ -252,162 +260,182 @@ class _Branch:
     def inject(self, p: Any, q: Any) -> None:
         """Add conj(P + jQ)·V + slope·x to the rows of the branch."""
         e, b, work = self.e, self.e.builder, self.work
-        (u, v), (x, y) = self.v, self.x
         slope = [self.number(column) for column in (S_0, S_1, S_2, S_3)]
-        linear = e.block_times(slope, [x, y])
-        turned = [e.add(e.multiply(q, v), p, u), b.fsub(e.multiply(p, v), e.multiply(q, u))]
+        linear, turned = e.block_times(slope, self.x), e.conjugate_times([p, q], self.v)
         new = [b.fadd(linear[part], turned[part]) for part in range(2)]
-        old = [e.row(work.c_re, self.k), e.row(work.c_im, self.k)]
-        moved = [b.fsub(new[part], old[part]) for part in range(2)]
-        size = e.multiply(e.add(e.multiply(moved[1], moved[1]), moved[0], moved[0]), self.size)
-        e.raise_to(size, work.change, 0)
-        going = b.fcmp_ordered(">", e.row(work.active, 0), e.constant(0.0))
-        for part, (shares, rows) in enumerate(((work.c_re, work.i_re), (work.c_im, work.i_im))):
-            value = b.select(going, new[part], old[part])
-            e.put(value, shares, self.k)
+        shares = (work.c_re, work.c_im)
+        values = unless_frozen(e, work, new, e.rows(shares, self.k), self.size)
+        e.put_rows(values, shares, self.k)
+        for value, rows in zip(values, (work.i_re, work.i_im), strict=True):
             e.put(b.fadd(e.row(rows, self.row_a), value), rows, self.row_a)
             with self._joined(self.row_b):
                 e.put(b.fsub(e.row(rows, self.row_b), value), rows, self.row_b)
 
     def power(self, g: Any) -> list[Any]:
         """P and Q of the device times g."""
-        parts = (self.work.s_re, self.work.s_im)
-        return [self.e.multiply(self.e.row(part, self.device), g) for part in parts]
+        power = self.e.rows((self.work.s_re, self.work.s_im), self.device)
+        return [self.e.multiply(part, g) for part in power]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def inject_power(typing: Any, branches: Any, w_re: Any, w_im: Any, work: Any, k: Any) -> Any:
+@instruction(LANES)
+def inject_power(e: Emitter, branches: Any, w: Any, work: Any, k: Any) -> None:
     """Add the current of a branch of constant power."""
-
-    def emit(e: Emitter) -> None:
-        branch = _Branch(e)
-        square, inside = branch.clamped()
-        g = branch.with_sag(square, e.builder.fdiv(branch.number(SHARE), inside))
-        branch.inject(*branch.power(g))
-
-    return instruction(LANES, (branches, w_re, w_im, work, k), emit)
+    branch = _Branch(e)
+    square, inside = branch.clamped()
+    g = branch.with_sag(square, e.builder.fdiv(branch.number(SHARE), inside))
+    branch.inject(*branch.power(g))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def inject_impedance(typing: Any, branches: Any, w_re: Any, w_im: Any, work: Any, k: Any) -> Any:
+@instruction(LANES)
+def inject_impedance(e: Emitter, branches: Any, w: Any, work: Any, k: Any) -> None:
     """Add the current of a branch of constant impedance."""
-
-    def emit(e: Emitter) -> None:
-        branch = _Branch(e)
-        branch.inject(*branch.power(branch.number(SHARE)))
-
-    return instruction(LANES, (branches, w_re, w_im, work, k), emit)
+    branch = _Branch(e)
+    branch.inject(*branch.power(branch.number(SHARE)))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def inject_zip(typing: Any, branches: Any, w_re: Any, w_im: Any, work: Any, k: Any) -> Any:
+@instruction(LANES)
+def inject_zip(e: Emitter, branches: Any, w: Any, work: Any, k: Any) -> None:
     """Add the current of a branch with one law for P and Q."""
-
-    def emit(e: Emitter) -> None:
-        branch = _Branch(e)
-        square, inside = branch.clamped()
-        inverse = e.builder.fdiv(e.constant(1.0), e.call("sqrt", inside))
-        law = e.add(branch.number(I_P), branch.number(C_P), inverse)
-        law = e.add(branch.number(Z_P), law, inverse)
-        g = branch.with_sag(square, e.multiply(law, branch.number(SHARE)))
-        branch.inject(*branch.power(g))
-
-    return instruction(LANES, (branches, w_re, w_im, work, k), emit)
+    branch = _Branch(e)
+    square, inside = branch.clamped()
+    inverse = e.builder.fdiv(e.constant(1.0), e.call("sqrt", inside))
+    law = e.add(branch.number(I_P), branch.number(C_P), inverse)
+    law = e.add(branch.number(Z_P), law, inverse)
+    g = branch.with_sag(square, e.multiply(law, branch.number(SHARE)))
+    branch.inject(*branch.power(g))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def inject_held(typing: Any, branches: Any, w_re: Any, w_im: Any, work: Any, k: Any) -> Any:
+@instruction(LANES)
+def inject_held(e: Emitter, branches: Any, w: Any, work: Any, k: Any) -> None:
     """Add the current of a branch whose P and Q over |V|² are in `hold`."""
-
-    def emit(e: Emitter) -> None:
-        branch = _Branch(e)
-        branch.inject(e.row(branch.work.hold, 0), e.row(branch.work.hold, 1))
-
-    return instruction(LANES, (branches, w_re, w_im, work, k), emit)
+    branch = _Branch(e)
+    branch.inject(e.row(branch.work.hold, 0), e.row(branch.work.hold, 1))
 
 
-class OperatedPlan(NamedTuple):
-    """All that the kernels know of the network; positions as in `factor.TerminalFactors`.
+# ----------------------------------------------------------------------------- one branch at a time
 
-    Values of `lower`, `upper` and `pivot` are real 2×2 blocks (row, 4). `lower` has a row per position: the
-    factor's for the core, the recovery's for eliminated nodes. `source` is the row of injected currents that
-    enters a position (−1: none). `start` is the deviation from no load at nominal load, `weight` projects a
-    load on the nominal one; the two give the first guess. `strict` is 1 where active load must not be
-    negative. `jumps`: the current of some branch jumps at a limit of voltage. `sags`: some branch draws less
-    below such a limit, so that there may be a solution beyond the nose.
-    """
-
-    interior: int
-    phases: int
-    lower_ptr: IntArray
-    lower_col: IntArray
-    lower: FloatArray
-    upper_ptr: IntArray
-    upper_col: IntArray
-    upper: FloatArray
-    pivot: FloatArray
-    w_re: FloatArray
-    w_im: FloatArray
-    source: IntArray
-    start: ComplexArray
-    weight: ComplexArray
-    strict: FloatArray
-    jumps: bool
-    sags: bool
+_TOGETHER = 64
+"""Snapshots whose voltages and powers stay in the cache while one branch after the other is added up."""
+_SHIFT = 1e-6
+"""Change of a voltage from which a slope is taken [p.u.]."""
 
 
 @inner
-def factor_terminals(schur: FloatArray, t: FloatArray, f: FloatArray, z: int) -> int:
-    """Block LU of M(t) into f[z]; 1 if determinants of all pivots are positive, else −1, 0 if singular."""
-    r = t.size
-    for i in range(r):
-        for j in range(r):
-            for q in range(4):
-                f[z, 4 * (i * r + j) + q] = (
-                    schur[i, j, q]
-                    + schur[i, r + j, q] * t[j]
-                    + t[i] * (schur[r + i, j, q] + schur[r + i, r + j, q] * t[j])
-                )
-    sign = 1
-    for k in range(r):
-        d = 4 * (k * r + k)
-        a0, a1, a2, a3 = f[z, d], f[z, d + 1], f[z, d + 2], f[z, d + 3]
-        determinant = a0 * a3 - a1 * a2
-        if determinant == 0.0 or not np.isfinite(determinant):
-            return 0
-        if determinant < 0.0:
-            sign = -1
-        b0, b1, b2, b3 = a3 / determinant, -a1 / determinant, -a2 / determinant, a0 / determinant
-        f[z, d], f[z, d + 1], f[z, d + 2], f[z, d + 3] = b0, b1, b2, b3
-        for i in range(k + 1, r):
-            e = 4 * (i * r + k)
-            a0, a1, a2, a3 = f[z, e], f[z, e + 1], f[z, e + 2], f[z, e + 3]
-            c0, c1 = a0 * b0 + a1 * b2, a0 * b1 + a1 * b3
-            c2, c3 = a2 * b0 + a3 * b2, a2 * b1 + a3 * b3
-            f[z, e], f[z, e + 1], f[z, e + 2], f[z, e + 3] = c0, c1, c2, c3
-            for j in range(k + 1, r):
-                g, h = 4 * (k * r + j), 4 * (i * r + j)
-                f[z, h] -= c0 * f[z, g] + c1 * f[z, g + 2]
-                f[z, h + 1] -= c0 * f[z, g + 1] + c1 * f[z, g + 3]
-                f[z, h + 2] -= c2 * f[z, g] + c3 * f[z, g + 2]
-                f[z, h + 3] -= c2 * f[z, g + 1] + c3 * f[z, g + 3]
-    return sign
+def branch_current(branches: Branches, k: int, s: complex, v: complex, u_control: float) -> complex:
+    """Current that branch k injects at voltage v across it; a curve of the file sees u_control instead."""
+    square = (v.real * v.real + v.imag * v.imag) * branches.constant[k, SCALE]
+    p, q = power_at(branches, k, s.real, s.imag, square, u_control)
+    return complex(p * v.real + q * v.imag, p * v.imag - q * v.real)
 
 
 @inner
-def terminal_constant(
-    schur: FloatArray, outflow: ComplexArray, plan: OperatedPlan, t: FloatArray, k: FloatArray
+def across(branches: Branches, k: int, w: Pair, x: ComplexArray) -> complex:
+    """Voltage across branch k."""
+    a, b = branches.table[k, A], branches.table[k, B]
+    u, v = w[0][a] + x[a].real, w[1][a] + x[a].imag
+    if b >= 0:
+        u -= w[0][b] + x[b].real
+        v -= w[1][b] + x[b].imag
+    return complex(u, v)
+
+
+@inner
+def control_voltage(branches: Branches, k: int, w: Pair, x: ComplexArray) -> float:
+    """Mean |V|/rated over all branches of the device of branch k."""
+    device, total = branches.table[k, OF], 0.0
+    for other in range(branches.first[device], branches.first[device + 1]):
+        v = across(branches, other, w, x)
+        total += np.sqrt((v.real * v.real + v.imag * v.imag) * branches.constant[other, SCALE])
+    return float(total / (branches.first[device + 1] - branches.first[device]))
+
+
+@entry
+def branch_slope(
+    branches: Branches, k: int, s: complex, v: complex, u_control: float, out: FloatArray
 ) -> None:
-    """k (phase, 2): what taps other than neutral leave of w at the terminals, on the right-hand side of M."""
-    r, n = t.size, plan.interior
-    for i in range(r):
-        re, im = (t[i] - 1.0) * outflow[i].real, (t[i] - 1.0) * outflow[i].imag
-        for j in range(r):
-            d_re, d_im = (t[j] - 1.0) * plan.w_re[n + j], (t[j] - 1.0) * plan.w_im[n + j]
-            b0 = schur[i, r + j, 0] + t[i] * schur[r + i, r + j, 0]
-            b1 = schur[i, r + j, 1] + t[i] * schur[r + i, r + j, 1]
-            b2 = schur[i, r + j, 2] + t[i] * schur[r + i, r + j, 2]
-            b3 = schur[i, r + j, 3] + t[i] * schur[r + i, r + j, 3]
-            re += b0 * d_re + b1 * d_im
-            im += b2 * d_re + b3 * d_im
-        k[i, 0], k[i, 1] = re, im
+    """out[k] = −∂i/∂V of branch k as a real 2×2 block, by central differences.
+
+    The voltage that a curve sees moves with that of the branch, as if all branches of the device did the
+    same: exact for a device of one branch, and for three phases that move together.
+    """
+    turn = np.sqrt(branches.constant[k, SCALE] / (v.real * v.real + v.imag * v.imag))
+    for q in range(4):
+        out[k, q] = 0.0
+    for way in range(4):
+        shift = _SHIFT if way < 2 else -_SHIFT
+        re, im = (shift, 0.0) if way % 2 == 0 else (0.0, shift)
+        u = u_control + turn * (v.real * re + v.imag * im)
+        i = branch_current(branches, k, s, complex(v.real + re, v.imag + im), u)
+        out[k, way % 2] -= i.real * (0.5 / shift)
+        out[k, 2 + way % 2] -= i.imag * (0.5 / shift)
+
+
+@entry
+def nodal_powers(
+    branches: Branches,
+    columns: tuple[IntArray, IntArray, IntArray],
+    power: tuple[ComplexArray, ComplexArray, ComplexArray],
+    v: ComplexArray,
+    out: tuple[ComplexArray, ComplexArray],
+    last: int,
+) -> None:
+    """Add up what the branches of loads draw, and of the devices after them up to `last` inject, by node.
+
+    Parameters
+    ----------
+    columns : (position,) columns of v and of the two results, −1 for none.
+    power : complex (snapshot, load) drawn, (snapshot, PV system) injected, and (device,) of those devices
+        that no snapshot gives.
+    """
+    loads = power[0].shape[1]
+    # Branch by branch, for as many snapshots as stay in the cache.
+    for first in range(0, v.shape[0], _TOGETHER):
+        rows = (first, min(first + _TOGETHER, v.shape[0]))
+        for k in range(branches.table.shape[0]):
+            device = branches.table[k, OF]
+            if device < loads:
+                _branch_power(branches, k, columns[:2], power, v, out[0], rows)
+            elif device < last:
+                _branch_power(branches, k, (columns[0], columns[2]), power, v, out[1], rows)
+
+
+@inner
+def _branch_power(
+    branches: Branches,
+    k: int,
+    columns: tuple[IntArray, IntArray],
+    power: tuple[ComplexArray, ComplexArray, ComplexArray],
+    v: ComplexArray,
+    target: ComplexArray,
+    rows: tuple[int, int],
+) -> None:
+    column, place = columns
+    drawn, injected, fixed = power
+    loads, device = drawn.shape[1], branches.table[k, OF]
+    sign = -1.0 if device < loads else 1.0
+    begin, end = branches.first[device], branches.first[device + 1]
+    sees_all = branches.table[k, KIND] == ADDED
+    for row in range(rows[0], rows[1]):
+        total, own = 0.0, 0.0j
+        for other in range(begin if sees_all else k, end if sees_all else k + 1):
+            across_it = v[row, column[branches.table[other, A]]]
+            if branches.table[other, B] >= 0:
+                across_it -= v[row, column[branches.table[other, B]]]
+            if sees_all:
+                size = across_it.real * across_it.real + across_it.imag * across_it.imag
+                total += np.sqrt(size * branches.constant[other, SCALE])
+            own = across_it if other == k else own
+        s = fixed[device]
+        if device < loads:
+            s = -drawn[row, device]
+        elif device - loads < injected.shape[1]:
+            s = injected[row, device - loads]
+        i = branch_current(branches, k, s, own, total / (end - begin))
+        for side in range(2):
+            at = branches.table[k, A if side == 0 else B]
+            if at >= 0:
+                u = v[row, column[at]]
+                turn = sign if side == 0 else -sign
+                re = turn * (u.real * i.real + u.imag * i.imag)
+                im = turn * (u.imag * i.real - u.real * i.imag)
+                target[row, place[at]] += complex(re, im)

@@ -12,47 +12,109 @@ from typing import NamedTuple
 import numpy as np
 
 from dp_powerflow._bits.compiled import entry, inner
-from dp_powerflow.powerflow._kernels.control import (
-    BANK,
-    BANK_Q,
-    MOST_TURNS,
-    STEP,
-    Controls,
-    States,
-    act,
-)
+from dp_powerflow.powerflow._kernels import simd
+from dp_powerflow.powerflow._kernels.control import BANK, BANK_Q, MOST_TURNS, STEP, Controls, States, act
 from dp_powerflow.powerflow._kernels.devices import (
-    ADDED,
-    KIND,
     OF,
     ROW_A,
     S_0,
-    SCALE,
     SHARE,
     A,
     B,
     Branches,
-    OperatedPlan,
     Work,
+    across,
+    branch_current,
+    branch_slope,
+    control_voltage,
     currents,
-    factor_terminals,
-    power_at,
-    terminal_constant,
 )
-from dp_powerflow.powerflow._kernels.simd import (
-    LANES,
-    balance_row,
-    enter_terminal,
-    leave_terminal,
-    lower_row,
-    outflow_row,
-    product_row,
-    round_row,
-    upper_row,
-)
+from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, OK, Check
-from dp_powerflow.powerflow.factor import BlockPlan, factor_blocks
+from dp_powerflow.powerflow.factor import (
+    BlockPlan,
+    factor_blocks,
+    invert_block,
+    subtract_product,
+    times_block,
+)
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+
+
+class OperatedPlan(NamedTuple):
+    """All that the kernels know of the network; positions as in `factor.TerminalFactors`.
+
+    Values of `lower`, `upper` and `pivot` are real 2×2 blocks (row, 4). `lower` has a row per position: the
+    factor's for the core, the recovery's for eliminated nodes. `source` is the row of injected currents that
+    enters a position (−1: none). `start` is the deviation from no load at nominal load, `weight` projects a
+    load on the nominal one; the two give the first guess. `strict` is 1 where active load must not be
+    negative. `jumps`: the current of some branch jumps at a limit of voltage. `sags`: some branch draws less
+    below such a limit, so that there may be a solution beyond the nose.
+    """
+
+    interior: int
+    phases: int
+    lower_ptr: IntArray
+    lower_col: IntArray
+    lower: FloatArray
+    upper_ptr: IntArray
+    upper_col: IntArray
+    upper: FloatArray
+    pivot: FloatArray
+    w_re: FloatArray
+    w_im: FloatArray
+    source: IntArray
+    start: ComplexArray
+    weight: ComplexArray
+    strict: FloatArray
+    jumps: bool
+    sags: bool
+
+
+@inner
+def factor_terminals(schur: FloatArray, t: FloatArray, f: FloatArray) -> int:
+    """Block LU of M(t) into f (phase², 4); 1 if all pivots have positive determinants, −1, 0 if singular."""
+    r = t.size
+    for i in range(r):
+        for j in range(r):
+            for q in range(4):
+                f[i * r + j, q] = (
+                    schur[i, j, q]
+                    + schur[i, r + j, q] * t[j]
+                    + t[i] * (schur[r + i, j, q] + schur[r + i, r + j, q] * t[j])
+                )
+    sign = 1
+    for k in range(r):
+        determinant = invert_block(f, k * r + k)
+        if determinant == 0.0 or not np.isfinite(determinant):
+            return 0
+        if determinant < 0.0:
+            sign = -1
+        for i in range(k + 1, r):
+            times_block(f, i * r + k, k * r + k)
+            for j in range(k + 1, r):
+                subtract_product(f, i * r + j, i * r + k, k * r + j)
+    return sign
+
+
+@inner
+def terminal_constant(
+    schur: FloatArray, outflow: ComplexArray, plan: OperatedPlan, t: FloatArray, k: FloatArray
+) -> None:
+    """k (phase, 2): what taps other than neutral leave of w at the terminals, on the right-hand side of M."""
+    r, n = t.size, plan.interior
+    for i in range(r):
+        re, im = (t[i] - 1.0) * outflow[i].real, (t[i] - 1.0) * outflow[i].imag
+        for j in range(r):
+            d_re, d_im = (t[j] - 1.0) * plan.w_re[n + j], (t[j] - 1.0) * plan.w_im[n + j]
+            b0 = schur[i, r + j, 0] + t[i] * schur[r + i, r + j, 0]
+            b1 = schur[i, r + j, 1] + t[i] * schur[r + i, r + j, 1]
+            b2 = schur[i, r + j, 2] + t[i] * schur[r + i, r + j, 2]
+            b3 = schur[i, r + j, 3] + t[i] * schur[r + i, r + j, 3]
+            re += b0 * d_re + b1 * d_im
+            im += b2 * d_re + b3 * d_im
+        k[i, 0], k[i, 1] = re, im
+
 
 # ----------------------------------------------------------------------------------------------------------
 # Newton's method at fixed taps, for snapshots on which the fixed point of the feeder as operated is slow.
@@ -67,10 +129,6 @@ _MOST_PLAIN = 100
 """Steps of OpenDSS's iteration."""
 _NEAR = 0.1
 """Mismatch of the fixed point [p.u.] up to which Newton's method starts where it is."""
-_TOGETHER = 64
-"""Snapshots whose voltages and powers stay in the cache while one branch after the other is added up."""
-_SHIFT = 1e-6
-"""Change of a voltage from which a slope is taken [p.u.]."""
 
 
 class Slow(NamedTuple):
@@ -101,54 +159,8 @@ class Slow(NamedTuple):
         return self._replace(**{name: np.zeros_like(getattr(self, name)) for name in self._fields[4:]})
 
 
-@inner
-def branch_current(branches: Branches, k: int, s: complex, v: complex, u_control: float) -> complex:
-    """Current that branch k injects at voltage v across it; a curve of the file sees u_control instead."""
-    square = (v.real * v.real + v.imag * v.imag) * branches.constant[k, SCALE]
-    p, q = power_at(branches, k, s.real, s.imag, square, u_control)
-    return complex(p * v.real + q * v.imag, p * v.imag - q * v.real)
-
-
-@inner
-def across(branches: Branches, k: int, w: tuple[FloatArray, FloatArray], x: ComplexArray) -> complex:
-    """Voltage across branch k."""
-    a, b = branches.table[k, A], branches.table[k, B]
-    u, v = w[0][a] + x[a].real, w[1][a] + x[a].imag
-    if b >= 0:
-        u -= w[0][b] + x[b].real
-        v -= w[1][b] + x[b].imag
-    return complex(u, v)
-
-
-@inner
-def control_voltage(branches: Branches, k: int, w: tuple[FloatArray, FloatArray], x: ComplexArray) -> float:
-    """Mean |V|/rated over all branches of the device of branch k."""
-    device, total = branches.table[k, OF], 0.0
-    for other in range(branches.first[device], branches.first[device + 1]):
-        v = across(branches, other, w, x)
-        total += np.sqrt((v.real * v.real + v.imag * v.imag) * branches.constant[other, SCALE])
-    return float(total / (branches.first[device + 1] - branches.first[device]))
-
-
-@entry
-def branch_slope(
-    branches: Branches, k: int, s: complex, v: complex, u_control: float, out: FloatArray
-) -> None:
-    """out[k] = −∂i/∂V of branch k as a real 2×2 block, by central differences.
-
-    The voltage that a curve sees moves with that of the branch, as if all branches of the device did the
-    same: exact for a device of one branch, and for three phases that move together.
-    """
-    turn = np.sqrt(branches.constant[k, SCALE] / (v.real * v.real + v.imag * v.imag))
-    for q in range(4):
-        out[k, q] = 0.0
-    for way in range(4):
-        shift = _SHIFT if way < 2 else -_SHIFT
-        re, im = (shift, 0.0) if way % 2 == 0 else (0.0, shift)
-        u = u_control + turn * (v.real * re + v.imag * im)
-        i = branch_current(branches, k, s, complex(v.real + re, v.imag + im), u)
-        out[k, way % 2] -= i.real * (0.5 / shift)
-        out[k, 2 + way % 2] -= i.imag * (0.5 / shift)
+Network = tuple[OperatedPlan, Branches, ComplexArray, Slow]
+"""Plan, branches, currents out of the outer nodes at no load, pattern and room."""
 
 
 @inner
@@ -182,15 +194,8 @@ def _current(
 
 
 @entry
-def newton_at_taps(
-    network: tuple[OperatedPlan, Branches, ComplexArray, Slow], work: Work, lane: int, tolerance: float
-) -> bool:
-    """Solve one lane at its taps; its x and right-hand side are those of the solution if there is one.
-
-    Parameters
-    ----------
-    network : plan, branches, currents out of the outer nodes at no load, pattern and room.
-    """
+def newton_at_taps(network: Network, work: Work, lane: int, tolerance: float) -> bool:
+    """Solve one lane at its taps; its x and right-hand side are those of the solution if there is one."""
     plan, branches, _, slow = network
     x, core = slow.x, slow.x.size
     for p in range(core):
@@ -225,13 +230,7 @@ def _hand_back(plan: OperatedPlan, branches: Branches, slow: Slow, work: Work, l
 
 
 @entry
-def settle(
-    network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
-    work: Work,
-    lane: int,
-    tolerance: float,
-    fresh: bool,
-) -> bool:
+def settle(network: Network, work: Work, lane: int, tolerance: float, fresh: bool) -> bool:
     """Follow OpenDSS's own iteration at the taps of a lane, from its voltages on; whether they come to rest.
 
     Every device is linearised as the impedance that draws its power at rated voltage; a `fresh` lane starts
@@ -270,12 +269,7 @@ def _finite(x: ComplexArray) -> bool:
 
 
 @inner
-def _iterate(
-    network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
-    work: Work,
-    lane: int,
-    tolerance: float,
-) -> bool:
+def _iterate(network: Network, work: Work, lane: int, tolerance: float) -> bool:
     """Newton's steps from slow.x, in place; whether they end within the tolerance on the right branch.
 
     From no load the steps come down to a solution without passing it, the slopes of the loads growing on the
@@ -365,17 +359,17 @@ def _solve(plan: OperatedPlan, outflow: ComplexArray, slow: Slow, work: Work, la
                 slow.schur[row, blocks.col[p] - n, q] = slow.values[p, q]
     for i in range(r):
         slow.ratio[i] = work.a[work.t + i, lane]
-    sign = factor_terminals(slow.schur, slow.ratio, f, 0)
+    sign = factor_terminals(slow.schur, slow.ratio, f)
     terminal_constant(slow.schur, outflow, plan, slow.ratio, slow.constant)
     for i in range(r):
         constant = complex(slow.constant[i, 0], slow.constant[i, 1])
         x[n + i] += slow.ratio[i] * x[n + r + i] - constant
         for j in range(i):
-            x[n + i] -= _times(f, 0, 4 * (i * r + j), x[n + j])
+            x[n + i] -= _times(f, i * r + j, 0, x[n + j])
     for i in range(r - 1, -1, -1):
         for j in range(i + 1, r):
-            x[n + i] -= _times(f, 0, 4 * (i * r + j), x[n + j])
-        x[n + i] = _times(f, 0, 4 * (i * r + i), x[n + i])
+            x[n + i] -= _times(f, i * r + j, 0, x[n + j])
+        x[n + i] = _times(f, i * r + i, 0, x[n + i])
         no_load, t = complex(plan.w_re[n + i], plan.w_im[n + i]), slow.ratio[i]
         x[n + r + i] = t * x[n + i] + (t - 1.0) * no_load
     for row in range(n - 1, -1, -1):
@@ -383,77 +377,6 @@ def _solve(plan: OperatedPlan, outflow: ComplexArray, slow: Slow, work: Work, la
             x[row] -= _times(slow.values, p, 0, x[blocks.col[p]])
         x[row] = _times(slow.values, blocks.diagonal[row], 0, x[row])
     return sign
-
-
-@entry
-def nodal_powers(
-    branches: Branches,
-    columns: tuple[IntArray, IntArray, IntArray],
-    power: tuple[ComplexArray, ComplexArray, ComplexArray],
-    v: ComplexArray,
-    out: tuple[ComplexArray, ComplexArray],
-    last: int,
-) -> None:
-    """Add up what the branches of loads draw, and of the devices after them up to `last` inject, by node.
-
-    Parameters
-    ----------
-    columns : (position,) columns of v and of the two results, −1 for none.
-    power : complex (snapshot, load) drawn, (snapshot, PV system) injected, and (device,) of those devices
-        that no snapshot gives.
-    """
-    loads = power[0].shape[1]
-    # Branch by branch, for as many snapshots as stay in the cache.
-    for first in range(0, v.shape[0], _TOGETHER):
-        rows = (first, min(first + _TOGETHER, v.shape[0]))
-        for k in range(branches.table.shape[0]):
-            device = branches.table[k, OF]
-            if device < loads:
-                _branch_power(branches, k, columns[:2], power, v, out[0], rows)
-            elif device < last:
-                _branch_power(branches, k, (columns[0], columns[2]), power, v, out[1], rows)
-
-
-@inner
-def _branch_power(
-    branches: Branches,
-    k: int,
-    columns: tuple[IntArray, IntArray],
-    power: tuple[ComplexArray, ComplexArray, ComplexArray],
-    v: ComplexArray,
-    target: ComplexArray,
-    rows: tuple[int, int],
-) -> None:
-    column, place = columns
-    drawn, injected, fixed = power
-    loads, device = drawn.shape[1], branches.table[k, OF]
-    sign = -1.0 if device < loads else 1.0
-    begin, end = branches.first[device], branches.first[device + 1]
-    sees_all = branches.table[k, KIND] == ADDED
-    for row in range(rows[0], rows[1]):
-        total, own = 0.0, 0.0j
-        for other in range(begin if sees_all else k, end if sees_all else k + 1):
-            across_it = v[row, column[branches.table[other, A]]]
-            if branches.table[other, B] >= 0:
-                across_it -= v[row, column[branches.table[other, B]]]
-            if sees_all:
-                size = across_it.real * across_it.real + across_it.imag * across_it.imag
-                total += np.sqrt(size * branches.constant[other, SCALE])
-            own = across_it if other == k else own
-        s = fixed[device]
-        if device < loads:
-            s = -drawn[row, device]
-        elif device - loads < injected.shape[1]:
-            s = injected[row, device - loads]
-        i = branch_current(branches, k, s, own, total / (end - begin))
-        for side in range(2):
-            at = branches.table[k, A if side == 0 else B]
-            if at >= 0:
-                u = v[row, column[at]]
-                turn = sign if side == 0 else -sign
-                re = turn * (u.real * i.real + u.imag * i.imag)
-                im = turn * (u.imag * i.real - u.real * i.imag)
-                target[row, place[at]] += complex(re, im)
 
 
 _NEW, _ACTING, _FINAL, _CLOSING, _IDLE = range(5)
@@ -468,6 +391,13 @@ _MOST_HELP = 4
 _REST = 0.1
 """Share of the mismatch at which controls decide that is left where OpenDSS's iteration ends."""
 _MOST_ROUNDS = 300
+_DECIDE, _EARLY, _SWITCH = 1e-8, 1e-3, 1e-7
+"""Mismatch [p.u.] at which regulators decide in any case, at which they do if the answer is clear, and at
+which capacitors decide."""
+_SWEEPS = 30
+"""Sweeps before Newton's method is asked."""
+PER_NOMINAL = 16.0
+"""Levels of the table of taps between no load and nominal load."""
 _DAY_S = 86400.0
 
 
@@ -476,34 +406,14 @@ ITERATIONS, ROUNDS, CONVERGED, LOCKED, REVERSED, STATUS, GIVEN_UP = range(7)
 RESULT_COLUMNS = 7
 
 
-class Limits(NamedTuple):
-    """When a lane is done.
-
-    Attributes
-    ----------
-    tolerance : largest power mismatch [p.u.].
-    decide, early : mismatch at which regulators decide in any case, and at which they do if all is clear.
-    switch : mismatch at which capacitors decide.
-    slack_v : error of a measured voltage [V] per p.u. of mismatch, at most.
-    forecast : square of the share of the tolerance that the foretold mismatch of the last sweep may have.
-    most_sweeps : before Newton's method is asked.
-    """
-
-    tolerance: float
-    decide: float
-    early: float
-    switch: float
-    slack_v: float
-    forecast: float
-    most_sweeps: int
-
-
 class Jobs(NamedTuple):
     """A batch to be solved, and where its results go.
 
     `load`, `generation` and `out` are complex arrays seen as float64. `fixed` is the power of every device
     that no input gives. `states` (snapshot, control) and `result` (snapshot, 7) are filled in. `first_states`
-    (level, control) is where controls start, by load level; `levels` of them per nominal load.
+    (level, control) is where controls start, by load level. `tolerance` is the largest power mismatch [p.u.],
+    `slack_v` the error of a measured voltage [V] per p.u. of mismatch, at most, and `forecast` the square of
+    the share of the tolerance that the foretold mismatch of the last sweep may have.
     """
 
     load: FloatArray
@@ -515,10 +425,11 @@ class Jobs(NamedTuple):
     result: IntArray
     mismatch: FloatArray
     first_states: IntArray
-    levels: float
     steps: int
     acting: bool
-    limits: Limits
+    tolerance: float
+    slack_v: float
+    forecast: float
 
 
 class Cache(NamedTuple):
@@ -552,18 +463,6 @@ Memory = tuple[Work, Work, States, Cache, Lanes, Slow]
 """What a thread works in: lanes, finished snapshots, states, cache, what lanes do, room for Newton."""
 
 
-def new_states(controls: Controls) -> States:
-    """Arrays for the controls of all lanes."""
-    count = controls.regulator.shape[0] + controls.capacitor.shape[0]
-    tap, way, turns, want, back, flip = (np.zeros((count, LANES), dtype=np.int64) for _ in range(6))
-    return States(tap, way, turns, want, back, flip, np.zeros((count, LANES)))
-
-
-def new_lanes() -> Lanes:
-    """Arrays for what the lanes do."""
-    return Lanes(*(np.zeros(LANES, dtype=np.int64) for _ in range(8)))
-
-
 def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
     """An empty cache."""
     count = controls.regulator.shape[0]
@@ -571,7 +470,7 @@ def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
     return Cache(
         np.zeros((slots, count), dtype=np.int64),
         np.zeros(slots, dtype=np.bool_),
-        np.zeros((slots, 4 * plan.phases * plan.phases)),
+        np.zeros((slots, plan.phases * plan.phases, 4)),
         np.zeros((slots, plan.phases, 2)),
         np.zeros(plan.phases),
     )
@@ -584,13 +483,13 @@ def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
 def _sweep(plan: OperatedPlan, work: Work) -> None:
     """x = solution of the linear system for the right-hand side i, at the taps of every lane."""
     for row in range(plan.interior + 2 * plan.phases):
-        lower_row(plan, work, row, plan.source[row])
+        simd.lower_row(plan, work, row, plan.source[row])
     for i in range(plan.phases):
-        enter_terminal(plan, work, i)
+        simd.enter_terminal(plan, work, i)
     for i in range(plan.phases - 1, -1, -1):
-        leave_terminal(plan, work, i)
+        simd.leave_terminal(plan, work, i)
     for row in range(plan.interior - 1, -1, -1):
-        upper_row(plan, work, row)
+        simd.upper_row(plan, work, row)
 
 
 # ------------------------------------------------------------------------------------ taps
@@ -616,13 +515,13 @@ def _put_taps(
         cache.ratio[i] = 1.0 + states.tap[k, lane] * controls.regulator[k, STEP]
         work.a[work.t + i, lane] = cache.ratio[i]
     if not same:
-        factor_terminals(controls.schur, cache.ratio, cache.factors, int(slot))
+        factor_terminals(controls.schur, cache.ratio, cache.factors[slot])
         terminal_constant(controls.schur, controls.outflow, plan, cache.ratio, cache.constants[slot])
         cache.used[slot] = True
         for k in range(regulators):
             cache.key[slot, k] = states.tap[k, lane]
     for q in range(4 * r * r):
-        work.a[work.m + q, lane] = cache.factors[slot, q]
+        work.a[work.m + q, lane] = cache.factors[slot, q // 4, q % 4]
     for i in range(r):
         work.a[work.k_re + i, lane] = cache.constants[slot, i, 0]
         work.a[work.k_im + i, lane] = cache.constants[slot, i, 1]
@@ -670,7 +569,7 @@ def _begin(
 ) -> None:
     """First guess of a job in a lane: voltages by its load, controls from the table of its load level."""
     lane, share = place
-    level = min(max(int(share * jobs.levels), 0), jobs.first_states.shape[0] - 1)
+    level = min(max(int(share * PER_NOMINAL), 0), jobs.first_states.shape[0] - 1)
     regulators = controls.regulator.shape[0]
     for k in range(states.tap.shape[0]):
         states.tap[k, lane] = jobs.first_states[level, k]
@@ -708,13 +607,13 @@ def run_jobs(
     for m in range(jobs.fixed.size):
         for lane in range(LANES):
             work.a[work.s_re + m, lane], work.a[work.s_im + m, lane] = jobs.fixed[m].real, jobs.fixed[m].imag
-    rows, early = work.c_re - work.i_im, jobs.limits.early * jobs.limits.early
-    swept, newton = False, (plan, branches, controls.outflow, slow)
+    rows = work.c_re - work.i_im
+    swept, newton, w = False, (plan, branches, controls.outflow, slow), (plan.w_re, plan.w_im)
     while True:
         if swept:
             _sweep(plan, work)
             for row in range(plan.phases, 2 * plan.phases):
-                outflow_row(plan, controls.schur, work, row)
+                simd.outflow_row(plan, controls.schur, work, row)
         swept = True
         for lane in range(LANES):
             if lanes.phase[lane] != _CLOSING:
@@ -751,7 +650,7 @@ def run_jobs(
             going += 1
         if going == 0:
             break
-        currents(branches, plan.w_re, plan.w_im, rows, work)
+        currents(branches, w, rows, work)
         for lane in range(LANES):
             if lanes.phase[lane] >= _CLOSING:
                 continue
@@ -763,15 +662,15 @@ def run_jobs(
                     _close(work, lanes, lane)
                 elif plan.jumps:
                     fresh = lanes.step[lane] == 0
-                    lanes.restless[lane] = not settle(newton, work, lane, _REST * jobs.limits.decide, fresh)
+                    lanes.restless[lane] = not settle(newton, work, lane, _REST * _DECIDE, fresh)
                 continue
-            settling = work.a[work.change, lane] <= early or lanes.restless[lane] == 1
+            settling = work.a[work.change, lane] <= _EARLY * _EARLY or lanes.restless[lane] == 1
             settling = settling and lanes.phase[lane] == _ACTING
             if settling and _acted(plan, controls, (work, states, cache), lanes, jobs, lane):
                 if plan.jumps:
-                    lanes.restless[lane] = not settle(newton, work, lane, _REST * jobs.limits.decide, False)
+                    lanes.restless[lane] = not settle(newton, work, lane, _REST * _DECIDE, False)
                 continue
-            if _stuck(work, lanes, jobs.result, jobs.limits, lane):
+            if _stuck(work, lanes, jobs, lane):
                 _help(newton, work, lanes, jobs, lane)
     if count > 0:
         _hand_in((plan, plain, controls), check, done, jobs, lanes.finished, count)
@@ -788,15 +687,15 @@ def _acted(
 ) -> bool:
     """Let the controls of a lane move if its voltages are settled enough; whether they did."""
     work, states, cache = memory
-    row, limits = lanes.row[lane], jobs.limits
+    row = lanes.row[lane]
     # Where nothing rests at these taps, controls look all the same: what they do may end it.
     e2 = 0.0 if lanes.restless[lane] == 1 else work.a[work.change, lane]
-    if controls.capacitor.shape[0] > 0 and e2 > limits.switch * limits.switch:
+    if controls.capacitor.shape[0] > 0 and e2 > _SWITCH * _SWITCH:
         return False
-    slack = 0.0 if e2 <= limits.decide * limits.decide else limits.slack_v * np.sqrt(e2)
+    slack = 0.0 if e2 <= _DECIDE * _DECIDE else jobs.slack_v * np.sqrt(e2)
     # A step is looked at when it ends, as OpenDSS does; a snapshot has no time.
     now_s = _DAY_S * (lanes.step[lane] + 1) / jobs.steps if jobs.steps > 1 else 0.0
-    moved = act(controls, plan.w_re, plan.w_im, work, states, lane, slack, now_s)
+    moved = act(controls, (plan.w_re, plan.w_im), work, states, lane, slack, now_s)
     if moved == 0:
         lanes.phase[lane] = _FINAL
     if moved <= 0:
@@ -808,30 +707,24 @@ def _acted(
 
 
 @inner
-def _stuck(work: Work, lanes: Lanes, result: IntArray, limits: Limits, lane: int) -> bool:
+def _stuck(work: Work, lanes: Lanes, jobs: Jobs, lane: int) -> bool:
     """End a lane whose next sweep is the last; whether it has had its sweeps without coming so far."""
     row, e2, before = lanes.row[lane], work.a[work.change, lane], work.a[work.before, lane]
     work.a[work.before, lane] = e2
-    enough = limits.tolerance * limits.tolerance
-    near = e2 < before and e2 * e2 <= limits.forecast * enough * before
+    result, enough = jobs.result, jobs.tolerance * jobs.tolerance
+    near = e2 < before and e2 * e2 <= jobs.forecast * enough * before
     if lanes.phase[lane] == _FINAL and (e2 <= enough or near):
         result[row, CONVERGED] = 1
         result[row, ITERATIONS] = lanes.spent[lane]
         _close(work, lanes, lane)
         return False
     lanes.rises[lane] = lanes.rises[lane] + 1 if e2 > before > 0.0 else 0
-    most = limits.most_sweeps * (1 + lanes.helped[lane]) + _PER_ROUND * result[row, ROUNDS]
+    most = _SWEEPS * (1 + lanes.helped[lane]) + _PER_ROUND * result[row, ROUNDS]
     return lanes.spent[lane] >= most or lanes.rises[lane] >= _MOST_RISES or not np.isfinite(e2)
 
 
 @inner
-def _help(
-    network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
-    work: Work,
-    lanes: Lanes,
-    jobs: Jobs,
-    lane: int,
-) -> None:
+def _help(network: Network, work: Work, lanes: Lanes, jobs: Jobs, lane: int) -> None:
     """Let Newton's method go on with a lane, or where loads sag OpenDSS's iteration, or give it up."""
     row = lanes.row[lane]
     lanes.helped[lane] += 1
@@ -839,8 +732,8 @@ def _help(
     rounds = jobs.result[row, ROUNDS]
     lanes.restless[lane] = 0
     helps = lanes.helped[lane] <= _MOST_HELP + rounds and rounds <= _MOST_ROUNDS
-    if helps and not newton_at_taps(network, work, lane, jobs.limits.tolerance):
-        helps = network[0].sags and settle(network, work, lane, _REST * jobs.limits.tolerance, True)
+    if helps and not newton_at_taps(network, work, lane, jobs.tolerance):
+        helps = network[0].sags and settle(network, work, lane, _REST * jobs.tolerance, True)
     if not helps:
         jobs.result[row, CONVERGED], jobs.result[row, GIVEN_UP] = 0, 1
         _close(work, lanes, lane)
@@ -896,12 +789,12 @@ def _hand_in(
     plan, plain, controls = network
     core, rows = plan.interior + 2 * plan.phases, check.ptr.size - 1
     for row in range(core, rows):
-        lower_row(plan, done, row, -1)
+        simd.lower_row(plan, done, row, -1)
     for row in range(rows):
-        round_row(plan, done, row)
-    currents(plain, plan.w_re, plan.w_im, done.c_re - done.i_im, done)
+        simd.round_row(plan, done, row)
+    currents(plain, (plan.w_re, plan.w_im), done.c_re - done.i_im, done)
     for row in range(rows):
-        product_row(check, done, row)
+        simd.product_row(check, done, row)
     _measure(plan, controls, check, done, rows)
     for lane in range(count):
         k = finished[lane]
@@ -933,4 +826,4 @@ def _measure(plan: OperatedPlan, controls: Controls, check: Check, done: Work, r
             done.a[done.f_im + outer, lane] += done.a[done.f_im + inner, lane] / t + left * flow.imag
     for row in range(rows):
         if not n <= row < n + r:
-            balance_row(plan, check, done, row, plan.source[row] if row < plan.source.size else -1)
+            simd.balance_row(plan, check, done, row, plan.source[row] if row < plan.source.size else -1)

@@ -12,7 +12,8 @@ neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,8 +105,16 @@ class Emitter:
         """One row of lanes."""
         return self.load(self.pointers(data, index))[0]
 
+    def rows(self, parts: Iterable[Any], index: Any) -> list[Any]:
+        """One row of lanes of several arrays."""
+        return [self.row(part, index) for part in parts]
+
     def put(self, value: Any, data: Any, index: Any) -> None:
         self.store([value], self.pointers(data, index))
+
+    def put_rows(self, values: list[Any], parts: Iterable[Any], index: Any) -> None:
+        for value, part in zip(values, parts, strict=True):
+            self.put(value, part, index)
 
     def call(self, name: str, *values: Any) -> Any:
         kind = ir.FunctionType(self._vector, [self._vector] * len(values))
@@ -118,6 +127,15 @@ class Emitter:
     def add(self, x: Any, y: Any, z: Any) -> Any:
         """x + y·z, rounded once."""
         return self.call("fma", y, z, x)
+
+    def square(self, x: list[Any]) -> Any:
+        """|x|² of real and imaginary part."""
+        return self.add(self.multiply(x[1], x[1]), x[0], x[0])
+
+    def conjugate_times(self, s: list[Any], v: list[Any]) -> list[Any]:
+        """conj(s)·v."""
+        real = self.add(self.multiply(s[1], v[1]), s[0], v[0])
+        return [real, self.builder.fsub(self.multiply(s[0], v[1]), self.multiply(s[1], v[0]))]
 
     def subtract(self, x: Any, y: Any, z: Any) -> Any:
         """x − y·z, rounded once."""
@@ -156,6 +174,18 @@ class Emitter:
         mask = ir.Constant(ir.VectorType(_SHORT, len(lanes)), lanes)
         return self.builder.shuffle_vector(x, y, mask)
 
+    def added_up(self, start: list[Any], span: tuple[Any, Any], step: Callable[..., list[Any]]) -> list[Any]:
+        """`start` after values = step(k, values) for every first ≤ k < last of the span."""
+        b, sums = self.builder, [self.variable(value) for value in start]
+        with cgutils.for_range_slice(b, *span, ir.Constant(span[0].type, 1), inc=True) as (k, _):
+            for value, total in zip(step(k, [b.load(total) for total in sums]), sums, strict=True):
+                b.store(value, total)
+        return [b.load(total) for total in sums]
+
+    def span(self, ptr: Any, row: Any) -> tuple[Any, Any]:
+        """First and last entry of a row of a sparse matrix."""
+        return self.item(ptr, row), self.item(ptr, self.builder.add(row, ir.Constant(row.type, 1)))
+
     def join(self, vectors: list[Any]) -> Any:
         """One vector of many of equal length, in pairs of pairs."""
         while len(vectors) > 1:
@@ -164,14 +194,22 @@ class Emitter:
         return vectors[0]
 
 
-def instruction(lanes: int, kinds: tuple[Any, ...], emit: Callable[[Emitter], None]) -> Any:
-    """What an intrinsic without a result returns: its signature and its code generator."""
+def instruction(lanes: int) -> Callable[[Callable[..., None]], Any]:
+    """Make an intrinsic without a result of a function of an emitter and its values."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit(Emitter(lanes, context, builder, signature.args, arguments))
-        return context.get_dummy_value()
+    def made(emit: Callable[..., None]) -> Any:
+        @functools.wraps(emit)  # numba reads the names of the arguments
+        def typed(typing: Any, *kinds: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                e = Emitter(lanes, context, builder, signature.args, arguments)
+                emit(e, *e.values)
+                return context.get_dummy_value()
 
-    return types.void(*kinds), generate
+            return types.void(*kinds), generate
+
+        return intrinsic(typed)
+
+    return made
 
 
 # ------------------------------------------------------------------------------- the fixed point
@@ -179,9 +217,8 @@ def instruction(lanes: int, kinds: tuple[Any, ...], emit: Callable[[Emitter], No
 
 def _voltage(e: Emitter, plan: Any, work: Any, at: Any) -> list[Any]:
     """w + x at one position."""
-    b = e.builder
     pairs = ((work.x_re, plan.w_re), (work.x_im, plan.w_im))
-    return [b.fadd(e.row(x, at), e.spread(e.item(w, at))) for x, w in pairs]
+    return [e.builder.fadd(e.row(x, at), e.spread(e.item(w, at))) for x, w in pairs]
 
 
 def _row_or_zero(e: Emitter, parts: tuple[Any, Any], row: Any) -> list[Any]:
@@ -194,98 +231,74 @@ def _row_or_zero(e: Emitter, parts: tuple[Any, Any], row: Any) -> list[Any]:
     return [b.load(place) for place in found]
 
 
-def _minus_products(
-    e: Emitter, start: list[Any], work: Any, rows: tuple[Any, Any, Any], row: Any
-) -> list[Any]:
-    """start − Σ_p value_p·x[col_p] over the entries of a row; a value is a real 2×2 block."""
-    b = e.builder
-    value, col, ptr = rows
-    sums = [e.variable(part) for part in start]
-    last = e.item(ptr, b.add(row, ir.Constant(row.type, 1)))
-    with e.loop(e.item(ptr, row), last) as (p, _):
-        j = e.item(col, p)
-        block = e.numbers(value, p, 4, sign=-1)
-        at = [e.row(work.x_re, j), e.row(work.x_im, j)]
-        found = e.add_block([b.load(total) for total in sums], block, at)
-        for part, total in zip(found, sums, strict=True):
-            b.store(part, total)
-    return [b.load(total) for total in sums]
+def unless_frozen(e: Emitter, work: Any, new: list[Any], old: list[Any], square: Any) -> list[Any]:
+    """The new current where `active` is not 0, else the old one.
 
-
-@intrinsic  # type: ignore[untyped-decorator]
-def lower_row(typing: Any, plan: Any, work: Any, row: Any, source: Any) -> Any:
-    """x[row] = (i[source], or 0 where source < 0) − Σ lower·x[col]."""
-
-    def emit(e: Emitter) -> None:
-        plan, work, row, source = e.values
-        start = _row_or_zero(e, (work.i_re, work.i_im), source)
-        rows = (plan.lower, plan.lower_col, plan.lower_ptr)
-        u, v = _minus_products(e, start, work, rows, row)
-        e.put(u, work.x_re, row)
-        e.put(v, work.x_im, row)
-
-    return instruction(LANES, (plan, work, row, source), emit)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def upper_row(typing: Any, plan: Any, work: Any, row: Any) -> Any:
-    """x[row] = pivot[row]·(x[row] − Σ upper·x[col])."""
-
-    def emit(e: Emitter) -> None:
-        plan, work, row = e.values
-        start = [e.row(work.x_re, row), e.row(work.x_im, row)]
-        rows = (plan.upper, plan.upper_col, plan.upper_ptr)
-        u, v = e.block_times(e.numbers(plan.pivot, row, 4), _minus_products(e, start, work, rows, row))
-        e.put(u, work.x_re, row)
-        e.put(v, work.x_im, row)
-
-    return instruction(LANES, (plan, work, row), emit)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def current_row(typing: Any, plan: Any, work: Any, row: Any) -> Any:
-    """Right-hand side of load `row` at v = w + x: i = conj(s)·v/|v|² + slope·x.
-
-    Lanes where `active` is 0 keep theirs. `change` collects the largest (|v|·|i − i_before|)², the squared
-    power mismatch of v if x solves (Y + slope)·x = i_before.
+    `change` collects the largest (|v|·|new − old|)², `square` being |v|².
     """
+    b = e.builder
+    moved = [b.fsub(new[k], old[k]) for k in range(2)]
+    e.raise_to(e.multiply(e.square(moved), square), work.change, 0)
+    going = b.fcmp_ordered(">", e.row(work.active, 0), e.constant(0.0))
+    return [b.select(going, new[k], old[k]) for k in range(2)]
 
-    def emit(e: Emitter) -> None:
-        plan, work, row = e.values
-        b = e.builder
-        at = e.item(plan.at, row)
-        u, v = _voltage(e, plan, work, at)
-        square = e.add(e.multiply(v, v), u, u)
-        inverse = b.fdiv(e.constant(1.0), square)
-        p, q = e.row(work.s_re, row), e.row(work.s_im, row)
-        x = [e.row(work.x_re, at), e.row(work.x_im, at)]
-        linear = e.block_times(e.numbers(plan.slope, row, 4), x)
-        turned = [e.add(e.multiply(q, v), p, u), b.fsub(e.multiply(p, v), e.multiply(q, u))]
-        new = [e.add(linear[k], turned[k], inverse) for k in range(2)]
-        old = [e.row(work.i_re, row), e.row(work.i_im, row)]
-        moved = [b.fsub(new[k], old[k]) for k in range(2)]
-        size = e.multiply(e.add(e.multiply(moved[1], moved[1]), moved[0], moved[0]), square)
-        e.raise_to(size, work.change, 0)
-        going = b.fcmp_ordered(">", e.row(work.active, 0), e.constant(0.0))
-        e.put(b.select(going, new[0], old[0]), work.i_re, row)
-        e.put(b.select(going, new[1], old[1]), work.i_im, row)
 
-    return instruction(LANES, (plan, work, row), emit)
+def _minus_products(e: Emitter, start: list[Any], x: Any, rows: tuple[Any, Any, Any], row: Any) -> list[Any]:
+    """start − Σ_p value_p·x[col_p] over the entries of a row; a value is a real 2×2 block."""
+    value, col, ptr = rows
+
+    def step(p: Any, sums: list[Any]) -> list[Any]:
+        return e.add_block(sums, e.numbers(value, p, 4, sign=-1), e.rows(x, e.item(col, p)))
+
+    return e.added_up(start, e.span(ptr, row), step)
+
+
+@instruction(LANES)
+def lower_row(e: Emitter, plan: Any, work: Any, row: Any, source: Any) -> None:
+    """x[row] = (i[source], or 0 where source < 0) − Σ lower·x[col]."""
+    x, rows = (work.x_re, work.x_im), (plan.lower, plan.lower_col, plan.lower_ptr)
+    start = _row_or_zero(e, (work.i_re, work.i_im), source)
+    e.put_rows(_minus_products(e, start, x, rows, row), x, row)
+
+
+@instruction(LANES)
+def upper_row(e: Emitter, plan: Any, work: Any, row: Any) -> None:
+    """x[row] = pivot[row]·(x[row] − Σ upper·x[col])."""
+    x, rows = (work.x_re, work.x_im), (plan.upper, plan.upper_col, plan.upper_ptr)
+    found = _minus_products(e, e.rows(x, row), x, rows, row)
+    e.put_rows(e.block_times(e.numbers(plan.pivot, row, 4), found), x, row)
+
+
+@instruction(LANES)
+def current_row(e: Emitter, plan: Any, work: Any, row: Any) -> None:
+    """Right-hand side of load `row` at v = w + x: i = conj(s)·v/|v|² + slope·x, unless it is frozen.
+
+    `change` collects the squared power mismatch of v if x solves (Y + slope)·x = i_before.
+    """
+    at, i = e.item(plan.at, row), (work.i_re, work.i_im)
+    v = _voltage(e, plan, work, at)
+    square = e.square(v)
+    inverse = e.builder.fdiv(e.constant(1.0), square)
+    linear = e.block_times(e.numbers(plan.slope, row, 4), e.rows((work.x_re, work.x_im), at))
+    turned = e.conjugate_times(e.rows((work.s_re, work.s_im), row), v)
+    new = [e.add(linear[k], turned[k], inverse) for k in range(2)]
+    e.put_rows(unless_frozen(e, work, new, e.rows(i, row), square), i, row)
 
 
 def _products(e: Emitter, check: Any, work: Any, row: Any) -> list[Any]:
     """Σ y·x[col] over the entries of a row of `check`."""
-    b = e.builder
-    sums = [e.variable(e.constant(0.0)) for _ in range(2)]
-    last = e.item(check.ptr, b.add(row, ir.Constant(row.type, 1)))
-    with e.loop(e.item(check.ptr, row), last) as (k, _):
-        j, re, im = e.item(check.col, k), e.item(check.re, k), e.item(check.im, k)
-        at = [e.row(work.x_re, j), e.row(work.x_im, j)]
-        real, imag, turned = e.spread(re), e.spread(im), e.spread(b.fneg(im))
+
+    def step(k: Any, sums: list[Any]) -> list[Any]:
+        re, im = e.item(check.re, k), e.item(check.im, k)
+        x = e.rows((work.x_re, work.x_im), e.item(check.col, k))
+        real, imag, turned = e.spread(re), e.spread(im), e.spread(e.builder.fneg(im))
         # Im: y_re·x_im first, then y_im·x_re.
-        b.store(e.add(e.add(b.load(sums[0]), real, at[0]), turned, at[1]), sums[0])
-        b.store(e.add(e.add(b.load(sums[1]), real, at[1]), imag, at[0]), sums[1])
-    return [b.load(total) for total in sums]
+        return [
+            e.add(e.add(sums[0], real, x[0]), turned, x[1]),
+            e.add(e.add(sums[1], real, x[1]), imag, x[0]),
+        ]
+
+    return e.added_up([e.constant(0.0)] * 2, e.span(check.ptr, row), step)
 
 
 def _into_worst(e: Emitter, check: Any, work: Any, row: Any, square: Any) -> None:
@@ -295,146 +308,99 @@ def _into_worst(e: Emitter, check: Any, work: Any, row: Any, square: Any) -> Non
     e.put(e.builder.fadd(e.row(work.worst, 2), square), work.worst, 2)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def mismatch_row(typing: Any, plan: Any, check: Any, work: Any, row: Any) -> Any:
+@instruction(LANES)
+def mismatch_row(e: Emitter, plan: Any, check: Any, work: Any, row: Any) -> None:
     """Power mismatch of one row, |s − v·conj(Σ y·x[col])| at v = w + x, s = 0 where there is no load."""
-
-    def emit(e: Emitter) -> None:
-        plan, check, work, row = e.values
-        b = e.builder
-        d, f = _products(e, check, work, row)
-        u, v = _voltage(e, plan, work, row)
-        p, q = _row_or_zero(e, (work.s_re, work.s_im), e.item(plan.load_at, row))
-        p = b.fsub(p, e.add(e.multiply(v, f), u, d))
-        q = b.fsub(q, b.fsub(e.multiply(v, d), e.multiply(u, f)))
-        square = e.add(e.multiply(q, q), p, p)
-        _into_worst(e, check, work, row, square)
-
-    return instruction(LANES, (plan, check, work, row), emit)
+    b = e.builder
+    d, f = _products(e, check, work, row)
+    u, v = _voltage(e, plan, work, row)
+    p, q = _row_or_zero(e, (work.s_re, work.s_im), e.item(plan.load_at, row))
+    p = b.fsub(p, e.add(e.multiply(v, f), u, d))
+    q = b.fsub(q, b.fsub(e.multiply(v, d), e.multiply(u, f)))
+    _into_worst(e, check, work, row, e.square([p, q]))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def product_row(typing: Any, check: Any, work: Any, row: Any) -> Any:
+@instruction(LANES)
+def product_row(e: Emitter, check: Any, work: Any, row: Any) -> None:
     """f[row] = Σ y·x[col] over the entries of a row of `check`."""
-
-    def emit(e: Emitter) -> None:
-        check, work, row = e.values
-        for value, into in zip(_products(e, check, work, row), (work.f_re, work.f_im), strict=True):
-            e.put(value, into, row)
-
-    return instruction(LANES, (check, work, row), emit)
+    e.put_rows(_products(e, check, work, row), (work.f_re, work.f_im), row)
 
 
 def _minus_terminals(e: Emitter, start: list[Any], plan: Any, work: Any, part: list[Any]) -> list[Any]:
     """start − Σ_j m[row, j]·x[j] over the inner nodes first … last − 1; blocks of M differ by lane."""
     b, (row, first, last) = e.builder, part
-    sums = [e.variable(value) for value in start]
-    with e.loop(first, last) as (j, _):
+
+    def step(j: Any, sums: list[Any]) -> list[Any]:
         block = e.load(e.pointers(work.m, b.add(b.mul(row, plan.phases), j), 4))
-        at = b.add(plan.interior, j)
-        found = [b.load(total) for total in sums]
-        found = e.subtract_block(found, block, [e.row(work.x_re, at), e.row(work.x_im, at)])
-        for value, total in zip(found, sums, strict=True):
-            b.store(value, total)
-    return [b.load(total) for total in sums]
+        return e.subtract_block(sums, block, e.rows((work.x_re, work.x_im), b.add(plan.interior, j)))
+
+    return e.added_up(start, (first, last), step)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def enter_terminal(typing: Any, plan: Any, work: Any, i: Any) -> Any:
+@instruction(LANES)
+def enter_terminal(e: Emitter, plan: Any, work: Any, i: Any) -> None:
     """o[i] = x_outer; x_inner = x_inner + t·x_outer − k − Σ_{j < i} m[i, j]·x_inner[j]."""
-
-    def emit(e: Emitter) -> None:
-        plan, work, i = e.values
-        b = e.builder
-        inner = b.add(plan.interior, i)
-        outer = b.add(inner, plan.phases)
-        start = []
-        for x, o, k in ((work.x_re, work.o_re, work.k_re), (work.x_im, work.o_im, work.k_im)):
-            right = e.row(x, outer)
-            e.put(right, o, i)
-            start.append(b.fsub(e.add(e.row(x, inner), e.row(work.t, i), right), e.row(k, i)))
-        found = _minus_terminals(e, start, plan, work, [i, ir.Constant(i.type, 0), i])
-        for value, x in zip(found, (work.x_re, work.x_im), strict=True):
-            e.put(value, x, inner)
-
-    return instruction(LANES, (plan, work, i), emit)
+    b = e.builder
+    inner = b.add(plan.interior, i)
+    outer = b.add(inner, plan.phases)
+    start = []
+    for x, o, k in ((work.x_re, work.o_re, work.k_re), (work.x_im, work.o_im, work.k_im)):
+        right = e.row(x, outer)
+        e.put(right, o, i)
+        start.append(b.fsub(e.add(e.row(x, inner), e.row(work.t, i), right), e.row(k, i)))
+    found = _minus_terminals(e, start, plan, work, [i, ir.Constant(i.type, 0), i])
+    e.put_rows(found, (work.x_re, work.x_im), inner)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def leave_terminal(typing: Any, plan: Any, work: Any, i: Any) -> Any:
+@instruction(LANES)
+def leave_terminal(e: Emitter, plan: Any, work: Any, i: Any) -> None:
     """x_inner = m[i, i]·(x_inner − Σ_{j > i} m[i, j]·x_inner[j]); v_outer = t·v_inner."""
-
-    def emit(e: Emitter) -> None:
-        plan, work, i = e.values
-        b = e.builder
-        inner = b.add(plan.interior, i)
-        start = [e.row(x, inner) for x in (work.x_re, work.x_im)]
-        after = b.add(i, ir.Constant(i.type, 1))
-        found = _minus_terminals(e, start, plan, work, [i, after, plan.phases])
-        pivot = e.load(e.pointers(work.m, b.add(b.mul(i, plan.phases), i), 4))
-        ratio = e.row(work.t, i)
-        more = b.fsub(ratio, e.constant(1.0))
-        parts = ((work.x_re, plan.w_re), (work.x_im, plan.w_im))
-        for value, (x, w) in zip(e.block_times(pivot, found), parts, strict=True):
-            e.put(value, x, inner)
-            outer = e.add(e.multiply(more, e.spread(e.item(w, inner))), ratio, value)
-            e.put(outer, x, b.add(inner, plan.phases))
-
-    return instruction(LANES, (plan, work, i), emit)
+    b = e.builder
+    inner, after = b.add(plan.interior, i), b.add(i, ir.Constant(i.type, 1))
+    start = e.rows((work.x_re, work.x_im), inner)
+    found = _minus_terminals(e, start, plan, work, [i, after, plan.phases])
+    pivot = e.load(e.pointers(work.m, b.add(b.mul(i, plan.phases), i), 4))
+    ratio = e.row(work.t, i)
+    more = b.fsub(ratio, e.constant(1.0))
+    parts = ((work.x_re, plan.w_re), (work.x_im, plan.w_im))
+    for value, (x, w) in zip(e.block_times(pivot, found), parts, strict=True):
+        e.put(value, x, inner)
+        outer = e.add(e.multiply(more, e.spread(e.item(w, inner))), ratio, value)
+        e.put(outer, x, b.add(inner, plan.phases))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def outflow_row(typing: Any, plan: Any, schur: Any, work: Any, row: Any) -> Any:
+@instruction(LANES)
+def outflow_row(e: Emitter, plan: Any, schur: Any, work: Any, row: Any) -> None:
     """j[row − phases] = Σ_k schur[row, k]·x[k] − o over all terminals k: what leaves an outer node."""
+    b = e.builder
+    phase, width = b.sub(row, plan.phases), b.add(plan.phases, plan.phases)
 
-    def emit(e: Emitter) -> None:
-        plan, schur, work, row = e.values
-        b = e.builder
-        phase, width = b.sub(row, plan.phases), b.add(plan.phases, plan.phases)
-        sums = [e.variable(b.fneg(e.row(o, phase))) for o in (work.o_re, work.o_im)]
-        with e.loop(ir.Constant(row.type, 0), width) as (k, _):
-            block = e.numbers(schur, b.add(b.mul(row, width), k), 4)
-            at = b.add(plan.interior, k)
-            x = [e.row(work.x_re, at), e.row(work.x_im, at)]
-            found = e.add_block([b.load(total) for total in sums], block, x)
-            for value, total in zip(found, sums, strict=True):
-                b.store(value, total)
-        for total, into in zip(sums, (work.j_re, work.j_im), strict=True):
-            e.put(b.load(total), into, phase)
+    def step(k: Any, sums: list[Any]) -> list[Any]:
+        block = e.numbers(schur, b.add(b.mul(row, width), k), 4)
+        return e.add_block(sums, block, e.rows((work.x_re, work.x_im), b.add(plan.interior, k)))
 
-    return instruction(LANES, (plan, schur, work, row), emit)
+    start = [b.fneg(o) for o in e.rows((work.o_re, work.o_im), phase)]
+    found = e.added_up(start, (ir.Constant(row.type, 0), width), step)
+    e.put_rows(found, (work.j_re, work.j_im), phase)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def balance_row(typing: Any, plan: Any, check: Any, work: Any, row: Any, source: Any) -> Any:
+@instruction(LANES)
+def balance_row(e: Emitter, plan: Any, check: Any, work: Any, row: Any, source: Any) -> None:
     """Mismatch of a row of which f has the product: |f − i[source]|·|v| into `worst`, as `mismatch_row`."""
-
-    def emit(e: Emitter) -> None:
-        plan, check, work, row, source = e.values
-        b = e.builder
-        given = _row_or_zero(e, (work.i_re, work.i_im), source)
-        left = [b.fsub(e.row(f, row), i) for f, i in zip((work.f_re, work.f_im), given, strict=True)]
-        u, v = _voltage(e, plan, work, row)
-        size = e.multiply(
-            e.add(e.multiply(left[1], left[1]), left[0], left[0]), e.add(e.multiply(v, v), u, u)
-        )
-        _into_worst(e, check, work, row, size)
-
-    return instruction(LANES, (plan, check, work, row, source), emit)
+    given = _row_or_zero(e, (work.i_re, work.i_im), source)
+    product = e.rows((work.f_re, work.f_im), row)
+    left = [e.builder.fsub(product[k], given[k]) for k in range(2)]
+    size = e.multiply(e.square(left), e.square(_voltage(e, plan, work, row)))
+    _into_worst(e, check, work, row, size)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def round_row(typing: Any, plan: Any, work: Any, row: Any) -> Any:
+@instruction(LANES)
+def round_row(e: Emitter, plan: Any, work: Any, row: Any) -> None:
     """x[row] = (w[row] + x[row]) − w[row]: the deviation that is left once v is rounded to double."""
-
-    def emit(e: Emitter) -> None:
-        plan, work, row = e.values
-        b = e.builder
-        for x, w in ((work.x_re, plan.w_re), (work.x_im, plan.w_im)):
-            no_load = e.spread(e.item(w, row))
-            e.put(b.fsub(b.fadd(no_load, e.row(x, row)), no_load), x, row)
-
-    return instruction(LANES, (plan, work, row), emit)
+    b = e.builder
+    for x, w in ((work.x_re, plan.w_re), (work.x_im, plan.w_im)):
+        no_load = e.spread(e.item(w, row))
+        e.put(b.fsub(b.fadd(no_load, e.row(x, row)), no_load), x, row)
 
 
 def _snapshots(e: Emitter, power: Any, where: list[Any]) -> list[Any]:
@@ -450,45 +416,37 @@ def _snapshots(e: Emitter, power: Any, where: list[Any]) -> list[Any]:
     return pointers
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def read_row(typing: Any, plan: Any, power: Any, into: Any, where: Any, factors: Any) -> Any:
+@instruction(LANES)
+def read_row(e: Emitter, plan: Any, power: Any, into: Any, where: Any, factors: Any) -> None:
     """into[load of the column] = sign·power[snapshot, column]; lanes past the last snapshot repeat it.
 
     `power` is a complex array seen as float64, `into` = (real parts, imaginary parts, lane), `where` =
     (begin, last, column, width) and `factors` = (sign, strict). lane[0] collects |Re| + |Im|, lane[1] the
     projection on `plan.weight`, lane[2] the smallest strict·Re(power).
     """
-
-    def emit(e: Emitter) -> None:
-        plan, power, (into_re, into_im, lane), where, (sign, strict) = e.values
-        b = e.builder
-        both = e.join(e.load(_snapshots(e, power, where)))
-        undefined = ir.Constant(both.type, ir.Undefined)
-        real = e.pick(both, undefined, list(range(0, 2 * e.lanes, 2)))
-        imag = e.pick(both, undefined, list(range(1, 2 * e.lanes, 2)))
-        size = b.fadd(e.call("fabs", real), e.call("fabs", imag))
-        e.put(b.fadd(e.row(lane, 0), size), lane, 0)
-        lowest, drawn = e.row(lane, 2), e.multiply(e.spread(strict), real)
-        e.put(b.select(b.fcmp_ordered("<", drawn, lowest), drawn, lowest), lane, 2)
-        factor, row = e.spread(sign), e.item(plan.row_of, where[2])
-        real, imag = e.multiply(factor, real), e.multiply(factor, imag)
-        towards = [e.spread(e.item(part, row)) for part in (plan.weight_re, plan.weight_im)]
-        along = e.add(e.multiply(towards[1], imag), towards[0], real)
-        e.put(b.fadd(e.row(lane, 1), along), lane, 1)
-        e.put(real, into_re, row)
-        e.put(imag, into_im, row)
-
-    return instruction(LANES, (plan, power, into, where, factors), emit)
+    into_re, into_im, lane = into
+    sign, strict = factors
+    b = e.builder
+    both = e.join(e.load(_snapshots(e, power, where)))
+    undefined = ir.Constant(both.type, ir.Undefined)
+    real = e.pick(both, undefined, list(range(0, 2 * e.lanes, 2)))
+    imag = e.pick(both, undefined, list(range(1, 2 * e.lanes, 2)))
+    size = b.fadd(e.call("fabs", real), e.call("fabs", imag))
+    e.put(b.fadd(e.row(lane, 0), size), lane, 0)
+    lowest, drawn = e.row(lane, 2), e.multiply(e.spread(strict), real)
+    e.put(b.select(b.fcmp_ordered("<", drawn, lowest), drawn, lowest), lane, 2)
+    factor, row = e.spread(sign), e.item(plan.row_of, where[2])
+    real, imag = e.multiply(factor, real), e.multiply(factor, imag)
+    towards = [e.spread(e.item(part, row)) for part in (plan.weight_re, plan.weight_im)]
+    along = e.add(e.multiply(towards[1], imag), towards[0], real)
+    e.put(b.fadd(e.row(lane, 1), along), lane, 1)
+    e.put(real, into_re, row)
+    e.put(imag, into_im, row)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def write_row(typing: Any, plan: Any, work: Any, out: Any, where: Any, at: Any) -> Any:
+@instruction(LANES)
+def write_row(e: Emitter, plan: Any, work: Any, out: Any, where: Any, at: Any) -> None:
     """out[snapshot, column] = w[at] + x[at] for all lanes; `out` is a complex array seen as float64."""
-
-    def emit(e: Emitter) -> None:
-        plan, work, out, where, at = e.values
-        u, v = _voltage(e, plan, work, at)
-        for lane, pointer in enumerate(_snapshots(e, out, where)):
-            e.builder.store(e.pick(u, v, [lane, e.lanes + lane]), pointer, align=8)
-
-    return instruction(LANES, (plan, work, out, where, at), emit)
+    u, v = _voltage(e, plan, work, at)
+    for lane, pointer in enumerate(_snapshots(e, out, where)):
+        e.builder.store(e.pick(u, v, [lane, e.lanes + lane]), pointer, align=8)

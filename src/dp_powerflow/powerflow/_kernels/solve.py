@@ -12,16 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dp_powerflow._bits.compiled import inner, kernel
-from dp_powerflow.powerflow._kernels.simd import (
-    LANES,
-    current_row,
-    lower_row,
-    mismatch_row,
-    read_row,
-    round_row,
-    upper_row,
-    write_row,
-)
+from dp_powerflow.powerflow._kernels import simd
+from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow.factor import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -33,9 +25,8 @@ class Plan(NamedTuple):
     """All that the kernels know of a feeder; positions as in `factor.Factors`.
 
     Values of `lower`, `upper`, `pivot` and `slope` are real 2×2 blocks (row, 4). `lower` has a row per
-    position: the factor's for the core, the recovery's for eliminated nodes. `equation` is the position of
-    the node whose balance is row p, `source` the load whose current enters it (−1: none), `load_at` the load
-    at position p, `at` the position of a load and `row_of` the load of a retained node. `start` is the
+    position: the factor's for the core, the recovery's for eliminated nodes. `load_at` is the load at a
+    position (−1: none), `at` the position of a load and `row_of` the load of a retained node. `start` is the
     deviation from no load at nominal injection and `weight` projects an injection on the nominal one; the
     two give the first guess. `strict` is 1 where active load must not be negative, else 0.
     """
@@ -51,8 +42,6 @@ class Plan(NamedTuple):
     slope: FloatArray
     w_re: FloatArray
     w_im: FloatArray
-    equation: IntArray
-    source: IntArray
     load_at: IntArray
     at: IntArray
     row_of: IntArray
@@ -171,7 +160,7 @@ def _read(plan: Plan, work: Work, task: Task, begin: int, count: int) -> int:
     for column in range(width):
         strict = plan.strict[plan.row_of[column]]
         where = (begin, last, column, width)
-        read_row(plan, task.load, (work.s_re, work.s_im, work.lane), where, (-1.0, strict))
+        simd.read_row(plan, task.load, (work.s_re, work.s_im, work.lane), where, (-1.0, strict))
     for m in range(work.f_re.shape[0]):
         for lane in range(LANES):
             work.f_re[m, lane] = work.s_re[m, lane]
@@ -204,7 +193,7 @@ def _read_generation(plan: Plan, work: Work, generation: FloatArray, begin: int,
         m = plan.row_of[column]
         where = (begin, last, column, plan.at.size)
         # The right-hand side is not in use yet; it receives the generation.
-        read_row(plan, generation, (work.i_re, work.i_im, work.lane), where, (1.0, 0.0))
+        simd.read_row(plan, generation, (work.i_re, work.i_im, work.lane), where, (1.0, 0.0))
         turned = plan.curve_of[m] >= 0
         for lane in range(LANES):
             if turned:
@@ -253,9 +242,9 @@ def _fill(array: FloatArray, value: float) -> None:
 def _apply_factors(plan: Plan, work: Work) -> None:
     """x = (Y_core + slope)⁻¹·i."""
     for row in range(plan.n_core):
-        lower_row(plan, work, row, plan.source[row])
+        simd.lower_row(plan, work, row, plan.load_at[row])
     for row in range(plan.n_core - 1, -1, -1):
-        upper_row(plan, work, row)
+        simd.upper_row(plan, work, row)
 
 
 @kernel
@@ -265,7 +254,7 @@ def _currents(plan: Plan, work: Work) -> None:
     for m in range(plan.at.size):
         if plan.curve_of[m] >= 0:
             _turn(plan, work, m)
-        current_row(plan, work, m)
+        simd.current_row(plan, work, m)
 
 
 @kernel
@@ -296,15 +285,15 @@ def _measure(plan: Plan, check: Check, work: Work) -> None:
     """Power mismatch of the voltages as they will be returned, measured with the rows of `check`."""
     n_check = check.ptr.size - 1
     for row in range(plan.n_core, n_check):
-        lower_row(plan, work, row, -1)
+        simd.lower_row(plan, work, row, -1)
     for row in range(n_check):
-        round_row(plan, work, row)
+        simd.round_row(plan, work, row)
     for m in range(plan.at.size):
         if plan.curve_of[m] >= 0:
             _turn(plan, work, m)
     _fill(work.worst, 0.0)
     for row in range(n_check):
-        mismatch_row(plan, check, work, row)
+        simd.mismatch_row(plan, check, work, row)
 
 
 @kernel
@@ -313,7 +302,7 @@ def _write(plan: Plan, work: Work, task: Task, begin: int, count: int) -> None:
     if count == LANES:
         for column in range(width):
             where = (begin, begin + LANES - 1, column, width)
-            write_row(plan, work, task.out, where, task.targets[column])
+            simd.write_row(plan, work, task.out, where, task.targets[column])
         return
     for column in range(width):
         at = task.targets[column]
@@ -359,8 +348,7 @@ class System(NamedTuple):
 def newton_range(snapshots: IntArray, system: System, check: Check, task: Task) -> None:
     """Solve the listed snapshots one by one; those without a solution become NaN."""
     plan = system.plan
-    n_load = plan.at.size
-    n = plan.w_re.size
+    n_load, n = plan.at.size, plan.w_re.size
     injection = Injection(np.empty(n_load, dtype=np.complex128), np.zeros(n_load, dtype=np.complex128))
     current = np.empty(n_load, dtype=np.complex128)
     x = np.empty(n, dtype=np.complex128)
@@ -376,19 +364,14 @@ def newton_range(snapshots: IntArray, system: System, check: Check, task: Task) 
                 for p in range(plan.lower_ptr[row], plan.lower_ptr[row + 1]):
                     x[row] -= complex(plan.lower[p, 0], plan.lower[p, 2]) * x[plan.lower_col[p]]
             for row in range(n):
-                w = complex(plan.w_re[row], plan.w_im[row])
-                x[row] = (w + x[row]) - w
+                x[row] = _voltage(plan, row, x) - complex(plan.w_re[row], plan.w_im[row])
             _inject(plan, injection, 1.0, x, current)
             worst, excess = _mismatch(plan, check, x, current)
             task.mismatch[k] = worst
         task.converged[k] = solved and excess <= 1.0
         for column in range(task.targets.size):
-            at = task.targets[column]
-            if task.converged[k]:
-                task.out[k, 2 * column] = plan.w_re[at] + x[at].real
-                task.out[k, 2 * column + 1] = plan.w_im[at] + x[at].imag
-            else:
-                task.out[k, 2 * column] = task.out[k, 2 * column + 1] = np.nan
+            v = _voltage(plan, task.targets[column], x) if task.converged[k] else complex(np.nan, np.nan)
+            task.out[k, 2 * column], task.out[k, 2 * column + 1] = v.real, v.imag
 
 
 @kernel
@@ -458,7 +441,8 @@ def _newton(
         if negative < 0 or not worst < before:
             return used, False
         before = worst
-        _residual(plan, core, x, current, rhs)
+        for row in range(plan.n_core):
+            rhs[row] = _residual(plan, core, x, current, row)
         solve_blocks(blocks, factors, rhs)
         for row in range(plan.n_core):
             x[row] += rhs[row]
@@ -469,9 +453,7 @@ def _newton(
 def _inject(plan: Plan, injection: Injection, lam: float, x: ComplexArray, current: ComplexArray) -> None:
     """i(v) at v = w + x, injections times lam."""
     for m in range(plan.at.size):
-        at = plan.at[m]
-        v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
-        s = injection.fixed[m]
+        v, s = _voltage(plan, plan.at[m], x), injection.fixed[m]
         if plan.curve_of[m] >= 0:
             q = curve_at(plan.knots, plan.base, plan.slopes, plan.curve_of[m], _modulus(v))
             s += injection.turned[m] * complex(np.sqrt(1.0 - q * q), q)
@@ -483,13 +465,7 @@ def _mismatch(plan: Plan, check: Check, x: ComplexArray, current: ComplexArray) 
     """Largest power mismatch, and the largest in units of its row's limit (NaN counts as infinite)."""
     worst, excess = 0.0, 0.0
     for row in range(check.ptr.size - 1):
-        r = 0.0j
-        if plan.load_at[row] >= 0:
-            r = current[plan.load_at[row]]
-        for p in range(check.ptr[row], check.ptr[row + 1]):
-            r -= complex(check.re[p], check.im[p]) * x[check.col[p]]
-        v = complex(plan.w_re[row], plan.w_im[row]) + x[row]
-        size = _modulus(r) * _modulus(v)
+        size = _modulus(_residual(plan, check, x, current, row)) * _modulus(_voltage(plan, row, x))
         if not np.isfinite(size):
             return np.inf, np.inf
         worst = max(worst, size)
@@ -498,16 +474,21 @@ def _mismatch(plan: Plan, check: Check, x: ComplexArray, current: ComplexArray) 
 
 
 @kernel
-def _residual(plan: Plan, core: Check, x: ComplexArray, current: ComplexArray, rhs: ComplexArray) -> None:
-    """i(v) − Y_core·x, in the order of the equations."""
-    for equation in range(plan.n_core):
-        row = plan.equation[equation]
-        r = 0.0j
-        if plan.load_at[row] >= 0:
-            r = current[plan.load_at[row]]
-        for p in range(core.ptr[row], core.ptr[row + 1]):
-            r -= complex(core.re[p], core.im[p]) * x[core.col[p]]
-        rhs[equation] = r
+def _voltage(plan: Plan, at: int, x: ComplexArray) -> complex:
+    """w + x at one position."""
+    v: complex = complex(plan.w_re[at], plan.w_im[at]) + x[at]
+    return v
+
+
+@kernel
+def _residual(plan: Plan, check: Check, x: ComplexArray, current: ComplexArray, row: int) -> complex:
+    """i(v) − Y·x of one row."""
+    left = 0.0j
+    if plan.load_at[row] >= 0:
+        left = current[plan.load_at[row]]
+    for p in range(check.ptr[row], check.ptr[row + 1]):
+        left -= complex(check.re[p], check.im[p]) * x[check.col[p]]
+    return left
 
 
 @kernel
@@ -517,8 +498,7 @@ def load_block(
     """−∂i/∂v of one load as a block: conj(s)/conj(v)²·conj(dv), less the turn of its generation."""
     block = blocks[m]
     block[0] = block[1] = block[2] = block[3] = 0.0
-    at = plan.at[m]
-    v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
+    v = _voltage(plan, plan.at[m], x)
     u = _modulus(v)
     s, turned = injection.fixed[m], injection.turned[m]
     if plan.curve_of[m] >= 0:

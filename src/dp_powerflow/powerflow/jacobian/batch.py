@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.extending import intrinsic
 
 from dp_powerflow._bits.compiled import kernel
 from dp_powerflow.errors import PowerFlowError
@@ -25,16 +24,15 @@ from dp_powerflow.powerflow._kernels.simd import Emitter, instruction
 from dp_powerflow.powerflow.batch import checked_threads, in_threads
 from dp_powerflow.powerflow.factor import BlockPlan, Factors, factorise_matrix
 from dp_powerflow.powerflow.jacobian.matrices import (
+    NORMS,
     Elimination,
     Reference,
-    SigmaBound,
     SparseJacobian,
-    SparseSigmaBound,
+    dense_reference,
     diagonal_terms,
     energised_network,
     factorised,
     real_form,
-    refine,
 )
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -50,91 +48,65 @@ _BLOCK, _NODE = 4, 2  # rows of lanes per item
 _PIVOTS_PER_LOGARITHM = 4
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def fill_block(typing: Any, lu: Any, p: Any, re: Any, im: Any) -> Any:
+@instruction(LANES)
+def fill_block(e: Emitter, lu: Any, p: Any, re: Any, im: Any) -> None:
     """lu[p] ← the block of multiplication by a complex number, the same in all lanes."""
-
-    def emit(e: Emitter) -> None:
-        lu, p, re, im = e.values
-        real, imag = e.spread(re), e.spread(im)
-        e.store([real, e.builder.fneg(imag), imag, real], e.pointers(lu, p, _BLOCK))
-
-    return instruction(LANES, (lu, p, re, im), emit)
+    real, imag = e.spread(re), e.spread(im)
+    e.store([real, e.builder.fneg(imag), imag, real], e.pointers(lu, p, _BLOCK))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def invert_block(typing: Any, lu: Any, p: Any, product: Any) -> Any:
+@instruction(LANES)
+def invert_block(e: Emitter, lu: Any, p: Any, product: Any) -> None:
     """lu[p] ← lu[p]⁻¹, product ← product·det lu[p]."""
-
-    def emit(e: Emitter) -> None:
-        lu, p, product = e.values
-        where = e.pointers(lu, p, _BLOCK)
-        a, b, c, d = e.load(where)
-        det = e.subtract(e.multiply(a, d), b, c)
-        e.put(e.multiply(e.row(product, 0), det), product, 0)
-        inverse = e.builder.fdiv(e.constant(1.0), det)
-        minus = e.builder.fneg(inverse)
-        e.store([e.multiply(x, y) for x, y in ((d, inverse), (b, minus), (c, minus), (a, inverse))], where)
-
-    return instruction(LANES, (lu, p, product), emit)
+    where = e.pointers(lu, p, _BLOCK)
+    a, b, c, d = e.load(where)
+    det = e.subtract(e.multiply(a, d), b, c)
+    e.put(e.multiply(e.row(product, 0), det), product, 0)
+    inverse = e.builder.fdiv(e.constant(1.0), det)
+    minus = e.builder.fneg(inverse)
+    e.store([e.multiply(x, y) for x, y in ((d, inverse), (b, minus), (c, minus), (a, inverse))], where)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def eliminate_block(typing: Any, lu: Any, blocks: Any, place: Any, p: Any, k: Any) -> Any:
+@instruction(LANES)
+def eliminate_block(e: Emitter, lu: Any, blocks: Any, place: Any, p: Any, k: Any) -> None:
     """lu[p] ← lu[p]·lu[k's diagonal]; its products with the rest of row k leave the row of p."""
-
-    def emit(e: Emitter) -> None:
-        lu, blocks, place, p, k = e.values
-        one = ir.Constant(k.type, 1)
-        where, diagonal = e.pointers(lu, p, _BLOCK), e.item(blocks.diagonal, k)
-        old, inverse = e.load(where), e.load(e.pointers(lu, diagonal, _BLOCK))
-        block = [
-            e.add(e.multiply(old[2 * i], inverse[j]), old[2 * i + 1], inverse[2 + j])
-            for i in range(2)
-            for j in range(2)
-        ]
-        e.store(block, where)
-        last = e.item(blocks.ptr, e.builder.add(k, one))
-        with e.loop(e.builder.add(diagonal, one), last) as (o, _):
-            goal = e.pointers(lu, e.item(place, e.item(blocks.col, o)), _BLOCK)
-            value, factor = e.load(goal), e.load(e.pointers(lu, o, _BLOCK))
-            for j in range(2):
-                column = [factor[j], factor[2 + j]]
-                value[j], value[2 + j] = e.subtract_block([value[j], value[2 + j]], block, column)
-            e.store(value, goal)
-
-    return instruction(LANES, (lu, blocks, place, p, k), emit)
+    one = ir.Constant(k.type, 1)
+    where, diagonal = e.pointers(lu, p, _BLOCK), e.item(blocks.diagonal, k)
+    old, inverse = e.load(where), e.load(e.pointers(lu, diagonal, _BLOCK))
+    block = [
+        e.add(e.multiply(old[2 * i], inverse[j]), old[2 * i + 1], inverse[2 + j])
+        for i in range(2)
+        for j in range(2)
+    ]
+    e.store(block, where)
+    last = e.item(blocks.ptr, e.builder.add(k, one))
+    with e.loop(e.builder.add(diagonal, one), last) as (o, _):
+        goal = e.pointers(lu, e.item(place, e.item(blocks.col, o)), _BLOCK)
+        value, factor = e.load(goal), e.load(e.pointers(lu, o, _BLOCK))
+        for j in range(2):
+            column = [factor[j], factor[2 + j]]
+            value[j], value[2 + j] = e.subtract_block([value[j], value[2 + j]], block, column)
+        e.store(value, goal)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def subtract_products(typing: Any, lu: Any, col: Any, part: Any, x: Any, into: Any) -> Any:
+@instruction(LANES)
+def subtract_products(e: Emitter, lu: Any, col: Any, part: Any, x: Any, into: Any) -> None:
     """into[row] −= Σ lu[p]·x[col[p]] over first ≤ p < last; `part` = (row, first, last)."""
+    row, first, last = part
+    goal = e.pointers(into, row, _NODE)
 
-    def emit(e: Emitter) -> None:
-        lu, col, (row, first, last), x, into = e.values
-        goal = e.pointers(into, row, _NODE)
-        sums = [e.variable(value) for value in e.load(goal)]
-        with e.loop(first, last) as (p, _):
-            block = e.load(e.pointers(lu, p, _BLOCK))
-            source = e.load(e.pointers(x, e.item(col, p), _NODE))
-            found = e.subtract_block([e.builder.load(total) for total in sums], block, source)
-            for value, total in zip(found, sums, strict=True):
-                e.builder.store(value, total)
-        e.store([e.builder.load(total) for total in sums], goal)
+    def step(p: Any, sums: list[Any]) -> list[Any]:
+        source = e.load(e.pointers(x, e.item(col, p), _NODE))
+        return e.subtract_block(sums, e.load(e.pointers(lu, p, _BLOCK)), source)
 
-    return instruction(LANES, (lu, col, part, x, into), emit)
+    e.store(e.added_up(e.load(goal), (first, last), step), goal)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def times_block(typing: Any, lu: Any, p: Any, x: Any, row: Any) -> Any:
+@instruction(LANES)
+def times_block(e: Emitter, lu: Any, p: Any, x: Any, row: Any) -> None:
     """x[row] ← lu[p]·x[row]."""
-
-    def emit(e: Emitter) -> None:
-        lu, p, x, row = e.values
-        goal = e.pointers(x, row, _NODE)
-        e.store(e.block_times(e.load(e.pointers(lu, p, _BLOCK)), e.load(goal)), goal)
-
-    return instruction(LANES, (lu, p, x, row), emit)
+    goal = e.pointers(x, row, _NODE)
+    e.store(e.block_times(e.load(e.pointers(lu, p, _BLOCK)), e.load(goal)), goal)
 
 
 @kernel
@@ -228,8 +200,8 @@ _TASK = 64 * LANES
 """Snapshots per task of a thread."""
 _LARGEST_RESIDUAL = 1e-7
 """Of a solve for ones, up to which factors without pivoting count."""
-_LARGE_REFERENCES = 4
-"""References at most that one call makes on a large network, where each costs seconds."""
+_REFERENCES, _LARGE_REFERENCES = 100, 4
+"""References at most that one call makes, and on a large network, where each costs seconds."""
 
 
 class JacobianBatch:
@@ -312,7 +284,6 @@ class JacobianBatch:
         generation_slope: ComplexArray | None = None,
         *,
         gap: float | None = None,
-        y_error: float = 0.0,
         references: list[Reference] | None = None,
     ) -> FloatArray:
         """Proved lower bound on σ_min of every snapshot: (snapshot,) [p.u.], NaN for NaN.
@@ -321,8 +292,7 @@ class JacobianBatch:
         ----------
         generation_slope : ds^g/d|v| of the same shape where volt-var is active.
         gap : raise the lowest bounds until they are within this share of the smallest σ_min of the batch,
-            for whoever needs its infimum; None leaves the bounds of one reference, the mean.
-        y_error : bound on the rounding error ‖Y − Y_exact‖₂ of the reduction [p.u.].
+            where its infimum is needed; None leaves the bounds of one reference, the mean.
         references : of earlier calls for this network, tried before new ones are made; new ones are appended.
         """
         known = [] if references is None else references
@@ -333,29 +303,35 @@ class JacobianBatch:
         with np.errstate(divide="ignore", invalid="ignore"):
             a, c = diagonal_terms(arrays[0], arrays[1], arrays[2] if generation_slope is not None else None)
         a[~finite] = c[~finite] = np.nan
-
-        def make(at_a: ComplexArray, at_c: ComplexArray) -> Reference:
-            known.append(self._reference(at_a, at_c, y_error))
-            return known[-1]
-
         if not known:
-            make(a[finite].mean(axis=0), c[finite].mean(axis=0))
+            known.append(self._reference(a[finite].mean(axis=0), c[finite].mean(axis=0)))
         bound = known[0](a, c)
         for reference in known[1:]:
             bound = np.fmax(bound, reference(a, c))
         if gap is None:
             return bound
-        share, most = 1.0 - gap, _LARGE_REFERENCES if self.large else 100
-        return refine(make, a, c, bound, lambda k: share * self._sigma_min(a[k], c[k]), references=most)
+        # The snapshot with the lowest bound is a reference for all whose bound is too low. Once the lowest
+        # is within the gap of σ_min of its snapshot, so it is of the smallest σ_min, which is no larger.
+        for _ in range(_LARGE_REFERENCES if self.large else _REFERENCES):
+            worst = int(np.nanargmin(bound))
+            wanted = (1.0 - gap) * self._sigma_min(a[worst], c[worst])
+            low = np.flatnonzero(bound < wanted)
+            if len(low) == 0:
+                break
+            known.append(self._reference(a[worst], c[worst]))
+            bound[low] = np.maximum(bound[low], known[-1](a[low], c[low]))
+            if bound[worst] < wanted:
+                break  # rounding alone keeps it there
+        return bound
 
     def failure(self, references: int) -> float:
         """Probability that bounds from so many references rest on a norm that is too small; 0 if dense."""
-        return SparseSigmaBound.NORMS * references * NORM_FAILURE if self.large else 0.0
+        return NORMS * references * NORM_FAILURE if self.large else 0.0
 
-    def _reference(self, a: ComplexArray, c: ComplexArray, y_error: float) -> Reference:
+    def _reference(self, a: ComplexArray, c: ComplexArray) -> Reference:
         if self.large:
-            return SparseSigmaBound(self.elimination, a, c, y_error=y_error, threads=self.threads)
-        return SigmaBound(self.y_reduced, a, c, y_error=y_error, threads=self.threads)
+            return SparseJacobian(self.elimination, a, c).reference(threads=self.threads)
+        return dense_reference(self.y_reduced, a, c, threads=self.threads)
 
     def _sigma_min(self, a: ComplexArray, c: ComplexArray) -> float:
         """Smallest singular value at one snapshot."""
@@ -383,7 +359,7 @@ class JacobianBatch:
     @cached_property
     def _log_abs_det_outside(self) -> float:
         """log|det| of what M̃ has on the nodes of the core that are not retained."""
-        core = self._factors.core.matrix
+        core = self._factors.core
         others = np.setdiff1d(np.arange(core.shape[0]), self._factors.position[self.retained])
         if not len(others):
             return 0.0
@@ -393,20 +369,17 @@ class JacobianBatch:
     def _checked(
         self, v: ComplexArray, s: ComplexArray, slope: ComplexArray | None
     ) -> tuple[ComplexArray, ...]:
-        arrays = [np.ascontiguousarray(array, dtype=np.complex128) for array in (v, s)]
-        arrays.append(
-            np.empty((0, self.n), dtype=np.complex128)
-            if slope is None
-            else np.ascontiguousarray(slope, dtype=np.complex128)
-        )
-        for name, array in zip(("v", "s", "generation_slope"), arrays, strict=True):
+        absent = np.empty((0, self.n), dtype=np.complex128)
+        given = {"v": v, "s": s, "generation_slope": absent if slope is None else slope}
+        arrays = {name: np.ascontiguousarray(array, np.complex128) for name, array in given.items()}
+        for name, array in arrays.items():
             if array.ndim != 2 or array.shape[1] != self.n:
                 raise PowerFlowError(
                     f"{name} has shape {array.shape}; it must be (snapshot, retained node) = (any, {self.n})"
                 )
-        if len(arrays[0]) != len(arrays[1]) or (slope is not None and len(arrays[2]) != len(arrays[0])):
+        if {len(v)} != {len(s), len(v if slope is None else slope)}:
             raise PowerFlowError("v, s and generation_slope must have the same number of snapshots")
-        return tuple(arrays)
+        return tuple(arrays.values())
 
 
 def _usable(arrays: tuple[ComplexArray, ...]) -> BoolArray:

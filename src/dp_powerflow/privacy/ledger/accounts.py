@@ -11,7 +11,7 @@ of different units are never added. Sums are exact rationals of the recorded flo
 neither the order of the spends nor rounding can stretch a cap.
 
 **Twins.** Costs are of pure or Gaussian DP, each of all elements or of some.
-The secret is one element (a line, a transformer, …), so the promise of an account is that of its worst
+The secret is one element (a line, a transformer, …), so an account promises what holds for its worst
 element. A twin costs all elements that exist when it is drawn. A later change of the feeder gives fresh noise
 to the elements that were replaced or added, and costs these alone:
 
@@ -132,7 +132,7 @@ class Scope:
     Parameters
     ----------
     replaced, added
-        Names of elements, such as ``"line.l115"``. With neither, the cost is that of all elements.
+        Names of elements, such as ``"line.l115"``. With neither, all elements bear the cost.
     joined
         Names that share one past from now on, also of elements that are gone.
     """

@@ -145,7 +145,7 @@ class ChargedData:
     dataset : `PrivateState.identity` of the meter data or the network.
     cap : kind and unit of the account, and the most that may ever be spent.
     continues : account whose customers or lines these are, in a corrected or extended version.
-    unrelated : why they share nothing with those of the other accounts of the kind.
+    unrelated : why they share nothing with the data of other accounts of the kind.
     frame : of a network, keyed hash of what it has in common with its near copies.
     """
 
@@ -440,7 +440,7 @@ class Ledger:
         restated : bool
             The cap is in another unit, in which every cost is an upper bound. Whether it is one the caller
             must know: what was charged for changes up to r holds for smaller ones. Manifests state the unit
-            as of their own charge, so those of earlier releases stay true.
+            as of their own charge, so earlier manifests stay true.
 
         Raises
         ------
@@ -481,7 +481,7 @@ class Ledger:
         return account.as_of(spend.entry).balance
 
     def spends(self, *, release_id: str | None = None) -> tuple[Spend, ...]:
-        """All spends in the order they were made, or those of one release."""
+        """All spends in the order they were made, or the spends of one release."""
         with self._store.reading() as books:
             return books.spends() if release_id is None else books.charges_of(release_id)
 

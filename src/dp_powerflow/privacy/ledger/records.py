@@ -98,7 +98,7 @@ _PLACEHOLDER = "<why>"
 
 @dataclass(frozen=True)
 class Unrelated:
-    """That data share nothing with those of some accounts of their kind.
+    """That data share nothing with the data of some accounts of their kind.
 
     It names the accounts. A reason without names would go on speaking: left in a config, it would also speak
     for the account of the very data it was given for, and the next correction of these would start with a

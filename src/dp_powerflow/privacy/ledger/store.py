@@ -126,7 +126,7 @@ class Database:
             ) from error
 
     def check_tables(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file whose tables are not those of a ledger."""
+        """Refuse a file that lacks the tables of a ledger."""
         tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         if {sql for (sql,) in tables} != set(_SCHEMA):
             raise self.error("had its tables changed", _BACKUP)

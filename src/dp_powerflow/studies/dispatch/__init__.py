@@ -12,42 +12,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dp_powerflow._parallel import Threads
-from dp_powerflow._threads import cores
 from dp_powerflow.corpus.grid import VM_PER_PU, round_power, round_to_grid
-from dp_powerflow.corpus.gridfm.network import NodeFacts, PublishedNetwork, network_of
-from dp_powerflow.corpus.gridfm.schema import (
-    COUNT_FILE,
-    SCENARIOS_PER_PARTITION,
-    SETTINGS,
-    SETTINGS_FILE,
-    Column,
-    ScenarioKeys,
-    file_name,
-    table_of,
-)
-from dp_powerflow.corpus.gridfm.tables import BusStates, scenario_tables
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.grid.feeder import GROUND, Feeder
-from dp_powerflow.model.sample import LoadBlock, PlacedDays, columns_of, placed_load, solve_placed
+from dp_powerflow.model.sample import BlockSolver, LoadBlock, columns_of, placed_load
 from dp_powerflow.page import CLOCK, Axis, Band, Figure, Histogram, Item, Limit, Lines, Quantiles, Series
-from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.studies.dispatch.dispatcher import (
-    INACCURATE,
-    SOLVED,
     STATUSES,
     Dispatched,
     Dispatcher,
     Options,
     Snapshots,
-    TapMode,
     Unit,
     UnitsPowerFlow,
-    unit_shares,
-    with_units,
 )
-from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow
-from dp_powerflow.studies.study import Findings, Kind, Progress, Study
+from dp_powerflow.studies.dispatch.network import BusTree
+from dp_powerflow.studies.study import Findings, Kind, Progress, Study, ampacities_of, each_in_order
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 _MOST = 1e9
@@ -58,7 +38,7 @@ Finite = Annotated[float, Field(ge=-_MOST, le=_MOST)]
 
 
 class DeclaredUnit(BaseModel):
-    """One unit at a place of its own: by `node` of nodes.parquet, or by `bus` of buses.parquet.
+    """One unit at one place: by `node` of nodes.parquet, or by `bus` of buses.parquet.
 
     In experiments `bus` may be a name of the feeder's file; a derived release would publish it.
 
@@ -108,13 +88,10 @@ class OptimalDispatch(Kind):
         or one per step of all days.
     v_min_pu, v_max_pu : voltage magnitudes to keep at every node [p.u.].
     ampacity_a : current limit of every line and phase [A]; none by default.
-    ampacities_a : two public buses with a dash between → its own limit [A]; in experiments also the name
-        of a line.
-    taps : "as operated", or "optimised" together with the units.
+    ampacities_a : of single lines [A], as in `ampacities_of`.
     corrections : how often a dispatch is written again around its own AC solution.
-    days : only the first so many days.
-    every : only every so many steps of a day.
-    gridfm : also write the tables of gridfm-datakit in its OPF mode; publishes the network.
+    days : only the first days.
+    every : only every n-th step of a day.
     """
 
     name: ClassVar[str] = "opf"
@@ -132,11 +109,9 @@ class OptimalDispatch(Kind):
     v_max_pu: Positive = 1.05
     ampacity_a: Positive | None = None
     ampacities_a: dict[str, Positive] = Field(default_factory=dict)
-    taps: TapMode = "as operated"
     corrections: Annotated[int, Field(ge=0, le=5)] = 1
     days: Annotated[int, Field(ge=1)] | None = None
     every: Annotated[int, Field(ge=1)] = 1
-    gridfm: bool = False
 
     @model_validator(mode="after")
     def _possible(self) -> OptimalDispatch:
@@ -149,57 +124,33 @@ class OptimalDispatch(Kind):
     def check(self, study: Study) -> None:
         """Refuse a missing extra, a meshed feeder, and places or prices that do not fit."""
         require("clarabel", "opf")
-        tree = BusTree.of(study.feeder)
-        facts = self._facts(study, tree)
-        ampacities(study, tree, self.ampacity_a, self.ampacities_a)
+        units = self._units(study)
+        ampacities_of(study, self.ampacity_a, self.ampacities_a)
         self._prices(study)
-        if any(fact.unit.sun for fact in facts) and study.irradiance is None:
+        if any(unit.sun for unit in units) and study.irradiance is None:
             raise ConfigError("a unit follows the sun, but the study has no irradiance; set its sun to false")
-        if self.taps == "optimised" and not study.feeder.as_operated.regulators:
-            raise ConfigError('the feeder has no regulator to optimise; set taps to "as operated"')
-        solver = study.make_solver(1)
-        UnitsPowerFlow(solver, [fact.unit for fact in facts])
-        if self.gridfm:
-            refuse_gridfm(solver, optimised=self.taps == "optimised")
+        UnitsPowerFlow(study.make_solver(1), units)
 
     def find(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Findings:
         """Dispatch every chosen snapshot; the same bits for any number of workers."""
         self.check(study)
-        tree = BusTree.of(study.feeder)
-        facts = self._facts(study, tree)
-        job = DispatchJob(
-            study=study,
-            units=tuple(fact.unit for fact in facts),
-            options=Options(self.v_min_pu, self.v_max_pu, self.taps, self.corrections),
-            ampacity=ampacities(study, tree, self.ampacity_a, self.ampacities_a),
-            price=self._prices(study),
-            every=self.every,
-        )
+        units, price = self._units(study), self._prices(study)
+        options = Options(self.v_min_pu, self.v_max_pu, self.corrections)
+        limits = ampacities_of(study, self.ampacity_a, self.ampacities_a)
+        job = _DispatchedDays(study, units, options, limits, price, self.every)
         count = min(study.days, self.days or study.days)
-        results: dict[int, DayResult] = {}
-
-        def kept(result: DayResult) -> None:
-            results[result.day] = result
-            if progress is not None:
-                progress(len(results), count)
-
-        Threads(workers or cores()).map(job, range(count), kept)
-        days = [results[day] for day in range(count)]
-        layout = layout_of(study, LinDistFlow(tree), job.ampacity)
+        days = list(each_in_order(job.day, count, workers, progress))
+        layout, tree = job.layout, job.dispatcher.tree
         unnamed = int(np.count_nonzero(tree.parent >= 0)) - len(set(layout.branch_of.tolist()))
-        tables = tables_of(study, layout, facts, days)
-        if self.gridfm:
-            tables |= gridfm_tables(study, self, facts, days)
         return Findings(
-            tables=tables,
-            figures=figures_of(self, days, facts, unnamed),
-            items=items_of(self, study, days),
-            files=gridfm_files(days) if self.gridfm else {},
+            tables=tables_of(study, layout, units, days),
+            figures=figures_of(self, days, units, unnamed),
+            items=[_cost(days), _band(study, days), _shown_voltages(self, days)],
         )
 
-    def _facts(self, study: Study, tree: BusTree) -> list[UnitFacts]:
-        """Units with their public names, in order."""
-        places, units = UnitPlaces.of(study, tree), []
+    def _units(self, study: Study) -> list[Unit]:
+        """Units in order."""
+        places, units = UnitPlaces.of(study, BusTree.of(study.feeder)), []
         for number, own in enumerate(self.units):
             kva = own.kva or max(own.kw, -own.kw_min)
             low, high = max(own.kw_min, -kva), min(own.kw, kva)
@@ -212,7 +163,7 @@ class OptimalDispatch(Kind):
             units.append(Unit(f"unit {number}", load.branches, kva, kw, 0.0, *costs, self.unit_sun))
         if not units:
             raise ConfigError("no released node has a load, so the rule places no unit; declare units")
-        return [facts_of(study, unit) for unit in units]
+        return units
 
     def _prices(self, study: Study) -> FloatArray:
         """(day, step) prices of import."""
@@ -231,8 +182,8 @@ class OptimalDispatch(Kind):
 
 # --- tables and page --------------------------------------------------------------------------------------
 # Tables have the layout of a corpus: one row per day and node, unit or branch, lists over steps. Powers are
-# multiples of 2⁻¹⁰ kW, voltages those of the corpus grid, prices of 1e-6 and duals of 1e-3 per hour. What a
-# snapshot without a dispatch, or without a power flow, has no value for is null.
+# multiples of 2⁻¹⁰ kW, voltages lie on the corpus grid, prices are multiples of 1e-6 and duals of 1e-3 per
+# hour. What a snapshot without a dispatch, or without a power flow, has no value for is null.
 DAYS_PER_PART = 32
 _PRICE, _DUAL, _COST = 1e6, 1e3, 1e6
 """Counts per unit of the grids of prices, duals and costs."""
@@ -241,25 +192,22 @@ Columns = Mapping[str, Values]
 
 
 def tables_of(
-    study: Study, layout: PublishedPlaces, facts: Sequence[UnitFacts], days: Sequence[DayResult]
+    study: Study, layout: PublishedPlaces, units: Sequence[Unit], days: Sequence[DayResult]
 ) -> dict[str, pa.Table]:
-    """All tables but those of gridfm, by file name."""
-    tables = {"units.parquet": _units(facts), "snapshots.parquet": _snapshots(days)}
+    """All tables, by file name."""
+    tables = {"units.parquet": _units(study, units), "snapshots.parquet": _snapshots(days)}
+    series: dict[str, tuple[str, int, Callable[[DayResult], Columns]]] = {
+        "dispatch": ("unit", len(units), lambda day: _power(day.found.power)),
+        "loads": ("node", len(study.released), lambda day: _power(day.load)),
+        "voltages": ("node", len(study.released), lambda day: _voltages(study, layout, day)),
+        "duals": ("node", len(study.released), lambda day: _duals(layout, day)),
+    }
     if layout.pairs:
         tables["branches.parquet"] = _branches(layout)
+        series["flows"] = ("branch", len(layout.pairs), lambda day: _power(day.flows))
     for part in range(-(-len(days) // DAYS_PER_PART)):
         some = days[part * DAYS_PER_PART : (part + 1) * DAYS_PER_PART]
-        name = f"part-{part:05d}.parquet"
-        tables[f"dispatch/{name}"] = _series("unit", len(facts), some, lambda day: _power(day.found.power))
-        tables[f"loads/{name}"] = _series("node", len(study.released), some, lambda day: _power(day.load))
-        tables[f"voltages/{name}"] = _series(
-            "node", len(study.released), some, lambda day: _voltages(study, layout, day)
-        )
-        tables[f"duals/{name}"] = _series("node", len(study.released), some, lambda day: _duals(layout, day))
-        if layout.pairs:
-            tables[f"flows/{name}"] = _series(
-                "branch", len(layout.pairs), some, lambda day: _power(day.flows)
-            )
+        tables |= {f"{name}/part-{part:05d}.parquet": _series(some, *of) for name, of in series.items()}
     return tables
 
 
@@ -272,7 +220,7 @@ def on_grid(values: FloatArray, per_unit: float) -> FloatArray:
 
 
 def _series(
-    of: str, count: int, days: Sequence[DayResult], columns: Callable[[DayResult], Columns]
+    days: Sequence[DayResult], of: str, count: int, columns: Callable[[DayResult], Columns]
 ) -> pa.Table:
     """One row per day and element; `columns` gives (step, element) values of a day."""
     found = [columns(day) for day in days]
@@ -332,19 +280,19 @@ def _at(layout: PublishedPlaces, values: FloatArray) -> FloatArray:
 # ---------------------------------------------------------------------------------- plain tables
 
 
-def _units(facts: Sequence[UnitFacts]) -> pa.Table:
-    units = [fact.unit for fact in facts]
+_UNIT_COLUMNS = ("kva", "kw_min", "kw_max", "cost_per_kwh", "cost_per_kw2h", "sun")
+
+
+def _units(study: Study, units: Sequence[Unit]) -> pa.Table:
+    """Units with the public names of their nodes; those that are not released are left out."""
+    names = dict(zip(study.released.tolist(), study.node_ids, strict=True))
+    nodes = [sorted({names[k] for pair in unit.branches for k in pair if k in names}) for unit in units]
     return pa.table(
         {
             "unit": pa.array(range(len(units)), pa.int32()),
-            "nodes": pa.array([list(fact.nodes) for fact in facts], pa.list_(pa.string())),
+            "nodes": pa.array(nodes, pa.list_(pa.string())),
             "connection": ["delta" if min(unit.branches[0]) >= 0 else "wye" for unit in units],
-            "kva": [unit.kva for unit in units],
-            "kw_min": [unit.kw_min for unit in units],
-            "kw_max": [unit.kw_max for unit in units],
-            "cost_per_kwh": [unit.cost_per_kwh for unit in units],
-            "cost_per_kw2h": [unit.cost_per_kw2h for unit in units],
-            "sun": [unit.sun for unit in units],
+            **{name: [getattr(unit, name) for unit in units] for name in _UNIT_COLUMNS},
         }
     )
 
@@ -408,7 +356,7 @@ _BINS = 60
 
 
 def figures_of(
-    settings: OptimalDispatch, days: Sequence[DayResult], facts: Sequence[UnitFacts], unnamed: int
+    settings: OptimalDispatch, days: Sequence[DayResult], units: Sequence[Unit], unnamed: int
 ) -> dict[str, Any]:
     """Plain figures of all snapshots; `unnamed` branches have no public name."""
     counts = Counter(status for day in days for status in day.found.status)
@@ -422,12 +370,12 @@ def figures_of(
     uncorrected = _joined(days, lambda day: day.found.corrected)[known] < settings.corrections
     return {
         "snapshots": len(cost),
-        "units": len(facts),
-        "units_kw": round(float(sum(fact.unit.kw_max for fact in facts)), 3),
+        "units": len(units),
+        "units_kw": round(float(sum(unit.kw_max for unit in units)), 3),
         "by_status": {name: counts[name] for name in STATUSES if counts[name]},
         "not_corrected": int(np.count_nonzero(uncorrected)),
-        "mean_cost_per_h": _rounded(float(np.mean(cost[known]))) if known.any() else None,
-        "mean_cost_without_units_per_h": _rounded(float(np.mean(without[both]))) if both.any() else None,
+        "mean_cost_per_h": _mean(cost[known], 6),
+        "mean_cost_without_units_per_h": _mean(without[both], 6),
         "largest_cost_error_percent": _largest(_error_percent(linear[known], cost[known])),
         "largest_voltage_error_pu": _largest(np.abs(vm - linear_vm)[solved], 6),
         "snapshots_beyond_voltage": _sizes(beyond_v.max(axis=1), SIZES_PU),
@@ -445,8 +393,10 @@ def _error_percent(linear: FloatArray, cost: FloatArray) -> FloatArray:
     return np.asarray(100.0 * np.abs(linear[paid] - cost[paid]) / np.abs(cost[paid]))
 
 
-def _rounded(value: float) -> float:
-    return round(value, 6)
+def _mean(values: FloatArray, digits: int) -> float | None:
+    """Of the values that are there."""
+    known = values[np.isfinite(values)]
+    return round(float(np.mean(known)), digits) if len(known) else None
 
 
 def _largest(values: FloatArray, digits: int = 4) -> float | None:
@@ -461,27 +411,18 @@ def _sizes(beyond: FloatArray, sizes: Sequence[float]) -> dict[str, int]:
 # ---------------------------------------------------------------------------------- charts
 
 
-def items_of(settings: OptimalDispatch, study: Study, days: Sequence[DayResult]) -> list[Item]:
-    """Charts of the page."""
-    return [_cost(days), _band(study, days), _shown_voltages(settings, days)]
-
-
 def _cost(days: Sequence[DayResult]) -> Item:
-    with_units = [_sum(day.found.cost) for day in days]
-    without = [_sum(day.base_cost) for day in days]
     chart = Lines(
         x=Axis("day", decimals=0),
         y=Axis("mean cost per hour", decimals=2),
         at=[day.day for day in days],
-        series=(Series("with dispatch", with_units), Series("without units", without)),
+        series=(
+            Series("with dispatch", [_mean(day.found.cost, 4) for day in days]),
+            Series("without units", [_mean(day.base_cost, 4) for day in days]),
+        ),
     )
     caption = "Mean over the dispatched snapshots of a day; import and units, after the AC check."
     return Figure("cost", "Cost of every day", caption, chart)
-
-
-def _sum(values: FloatArray) -> float | None:
-    known = values[np.isfinite(values)]
-    return round(float(np.mean(known)), 4) if len(known) else None
 
 
 def _band(study: Study, days: Sequence[DayResult]) -> Item:
@@ -517,184 +458,6 @@ def _shown_voltages(settings: OptimalDispatch, days: Sequence[DayResult]) -> Ite
     )
     caption = "All nodes and dispatched snapshots, by AC power flow."
     return Figure("voltages", "Voltages before and after", caption, chart)
-
-
-# --- the layout of gridfm-datakit, OPF mode ---------------------------------------------------------------
-# That of its power-flow mode, and what differs: `settings.mode` is `opf`; units are rows of `gen_data` with
-# costs and limits; `bus_data` has the voltage limits, and a bus with a unit is a PV bus. It holds the whole
-# network, so it is written on request only. Snapshots without a checked dispatch are no scenario;
-# `scenarios.parquet` says which snapshot a scenario is.
-FOLDER = "gridfm"
-
-
-def refuse_gridfm(solver: Solver, *, optimised: bool) -> None:
-    """The layout has one network for all scenarios, so taps must stay."""
-    if not isinstance(solver, BatchSolver) or optimised:
-        raise ConfigError(
-            "tables of gridfm hold one network for all snapshots; leave out gridfm, or take a release of the "
-            'fixed frame and taps "as operated"'
-        )
-
-
-def gridfm_tables(
-    study: Study, limits: OptimalDispatch, facts: Sequence[UnitFacts], days: Sequence[DayResult]
-) -> dict[str, pa.Table]:
-    """Tables by file name, in partitions of 200 scenarios, and which snapshot a scenario is."""
-    return _Writer(study, limits, facts).tables(days)
-
-
-def gridfm_files(days: Sequence[DayResult]) -> dict[str, bytes]:
-    """The two texts of the layout: number of scenarios, and mode."""
-    count = sum(int(np.count_nonzero(_good(day))) for day in days)
-    settings = SETTINGS.replace(b"mode: pf", b"mode: opf")
-    return {f"{FOLDER}/{COUNT_FILE}": str(count).encode(), f"{FOLDER}/{SETTINGS_FILE}": settings}
-
-
-class _Writer:
-    def __init__(self, study: Study, limits: OptimalDispatch, facts: Sequence[UnitFacts]) -> None:
-        self.limits, self.units = limits, [fact.unit for fact in facts]
-        plain = study.feeder
-        feeder = with_units(plain, self.units, as_loads=False)
-        n = len(feeder.nodes)
-        # Released tables merge switches: two released nodes may be one node of their network.
-        own = np.array(list(dict.fromkeys(study.released.tolist())), dtype=np.int64)
-        self.order = np.concatenate([own, np.setdiff1d(np.arange(n), own)])
-        nodes = network_of(feeder, NodeFacts(order=self.order, released=len(own)))
-        bus_of = nodes.groups()
-        self.network: PublishedNetwork = nodes.merged(bus_of).turned()
-        self.bus_of_node = np.empty(n, dtype=np.int64)
-        self.bus_of_node[self.order] = bus_of
-        self.bus_of_row: IntArray = self.bus_of_node[study.released]
-        self.feeder, self.retained = feeder, plain.retained
-        self.shares = unit_shares(plain, self.units)
-
-    def tables(self, days: Sequence[DayResult]) -> dict[str, pa.Table]:
-        found: dict[str, pa.Table] = {}
-        parts = [self._scenarios(day) for day in days]
-        chosen = [np.flatnonzero(_good(day)) for day in days]
-        number = np.concatenate([np.full(len(at), day.day) for day, at in zip(days, chosen, strict=True)])
-        price = np.concatenate([day.price[at] for day, at in zip(days, chosen, strict=True)])
-        demand, power = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-        count = len(number)
-        for first in range(0, count, SCENARIOS_PER_PARTITION):
-            piece = range(first, min(first + SCENARIOS_PER_PARTITION, count))
-            at = slice(piece.start, piece.stop)
-            keys = ScenarioKeys(np.arange(piece.start, piece.stop), number[at].astype(np.int64))
-            some = self._tables(keys, demand[at], power[at], price[at])
-            for name, table in some.items():
-                found[f"{FOLDER}/{file_name(name, piece)}"] = table
-        step = np.concatenate([day.steps[at] for day, at in zip(days, chosen, strict=True)])
-        found[f"{FOLDER}/scenarios.parquet"] = pa.table(
-            {"scenario": np.arange(count), "day": number, "step": step}
-        )
-        found[f"{FOLDER}/rows.parquet"] = pa.table(
-            {"row": np.arange(len(self.bus_of_row)), "bus": self.bus_of_row}
-        )
-        return found
-
-    def _scenarios(self, day: DayResult) -> tuple[ComplexArray, ComplexArray]:
-        """Net load of every bus without units [MW], and power of every unit [MW], of the good snapshots."""
-        at = np.flatnonzero(_good(day))
-        demand = np.zeros((len(at), self.network.n), dtype=np.complex128)
-        net = day.column_load[at].copy()
-        if day.column_generation is not None:
-            net -= day.column_generation[at]
-        np.add.at(demand.T, self.bus_of_node[self.retained], net.T * self.feeder.base_mva)
-        return demand, day.found.power[at] / KW_PER_MW
-
-    def _tables(
-        self, keys: ScenarioKeys, demand: ComplexArray, power: ComplexArray, price: FloatArray
-    ) -> dict[str, pa.Table]:
-        network = self.network
-        injected = np.zeros_like(demand)
-        np.add.at(injected.T, self.bus_of_node, (power @ self.shares.T).T)
-        v = network.solve((injected - demand)[:, network.loaded])
-        tables = scenario_tables(network, keys, BusStates(demand - injected, np.zeros_like(demand), v))
-        bus = tables["bus_data"]
-        drawn, shape = bus.column("Pd").to_numpy(), demand.shape
-        has_unit = np.isin(np.arange(network.n), self.bus_of_node[np.flatnonzero(self.shares.any(axis=1))])
-        pv = (has_unit & ~np.isin(np.arange(network.n), network.reference)).astype(np.int8)
-        given: dict[str, Column] = {
-            "Pd": drawn.reshape(shape) + injected.real,
-            "Qd": bus.column("Qd").to_numpy().reshape(shape) + injected.imag,
-            "Pg": bus.column("Pg").to_numpy().reshape(shape) + injected.real,
-            "Qg": bus.column("Qg").to_numpy().reshape(shape) + injected.imag,
-            "min_vm_pu": self.limits.v_min_pu,
-            "max_vm_pu": self.limits.v_max_pu,
-            "PV": pv,
-            "PQ": bus.column("PQ").to_numpy().reshape(shape) * (1 - pv),
-        }
-        tables["bus_data"] = _replaced(bus, given)
-        tables["gen_data"] = self._generators(keys, tables["gen_data"], power, price)
-        return tables
-
-    def _generators(
-        self, keys: ScenarioKeys, sources: pa.Table, power: ComplexArray, price: FloatArray
-    ) -> pa.Table:
-        """Sources at the price of import, then units: one row for every phase that a unit injects at."""
-        count, slack = len(keys.scenario), len(self.network.reference)
-        node, unit = (axis.astype(np.int64) for axis in np.nonzero(self.shares))
-        order = np.lexsort((self.bus_of_node[node], unit))
-        node, unit = node[order], unit[order]
-        share = self.shares[node, unit]
-        at = power[:, unit] * share
-        part = np.abs(share)
-        units = [self.units[k] for k in unit.tolist()]
-        kva = np.array([each.kva for each in units]) * part / KW_PER_MW
-        whole = np.ones((count, 1))
-
-        def both(name: str, of_units: Column, of_sources: Column | None = None) -> Column:
-            first = (
-                sources.column(name).to_numpy().reshape(count, slack) if of_sources is None else of_sources
-            )
-            return np.concatenate([np.broadcast_to(first, (count, slack)), of_units * whole], axis=1)
-
-        active = share.real
-        # Between two phases the power of a node goes with q of the unit too: only the rating limits it.
-        between = np.abs(share.imag) > 0.0
-        least, most = (
-            np.where(
-                between, side * kva, np.array([getattr(each, name) for each in units]) * active / KW_PER_MW
-            )
-            for side, name in ((-1.0, "kw_min"), (1.0, "kw_max"))
-        )
-        cost = np.array([each.cost_per_kwh for each in units]) * KW_PER_MW
-        # p of the unit is p of this row over its share; the quadratic cost is shared likewise.
-        second = np.array([each.cost_per_kw2h for each in units]) * KW_PER_MW**2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            second = np.where(active > 0.0, second / active, 0.0)
-        columns: dict[str, Column] = {
-            "idx": np.arange(slack + len(unit)),
-            "bus": np.concatenate([self.network.reference, self.bus_of_node[node]]),
-            "p_mw": both("p_mw", at.real),
-            "q_mvar": both("q_mvar", at.imag),
-            "min_p_mw": both("min_p_mw", least),
-            "max_p_mw": both("max_p_mw", most),
-            "min_q_mvar": both("min_q_mvar", -kva),
-            "max_q_mvar": both("max_q_mvar", kva),
-            "cp0_eur": 0.0,
-            "cp1_eur_per_mw": both("cp1_eur_per_mw", cost, price[:, None] * KW_PER_MW),
-            "cp2_eur_per_mw2": both("cp2_eur_per_mw2", second),
-            "in_service": 1,
-            "is_slack_gen": (np.arange(slack + len(unit)) < slack).astype(np.int8),
-        }
-        return table_of("gen_data", keys, slack + len(unit), columns)
-
-
-def _good(day: DayResult) -> FloatArray:
-    """(step,) whether a snapshot has a checked dispatch."""
-    return np.array([status in (SOLVED, INACCURATE) for status in day.found.status], dtype=np.bool_)
-
-
-def _replaced(table: pa.Table, columns: dict[str, Column]) -> pa.Table:
-    """The table with some columns anew."""
-    rows = table.num_rows
-    for name, values in columns.items():
-        k = table.schema.get_field_index(name)
-        array = np.asarray(values)
-        flat = array.ravel() if array.size == rows else np.resize(array, rows)
-        table = table.set_column(k, table.schema.field(k), pa.array(flat, type=table.schema.field(k).type))
-    return table
 
 
 # --- days as tasks: loads drawn, dispatched and checked ----------------------------------------------------
@@ -742,22 +505,19 @@ class UnitPlaces:
 
     def branches(self, declared: DeclaredUnit) -> Branches:
         """Between which nodes a declared unit injects."""
+        feeder, tree, name = self.tree.feeder, self.tree, declared.bus or ""
         if declared.node is not None:
-            return self._at_node(declared.node)
-        return self._at_bus(declared.bus or "", declared.phases)
-
-    def _at_node(self, name: str) -> Branches:
-        if name not in self.node_of:
-            raise ConfigError(f"there is no released node '{name}'; name one of nodes.parquet, or a bus")
-        node = self.node_of[name]
-        bus = int(np.argwhere(self.tree.nodes == node)[0][0])
-        if self.tree.floating[bus]:
-            raise ConfigError(f"nothing grounds the bus of node '{name}'; place the unit by its bus instead")
-        return ((node, GROUND),)
-
-    def _at_bus(self, name: str, phases: tuple[int, ...]) -> Branches:
-        feeder, tree = self.tree.feeder, self.tree
-        number = self.bus_of.get(name.lower())
+            if declared.node not in self.node_of:
+                raise ConfigError(
+                    f"there is no released node '{declared.node}'; name one of nodes.parquet, or a bus"
+                )
+            node = self.node_of[declared.node]
+            if tree.floating[np.argwhere(tree.nodes == node)[0][0]]:
+                raise ConfigError(
+                    f"nothing grounds the bus of node '{declared.node}'; place the unit by its bus instead"
+                )
+            return ((node, GROUND),)
+        number, phases = self.bus_of.get(name.lower()), declared.phases
         if number is None or tree.parent[number] < 0:
             raise ConfigError(f"there is no bus '{name}' with a released node; name one of buses.parquet")
         nodes = [node for node in tree.nodes[number].tolist() if node >= 0]
@@ -768,65 +528,13 @@ class UnitPlaces:
             return tuple((node, GROUND) for node in chosen)
         if len(chosen) < 2:
             raise ConfigError(f"nothing grounds bus '{name}'; name two phases or three for the unit")
-        if len(chosen) == 2:
-            return ((chosen[0], chosen[1]),)
-        return tuple((chosen[k], chosen[(k + 1) % len(chosen)]) for k in range(len(chosen)))
+        following = [*chosen[1:], chosen[0]]
+        return tuple(zip(chosen, following, strict=True))[: 1 if len(chosen) == 2 else None]
 
 
 def phase_of(feeder: Feeder, node: int) -> int:
     """Number of the conductor of a node."""
     return int(feeder.nodes[node].rsplit(".", 1)[1])
-
-
-@dataclass(frozen=True)
-class UnitFacts:
-    """What is published of a unit.
-
-    Attributes
-    ----------
-    unit : as it is dispatched.
-    nodes : public names of the nodes that it injects at; those that are not released are left out.
-    """
-
-    unit: Unit
-    nodes: tuple[str, ...]
-
-
-def facts_of(study: Study, unit: Unit) -> UnitFacts:
-    """A unit with the public names of its nodes."""
-    names = dict(zip(study.released.tolist(), study.node_ids, strict=True))
-    at = {node for pair in unit.branches for node in pair if node in names}
-    return UnitFacts(unit, tuple(sorted(names[node] for node in at)))
-
-
-def ampacities(
-    study: Study, tree: BusTree, default: float | None, own: Mapping[str, float]
-) -> dict[str, float]:
-    """Bus → current limit of the branch above it [A].
-
-    Parameters
-    ----------
-    default : of every line; None for no limit.
-    own : two public bus names with a dash between, or, where the study knows it, the name of a line of the
-        file → its limit.
-    """
-    found: dict[str, float] = {}
-    if default is not None:
-        found = {bus: default for bus, line in zip(tree.buses, tree.lines, strict=True) if line}
-    pairs = branch_pairs(study, tree)
-    by_line = {line.lower(): k for k, line in enumerate(tree.lines) if line and study.file_names}
-    by_pair = {
-        name: k for k, pair in pairs.items() for name in (f"{pair[0]}-{pair[1]}", f"{pair[1]}-{pair[0]}")
-    }
-    for name, limit in own.items():
-        k = by_line.get(name.lower(), by_pair.get(name))
-        if k is None:
-            raise ConfigError(
-                f"no branch is called '{name}' in ampacities; name two buses of buses.parquet with a dash "
-                "between"
-            )
-        found[tree.buses[k]] = limit
-    return found
 
 
 def branch_pairs(study: Study, tree: BusTree) -> dict[int, tuple[str, str]]:
@@ -888,7 +596,6 @@ class DayResult:
     found : of the dispatched steps.
     base_vm, vm : (step, place) magnitudes without units and with them, by AC power flow [p.u.].
     flows : complex (step, branch row) power delivered, by AC power flow [kW + j·kvar].
-    column_load, column_generation : what the solver was given, for tables of the whole network.
     beyond_v : (step, place) how far a voltage is beyond its limit [p.u.]; 0 within.
     beyond_i : (step, place) how far a current is, as a share of its limit.
     base_cost : (step,) of import without units, per hour.
@@ -902,81 +609,70 @@ class DayResult:
     base_vm: FloatArray
     vm: FloatArray
     flows: ComplexArray
-    column_load: ComplexArray
-    column_generation: ComplexArray | None
     beyond_v: FloatArray
     beyond_i: FloatArray
     base_cost: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class DispatchJob:
-    """All days of a study.
+class _DispatchedDays:
+    """Dispatches one day after the other, in any order; keeps the block of loads that was drawn last.
 
-    Attributes
+    Parameters
     ----------
-    ampacity : bus → current limit of the branch above it [A].
+    limits : line → current limit [A].
     price : (day, step) of import, per kWh.
     every : steps between two that are dispatched.
     """
 
-    study: Study
-    units: tuple[Unit, ...]
-    options: Options
-    ampacity: dict[str, float]
-    price: FloatArray
-    every: int
-
-    def start(self, threads: int | None) -> Callable[[int], DayResult]:
-        return _Worker(self).day
-
-
-class _Worker:
-    """Does one day after the other; keeps the block of loads that it drew last."""
-
-    def __init__(self, job: DispatchJob) -> None:
-        self.job, study = job, job.study
+    def __init__(
+        self,
+        study: Study,
+        units: Sequence[Unit],
+        options: Options,
+        limits: Mapping[int, float],
+        price: FloatArray,
+        every: int,
+    ) -> None:
+        self.study, self.price, self.every = study, price, every
         self.solver = study.make_solver(1)
-        self.dispatcher = Dispatcher(self.solver, job.units, job.options, job.ampacity)
-        self.layout = layout_of(study, self.dispatcher.network, job.ampacity)
+        of_name = {line.name: limits[k] for k, line in enumerate(study.feeder.lines) if k in limits}
+        tree = BusTree.of(study.feeder)
+        joined = zip(tree.buses, tree.lines, strict=True)
+        ampacity = {bus: of_name[line] for bus, line in joined if line in of_name}
+        self.dispatcher = Dispatcher(self.solver, units, options, ampacity)
+        self.layout = layout_of(study, self.dispatcher, ampacity)
         self.size = max(1, study.source.block(0).load_kw.shape[1])
         self.kept: tuple[int, LoadBlock] | None = None
 
     def day(self, day: int) -> DayResult:
-        job, study = self.job, self.job.study
+        """One day."""
+        study = self.study
         law, steps = study.source.law, study.steps
         load = placed_load(law, self._drawn(day), columns_of(self.solver, law))
-        placed = PlacedDays(law, day, load)
-        solved = solve_placed(self.solver, placed, generation=study.generation, nodes="all", mend=study.mends)
-        chosen = np.zeros(steps, dtype=np.bool_)
-        at = np.arange(0, steps, job.every)
-        chosen[at] = True
+        solver = BlockSolver(self.solver, study.source, study.generation, "all", study.scales_down)
+        solved = solver.solve_placed(day, load)
+        at = np.arange(0, steps, self.every)
+        chosen = np.isin(np.arange(steps), at)
         sun = np.ones(steps) if study.irradiance is None else study.irradiance[day % len(study.irradiance)]
-        price = job.price[day]
-        found = self.dispatcher.run(Snapshots(solved.load, solved.generation, price, sun, chosen))
-        return self._result(day, at, found, solved.load, solved.generation)
+        snapshots = Snapshots(solved.load, solved.generation, self.price[day], sun, chosen)
+        return self._result(day, at, self.dispatcher.run(snapshots).at(at), solved.load)
 
     def _drawn(self, day: int) -> LoadBlock:
         """The loads of one day."""
-        block = day // self.size
-        if self.kept is None or self.kept[0] != block:
-            self.kept = (block, self.job.study.source.block(block))
-        drawn = self.kept[1]
+        block, kept = day // self.size, self.kept
+        if kept is None or kept[0] != block:
+            kept = self.kept = (block, self.study.source.block(block))
+        drawn = kept[1]
         at = slice(day - drawn.first_day, day - drawn.first_day + 1)
         return LoadBlock(day, drawn.load_kw[:, at], drawn.load_kvar[:, at])
 
-    def _result(
-        self, day: int, at: IntArray, found: Dispatched, load: ComplexArray, generation: ComplexArray | None
-    ) -> DayResult:
-        dispatcher, study = self.dispatcher, self.job.study
-        feeder, network = study.feeder, dispatcher.network
-        found = found.at(at)
-        base_kva = feeder.base_mva * KW_PER_MW
-        price = self.job.price[day][at]
+    def _result(self, day: int, at: IntArray, found: Dispatched, load: ComplexArray) -> DayResult:
+        network, base_kva = self.dispatcher.network, self.study.feeder.base_mva * KW_PER_MW
+        price = self.price[day][at]
         states = [network.states(each.v, each.ratio, each.closed) for each in (found.base, found.checked)]
         flows = [network.flows(each) for each in states]
         vm = [np.abs(each.v[:, network.node_of]) for each in (found.base, found.checked)]
-        limits, there = dispatcher.limits, network.number >= 0
+        limits, there = self.dispatcher.limits, network.number >= 0
         beyond_v = np.maximum(vm[1] - limits.highest, limits.lowest - vm[1])
         with np.errstate(invalid="ignore"):
             beyond_i = np.abs(flows[1].current[:, there]) / limits.current - 1.0
@@ -991,8 +687,6 @@ class _Worker:
             base_vm=vm[0],
             vm=vm[1],
             flows=delivered,
-            column_load=load[at],
-            column_generation=None if generation is None else generation[at],
             beyond_v=np.where(beyond_v > BEYOND_PU, beyond_v, 0.0),
             beyond_i=np.where(beyond_i > BEYOND_SHARE, beyond_i, 0.0),
             base_cost=price * network.imported(flows[0]).real * base_kva,
@@ -1000,7 +694,7 @@ class _Worker:
 
     def _at_released(self, load: ComplexArray) -> ComplexArray:
         """Complex (snapshot, released node) of loads as the solver takes them [p.u.]."""
-        feeder, released = self.job.study.feeder, self.job.study.released
+        feeder, released = self.study.feeder, self.study.released
         if self.solver.columns == "elements":
             shares = feeder.load_shares.tocsr()[released]
             return np.asarray((shares @ load.T).T)
@@ -1009,13 +703,13 @@ class _Worker:
         return np.asarray(spread[:, released])
 
 
-def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) -> PublishedPlaces:
+def layout_of(study: Study, dispatcher: Dispatcher, ampacity: Mapping[str, float]) -> PublishedPlaces:
     """What of a network is published."""
-    tree, feeder = network.tree, study.feeder
-    place_of = {int(node): place for place, node in enumerate(network.node_of.tolist())}
+    tree, feeder = dispatcher.tree, study.feeder
+    place_of = {int(node): place for place, node in enumerate(dispatcher.network.node_of.tolist())}
     places = np.array([place_of.get(node, -1) for node in study.released.tolist()], dtype=np.int64)
     pairs = branch_pairs(study, tree)
-    # In the order of the public names, as in connections.parquet: that of the tree is the file's.
+    # In the order of the public names, as in connections.parquet: the tree has the file's order.
     in_order = sorted(pairs, key=lambda k: sorted(pairs[k]))
     rows = [
         (k, slot)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import PowerFlowError, require
-from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem, Tap
+from dp_powerflow.grid.feeder import Feeder, Load, PVSystem
 from dp_powerflow.powerflow.batch import BatchSolver, Solution, Solver
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
 from dp_powerflow.studies.dispatch.network import (
@@ -34,8 +34,8 @@ from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, I
 
 # --- the program of one snapshot ------------------------------------------------------------------------
 # Least cost of units and import within limits, in changes from a state. Variables: active and reactive power
-# of every unit, then the ratios of regulators that are optimised. The cost of import has the losses to second
-# order, ‖W·z‖², so that the program is the Newton step of the AC problem but for the curvature of voltages.
+# of every unit. The cost of import has the losses to second order, ‖W·z‖², so that the program is the Newton
+# step of the AC problem but for the curvature of voltages.
 # Limits that no dispatch within the units' ratings can reach are left out; that changes nothing, for they
 # would not bind, and makes the program small.
 SOLVED, INACCURATE, INFEASIBLE, FAILED = "solved", "inaccurate", "infeasible", "failed"
@@ -43,8 +43,6 @@ _STATUS = {"Solved": SOLVED, "AlmostSolved": INACCURATE, "PrimalInfeasible": INF
 _STATUS["AlmostPrimalInfeasible"] = INFEASIBLE
 _TOLERANCE = 1e-8
 """Of residuals and of the duality gap, relative."""
-_SPAN = 0.1
-"""What the change of a ratio is measured in, so that all variables are about 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,23 +81,6 @@ class UnitArrays:
 
 
 @dataclass(frozen=True, eq=False)
-class TapChoice:
-    """Regulators whose ratios are chosen, and what a move of one costs.
-
-    Attributes
-    ----------
-    lowest, highest : (regulator,) range of the ratio.
-    resting : (regulator,) where they stand without a reason to move.
-    cost : per squared change of a ratio; so small that it only decides between equals.
-    """
-
-    lowest: FloatArray
-    highest: FloatArray
-    resting: FloatArray
-    cost: float
-
-
-@dataclass(frozen=True, eq=False)
 class Point:
     """An AC solution, around which the program is written.
 
@@ -124,7 +105,6 @@ class Dispatch:
     Attributes
     ----------
     power : complex (unit,) [p.u.].
-    ratio : (regulator,) ratios, continuous; those of the state where none is chosen.
     cost : of units and import, per p.u.
     gap : relative difference of the primal and the dual objective.
     u : (place,) squared voltages of the linear equations.
@@ -135,7 +115,6 @@ class Dispatch:
 
     status: str
     power: ComplexArray
-    ratio: FloatArray
     cost: float
     gap: float
     u: FloatArray
@@ -151,41 +130,26 @@ class _Program:
     Parameters
     ----------
     price : of import, per p.u.; also what export earns.
-    taps : None for ratios that stay.
     """
 
     def __init__(
-        self,
-        limits: DispatchLimits,
-        tangent: Tangent,
-        point: Point,
-        units: UnitArrays,
-        price: float,
-        taps: TapChoice | None,
+        self, limits: DispatchLimits, tangent: Tangent, point: Point, units: UnitArrays, price: float
     ) -> None:
         self.limits, self.tangent, self.point = limits, tangent, point
-        self.units, self.price, self.taps = units, price, taps
+        self.units, self.price = units, price
         n, count = tangent.network.places, len(units.rating)
         self.n, self.count = n, count
         right = np.zeros((UNKNOWNS * n, 2 * count))
         right[:n, :count], right[n : 2 * n, :count] = -units.shares.real, -units.shares.imag
         right[:n, count:], right[n : 2 * n, count:] = units.shares.imag, -units.shares.real
-        start = [point.power.real, point.power.imag]
-        low, high = [units.lowest, -units.rating], [units.highest, units.rating]
-        scale, at_once = [units.rating, units.rating], np.zeros(2 * count)
-        if taps is not None:
-            columns, imported = tangent.tap_columns()
-            right, at_once = np.concatenate([right, columns], axis=1), np.concatenate([at_once, imported])
-            start.append(tangent.ratio)
-            low.append(taps.lowest)
-            high.append(taps.highest)
-            scale.append(np.full(len(tangent.ratio), _SPAN))
-        self.start, self.scale = np.concatenate(start), np.concatenate(scale)
-        self.low, self.high = np.concatenate(low), np.concatenate(high)
+        self.start = np.concatenate([point.power.real, point.power.imag])
+        self.low = np.concatenate([units.lowest, -units.rating])
+        self.high = np.concatenate([units.highest, units.rating])
+        self.scale = np.concatenate([units.rating, units.rating])
         self.z = tangent.changes(right)
         self.slope, _ = tangent.import_gradient()
         self.weight = tangent.loss_factor()
-        self.imports = self.slope @ self.z + at_once
+        self.imports = self.slope @ self.z
         self.losses = np.asarray(self.weight @ self.z)
 
     def solve(self) -> Dispatch:
@@ -209,10 +173,6 @@ class _Program:
         on = np.arange(count)
         quadratic[on, on] += 2.0 * units.quadratic
         linear[:count] += units.linear + 2.0 * units.quadratic * self.start[:count]
-        if self.taps is not None:
-            at = np.arange(2 * count, len(self.start))
-            quadratic[at, at] += 2.0 * self.taps.cost
-            linear[2 * count :] += 2.0 * self.taps.cost * (self.start[2 * count :] - self.taps.resting)
         return quadratic * self.scale * self.scale[:, None], linear * self.scale
 
     def _constraints(self, clarabel: Any) -> tuple[FloatArray, FloatArray, list[Any]]:
@@ -224,12 +184,11 @@ class _Program:
         centre, reach = u @ middle, np.abs(u) @ half
         self.upper = _reached(limits.highest**2 - self.point.u, centre + reach)
         self.lower = _reached(self.point.u - limits.lowest**2, reach - centre)
-        boxed = np.concatenate([np.arange(count), np.arange(2 * count, len(self.start))])
-        box = np.eye(len(self.start))[boxed]
+        box = np.eye(len(self.start))[:count]
         rows = [box, -box, u[self.upper], -u[self.lower]]
         right = [
-            ((self.high - self.start) / self.scale)[boxed],
-            ((self.start - self.low) / self.scale)[boxed],
+            ((self.high - self.start) / self.scale)[:count],
+            ((self.start - self.low) / self.scale)[:count],
             (limits.highest**2 - self.point.u)[self.upper],
             (self.point.u - limits.lowest**2)[self.lower],
         ]
@@ -279,7 +238,7 @@ class _Program:
         status = _STATUS.get(str(solution.status), FAILED)
         n, count, point = self.n, self.count, self.point
         if status in (INFEASIBLE, FAILED):
-            return nothing(status, n, count, len(self.tangent.ratio))
+            return nothing(status, n, count)
         change = np.asarray(solution.x) * self.scale
         x, z = self.start + change, self.z @ change
         lost = self.losses @ change
@@ -292,8 +251,7 @@ class _Program:
         first, second = float(solution.obj_val), float(solution.obj_val_dual)
         return Dispatch(
             status=status,
-            power=x[:count] + 1j * x[count : 2 * count],
-            ratio=x[2 * count :] if self.taps is not None else self.tangent.ratio,
+            power=x[:count] + 1j * x[count:],
             cost=cost,
             gap=abs(first - second) / max(1.0, abs(cost)),
             u=point.u + z[U * n : (U + 1) * n],
@@ -306,7 +264,7 @@ class _Program:
         n = self.n
         gradient = gradient + self.price * self.slope
         upper, lower, flow = np.zeros(n), np.zeros(n), np.zeros(n)
-        first = 2 * (self.count + len(self.start) - 2 * self.count)
+        first = 2 * self.count
         middle = first + int(self.upper.sum())
         upper[self.upper] = dual[first:middle]
         lower[self.lower] = dual[middle : self.plain]
@@ -321,20 +279,11 @@ class _Program:
         return {"upper": upper, "lower": lower, "flow": flow}, gradient
 
 
-def nothing(status: str, places: int, units: int, regulators: int) -> Dispatch:
+def nothing(status: str, places: int, units: int) -> Dispatch:
     """What is known of a snapshot without a dispatch."""
-    nan, unknown = np.full(places, np.nan), complex(np.nan, np.nan)
+    nan, none = np.full(places, np.nan), float("nan")
     return Dispatch(
-        status=status,
-        power=np.full(units, unknown),
-        ratio=np.full(regulators, np.nan),
-        cost=float("nan"),
-        gap=float("nan"),
-        u=nan,
-        price=np.full(places, unknown),
-        upper=nan,
-        lower=nan,
-        flow=nan,
+        status, np.full(units, complex(none, none)), none, none, nan, nan * (1 + 1j), nan, nan, nan
     )
 
 
@@ -410,35 +359,16 @@ class UnitsPowerFlow:
         self._by_element = solver.columns == "elements"
         self._with = with_units(self.feeder, units, as_loads=self._by_element)
         self._solver: Solver = solver.on(self._with, threads=threads)
-        self._fixed: dict[tuple[float, ...], Solver] = {}
 
-    def solve(
-        self,
-        load: ComplexArray,
-        generation: ComplexArray | None,
-        power: ComplexArray,
-        ratio: FloatArray | None = None,
-    ) -> AcStates:
+    def solve(self, load: ComplexArray, generation: ComplexArray | None, power: ComplexArray) -> AcStates:
         """Voltages of every snapshot.
 
         Parameters
         ----------
         load, generation : as the solver of the study takes them; whole days where its controls remember.
         power : complex (snapshot, unit) injected [p.u.].
-        ratio : (snapshot, regulator) at which regulators are held; None to let the solver decide.
         """
-        load, injected = self._columns(load, generation, power)
-        if ratio is None:
-            return self._states(self._solver.solve(load, injected, nodes="all"))
-        found = [np.zeros((len(load), len(self.feeder.nodes)), dtype=np.complex128)]
-        closed = np.tile(self._closed, (len(load), 1))
-        converged = np.zeros(len(load), dtype=np.bool_)
-        for held in np.unique(ratio, axis=0):
-            at = np.flatnonzero((ratio == held).all(axis=1))
-            part = None if injected is None else injected[at]
-            states = self._states(self._held(held).solve(load[at], part, nodes="all"))
-            found[0][at], converged[at] = states.v, states.converged
-        return AcStates(found[0], ratio, closed, converged)
+        return self._states(self._solver.solve(*self._columns(load, generation, power), nodes="all"))
 
     def _columns(
         self, load: ComplexArray, generation: ComplexArray | None, power: ComplexArray
@@ -460,11 +390,6 @@ class UnitsPowerFlow:
         shares = self._with.pv_shares.tocsr()[self._with.retained]
         return sp.csr_array(shares[:, len(self.feeder.pv) :])
 
-    @property
-    def _closed(self) -> FloatArray:
-        """Switched capacitors as the file has them."""
-        return np.array([float(bank.closed) for bank in self.feeder.as_operated.capacitors])
-
     def _states(self, solution: Solution) -> AcStates:
         n, feeder = len(solution.converged), self.feeder
         v = np.empty((n, len(feeder.nodes)), dtype=np.complex128)
@@ -472,23 +397,9 @@ class UnitsPowerFlow:
         if isinstance(solution, OperatedSolution):
             closed = solution.capacitors.astype(np.float64)
             return AcStates(v, ratios(feeder, solution.taps), closed, solution.converged)
-        ratio = np.tile(frozen_ratios(feeder), (n, 1))
-        return AcStates(v, ratio, np.tile(self._closed, (n, 1)), solution.converged)
-
-    def _held(self, held: FloatArray) -> Solver:
-        """A solver whose regulators stand at given ratios."""
-        key = tuple(held.tolist())
-        if key not in self._fixed:
-            regulators = self.feeder.as_operated.regulators
-            pairs = zip(regulators, key, strict=True)
-            taps = tuple(Tap(each.transformer, each.winding, value) for each, value in pairs)
-            if self._by_element:
-                feeder = replace(self._with, taps=taps)
-                self._fixed[key] = OperatedSolver(feeder, controls="frozen", threads=self._threads)
-            else:
-                feeder = replace(self._with, taps=taps, y=admittance_at(self._with, held))
-                self._fixed[key] = BatchSolver(feeder, threads=self._threads)
-        return self._fixed[key]
+        closed = np.array([float(bank.closed) for bank in feeder.as_operated.capacitors])
+        ratio, closed = (np.tile(each, (n, 1)) for each in (frozen_ratios(feeder), closed))
+        return AcStates(v, ratio, closed, solution.converged)
 
 
 def with_units(feeder: Feeder, units: Sequence[Unit], *, as_loads: bool) -> Feeder:
@@ -506,41 +417,12 @@ def unit_shares(feeder: Feeder, units: Sequence[Unit]) -> ComplexArray:
     return np.asarray(found[:, len(feeder.pv) :])
 
 
-def admittance_at(feeder: Feeder, held: FloatArray) -> sp.csc_array:
-    """`y` with regulators at given ratios and switched capacitors as the file has them."""
-    operation = feeder.as_operated
-    n, rows, columns, values = len(feeder.nodes), [], [], []
-    for regulator, ratio in zip(operation.regulators, held.tolist(), strict=True):
-        for inner, outer in regulator.phases:
-            rows.append(inner)
-            columns.append(outer)
-            values.append(1.0 / ratio)
-    row, column = (np.concatenate([np.arange(n), part]).astype(np.int64) for part in (rows, columns))
-    joined = sp.csc_array(
-        (np.concatenate([np.ones(n), values]), (row, column)), shape=(len(operation.nodes), n)
-    )
-    y = joined.T @ operation.y @ joined
-    base_kva = feeder.base_mva * KW_PER_MW
-    stamps = sp.lil_array((n, n), dtype=np.complex128)
-    for bank in operation.capacitors:
-        for pair in bank.branches if bank.closed else ():
-            ends = [node for node in pair if node != GROUND]
-            rated = bank.rated_kv / feeder.base_kv[ends[0]]
-            share = 1j * bank.kvar / base_kva / len(bank.branches) / rated**2
-            for a in ends:
-                for b in ends:
-                    stamps[a, b] += share if a == b else -share
-    return sp.csc_array(y + stamps.tocsc())
-
-
-TapMode = Literal["as operated", "optimised"]
 NO_POWER_FLOW, UNCHECKED, LEFT_OUT = "no power flow", "unchecked", "left out"
 """Of a snapshot: no AC solution without units; none with its dispatch; not asked for."""
 STATUSES = (SOLVED, INACCURATE, "infeasible", "failed", NO_POWER_FLOW, UNCHECKED, LEFT_OUT)
+_USABLE = (SOLVED, INACCURATE)
 _AT_ONCE = 64
 """Snapshots whose linear equations are written together."""
-_TAP_COST = 1e-3
-"""Cost of a squared change of a ratio, over the price of 1 p.u. of import: decides between equals only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -615,14 +497,12 @@ class Options:
     Attributes
     ----------
     v_min, v_max : voltage magnitudes that every node must keep [p.u.].
-    taps : regulators at the ratios of the AC solution, or chosen together with the units.
     corrections : how often a dispatch is written again around its own AC solution.
     per_kw : dispatched powers are multiples of 1/per_kw kW, as they are published; 0 for no grid.
     """
 
     v_min: float = 0.95
     v_max: float = 1.05
-    taps: TapMode = "as operated"
     corrections: int = 1
     per_kw: float = 1024.0
 
@@ -675,23 +555,18 @@ class Dispatcher:
         count = len(snapshots)
         none = np.zeros((count, len(self.units)), dtype=np.complex128)
         base = self.flow.solve(snapshots.load, snapshots.generation, none)
-        asked = snapshots.chosen & base.converged
-        found: dict[int, Dispatch] = {}
-        self._solve(snapshots, base, none, np.flatnonzero(asked), found, first=True)
+        found = self._solve(snapshots, base, none, np.flatnonzero(snapshots.chosen & base.converged))
         corrected = np.zeros(count, dtype=np.int64)
-        held = self._rounded(base, found)
-        power, checked = self._checked(snapshots, found, held)
+        power, checked = self._checked(snapshots, found)
         for _ in range(self.options.corrections):
-            again = np.flatnonzero(checked.converged & self._usable(found, count))
-            if not len(again):
+            usable = [k for k in found if checked.converged[k] and found[k].status in _USABLE]
+            if not usable:
                 break
-            better: dict[int, Dispatch] = {}
-            self._solve(snapshots, checked, power, again, better, first=False)
-            for k, dispatch in better.items():
-                if dispatch.status in (SOLVED, INACCURATE):
+            for k, dispatch in self._solve(snapshots, checked, power, np.sort(usable)).items():
+                if dispatch.status in _USABLE:
                     found[k] = dispatch
                     corrected[k] += 1
-            power, checked = self._checked(snapshots, found, held)
+            power, checked = self._checked(snapshots, found)
         return self._gathered(snapshots, base, found, checked, corrected)
 
     # ---------------------------------------------------------------------------------- inside
@@ -699,30 +574,20 @@ class Dispatcher:
     def _currents(self, ampacity: dict[str, float]) -> FloatArray:
         """(place,) current limits [p.u.]."""
         feeder, found = self.flow.feeder, np.full(self.network.places, np.inf)
+        balanced = bool(np.all(feeder.nominal_angle_deg % 120.0 == 0.0)) and self.tree.m == 1
+        phases = 3.0 if balanced else 1.0  # that a node stands for
         for k, bus in enumerate(self.tree.buses):
             if bus in ampacity:
                 for place in self.network.number[k][self.network.number[k] >= 0].tolist():
                     kv = float(feeder.base_kv[self.network.node_of[place]])
-                    phases = 3.0 if self._balanced else 1.0
                     found[place] = ampacity[bus] * kv * phases / (feeder.base_mva * KW_PER_MW)
         return found
 
-    @cached_property
-    def _balanced(self) -> bool:
-        """Whether a node stands for three phases."""
-        return bool(np.all(self.flow.feeder.nominal_angle_deg % 120.0 == 0.0)) and self.tree.m == 1
-
     def _solve(
-        self,
-        snapshots: Snapshots,
-        states: AcStates,
-        power: ComplexArray,
-        which: IntArray,
-        found: dict[int, Dispatch],
-        *,
-        first: bool,
-    ) -> None:
-        """Solve the programs of some snapshots around given states."""
+        self, snapshots: Snapshots, states: AcStates, power: ComplexArray, which: IntArray
+    ) -> dict[int, Dispatch]:
+        """Solutions of the programs of some snapshots around given states."""
+        found = {}
         for start in range(0, len(which), _AT_ONCE):
             chosen = which[start : start + _AT_ONCE]
             some = states[chosen]
@@ -737,13 +602,9 @@ class Dispatcher:
                     received=flows.received[at][self._there],
                     imported=float(imported[at]),
                 )
-                found[k] = self._one(snapshots, k, tangent, point, first=first)
-
-    def _one(self, snapshots: Snapshots, k: int, tangent: Tangent, point: Point, *, first: bool) -> Dispatch:
-        price = float(snapshots.price_per_kwh[k])
-        taps = self._choice(tangent, price) if first and self.options.taps == "optimised" else None
-        units = self.unit_arrays(float(snapshots.sun[k]))
-        return _Program(self.limits, tangent, point, units, price, taps).solve()
+                units, price = self.unit_arrays(float(snapshots.sun[k])), float(snapshots.price_per_kwh[k])
+                found[k] = _Program(self.limits, tangent, point, units, price).solve()
+        return found
 
     def unit_arrays(self, sun: float) -> UnitArrays:
         """Units at one irradiance; costs per kWh are per p.u. of the base."""
@@ -758,35 +619,13 @@ class Dispatcher:
             quadratic=np.array([unit.cost_per_kw2h for unit in units]) * self._base_kva,
         )
 
-    def _choice(self, tangent: Tangent, price: float) -> TapChoice:
-        regulators = self.flow.feeder.as_operated.regulators
-        return TapChoice(
-            lowest=np.array([each.lowest for each in regulators]),
-            highest=np.array([each.highest for each in regulators]),
-            resting=tangent.ratio,
-            cost=_TAP_COST * max(abs(price), 1e-3),
-        )
-
-    def _rounded(self, base: AcStates, found: dict[int, Dispatch]) -> FloatArray | None:
-        """(snapshot, regulator) chosen ratios on the steps of their regulators; None where none is chosen."""
-        if self.options.taps != "optimised":
-            return None
-        regulators, held = self.flow.feeder.as_operated.regulators, base.ratio.copy()
-        step = np.array([each.step for each in regulators])
-        for k, dispatch in found.items():
-            if np.isfinite(dispatch.ratio).all():
-                held[k] = 1.0 + np.rint((dispatch.ratio - 1.0) / step) * step
-        return held
-
-    def _checked(
-        self, snapshots: Snapshots, found: dict[int, Dispatch], held: FloatArray | None
-    ) -> tuple[ComplexArray, AcStates]:
+    def _checked(self, snapshots: Snapshots, found: dict[int, Dispatch]) -> tuple[ComplexArray, AcStates]:
         """Power of every snapshot, 0 where there is none, and its AC solution."""
         power = np.zeros((len(snapshots), len(self.units)), dtype=np.complex128)
         for k, dispatch in found.items():
             if np.isfinite(dispatch.power).all():
                 power[k] = self._on_grid(dispatch.power)
-        return power, self.flow.solve(snapshots.load, snapshots.generation, power, held)
+        return power, self.flow.solve(snapshots.load, snapshots.generation, power)
 
     def _on_grid(self, power: ComplexArray) -> ComplexArray:
         """The power that is published and checked: what the program found, on the grid."""
@@ -794,12 +633,6 @@ class Dispatcher:
             return power
         counts = power * (self._base_kva * self.options.per_kw)
         return (np.rint(counts.real) + 1j * np.rint(counts.imag)) / (self._base_kva * self.options.per_kw)
-
-    def _usable(self, found: dict[int, Dispatch], count: int) -> BoolArray:
-        usable = np.zeros(count, dtype=np.bool_)
-        for k, dispatch in found.items():
-            usable[k] = dispatch.status in (SOLVED, INACCURATE)
-        return usable
 
     def _gathered(
         self,
@@ -810,7 +643,7 @@ class Dispatcher:
         corrected: IntArray,
     ) -> Dispatched:
         count, n = len(snapshots), self.network.places
-        empty = nothing(LEFT_OUT, n, len(self.units), base.ratio.shape[1])
+        empty = nothing(LEFT_OUT, n, len(self.units))
         each = [found.get(k, empty) for k in range(count)]
         status = [dispatch.status for dispatch in each]
         for k in range(count):

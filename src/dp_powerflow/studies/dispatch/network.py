@@ -13,22 +13,19 @@ Z = Y_cc⁺, T = −Z·Y_cp and N = −Y_pc·Z. With the current J = conj(S_c/v_
     I_p = (Y_pp + Y_pc·T)·v_p + N·J,    S_p  = v_p·conj(I_p)
     S_c = power drawn at c + power of its shunt + Σ S_p of the branches below c
 
-The equations here are the tangent of these at a state. At nominal phasors without current (`no_load`) that
-is LinDistFlow itself: no losses, flows are sums, R and X between phases turned by 120°, and θ decouples. At
-an AC solution losses and their slopes are there too. A winding that nothing grounds (a delta) has no zero
-sequence of Z: its neutral stays where the state has it.
+The equations here are the tangent of these at an AC solution: LinDistFlow with losses and their slopes. A
+winding that nothing grounds (a delta) has no zero sequence of Z: its neutral stays where the state has it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import SuperLU, splu
 
-from dp_powerflow._bits.elementary import unit
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import GROUND, Feeder
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
@@ -348,13 +345,11 @@ class States:
     v : complex (snapshot, bus, m) [p.u.], 1 where padded.
     ratio : (snapshot, regulator).
     closed : (snapshot, switched capacitor) 1 closed, 0 open.
-    loaded : whether currents flow; without, v is taken for the voltage of no load.
     """
 
     v: ComplexArray
     ratio: FloatArray
     closed: FloatArray
-    loaded: bool = True
 
     def __len__(self) -> int:
         return len(self.v)
@@ -376,16 +371,7 @@ class Flows:
 
 
 class LinDistFlow:
-    """The linear equations of a tree of buses; makes a `Tangent` for every snapshot.
-
-    Examples
-    --------
-    >>> import dp_powerflow as dpf
-    >>> network = LinDistFlow(BusTree.of(dpf.open_feeder("ieee13")))
-    >>> tangent = network.tangents(network.no_load())[0]
-    >>> tangent.size == 4 * network.places
-    True
-    """
+    """The linear equations of a tree of buses; makes a `Tangent` for every snapshot."""
 
     def __init__(self, tree: BusTree) -> None:
         self.tree = tree
@@ -401,13 +387,6 @@ class LinDistFlow:
         """(place,) node of the feeder."""
         self._scaled = (tree.regulator[child] >= 0).any(axis=(1, 2))
         self._z0 = pseudo_inverse(tree.fixed[child, CHILD, CHILD] + tree.moved[child, CHILD, CHILD])
-
-    def no_load(self) -> States:
-        """Nominal phasors without current, regulators where the feeder has them: one snapshot."""
-        tree = self.tree
-        phasor = tree.spread(unit(tree.feeder.nominal_angle_deg))
-        closed = np.array([float(bank.closed) for bank in tree.feeder.as_operated.capacitors])
-        return States(phasor[None], tree.ratio[None], closed[None], loaded=False)
 
     def states(self, v: ComplexArray, ratio: FloatArray, closed: FloatArray) -> States:
         """States of AC solutions: v is complex (snapshot, node) with the sources."""
@@ -451,7 +430,7 @@ class LinDistFlow:
         for k in range(len(states)):
             values = np.concatenate([part[k].ravel() for part in data])[kept]
             matrix = sp.csc_array((values, (rows, columns)), shape=(size, size))
-            found.append(Tangent(self, splu(matrix, **_SPLU), _of(blocks, k), states.ratio[k]))
+            found.append(Tangent(self, splu(matrix, **_SPLU), _of(blocks, k)))
         return found
 
     # ---------------------------------------------------------------------------------- inside
@@ -470,10 +449,7 @@ class LinDistFlow:
         v_p, v_c = states.v[:, self._parent], states.v[:, child]
         t, n = -z @ y[:, :, CHILD, PARENT], -y[:, :, PARENT, CHILD] @ z
         stray = y[:, :, PARENT, PARENT] + y[:, :, PARENT, CHILD] @ t
-        if states.loaded:
-            j = -(_times(y[:, :, CHILD, PARENT], v_p) + _times(y[:, :, CHILD, CHILD], v_c))
-        else:
-            j = np.zeros_like(v_c)
+        j = -(_times(y[:, :, CHILD, PARENT], v_p) + _times(y[:, :, CHILD, CHILD], v_c))
         i_p = _times(stray, v_p) + _times(n, j)
         return _Blocks(v_p, v_c, t, n, z, stray, j, i_p)
 
@@ -558,7 +534,6 @@ class Tangent:
     network: LinDistFlow
     factors: SuperLU
     blocks: _Blocks
-    ratio: FloatArray
 
     @property
     def size(self) -> int:
@@ -594,38 +569,6 @@ class Tangent:
             found[0, places], found[1, places] = sent.real[there], sent.imag[there]
         return found[0], found[1]
 
-    def tap_columns(self) -> tuple[FloatArray, FloatArray]:
-        """Right-hand sides (unknown, regulator) of a change of every ratio by 1, and what it imports at once.
-
-        The second, (regulator,), is active power of a source right above a regulator [p.u.].
-        """
-        network, b, n = self.network, self.blocks, self.network.places
-        tree = network.tree
-        count = len(tree.ratio)
-        right, at_once = np.zeros((self.size, count)), np.zeros(count)
-        for branch, side, slot in np.argwhere(tree.regulator[network._child] >= 0).tolist():
-            bus = int(network._child[branch])
-            k = int(tree.regulator[bus, side, slot])
-            ratio = self.ratio[k]
-            only = np.arange(tree.m) == slot
-            if side == CHILD:
-                lift, current = (
-                    np.where(only, b.v_c[branch], 0.0) / ratio,
-                    b.n[branch][:, slot] * b.j[branch, slot] / ratio,
-                )
-            else:
-                lift = -b.t[branch][:, slot] * b.v_p[branch, slot] / ratio
-                current = -np.where(only, b.n[branch] @ b.j[branch], 0.0) / ratio
-            sent = b.v_p[branch] * np.conj(current)
-            to, above = network.number[bus], network.number[network._parent[branch]]
-            turned = np.conj(b.v_c[branch]) * lift
-            right[to[to >= 0] + U * n, k] += 2.0 * turned.real[to >= 0]
-            right[to[to >= 0] + H * n, k] += (turned.imag / np.abs(b.v_c[branch]) ** 2)[to >= 0]
-            right[above[above >= 0] + P * n, k] += sent.real[above >= 0]
-            right[above[above >= 0] + Q * n, k] += sent.imag[above >= 0]
-            at_once[k] += float(sent.real.sum()) if tree.parent[network._parent[branch]] < 0 else 0.0
-        return right, at_once
-
     def loss_factor(self) -> sp.csr_array:
         """W (2·place, unknown): the second-order part of losses is ‖W·z‖² [p.u.].
 
@@ -649,8 +592,7 @@ class Tangent:
 
 
 def _of(blocks: _Blocks, k: int) -> _Blocks:
-    parts = (blocks.v_p, blocks.v_c, blocks.t, blocks.n, blocks.z, blocks.stray, blocks.j, blocks.i_p)
-    return _Blocks(*(part[k] for part in parts))
+    return _Blocks(*(getattr(blocks, field.name)[k] for field in fields(blocks)))
 
 
 def _times(matrix: ComplexArray, vector: ComplexArray) -> ComplexArray:

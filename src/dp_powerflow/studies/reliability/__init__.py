@@ -1,6 +1,6 @@
 """Public settings of a reliability study: rates, times, protection, customers, simulation.
 
-Rates and times of lines and transformers are those of the distribution feeders of the Roy Billinton Test
+Rates and times of lines and transformers come from the distribution feeders of the Roy Billinton Test
 System (R. N. Allan, R. Billinton, I. Sjarief, L. Goel, K. S. So, "A reliability test system for educational
 purposes: basic distribution system data and results", IEEE Transactions on Power Systems 6(2), 1991): 11 kV
 lines, cables, and transformers that are replaced by a spare. All others are assumptions. A utility states its
@@ -25,13 +25,13 @@ from dp_powerflow.page import Axis, Bars, Figure, Histogram, Item, Series, Table
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.studies.reliability.feeder import (
     Part,
-    Points,
     Sections,
     Tree,
     bus_numbers,
+    customers_of,
     in_public_order,
     load_buses,
-    points_of,
+    mean_day,
     public_buses,
     rates_of,
     require_customers,
@@ -57,19 +57,16 @@ BusPairs = Annotated[tuple[BusPair, ...], Field(strict=False), AfterValidator(_t
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """All that a study of reliability has computed.
+    """What a study of reliability computes.
 
     Attributes
     ----------
-    load_kw : (section, step) mean drawn load [kW].
-    customers : (section,) customers.
+    node_kw : (node, step) mean drawn load of every node of the feeder [kW].
     """
 
     tree: Tree
     sections: Sections
-    points: Points
-    customers: IntArray
-    load_kw: FloatArray
+    node_kw: FloatArray
     expected: ClosedForm
     simulated: Simulated
 
@@ -157,14 +154,14 @@ class Reliability(Kind):
         self.check(study)
         tree = in_public_order(study, tree_of(study.feeder, self))
         sections = sections_of(tree, self, bus_numbers(study, tree.graph))
-        points = points_of(study, self, workers, progress)
+        node_kw = mean_day(study, workers, progress)
         at_load = sections.of_bus[load_buses(study.feeder, tree.graph)]
-        customers = np.bincount(at_load, weights=points.customers, minlength=sections.count).astype(np.int64)
+        each = customers_of(study, self.kw_per_customer)
+        customers = np.bincount(at_load, weights=each, minlength=sections.count).astype(np.int64)
         load_kw = np.zeros((sections.count, study.steps))
-        np.add.at(load_kw, sections.of_bus[tree.graph.bus_of], points.node_kw)
+        np.add.at(load_kw, sections.of_bus[tree.graph.bus_of], node_kw)
         expected = closed_form(tree, sections, self, customers, load_kw.mean(axis=1))
-        simulated = simulate(tree, sections, self, customers, load_kw)
-        return Found(tree, sections, points, customers, load_kw, expected, simulated)
+        return Found(tree, sections, node_kw, expected, simulate(tree, sections, self, customers, load_kw))
 
 
 # --- what is published, rounded to public grids ------------------------------------------------------------
@@ -174,8 +171,6 @@ SUMMED = tuple(DIGITS)[:3]
 INTERRUPTIONS, HOURS, KWH = (DIGITS[name] for name in SUMMED)
 _MOST_BARS = 15
 _BINS = 40
-_COLOURS = 1000
-_MOST_COUNT = 65_000
 
 
 def findings_of(study: Study, found: Found) -> Findings:
@@ -190,7 +185,7 @@ def findings_of(study: Study, found: Found) -> Findings:
         tables["elements.parquet"] = _elements(rows)
     return Findings(
         tables=tables,
-        figures=_figures(found),
+        figures=_figures(study, found),
         items=tuple(_items(study, found, rows)),
     )
 
@@ -213,7 +208,7 @@ def _rounded(values: FloatArray) -> dict[str, float]:
     return {name: round(float(value), DIGITS[name]) for name, value in zip(SUMMED, values, strict=True)}
 
 
-def _figures(found: Found) -> dict[str, Any]:
+def _figures(study: Study, found: Found) -> dict[str, Any]:
     estimates, simulated, sections = _estimates(found), found.simulated, found.sections
     parts: dict[str, dict[str, float]] = {}
     for part in Part:
@@ -225,7 +220,7 @@ def _figures(found: Found) -> dict[str, Any]:
     return {
         **{name: exact for name, (exact, _, _) in estimates.items()},
         "customers": found.expected.system.customers,
-        "customers_declared": found.points.declared,
+        "customers_declared": study.customers is not None,
         "simulated": {
             name: {"mean": estimates[name][1], "standard_error": estimates[name][2]} for name in SUMMED
         },
@@ -258,21 +253,18 @@ def _distribution(found: Found) -> pa.Table:
     columns = {"percentile": np.array(PERCENT)}
     for name in SUMMED:
         columns[name] = np.round(np.percentile(getattr(found.simulated, name), PERCENT), DIGITS[name])
-    columns["customer_hours"] = np.round(found.simulated.customer_percentiles, HOURS)
     return pa.table(columns)
 
 
 def _nodes(study: Study, found: Found) -> pa.Table:
     expected = found.expected
     section = found.sections.of_bus[found.tree.graph.bus_of[study.released]]
-    mean_kw = found.points.node_kw.mean(axis=1)[study.released]
-    late = PERCENT.index(95.0)
+    mean_kw = found.node_kw.mean(axis=1)[study.released]
     return pa.table(
         {
             "node": pa.array(study.node_ids, pa.string()),
             "interruptions_per_year": np.round(expected.interruptions[section], INTERRUPTIONS),
             "hours_per_year": np.round(expected.hours[section], HOURS),
-            "hours_95th_percentile": np.round(found.simulated.section_percentiles[late][section], HOURS),
             "ens_kwh_per_year": np.round(mean_kw * expected.hours[section], KWH),
         }
     )
@@ -353,29 +345,14 @@ def _histogram(found: Found) -> Figure:
 
 
 def _map(study: Study, connections: Connections, found: Found) -> Figure:
-    """Hours of every bus with a public name; 0 where there is none."""
-    hours = np.zeros(connections.n_buses)
+    """Hours of every bus with a public name."""
+    hours = np.full(connections.n_buses, np.nan)
     place = {name: row for row, name in enumerate(connections.bus_ids)}
     for bus, name in public_buses(study, found.tree.graph).items():
         section = found.sections.of_bus[bus]
-        hours[place[name]] = found.expected.hours[section] if section >= 0 else 0.0
-    highest = float(hours.max()) or 1.0
-    per_unit = max(1, min(_COLOURS, int(_MOST_COUNT / highest)))
-    counts = np.round(hours * per_unit).astype(np.int64)[None, :]
-    lowest = float(hours[hours > 0.0].min()) if np.any(hours > 0.0) else 0.0
-    return Figure(
-        id="map",
-        title="Hours without supply",
-        caption="Expected hours a year at every bus.",
-        chart=network_map(
-            connections,
-            Axis("hours a year", "h", decimals=3),
-            {"expected": counts},
-            per_unit,
-            (round(lowest, 3), round(highest, 3)),
-            round((lowest + highest) / 2.0, 3),
-        ),
-    )
+        hours[place[name]] = found.expected.hours[section] if section >= 0 else np.nan
+    chart = network_map(connections, Axis("hours a year", "h", decimals=3), {"expected": hours})
+    return Figure("map", "Hours without supply", "Expected hours a year at every bus.", chart)
 
 
 # --- indices, in closed form and by simulation -------------------------------------------------------------
@@ -507,29 +484,7 @@ def _weighted(weights: FloatArray, matrix: FloatArray) -> FloatArray:
 PERCENT = (5.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0)
 """Quantiles that are published."""
 _HOURS_PER_DAY = 24.0
-_COLUMNS = 64
 _BUNDLE = 1 << 16
-
-
-@dataclass(frozen=True, eq=False)
-class Faults:
-    """Simulated faults in the order of time.
-
-    Attributes
-    ----------
-    at_hour : since the beginning of the first year [h].
-    element : which has failed.
-    repair_hours : until it was repaired [h].
-    """
-
-    at_hour: FloatArray
-    element: IntArray
-    repair_hours: FloatArray
-
-    @property
-    def year(self) -> IntArray:
-        """Of every fault."""
-        return (self.at_hour // HOURS_PER_YEAR).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -539,16 +494,12 @@ class Simulated:
     Attributes
     ----------
     saifi, saidi_hours, ens_kwh : (year,) of the system.
-    section_percentiles : (percentile, section) hours that a customer there is without supply in a year.
-    customer_percentiles : (percentile,) the same of all customers and years together.
     faults : how many there were.
     """
 
     saifi: FloatArray
     saidi_hours: FloatArray
     ens_kwh: FloatArray
-    section_percentiles: FloatArray
-    customer_percentiles: FloatArray
     faults: int
 
 
@@ -562,9 +513,8 @@ def simulate(
     customers : (section,) customers.
     load_kw : (section, step) mean drawn load [kW].
     """
-    faults = draw_faults(tree, settings)
-    of = sections.of_element[faults.element]
-    until_repair = faults.repair_hours
+    at_hour, element, until_repair = draw_faults(tree, settings)
+    of = sections.of_element[element]
     until_switched = np.minimum(until_repair, settings.switching_hours)
     share = customers / customers.sum()
     if settings.load == "mean":
@@ -574,20 +524,17 @@ def simulate(
         weights = _rows(mask, share)[of]
         reached += weights
         hours += weights * duration
-        energy += _energy(_rows(mask, load_kw), of, faults.at_hour, duration)
-    year = np.minimum(faults.year, settings.years - 1)
+        energy += _energy(_rows(mask, load_kw), of, at_hour, duration)
+    year = np.minimum(at_hour // HOURS_PER_YEAR, settings.years - 1).astype(np.int64)
 
     def by_year(values: FloatArray) -> FloatArray:
         return np.asarray(np.bincount(year, weights=values, minlength=settings.years))
 
-    by_section, pooled = _percentiles(
-        sections, settings.years, (year, of, until_switched, until_repair), customers
-    )
-    return Simulated(by_year(reached), by_year(hours), by_year(energy), by_section, pooled, len(of))
+    return Simulated(by_year(reached), by_year(hours), by_year(energy), len(of))
 
 
-def draw_faults(tree: Tree, settings: Reliability) -> Faults:
-    """Faults of all elements over all years."""
+def draw_faults(tree: Tree, settings: Reliability) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Faults over all years in the order of time: when [h], of which element, hours until it was repaired."""
     key = StreamKey.from_insecure_seed(settings.seed).bind("derived", "reliability")
     rate = rates_of(tree.elements)
     at_year = _times(key, float(rate.sum()), settings.years)
@@ -597,11 +544,11 @@ def draw_faults(tree: Tree, settings: Reliability) -> Faults:
     element = np.minimum(np.searchsorted(edges, place, side="right"), last).astype(np.int64)
     mean = np.array([each.repair_hours for each in tree.elements])[element]
     repair = drawn_hours(mean, key.stream("repair times").generator, settings)
-    return Faults(at_year * HOURS_PER_YEAR, element, repair)
+    return at_year * HOURS_PER_YEAR, element, repair
 
 
 def _times(key: StreamKey, per_year: float, years: int) -> FloatArray:
-    """Times of a Poisson process until so many years are over [years]."""
+    """Times of a Poisson process over some years [years]."""
     if per_year <= 0.0:
         return np.zeros(0)
     generator = key.stream("times").generator
@@ -621,7 +568,7 @@ def _rows(mask: BoolArray, weights: FloatArray) -> FloatArray:
 
 
 def _energy(load_kw: FloatArray, of: IntArray, at_hour: FloatArray, hours: FloatArray) -> FloatArray:
-    """(fault,) energy of a load that repeats every day, from a time on for so many hours [kWh].
+    """(fault,) energy of a load that repeats every day, from a time on for some hours [kWh].
 
     Parameters
     ----------
@@ -641,43 +588,3 @@ def _energy(load_kw: FloatArray, of: IntArray, at_hour: FloatArray, hours: Float
 
     begin = at_hour % _HOURS_PER_DAY
     return before(begin + hours) - before(begin)
-
-
-def _percentiles(
-    sections: Sections,
-    years: int,
-    faults: tuple[IntArray, IntArray, FloatArray, FloatArray],
-    customers: IntArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Percentiles of the yearly hours of a customer, by section and of all."""
-    year, of, until_switched, until_repair = faults
-    shape = (years, sections.count)
-    switched, repaired = (
-        sp.csr_array((hours, (year, of)), shape=shape) for hours in (until_switched, until_repair)
-    )
-    masks = [sp.csc_array(mask.astype(np.float64)) for mask in (sections.switched, sections.repaired)]
-    by_section = np.zeros((len(PERCENT), sections.count))
-    values: list[FloatArray] = []
-    weights: list[FloatArray] = []
-    for first in range(0, sections.count, _COLUMNS):
-        columns = slice(first, first + _COLUMNS)
-        hours = (switched @ masks[0][:, columns] + repaired @ masks[1][:, columns]).toarray()
-        by_section[:, columns] = np.percentile(hours, PERCENT, axis=0)
-        for column, count in zip(hours.T, customers[columns].tolist(), strict=True):
-            if count:
-                some = column[column > 0.0]
-                values.append(some)
-                weights.append(np.full(len(some), float(count)))
-    return by_section, _weighted_percentiles(values, weights, float(customers.sum()) * years)
-
-
-def _weighted_percentiles(values: list[FloatArray], weights: list[FloatArray], total: float) -> FloatArray:
-    """Percentiles of weighted values, all others of the total being 0."""
-    every, weight = np.concatenate(values), np.concatenate(weights)
-    order = np.argsort(every, kind="stable")
-    reached = (total - weight.sum()) + np.cumsum(weight[order])
-    found = np.searchsorted(reached, np.array(PERCENT) / 100.0 * total)
-    zero = np.array(PERCENT) / 100.0 * total <= total - weight.sum()
-    if not len(every):
-        return np.zeros(len(PERCENT))
-    return np.where(zero, 0.0, every[order][np.minimum(found, len(every) - 1)])

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dp_powerflow._threads import in_order
 from dp_powerflow.errors import ConfigError, FeederError
-from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line
+from dp_powerflow.grid.feeder import GROUND, BusGraph, Feeder, Line
 from dp_powerflow.grid.quantities import TRANSFORMER
 from dp_powerflow.model.sample import columns_of, placed_load
-from dp_powerflow.studies.study import Progress, Study
+from dp_powerflow.studies.study import Progress, Study, each_in_order
 from dp_powerflow.units import KW_PER_MW, BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -145,10 +143,16 @@ def tree_of(feeder: Feeder, settings: Reliability) -> Tree:
     base_kv = np.zeros(len(graph.names))
     np.maximum.at(base_kv, graph.bus_of, feeder.base_kv)
     regulators = {pair for pair in transformers if same_voltage(base_kv, pair)}
-    elements = tuple(
-        _element(pair, part, settings, length_km)
-        for pair, part, length_km in _failing(lines, closed, transformers, regulators, settings)
-    )
+    cables = {code.lower() for code in settings.underground_codes}
+    elements = [
+        _element(pair, _part(line, cables), settings, (line.length_m or 0.0) / _M_PER_KM)
+        for line, pair in lines
+        if pair in closed
+    ]
+    elements += [
+        _element(pair, Part.REGULATOR if pair in regulators else Part.TRANSFORMER, settings)
+        for pair in sorted(transformers)
+    ]
     of_lines = [pair for line, pair in lines if pair in closed]
     return Tree(
         graph=graph,
@@ -156,7 +160,7 @@ def tree_of(feeder: Feeder, settings: Reliability) -> Tree:
         order=order,
         phases=phases,
         base_kv=base_kv,
-        elements=elements,
+        elements=tuple(elements),
         switches=frozenset(pair for line, pair in lines if line.is_switch and pair in closed),
         transformers=frozenset(transformers - regulators),
         ties=ties,
@@ -242,30 +246,16 @@ def _walk(graph: BusGraph, closed: dict[Pair, str]) -> tuple[IntArray, IntArray]
     return parent, np.array(order, dtype=np.int64)
 
 
-def _failing(
-    lines: list[tuple[Line, Pair]],
-    closed: dict[Pair, str],
-    transformers: set[Pair],
-    regulators: set[Pair],
-    settings: Reliability,
-) -> Iterator[tuple[Pair, Part, float]]:
-    """Buses, part, and length [km] of a line, 1 of all others."""
-    cables = {code.lower() for code in settings.underground_codes}
-    for line, pair in lines:
-        if pair in closed:
-            part = Part.UNDERGROUND if (line.code or "").lower() in cables else Part.OVERHEAD
-            yield (
-                (pair, Part.SWITCH, 1.0)
-                if line.is_switch
-                else (pair, part, (line.length_m or 0.0) / _M_PER_KM)
-            )
-    for pair in sorted(transformers):
-        yield pair, Part.REGULATOR if pair in regulators else Part.TRANSFORMER, 1.0
+def _part(line: Line, cables: set[str]) -> Part:
+    if line.is_switch:
+        return Part.SWITCH
+    return Part.UNDERGROUND if (line.code or "").lower() in cables else Part.OVERHEAD
 
 
-def _element(pair: Pair, part: Part, settings: Reliability, amount: float) -> Element:
+def _element(pair: Pair, part: Part, settings: Reliability, length_km: float = 1.0) -> Element:
     rate, hours = (float(getattr(settings, name)) for name in _SETTINGS[part])
-    return Element(pair, part, rate * amount, hours)
+    by_length = part in (Part.OVERHEAD, Part.UNDERGROUND)
+    return Element(pair, part, rate * length_km if by_length else rate, hours)
 
 
 def rates_of(elements: tuple[Element, ...]) -> FloatArray:
@@ -440,7 +430,7 @@ def _restored(
     phases: list[set[int]],
     ends: list[tuple[int, int, frozenset[int]]],
 ) -> list[int]:
-    """Of the sections right below a faulty one, those that ties feed with all that is below them."""
+    """Sections right below a faulty one that ties feed, with what is below them."""
 
     def part_of(other: int) -> int:
         """The child that a section is below; −1 where it is fed; the faulty section itself."""
@@ -465,32 +455,6 @@ def _restored(
 _SLIGHT = 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class Points:
-    """Customers and load.
-
-    Attributes
-    ----------
-    customers : integer (load,) of every load of the feeder.
-    declared : whether these are declared numbers, no rule.
-    node_kw : (node, step) mean drawn load of every node of the feeder over all days [kW].
-    """
-
-    customers: IntArray
-    declared: bool
-    node_kw: FloatArray
-
-
-def points_of(study: Study, settings: Reliability, workers: int | None, progress: Progress | None) -> Points:
-    """Customers and mean drawn loads of a study."""
-    customers = study.customers
-    return Points(
-        customers=_by_rule(study.feeder, settings.kw_per_customer) if customers is None else customers,
-        declared=customers is not None,
-        node_kw=_mean_day(study, workers, progress),
-    )
-
-
 def require_customers(study: Study) -> None:
     """Refuse numbers of customers that are not of this feeder, or all zero.
 
@@ -513,14 +477,16 @@ def require_customers(study: Study) -> None:
         )
 
 
-def _by_rule(feeder: Feeder, kw_per_customer: float) -> IntArray:
-    """As many as the nominal load takes, at least one; a load without power has none."""
-    kw = np.array([load.kw for load in feeder.loads])
+def customers_of(study: Study, kw_per_customer: float) -> IntArray:
+    """Declared ones, or as many as the nominal load takes, at least one; a load without power has none."""
+    if study.customers is not None:
+        return study.customers
+    kw = np.array([load.kw for load in study.feeder.loads])
     return np.where(kw > 0.0, np.maximum(1, np.ceil(kw / kw_per_customer - _SLIGHT)), 0).astype(np.int64)
 
 
-def _mean_day(study: Study, workers: int | None, progress: Progress | None) -> FloatArray:
-    """(node, step) mean over the drawn days [kW]; blocks are added up in their order."""
+def mean_day(study: Study, workers: int | None, progress: Progress | None) -> FloatArray:
+    """(node, step) mean drawn load of every node over all days [kW]; blocks are added up in their order."""
     source, steps = study.source, study.steps
     solver = study.make_solver(1)
     width = columns_of(solver, source.law)
@@ -530,10 +496,8 @@ def _mean_day(study: Study, workers: int | None, progress: Progress | None) -> F
         return np.asarray(load.real.reshape(-1, steps, width).sum(axis=0))
 
     summed = np.zeros((steps, width))
-    for done, found in enumerate(in_order(total, range(source.n_blocks), workers), start=1):
+    for found in each_in_order(total, source.n_blocks, workers, progress):
         summed += found
-        if progress is not None:
-            progress(done, source.n_blocks)
     mean_kw = summed.T * (study.feeder.base_mva * KW_PER_MW / study.days)
     found_kw = np.zeros((len(study.feeder.nodes), steps))
     if solver.columns == "elements":
@@ -569,7 +533,7 @@ def public_buses(study: Study, graph: BusGraph) -> dict[int, str]:
 
 
 def bus_numbers(study: Study, graph: BusGraph) -> dict[str, int]:
-    """Name that a setting may use → bus: public names; those of the feeder's file where they may be told."""
+    """Name that a setting may use → bus: public names, and the file's where a study may use them."""
     if study.connections is None and study.file_names:
         return {name: bus for bus, name in enumerate(graph.names)}
     return {name: bus for bus, name in public_buses(study, graph).items()}
@@ -578,7 +542,7 @@ def bus_numbers(study: Study, graph: BusGraph) -> dict[str, int]:
 def in_public_order(study: Study, tree: Tree) -> Tree:
     """The tree with its elements by their released nodes and public buses.
 
-    Simulated faults are drawn in the order of the elements, which is that of the feeder's file otherwise.
+    Simulated faults are drawn in the order of the elements, otherwise the order of the feeder's file.
     """
     graph = tree.graph
     place = {

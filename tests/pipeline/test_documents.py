@@ -1,0 +1,688 @@
+"""What a release says of itself: manifest, schema, certificate, card, metadata, registry, promise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from scipy import stats
+
+import dp_powerflow as dpf
+from dp_powerflow.config import TwinNetwork, parse_config
+from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout
+from dp_powerflow.errors import ConfigError, CorpusError
+from dp_powerflow.manifest.build import ManifestInputs, make_statement
+from dp_powerflow.manifest.model import (
+    NO_PROTECTION,
+    REQUIRED,
+    LoadsGuarantee,
+    ReleaseError,
+    Statement,
+    at_most,
+    in_digits,
+    parse_manifest,
+    seal,
+)
+from dp_powerflow.manifest.render import (
+    Words,
+    advantage_of,
+    certificate_html,
+    croissant_bytes,
+    promise_of,
+    published_tables,
+    registry_bytes,
+)
+from dp_powerflow.pipeline.modes.base import promise_warnings
+from dp_powerflow.privacy.ledger.accounts import ComposedCosts
+from dp_powerflow.twin.design import TwinDesign, twin_guarantee, twin_neighbours
+from support.corpora import EXTRAS, ring
+from support.manifest_releases import (
+    CANARY,
+    LAYOUT,
+    Made,
+    build_manifest,
+    config,
+    everything,
+    load_model,
+    make_inputs,
+    make_release,
+    said,
+    twin_config,
+)
+from support.small import RAW
+from support.tampering import failed, manifest_of, rewrite
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+TABLE = "twin/branch_data.parquet/scenario_partition=0/from-000000000.parquet"
+NAMES = sorted({*REQUIRED, "data/part-00000.parquet", "days.parquet", "twin/rows.parquet", TABLE})
+HASHES = {name: f"{k:064x}" for k, name in enumerate(NAMES)}
+PAPER: dict[str, Any] = {"network": {"bound": "paper", "require_evidence": False}}
+SOLAR: dict[str, Any] = {"pv": {"irradiance": f"{CANARY}.csv", "volt_var": "category B"}}
+TWINS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "all nodes": {"released": "all"},
+    "network": {"controls": "frozen", "publish": "network"},
+    "network and loads": {"controls": "frozen", "publish": "network and loads", "graph_days": 2},
+    "lengths": {"lines": "length"},
+    "codes": {"lines": "length", "code_epsilon": 0.4},
+    "charging": {"charging_epsilon": 0.5},
+    "lines only": {"transformers": False, "capacitors": False},
+    "pv": {"pv": True},
+    "gaussian": {"noise": "gaussian", "delta": 1e-6},
+}
+
+
+@pytest.fixture(scope="module")
+def on_true(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ManifestInputs]:
+    """Inputs of manifests of the true network, by what is special of them."""
+    root, seeded = tmp_path_factory.mktemp("true"), load_model(insecure_seed=True)
+    kinds: dict[str, Any] = {
+        "full-support": (config(), load_model()),
+        "paper": (config("paper"), load_model("paper")),
+        "per day": (config(), load_model(unit="load-point-day")),
+        "private classes": (config(), load_model(classes=2)),
+        "simulated": (config(), load_model(simulated=True)),
+        "solar": (config(**SOLAR), load_model()),
+        "evidence not required": (config(**PAPER), load_model("paper")),
+    }
+    found = {name: make_inputs(root / name, *kind)[0] for name, kind in kinds.items()}
+    return found | {"seed": make_inputs(root / "seed", config(), seeded, seed=1)[0]}
+
+
+@pytest.fixture(scope="module")
+def on_twins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ManifestInputs]:
+    root = tmp_path_factory.mktemp("twins")
+    return {
+        name: make_inputs(root / name, twin_config(network=network), load_model())[0]
+        for name, network in TWINS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Powers, states, connections with coordinates, dates with weather."""
+    return everything(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The same without coordinates."""
+    return everything(tmp_path_factory.mktemp("hidden"), coordinates=False)
+
+
+def design_of(inputs: ManifestInputs) -> TwinDesign:
+    assert isinstance(inputs.config.network, TwinNetwork)
+    return inputs.config.network.design
+
+
+def words_of(inputs: ManifestInputs, part: str) -> str:
+    return said(build_manifest(inputs, HASHES), part)
+
+
+def network_of(inputs: ManifestInputs) -> dict[str, Any]:
+    found: dict[str, Any] = build_manifest(inputs, HASHES)["guarantee"]["network"]
+    return found
+
+
+# --- schema -----------------------------------------------------------------------------------------------
+def test_every_kind_of_release_fits_the_schema(
+    on_true: dict[str, ManifestInputs], on_twins: dict[str, ManifestInputs]
+) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    for name, inputs in (on_true | on_twins).items():
+        assert not list(VALIDATOR.iter_errors(build_manifest(inputs, HASHES))), name
+
+
+def test_the_schema_is_the_one_of_the_models() -> None:
+    """Otherwise write it again: make schema. In a process of its own, where no test has added a mode."""
+    program = (
+        "import json; import dp_powerflow.manifest; from dp_powerflow.manifest.model import manifest_schema; "
+        "print(json.dumps(manifest_schema()))"
+    )
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(made.stdout) == SCHEMA
+
+
+def test_the_schema_is_strict_everywhere_and_keeps_the_modes_apart(
+    on_true: dict[str, ManifestInputs], on_twins: dict[str, ManifestInputs]
+) -> None:
+    def objects(schema: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(schema, dict) and "properties" in schema and "type" in schema:
+            yield schema
+        if isinstance(schema, dict | list):
+            for value in schema.values() if isinstance(schema, dict) else schema:
+                yield from objects(value)
+
+    found = list(objects(SCHEMA))
+    assert len(found) > 15
+    for part in found:
+        assert part["additionalProperties"] is False
+        assert set(part["properties"]) == set(part["required"])
+    twin, true = (build_manifest(kinds, HASHES) for kinds in (on_twins["plain"], on_true["full-support"]))
+    twin["guarantee"]["network"]["mode"] = "true-network"
+    true["guarantee"]["network"]["advantage"] = 0.5
+    assert list(VALIDATOR.iter_errors(twin))
+    assert list(VALIDATOR.iter_errors(true))
+
+
+def test_no_path_or_private_name_of_the_config_is_released(tmp_path: Path) -> None:
+    made = make_release(tmp_path, config(**SOLAR, loads={"reactive_column": f"{CANARY}_kvar"}))
+    for path in made.path.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            for private in (CANARY.encode(), str(tmp_path).encode(), b"/home"):
+                assert private not in content, path
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+def test_the_guarantee_is_what_the_model_cost(on_true: dict[str, ManifestInputs]) -> None:
+    inputs = on_true["full-support"]
+    manifest = build_manifest(inputs, HASHES)
+    loads, model = manifest["guarantee"]["loads"], inputs.model
+    assert loads["epsilon"] == model.spent_epsilon <= loads["epsilon_granted"] == 4.0
+    assert loads["rho"] == model.rho
+    assert manifest["load_queries"] == [cost.to_dict() for cost in model.costs]
+    assert manifest["composition"]["loads"]["promise"]["epsilon"] == inputs.loads.promise.epsilon
+    assert manifest["composition"]["network"]["promise"]["epsilon"] == inputs.network.promise.epsilon
+    assert build_manifest(inputs, HASHES | {"manifest.json": "0" * 64}) == manifest  # it never lists itself
+
+
+def test_the_network_is_promised_what_the_twin_costs(on_twins: dict[str, ManifestInputs]) -> None:
+    for name, inputs in on_twins.items():
+        network, design = network_of(inputs), design_of(inputs)
+        promised = twin_guarantee(design)
+        assert network["kind"] == "differential privacy"
+        assert network["epsilon"] == promised.epsilon <= network["epsilon_granted"] == 4.0
+        assert (network["delta"], network["mu"]) == (promised.delta, promised.mu)
+        assert network["advantage"] == promised.advantage
+        assert network["epsilon_by_element"] == promised.epsilon_of
+        assert network["scales"] == {part: of.scale for part, of in design.parts.items()}
+        assert words_of(inputs, "neighbours") == twin_neighbours(design.protected, 0.05).words
+        for row in network["changes"] + network["groups"]:
+            of_row = twin_guarantee(design, row["change"], elements=row["elements"])
+            assert (row["epsilon"], row["advantage"]) == (of_row.epsilon, of_row.advantage), name
+        assert [row["change"] for row in network["changes"]] == [0.05, 0.5]
+        assert [row["elements"] for row in network["groups"]] == [2, 10]
+        assert "for 10 elements" in words_of(inputs, "group")
+
+
+def test_a_change_too_large_for_any_statement_has_none(tmp_path: Path) -> None:
+    network = {"noise": "gaussian", "delta": 1e-6, "epsilon": 1.1e5, "lines": "length"}
+    chosen = twin_config(network=network, release={"network_epsilon_cap": 1.1e5})
+    inputs = make_inputs(tmp_path, chosen, load_model())[0]
+    stated = network_of(inputs)
+    assert stated["changes"][1]["epsilon"] is None
+    assert stated["groups"][1]["advantage"] is None
+    assert "for 10" not in words_of(inputs, "group")
+
+
+def test_earlier_releases_are_in_the_composition(tmp_path: Path) -> None:
+    inputs, _ = make_inputs(tmp_path / "true", config(), load_model(), earlier=2)
+    composition = build_manifest(inputs, HASHES)["composition"]
+    assert composition["network"]["spent"]["epsilon"] == 15.0
+    assert composition["loads"]["promise"]["epsilon"] > inputs.model.spent_epsilon
+    inputs, _ = make_inputs(tmp_path / "twin", twin_config(), load_model(), earlier=2)
+    account = build_manifest(inputs, HASHES)["composition"]["network"]
+    own = twin_guarantee(design_of(inputs)).epsilon
+    assert account["spent"] == {"pure_epsilons": [own] * 3, "mu_squared": 0.0}
+    assert math.isclose(account["promise"]["epsilon"], 3 * own)
+    assert account["promise"]["delta"] == 0.0  # all costs are pure, whatever delta the cap allows
+
+
+Changed = Callable[[ManifestInputs], dict[str, Any]]
+CONTRADICTIONS: dict[str, tuple[str, Changed]] = {
+    "seed": ("full-support", lambda _: {"insecure_seed": True}),
+    "account": (
+        "full-support",
+        lambda inputs: {"loads": replace(inputs.loads, spent={"rho": inputs.model.rho * 0.99})},
+    ),
+    "network account": (
+        "full-support",
+        lambda inputs: {"network": replace(inputs.network, spent={"epsilon": 4.9, "delta": 1e-3})},
+    ),
+    "days": ("full-support", lambda _: {"layout": replace(LAYOUT, days=6)}),
+    "steps": ("full-support", lambda _: {"layout": replace(LAYOUT, steps=96)}),
+    "power factor": ("full-support", lambda _: {"config": config(model={"power_factor": 0.9})}),
+    "powers": ("full-support", lambda _: {"extras": EXTRAS}),
+    "connections": ("full-support", lambda _: {"connections": ring(4)}),
+    "less than the twin": (
+        "plain",
+        lambda inputs: {
+            "network": replace(
+                inputs.network,
+                composed=ComposedCosts((0.999 * twin_guarantee(design_of(inputs)).epsilon,)),
+            )
+        },
+    ),
+    "another change": ("plain", lambda _: {"config": twin_config(network={"change": 0.0500001})}),
+    "more than granted": ("plain", lambda _: {"config": twin_config(network={"epsilon": 4.1})}),
+    "no dates": ("plain", lambda _: {"days": None}),
+    "coordinates": ("plain", lambda _: {"connections": ring(4, coordinates=True)}),
+}
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_inputs_that_contradict_each_other_are_refused(
+    on_true: dict[str, ManifestInputs], on_twins: dict[str, ManifestInputs], what: str
+) -> None:
+    kind, change = CONTRADICTIONS[what]
+    inputs = (on_true | on_twins)[kind]
+    with pytest.raises(ReleaseError, match="would contradict itself"):
+        build_manifest(replace(inputs, **change(inputs)), HASHES)
+
+
+def test_each_mode_is_paid_from_its_own_account_and_dates_its_own_days(
+    on_true: dict[str, ManifestInputs], on_twins: dict[str, ManifestInputs]
+) -> None:
+    true, twin = on_true["full-support"], on_twins["plain"]
+    with pytest.raises(ReleaseError, match="true network"):
+        build_manifest(replace(true, network=twin.network), HASHES)
+    with pytest.raises(ReleaseError, match="not that of twins"):
+        build_manifest(replace(twin, network=true.network), HASHES)
+    with pytest.raises(ReleaseError, match="its mode draws days that have none"):
+        build_manifest(replace(true, days=twin.days), HASHES)
+    with pytest.raises(ConfigError, match="also_publish"):
+        parse_config({**RAW, "network": {**RAW["network"], "also_publish": ["loads"]}}, base=Path())
+
+
+def test_figures_are_never_rounded_to_a_better_one() -> None:
+    assert at_most(0.99999) == "1"
+    assert at_most(4.1101) == "4.12"
+    assert float(at_most(math.pi * 1e-7)) >= math.pi * 1e-7
+    assert in_digits(1e-5) == "1e-5"
+    assert in_digits(100.0) == "100"
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.1, 1.0, 3.0, 10.0])
+def test_the_advantage_bounds_that_of_the_gaussian_mechanism(mu: float) -> None:
+    """Of noise with sensitivity over scale μ: ρ = μ²/2, the advantage is 2Φ(μ/2) − 1."""
+    exact, delta = 2 * stats.norm.cdf(mu / 2) - 1, 1e-6
+    epsilon = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))
+    stated = advantage_of(guarantee(epsilon, delta, mu**2 / 2))
+    assert exact <= stated <= 1.0
+    assert stated <= mu / 2 + 1e-12
+
+
+def test_the_advantage_of_a_small_epsilon_is_that_of_randomised_response() -> None:
+    assert advantage_of(guarantee(0.1, 0.0, 10.0)) == pytest.approx(math.tanh(0.05))
+    assert advantage_of(guarantee(1e4, 1e-6, 1e6)) == 1.0
+
+
+def guarantee(epsilon: float, delta: float, rho: float) -> LoadsGuarantee:
+    return LoadsGuarantee.model_construct(epsilon=epsilon, delta=delta, rho=rho)
+
+
+# --- words ------------------------------------------------------------------------------------------------
+def test_the_bound_decides_what_is_claimed_of_lines(on_true: dict[str, ManifestInputs]) -> None:
+    full, paper = (build_manifest(on_true[name], HASHES) for name in ("full-support", "paper"))
+    assert "are covered up to that size" in said(full, "scope")
+    assert "no change of a line's length" in said(paper, "scope")
+    assert "No change of a line" in said(paper, "not_claimed")
+    assert "No change of a line" not in said(full, "not_claimed")
+    assert paper["declared_public"]["reactive"] == {"spread": 0.0, "correlation_minutes": None}
+
+
+def test_seeds_simulated_loads_and_missing_evidence_are_warned_of(on_true: dict[str, ManifestInputs]) -> None:
+    assert build_manifest(on_true["full-support"], HASHES)["release"]["warnings"] == []
+    for name, word in (("seed", "seed"), ("simulated", "simulated"), ("evidence not required", "target")):
+        assert word in words_of(on_true[name], "warnings"), name
+    assert "whether or not" in words_of(on_true["evidence not required"], "attestation")
+
+
+def test_what_has_no_noise_is_declared_public(on_twins: dict[str, ManifestInputs]) -> None:
+    for name, inputs in on_twins.items():
+        declared = Words.of(make_statement(inputs))["declared"]
+        chosen = design_of(inputs).protected
+        for start, covered in (
+            ("Impedances of transformers", chosen.transformers),
+            ("Sizes of capacitors", chosen.capacitors),
+            ("Capacities of PV", chosen.pv),
+            ("Conductor codes", chosen.codes),
+            ("Charging of lines per km", chosen.charging),
+        ):
+            assert any(sentence.startswith(start) for sentence in declared) != covered, (name, start)
+        text = " ".join(declared)
+        for public in ("Connectivity", "Switch states", "taps", "base voltages", "Shapes", "sources"):
+            assert public in text, (name, public)
+
+
+def test_a_true_network_declares_nothing_of_a_twin(on_true: dict[str, ManifestInputs]) -> None:
+    without_tables = {name: digest for name, digest in HASHES.items() if not name.startswith("twin/")}
+    manifest = build_manifest(on_true["full-support"], without_tables)
+    assert said(manifest, "declared").startswith("the least nominal load of a released node")
+    assert manifest["data"]["network_tables"] is None
+    assert "twin" not in json.dumps(manifest | {"files": {}})
+
+
+def test_what_is_published_is_what_is_said(on_twins: dict[str, ManifestInputs], made: Made) -> None:
+    after = {name: words_of(inputs, "after_noise") for name, inputs in on_twins.items()}
+    assert "Neither the twin nor the loads" in after["plain"]
+    assert "they follow from both" in after["network"]
+    assert "of 2 days" in after["network and loads"]
+    assert "Only nodes with their own random load" in after["plain"]
+    assert "All energised nodes" in after["all nodes"]
+    assert "randomised response" in after["codes"]
+    assert "randomised response" not in after["plain"]
+    assert all("not on the true network" in words for words in after.values())
+    whole = said(manifest_of(made.path), "after_noise")
+    assert "taps of the regulators; states of the switched capacitors" in whole
+    assert "nor the loads behind the voltages are released" not in whole
+    assert "the powers and states published with them" in said(manifest_of(made.path), "scope")
+
+
+def test_the_words_promise_no_more_than_the_twin_holds(on_twins: dict[str, ManifestInputs]) -> None:
+    manifest = build_manifest(on_twins["plain"], HASHES)
+    claims = said(manifest, "not_claimed")
+    for words in (
+        *("connectivity", "not power flow on the true network", "two elements"),
+        "one element changed by 50 %: epsilon at most 33.3",
+        *("1.05", "can be read from the angles", "switches", "Coordinates are not published"),
+    ):
+        assert words in claims
+    assert "per-instance" not in json.dumps(manifest)
+    assert "the network passed the checks before anything was spent" in said(manifest, "unprotected")
+    assert "epsilons and deltas of the two add up" in said(manifest, "composition")
+    assert "another account" in said(manifest, "composition")
+
+
+def test_connections_are_stated_and_coordinates_are_said_loudly(made: Made, hidden: Made) -> None:
+    quiet, loud = manifest_of(hidden.path), manifest_of(made.path)
+    stated = quiet["data"]["connections"]
+    assert (stated["buses"], stated["pairs"], stated["sources"], stated["coordinates"]) == (3, 3, 1, False)
+    assert "How the network is connected: its 3 buses" in said(quiet, "unprotected")
+    assert "Of the twin itself only its connections are released." in said(quiet, "after_noise")
+    page = (hidden.path / "certificate.html").read_text()
+    assert "<dt>Connections</dt>" in page
+    assert "COORDINATES" not in page
+    words = "COORDINATES ARE PUBLISHED, SO LENGTHS OF LINES ARE NOT PROTECTED"
+    assert loud["release"]["warnings"] == ["coordinates"]
+    assert said(loud, "warnings").startswith(words)
+    assert words in said(loud, "unprotected")
+    assert "then gives its resistance and reactance" in said(loud, "warnings")
+    assert "Coordinates are not published" not in said(loud, "not_claimed")
+    report = dpf.verify(made.path)
+    assert any(warning.startswith(words) for warning in report.warnings)
+    checked = {check.name: check.sentence for check in report.checks}
+    assert "the LENGTH OF A LINE" in checked["network privacy"]
+    assert "All 3 buses are connected to a source by 3 joined pairs, with" in checked["voltages"]
+    assert "scaled_down: 1,320 powers" in checked["voltages"]
+    page = (made.path / "certificate.html").read_text()
+    assert words in page
+    assert "the LENGTH OF A LINE, which follows from the published coordinates" in page
+    assert "against a reader who has its coordinates" not in page
+
+
+@pytest.mark.parametrize(
+    ("network", "weak"),
+    [
+        ({"lines": "length"}, True),
+        ({"lines": "length", "code_epsilon": 0.5}, False),
+        ({"lines": "impedance"}, False),
+    ],
+)
+def test_nothing_of_a_line_is_left_where_its_length_and_code_are_public(
+    network: dict[str, Any], weak: bool
+) -> None:
+    warnings = promise_warnings(twin_config(network={**network, "coordinates": "public"}))
+    loud = [words for words in warnings if words.startswith(NO_PROTECTION)]
+    assert bool(loud) == weak
+    assert all("nothing of a line with a code is left protected" in words for words in loud)
+    assert not promise_warnings(twin_config(network=network))
+    assert warnings[-1].startswith("COORDINATES ARE PUBLISHED")
+    assert ("conductor code" in warnings[-1]) == ("code_epsilon" not in network)
+
+
+def test_both_guarantees_are_in_words_with_their_figures(
+    on_true: dict[str, ManifestInputs], on_twins: dict[str, ManifestInputs]
+) -> None:
+    statement = make_statement(on_twins["plain"])
+    promise, network = promise_of(statement), statement.guarantee.network
+    assert promise.loads.holds
+    assert promise.network.holds
+    assert promise.network.figure.startswith("ε ≤ ")
+    words = " ".join((*promise.loads.sentences, *promise.network.sentences))
+    shown = ("delta 1e-5", "advantage", "Changed by 5 %", "Changed by 50 %", str(network.neighbours))
+    for part in (*shown, f"Not protected: {said(statement, 'not_protected')}."):
+        assert part in words
+    evidence = promise_of(make_statement(on_true["full-support"]))
+    assert evidence.loads.holds
+    assert not evidence.network.holds
+    assert "Evidence, not differential privacy" in " ".join(evidence.network.sentences)
+
+
+# --- tables for hubs --------------------------------------------------------------------------------------
+def test_every_column_that_is_there_is_described_and_links_resolve(made: Made) -> None:
+    manifest = manifest_of(made.path)
+    stated = manifest["data"]["extras"]
+    assert stated["holds"] == list(EXTRAS.holds)
+    assert (stated["source_phases"], stated["regulators"], stated["capacitors"]) == (3, 2, 12)
+    tables = {table.name: table for table in published_tables(parse_manifest(manifest))}
+    dataset = json.loads((made.path / "croissant.json").read_text())
+    files = {item["@id"]: item for item in dataset["distribution"]}
+    assert len(files) == len(dataset["distribution"])
+    records = {item["@id"]: item["field"] for item in dataset["recordSet"]}
+    for name, table in tables.items():
+        place = next(iter(sorted(made.path.glob(table.files))))
+        names = pq.read_schema(place).names
+        assert [column.name for column in table.columns] == names
+        assert [field["name"] for field in records[name]] == names
+        for field in records[name]:
+            source = field["source"].get("fileSet") or field["source"]["fileObject"]
+            assert source["@id"] in files
+        if not table.in_parts:
+            assert files[table.node]["sha256"] == hashlib.sha256(place.read_bytes()).hexdigest()
+    kinds = {field["name"]: field["dataType"] for field in records["feeder"] + records["buses"]}
+    assert (kinds["s0_p_kw"], kinds["r0_tap"], kinds["locked"]) == ("sc:Float", "sc:Integer", "sc:Boolean")
+    assert (kinds["bus"], kinds["source"], kinds["x"]) == ("sc:Text", "sc:Boolean", "sc:Float")
+    days = {field["dataType"] for field in records["days"]}
+    assert days == {"sc:Integer", "sc:Date", "sc:Boolean", "sc:Float"}
+    assert "With the voltages</dt>" in (made.path / "certificate.html").read_text()
+
+
+def test_by_default_powers_and_states_are_published_too() -> None:
+    everything = ("loads", "head", "states", "connections")
+    assert twin_config().network.also_publish == everything  # type: ignore[union-attr]
+    assert replace(EXTRAS, loads=False, generation=False).folders == ("feeder",)
+    assert ExtrasLayout() == NOTHING
+
+
+def test_the_registry_record_is_yaml_in_the_layout_of_the_registry(
+    on_true: dict[str, ManifestInputs], on_twins: dict[str, ManifestInputs]
+) -> None:
+    for name, inputs in (on_true | on_twins).items():
+        record = yaml.safe_load(registry_bytes(make_statement(inputs)))
+        deployment, told = record["deployment"], record["deployment"]["implementation"]
+        assert list(record) == ["url_slug", "deployment"]
+        assert list(deployment) == [
+            *("basic", "dp_variant", "privacy_loss", "deployment_model", "implementation", "administrative")
+        ]
+        parameters = {"epsilon": inputs.model.spent_epsilon, "delta": 1e-5, "rho": inputs.model.rho}
+        assert deployment["privacy_loss"]["privacy_parameters"] == parameters, name
+        assert isinstance(deployment["basic"]["publication_date"], str)
+        assert "Not claimed" in told["additional_information"]
+        assert deployment["administrative"]["status"] == "Draft"
+        assert ("second guarantee" in told["additional_information"]) == (name in on_twins)
+        if name in on_twins:
+            assert words_of(inputs, "neighbours") in told["additional_information"]
+            described = json.loads(croissant_bytes(make_statement(inputs), HASHES))["description"]
+            assert "twin of the network" in described
+
+
+# --- the page a privacy officer reads ---------------------------------------------------------------------
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text; refuses tags that do not nest."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.stack: list[str] = []
+        self.text = ""
+        self.feed(content.decode())
+        self.close()
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.stack:
+            self.text += data
+
+
+def cells_of(content: bytes) -> str:
+    """The text with a blank where a tag was, so that cells of a table stand apart."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", content.decode())).split())
+
+
+@pytest.fixture
+def plain(on_true: dict[str, ManifestInputs]) -> Statement[Any]:
+    return make_statement(on_true["full-support"])
+
+
+@pytest.fixture
+def twin(on_twins: dict[str, ManifestInputs]) -> Statement[Any]:
+    return make_statement(on_twins["network and loads"])
+
+
+def test_the_page_asks_the_network_for_nothing(plain: Statement[Any]) -> None:
+    content = certificate_html(plain)
+    page = Page(content)
+    assert page.stack == []
+    assert not {"script", "link", "img", "iframe", "object", "form", "a"} & {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        assert not {"src", "href", "srcset", "action", "background"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(rb"url\(|@import|https?://", content)
+    policy = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
+    assert policy[0] is not None
+    assert policy[0].startswith("default-src 'none'")
+
+
+def test_a_plain_release_has_no_banner_and_a_demonstration_has(
+    plain: Statement[Any], on_true: dict[str, ManifestInputs], tmp_path: Path
+) -> None:
+    assert b'class="banner"' not in certificate_html(plain)
+    model = load_model("paper", simulated=True, insecure_seed=True)
+    content = certificate_html(make_statement(make_inputs(tmp_path, config("paper"), model, seed=5)[0]))
+    assert b'class="banner"' in content
+    text = Page(content).text
+    assert "Demonstration, not a release" in text
+    assert "simulated" in text
+    assert "Not covered: any change of a line" in text
+
+
+def test_the_page_says_what_the_manifest_says(plain: Statement[Any], twin: Statement[Any]) -> None:
+    common = ("not_claimed", "unprotected", "after_noise", "scope", "attestation")
+    of_twin = ("declared", "composition", "neighbours", "change", "group", "network_accounting", "meaning")
+    for statement, parts in ((plain, ("before_noise", "unit")), (twin, of_twin)):
+        text = Page(certificate_html(statement)).text
+        for sentence in (words for part in (*common, *parts) for words in Words.of(statement)[part]):
+            assert sentence in text
+        assert "dp-powerflow verify RELEASE" in text
+    text = Page(certificate_html(plain)).text
+    assert "ε ≤ 4" in text
+    assert "not differential privacy" in text.lower()
+
+
+def test_the_card_of_a_twin_is_that_of_differential_privacy(
+    plain: Statement[Any], twin: Statement[Any]
+) -> None:
+    assert b'<div class="card evidence">' in certificate_html(plain)
+    content = certificate_html(twin)
+    assert b'<div class="card evidence">' not in content
+    assert content.count(b'<div class="kind">Differential privacy</div>') == 2
+    text = Page(content).text
+    assert "5 % 4 0.865 93.3 % 50 % 33.3 1 100 %" in cells_of(content)
+    for words in (
+        "Not protected: which elements there are and how they are connected; phases, which the angles",
+        "Regulator tapsdeclared, or solved once on the twin; then frozen",
+        "exact discrete Gaussian (loads) and Laplace (twin)",
+        "Capacity of a PV systemNOT PROTECTED: declared public",
+        "Conductor code of a lineNOT PROTECTED: declared public",
+    ):
+        assert words in text
+    assert "not differential privacy" not in text.lower()
+
+
+def test_the_first_screen_of_a_twin_shows_both_changes_with_the_advantage(tmp_path: Path) -> None:
+    """At ε(5 %) = 1: 8.3 at 50 %, advantage 0.39; a Gaussian at δ = 1e-6 has 10.8 and 0.094."""
+    shown = {}
+    for noise, delta in (("laplace", 0.0), ("gaussian", 1e-6)):
+        chosen = twin_config(network={"epsilon": 1.0, "delta": delta, "noise": noise, "change": 0.05})
+        made = make_statement(make_inputs(tmp_path / noise, chosen, load_model())[0])
+        text = cells_of(certificate_html(made))
+        shown[noise] = text[: text.index("What this means for customers")]
+    assert "5 % 1 0.394 69.7 % 50 % 8.32 0.985 99.3 %" in shown["laplace"]
+    assert "Laplace noise, δ = 0, any number of days." in shown["laplace"]
+    assert "0.0943 54.8 % 50 % 10.8 0.675 83.8 %" in shown["gaussian"]
+    assert "Gaussian noise, ε at δ = 1e-6, any number of days." in shown["gaussian"]
+    for text in shown.values():
+        assert "Protected: one line (total resistance and reactance)" in text
+        assert "the length of a line against a reader who has its coordinates." in text
+
+
+def test_a_change_of_its_own_gets_a_row_of_its_own(tmp_path: Path) -> None:
+    chosen = twin_config(network={"epsilon": 1.0, "change": 0.2})
+    content = certificate_html(make_statement(make_inputs(tmp_path, chosen, load_model())[0]))
+    assert re.findall(r"<tr><td>([0-9.]+) %</td>", content.decode()) == ["5", "20", "50"]
+
+
+def test_hashes_do_not_enter_the_page_and_what_the_manifest_holds_is_escaped(plain: Statement[Any]) -> None:
+    sealed = seal(plain, HASHES | {"data/part-00000.parquet": "1" * 64})
+    other = sealed.internal_report.model_copy(update={"sha256": "3" * 64})
+    changed = sealed.model_copy(update={"internal_report": other, "manifest_sha256": "2" * 64})
+    assert certificate_html(changed) == certificate_html(plain)
+    release = plain.release.model_copy(update={"id": "<script>alert(1)</script>"})
+    content = certificate_html(plain.model_copy(update={"release": release}))
+    assert b"<script>" not in content
+    assert b"&lt;script&gt;" in content
+
+
+# --- the page of the quality ------------------------------------------------------------------------------
+def test_the_released_page_is_what_anybody_makes_again(made: Made) -> None:
+    page = (made.path / "quality.html").read_bytes()
+    assert dpf.quality(dpf.open_corpus(made.path), workers=1).to_html() == page
+    assert manifest_of(made.path)["files"]["quality.html"] == hashlib.sha256(page).hexdigest()
+
+
+def test_another_page_with_a_fitting_hash_is_found(tmp_path: Path) -> None:
+    path = make_release(tmp_path).path
+    page = (path / "quality.html").read_bytes().replace(b"synthetic days", b"excellent days")
+    (path / "quality.html").write_bytes(page)
+    manifest = manifest_of(path)
+    manifest["files"]["quality.html"] = hashlib.sha256(page).hexdigest()
+    rewrite(path, manifest, sealed=True)
+    assert failed(path) == {"pages"}
+    (path / "manifest.json").write_text("{")
+    with pytest.raises(CorpusError, match="is damaged; fetch it again"):
+        dpf.quality(dpf.open_corpus(path))
+
+
+def test_a_package_of_the_same_name_does_not_hide_the_function() -> None:
+    import dp_powerflow.quality
+
+    assert callable(dpf.quality)
+    assert callable(dp_powerflow.quality)

@@ -1,0 +1,635 @@
+"""What a config declares of feeder, meters, classes, customers and sun, and what is refused of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+import dp_powerflow as dpf
+from dp_powerflow.cli import app
+from dp_powerflow.config import Config
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.errors import (
+    ConfigError,
+    DpPowerflowError,
+    FeederError,
+    LoadDataError,
+    PowerFlowError,
+    PrivacyError,
+)
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder, read_loads
+from dp_powerflow.manifest.true import account_neighbours
+from dp_powerflow.manifest.verify import verify_release
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.options import tan_theta_of
+from dp_powerflow.pipeline.audit import verify_private
+from dp_powerflow.pipeline.customers import Services, count_customers, node_plan
+from dp_powerflow.pipeline.inputs import read_inputs, read_network
+from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.modes.true import refuse_another_radius, restate_radius
+from dp_powerflow.pipeline.plan import plan
+from dp_powerflow.pipeline.release import run_release
+from dp_powerflow.powerflow.devices import CATEGORY_A
+from dp_powerflow.powerflow.sun import Generation, clear_sky, read_irradiance
+from dp_powerflow.privacy.ledger.accounts import InstanceCap
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.state import PrivateState
+from support import ledgers
+from support.manifest_releases import said
+from support.small import small_config
+from support.sunny import ROOF, write_sunny
+from support.tampering import manifest_of
+
+DAYS = {"days": 3}
+STEPS = 24
+TWIN: dict[str, Any] = {"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05}
+CLASSES: dict[str, Any] = {
+    "bounds_of_class": {"commercial": [0.05, 3.0]},
+    "power_factor_of_class": {"commercial": 0.8, "industrial": -0.9},
+}
+FACTORS: dict[str, Any] = {"power_factor_of_load": {"671": -0.98, "634A": 0.7}}
+
+
+# --- what is refused before anything is spent -------------------------------------------------------------
+HEAD = """
+Clear
+New Circuit.c basekv=4.16 bus1=s
+New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
+New Line.b bus1=x bus2=y r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
+"""
+LOADS = """New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30
+New Load.two bus1=y.1 phases=1 kv=2.4 kW=80 kvar=20
+"""
+TAIL = "Set VoltageBases=[4.16]\nCalcVoltageBases\n"
+SAME_NODE = HEAD + LOADS.replace("bus1=y", "bus1=x") + TAIL
+SOLAR = HEAD + LOADS + "New PVSystem.roof bus1=y.1 phases=1 kv=2.4 kVA=300 Pmpp=250 %cutin=20\n" + TAIL
+REGULATED = (
+    HEAD
+    + LOADS
+    + "New Transformer.reg phases=1 windings=2 buses=[y.2 z.2] kvs=[2.4 2.4] kvas=[500 500] XHL=1\n"
+    "New RegControl.reg transformer=reg winding=2 vreg=122 band=2 ptratio=20\n"
+    "New Load.three bus1=z.2 phases=1 kv=2.4 kW=50 kvar=10\n" + TAIL
+)
+EVIDENCE: dict[str, Any] = {"require_evidence": True}
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    # ---- classes, loads, power factors
+    "set loads.first_day": ("", {"loads": {"kind": "opendss-shapes", "path": "shapes"}}),
+    "set loads.services": ("", {"loads": {"kind": "wide", "path": "meters.csv"}}),
+    "load class 'farms'": ("", {"nodes": {"load_class": "farms"}}),
+    "drawn for the nodes, not declared": ("", {"model": {"private_classes": 2}}),
+    "'nine', a load that": ("", {"nodes": {"class_of_load": {"nine": "residential"}}}),
+    "names 'nowhere', a load that the feeder": ("", {"nodes": {"power_factor_of_load": {"nowhere": 0.9}}}),
+    "'farms' in model.bounds_of_class": ("", {"model": {"bounds_of_class": {"farms": [0.1, 1.0]}}}),
+    "'farms' in model.power_factor_of_class": ("", {"model": {"power_factor_of_class": {"farms": 0.9}}}),
+    "declare one class for both": (SAME_NODE, {"nodes": {"class_of_load": {"one": "industrial"}}}),
+    "different power factors": (SAME_NODE, {"nodes": {"power_factor_of_load": {"one": 0.9}}}),
+    "INTERNAL: with the loads of some phases": ("", {"nodes": {"scale_factor": 1000.0}}),
+    "takes as declared public": (
+        REGULATED,
+        {"taps": "# solved on the true network; INTERNAL\ntransformer,winding,tap\nreg,2,1.0\n"},
+    ),
+    # ---- evidence that is required and impossible
+    "one Gaussian per class": ("", {"network": EVIDENCE, "model": {"components": 2}}),
+    "1 nodes carry less load than the public minimum": (
+        HEAD + LOADS + "New Load.light bus1=x.2 phases=1 kv=2.4 kW=0.1 kvar=0\n" + TAIL,
+        {"network": EVIDENCE},
+    ),
+    "a calibration of 20 days leaves": ("", {"network": EVIDENCE}),
+    r"Assumption 1 \(i\) of the paper fails": (
+        "",
+        {"network": EVIDENCE | {"bound": "paper", "calibration_days": 10000}, "release": {"days": 2}},
+    ),
+    "r = 1e.09 is too large": (
+        "",
+        {"network": EVIDENCE | {"radius": 1e9, "calibration_days": 10000}, "release": {"days": 2}},
+    ),
+    "no bound of Theorem 1 covers volt-var control": (
+        SOLAR,
+        {
+            "network": EVIDENCE | {"calibration_days": 10000},
+            "release": {"days": 2},
+            "pv": {"irradiance": "sun.csv", "volt_var": "category B"},
+        },
+    ),
+    # ---- what a twin could not be drawn of
+    "written|allocated": (HEAD + LOADS + "AllocateLoads\n" + TAIL, {"network": TWIN}),
+    "whose figures would stay": (
+        HEAD + LOADS + "New Fault.f bus1=y.3 phases=1 r=1000\n" + TAIL,
+        {"network": TWIN},
+    ),
+    "open steps": (
+        HEAD
+        + LOADS
+        + "New Capacitor.k bus1=x phases=3 kv=4.16 numsteps=2 kvar=[10 10] states=[1 0]\n"
+        + TAIL,
+        {"network": TWIN},
+    ),
+    "the taps given for the network": (
+        REGULATED,
+        {"taps": "transformer,winding,tap\nreg,2,1.0125\n", "network": TWIN},
+    ),
+}
+
+
+@pytest.mark.parametrize("says", REFUSED)
+def test_what_config_or_feeder_decide_is_refused_before_anything_is_spent(tmp_path: Path, says: str) -> None:
+    circuit, given = REFUSED[says]
+    sections = {name: dict(values) for name, values in given.items() if name != "taps"}
+    feeder = {"source": "c.dss"} | ({"taps": "taps.csv"} if "taps" in given else {})
+    write_sunny(tmp_path, circuit or HEAD + LOADS + TAIL)
+    (tmp_path / "taps.csv").write_text(given.get("taps", ""))
+    loads = {"load_points": 20, "days": 2} | sections.pop("loads", {})
+    with pytest.raises(DpPowerflowError, match=says) as caught:
+        run_release(small_config(tmp_path, feeder=feeder, loads=loads, **sections), workers=1)
+    assert isinstance(caught.value, ConfigError | FeederError | PowerFlowError)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"model": {"bounds_of_class": {"commercial": [2.0, 1.0]}}}, "0 < p_min < p_max"),
+        ({"model": {"power_factor_of_class": {"commercial": 0.0}}}, "power factor of 0"),
+        ({"model": {"power_factor": -1.2}}, "'model.power_factor' is not usable"),
+        ({"model": {"bounds_of_class": {"commercial": [1.0]}}}, "'model.bounds_of_class.commercial"),
+        ({"nodes": {"power_factor_of_load": {"671": "lagging"}}}, "'nodes.power_factor_of_load.671'"),
+        ({"loads": {"classes": "classes.csv"}}, "loads.classes is for loads of kind 'opendss-shapes'"),
+    ],
+)
+def test_what_is_declared_wrongly_is_no_config(tmp_path: Path, sections: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        small_config(tmp_path, **sections)
+
+
+OTHER = """Clear
+New Circuit.c basekv=4.16 bus1=s
+New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
+New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30 vminpu=.8
+New Load.two bus1=x.2 phases=1 kv=2.4 kW=80 kvar=20 vminpu=.8
+New Load.three bus1=x.3.5 phases=1 kv=2.4 kW=80 kvar=20 vminpu=.8
+New Reactor.rod bus1=x.5 phases=1 r=10 x=0
+Set VoltageBases=[4.16]
+CalcVoltageBases
+"""
+"""The third load has a ground of its own, through which alone its current returns: nothing feeds that node,
+so that the load is left out with it, and OpenDSS solves another circuit."""
+
+
+def misread(folder: Path, network: dict[str, Any], **feeder: Any) -> Config:
+    (folder / "net.dss").write_text(OTHER)
+    section = {"source": "net.dss", "drop_islanded": True, **feeder}
+    return small_config(folder, feeder=section, network=network, release={"days": 2})
+
+
+@pytest.mark.parametrize("network", [TWIN, TWIN | {"controls": "frozen"}, {}])
+def test_another_circuit_than_that_of_the_file_is_refused(tmp_path: Path, network: dict[str, Any]) -> None:
+    chosen = misread(tmp_path, network)
+    for decide in (plan, run_release):
+        with pytest.raises(FeederError, match=r"voltages at x\.3, .* differ by up to 1e-0\d p\.u\."):
+            decide(chosen)
+    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+    output = CliRunner().invoke(app, ["inspect", str(tmp_path / "net.dss"), "--drop-islanded"]).output
+    assert "refused: the feeder as read is not the one that OpenDSS solves" in output.replace("\n", " ")
+
+
+def test_a_difference_that_is_declared_is_accepted_and_stated(tmp_path: Path) -> None:
+    run_release(misread(tmp_path, TWIN, accept_difference=0.1))
+    stated = manifest_of(tmp_path / "out")["declared_public"]["left_out"]
+    assert stated == ["differences of up to 0.1 p.u. from OpenDSS on the file of the feeder"]
+
+
+# --- classes and power factors ----------------------------------------------------------------------------
+def inputs_of(config: Config) -> Any:
+    inputs = read_inputs(config, PrivateState.open(config.release.state, insecure_seed=7))
+    mode_of(config).check(inputs)
+    return inputs
+
+
+def law_of(config: Config, model: LoadModel) -> tuple[Feeder, LoadLaw]:
+    inputs = inputs_of(config)
+    nodes = node_plan(config, inputs.feeder, model, inputs.key)
+    return inputs.feeder, nodes.law(model, inputs.feeder)
+
+
+def nodes_of(feeder: Feeder, law: LoadLaw, load: str) -> np.ndarray:
+    """Positions in the law of the nodes of a load."""
+    number = next(k for k, item in enumerate(feeder.loads) if item.name == load)
+    carries = np.abs(feeder.load_shares.tocsr()[feeder.retained][:, [number]].toarray()[:, 0]) > 0
+    assert law.positions is not None
+    return np.flatnonzero(carries[law.positions])
+
+
+def test_classes_and_loads_have_margins_and_power_factors_of_their_own(tmp_path: Path) -> None:
+    config = small_config(tmp_path, model=CLASSES, nodes=FACTORS, release=DAYS)
+    result = run_release(config, workers=1)
+    margins = {part.name: part.bounds for part in result.model.classes}
+    assert margins == {"residential": (0.01, 2.0), "commercial": (0.05, 3.0), "industrial": (0.01, 2.0)}
+    tangents = {part.name: part.reactive.tan_theta for part in result.model.classes}
+    assert tangents == {
+        "residential": tan_theta_of(0.95),
+        "commercial": pytest.approx(0.75),
+        "industrial": pytest.approx(-tan_theta_of(0.9)),
+    }
+    feeder, law = law_of(config, result.model)
+    assert set(law.tan_theta[nodes_of(feeder, law, "671")]) == {-tan_theta_of(0.98)}
+    assert set(law.tan_theta[nodes_of(feeder, law, "634a")]) == {tan_theta_of(0.7)}
+    assert set(law.tan_theta[nodes_of(feeder, law, "675a")]) == {tangents["residential"]}
+    declared = manifest_of(tmp_path / "out")["declared_public"]
+    stated = {part["name"]: (part["bounds"], part["power_factor"]) for part in declared["classes"]}
+    assert stated["commercial"] == ([0.05, 3.0], 0.8)
+    assert stated["industrial"] == ([0.01, 2.0], -0.9)
+    assert declared["load_power_factors"] == [
+        {"power_factor": -0.98, "loads": 1},
+        {"power_factor": 0.7, "loads": 1},
+    ]
+    assert verify_release(tmp_path / "out").verdict == "demonstration"
+    # The model is not reused under other margins or factors.
+    caps = {"network_epsilon_cap": 3e6, "network_delta_cap": 0.9999}
+    again = {"id": "again", "output": "again", **DAYS, **caps}
+    for values, named in (
+        ({"bounds_of_class": {"commercial": [0.05, 2.5]}}, "model.bounds_of_class"),
+        ({"bounds_of_class": {}}, "model.bounds_of_class"),
+        ({"power_factor_of_class": {"commercial": 0.8}}, "model.power_factor_of_class"),
+    ):
+        changed = small_config(tmp_path, model={**CLASSES, "reuse": "small"} | values, release=again)
+        with pytest.raises(DpPowerflowError, match=f"other values of [^;]*{named}"):
+            plan(changed)
+
+
+def test_a_power_factor_of_a_load_is_part_of_the_request(tmp_path: Path) -> None:
+    asked = [
+        plan(small_config(tmp_path, nodes=nodes)).plan.request_sha256
+        for nodes in ({}, FACTORS, {"power_factor_of_load": {"671": 0.98}})
+    ]
+    assert len(set(asked)) == 3
+
+
+# --- OpenDSS shapes ---------------------------------------------------------------------------------------
+def shapes(folder: Path) -> dict[str, Any]:
+    """A folder of load shapes for all loads of a feeder; what the config says of them."""
+    where = folder / "shapes"
+    where.mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    day = 0.5 + 0.3 * np.sin(np.linspace(0.0, 2 * np.pi, 24, endpoint=False))
+    names = [load.name for load in open_feeder("ieee13").loads]
+    for name in names:
+        values = np.concatenate([day * rng.lognormal(0.0, 0.1, 24) for _ in range(6)])
+        (where / f"loadshape_{name}.csv").write_text("\n".join(f"{v:.5f}" for v in values))
+    rows = [f"{name.upper()},{'big' if k % 2 else 'small'}" for k, name in enumerate(names)]
+    (folder / "classes.csv").write_text("load,class\n" + "\n".join(rows) + "\n")
+    return {"kind": "opendss-shapes", "path": "shapes", "first_day": "2024-01-01"}
+
+
+NO_CLASS: dict[str, Any] = {"load_class": None, "scale_factor": 1e-3}  # solves whatever the noise
+BY_DAY: dict[str, Any] = {"unit": "load-point-day", "epsilon": 100.0}
+
+
+def test_load_shapes_have_the_public_classes_of_a_file(tmp_path: Path) -> None:
+    loads = shapes(tmp_path) | {"classes": "classes.csv"}
+    model = {"bounds_of_class": {"big": [0.02, 2.0]}, **BY_DAY}
+    config = small_config(tmp_path, loads=loads, nodes=NO_CLASS, model=model, release=DAYS)
+    result = run_release(config, workers=1)
+    assert set(result.model.class_names) == {"big", "small"}
+    assert result.model.find("big").bounds == (0.02, 2.0)
+    inputs = inputs_of(config)
+    classes = dict(zip(inputs.history.load_points, inputs.history.class_label, strict=True))
+    nodes = node_plan(config, inputs.feeder, result.model, inputs.key)
+    # A node has the class of the load that it carries, unless the config says otherwise.
+    law = nodes.law(result.model, inputs.feeder)
+    for load in ("671", "675a", "675b"):
+        at = nodes_of(inputs.feeder, law, load)
+        assert {nodes.classes[k] for k in at} == {classes[load]}
+    assert verify_release(tmp_path / "out").verdict == "demonstration"
+
+
+def test_load_shapes_are_partitioned_privately(tmp_path: Path) -> None:
+    private = {"bounds_of_class": {"class 1": [0.01, 0.8]}, "power_factor_of_class": {"class 2": -0.99}}
+    model, loads = {"private_classes": 2, **private, **BY_DAY}, shapes(tmp_path)
+    config = small_config(tmp_path, loads=loads, nodes=NO_CLASS, model=model, release=DAYS)
+    result = run_release(config, workers=1)
+    assert result.model.class_names == ("class 1", "class 2")
+    assert not result.model.public_labels
+    assert [part.bounds for part in result.model.classes] == [(0.01, 0.8), (0.01, 2.0)]
+    assert verify_release(tmp_path / "out").verdict == "demonstration"
+    both = {**loads, "classes": "classes.csv"}
+    with pytest.raises(ConfigError, match="remove one of the two"):
+        small_config(tmp_path, loads=both, nodes=NO_CLASS, model=model)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "class file .* does not exist; correct loads.classes"),
+        (b"name,class\na,b\n", "must have the columns load, class"),
+        (b"load,class\n671,\n", "line 2: every load has one row, with a class"),
+        (b"load,class\n671,a\n671,b\n", "line 3: every load has one row"),
+        (b"load,class\n671,a\n", "lacks the load shape"),
+        (b"all and nowhere,a", "names 'nowhere', a load without a load shape"),
+        (b"load,class\n\xff\xfe,a\n", "is not CSV text"),
+    ],
+)
+def test_a_bad_class_file_is_refused_before_anything_is_spent(
+    tmp_path: Path, content: bytes | None, says: str
+) -> None:
+    loads = shapes(tmp_path) | {"classes": "classes.csv"}
+    file = tmp_path / "classes.csv"
+    if content is None:
+        file.unlink()
+    else:
+        kept = file.read_bytes() + b"nowhere,a\n"
+        file.write_bytes(kept if content.startswith(b"all") else content)
+    with pytest.raises(LoadDataError, match=says):
+        run_release(small_config(tmp_path, loads=loads, nodes=NO_CLASS), workers=1)
+    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+
+
+# --- how many customers a load has, and who says so -------------------------------------------------------
+def counts(folder: Path, feeder: Feeder, services: Services | None = None, **nodes: Any) -> dict[str, int]:
+    config = small_config(folder, network=TWIN, **({"nodes": nodes} if nodes else {}))
+    counted = count_customers(config, feeder, services or Services())
+    names = [feeder.loads[k].name for k in counted.positions]
+    return dict(zip(names, counted.customers.tolist(), strict=True))
+
+
+def test_nominal_kw_stand_for_customers_at_least_one(tmp_path: Path, ieee13: Feeder) -> None:
+    found = counts(tmp_path, ieee13, kw_per_customer=100.0)
+    for load in ieee13.loads:
+        assert found[load.name] == max(1, round(load.kw / 100.0))
+    assert min(found.values()) == 1
+    with pytest.raises(ConfigError, match="more than 1,000,000 customers"):  # a slip of the unit
+        counts(tmp_path, ieee13, kw_per_customer=1e-20)
+
+
+def test_a_class_may_have_customers_of_another_size(tmp_path: Path, ieee13: Feeder) -> None:
+    large = ieee13.loads[0].name
+    nodes = {
+        "class_of_load": {large: "industrial"},
+        "kw_per_customer": 1.0,
+        "kw_per_customer_of_class": {"industrial": 1e6},
+    }
+    found = counts(tmp_path, ieee13, Services((None,), ("residential",)), **nodes)
+    assert found.pop(large) == 1
+    assert min(found.values()) > 1
+
+
+def test_the_service_map_counts_by_load_node_or_bus(tmp_path: Path, ieee13: Feeder) -> None:
+    load = ieee13.loads[3]
+    other = next(each for each in ieee13.loads if len(each.branches) == 1 and each.name != load.name)
+    node = ieee13.nodes[other.branches[0][0]]
+    services = Services((load.name.upper(), load.name, None, node), (None,) * 4)
+    found = counts(tmp_path, ieee13, services)
+    assert found[load.name] == 2
+    assert found[other.name] == 1
+    assert sum(found.values()) > 3  # the others go by their nominal load
+    for name, says in (("nowhere", "neither a load of the feeder"), ("675", "carries .* loads; name one")):
+        with pytest.raises(ConfigError, match=says):
+            counts(tmp_path, ieee13, Services((name,), (None,)))
+
+
+def test_the_load_table_counts_before_all_others(tmp_path: Path, ieee13: Feeder) -> None:
+    rows = [f"{load.name},{load.kw},{load.kvar},{k}" for k, load in enumerate(ieee13.loads)]
+    (tmp_path / "loads.csv").write_text("\n".join(["name,kw,kvar,customers", *rows]))
+    table = read_loads(tmp_path / "loads.csv")
+    services = Services((ieee13.loads[2].name,), (None,), None, table.customers)
+    found = counts(tmp_path, ieee13, services)
+    assert found == {load.name: k for k, load in enumerate(ieee13.loads) if k}  # the first one has none
+
+
+# --- public generation ------------------------------------------------------------------------------------
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_sunny(tmp_path)
+    return tmp_path
+
+
+def solar(folder: Path, **sections: Any) -> Any:
+    """The network side of a config on the feeder with PV."""
+    state = PrivateState.open(folder / "state", insecure_seed=7)
+    return read_network(small_config(folder, feeder={"source": "c.dss"}, **sections), state, STEPS)
+
+
+def test_generation_follows_irradiance_rating_and_cut_in(folder: Path) -> None:
+    assert solar(folder).solar.generation is None
+    inputs = solar(folder, pv={"irradiance": "sun.csv", "volt_var": "category B"})
+    feeder, found = inputs.feeder, inputs.solar
+    (sun,) = read_irradiance(folder / "sun.csv", STEPS, ["roof"])[..., 0]
+    node = list(feeder.retained).index(feeder.node_index["y.1"])
+    assert found.voltvar is not None
+    expected = np.where(sun * 0.25 >= 0.2 * 0.3, sun * 0.25, 0.0)
+    day = found.generation.of(np.array([3]))
+    assert np.allclose(day[:, node].real, expected)
+    assert np.count_nonzero(day) == np.count_nonzero(expected)
+    assert found.generation.peak[node] == expected.max()
+
+
+def test_every_system_has_a_series_of_its_own_over_the_horizon(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sun = rng.random((3 * STEPS, 2)).round(4)
+    both = "B,a\n" + "\n".join(f"{b},{a}" for a, b in sun)
+    (tmp_path / "sun.csv").write_text(both)
+    (tmp_path / "folder").mkdir()
+    for column, name in enumerate(("pvshape_A", "b")):
+        (tmp_path / "folder" / f"{name}.csv").write_text("\n".join(map(str, sun[:, column])))
+    for path in (tmp_path / "sun.csv", tmp_path / "folder"):
+        assert np.array_equal(read_irradiance(path, STEPS, ["a", "b"]), sun.reshape(3, STEPS, 2))
+    with pytest.raises(ConfigError, match="one file for the PV system 'c'"):
+        read_irradiance(tmp_path / "folder", STEPS, ["a", "c"])
+    with pytest.raises(ConfigError, match="for 'c'"):
+        read_irradiance(tmp_path / "sun.csv", STEPS, ["a", "c"])
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_irradiance(tmp_path / "none", STEPS, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("1\n2\n", "must hold 24 lines"),
+        ("", "must hold 24 lines"),
+        ("a\n" * STEPS, "one number per line"),
+        ("9\n" * STEPS, "between 0 and 1.5"),
+    ],
+)
+def test_bad_irradiance_is_refused(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "sun.csv").write_text(content)
+    with pytest.raises(ConfigError, match=says):
+        read_irradiance(tmp_path / "sun.csv", STEPS, ["roof"])
+
+
+def test_days_of_a_corpus_go_round_the_horizon() -> None:
+    power = np.arange(12.0).reshape(3, 2, 2).astype(complex)
+    shares = sp.csr_array(np.array([[1.0, 0.0], [0.0, 0.0], [0.5, 0.5]]))
+    generation = Generation(power, shares)
+    found = generation.of(np.array([1, 4]))
+    assert np.array_equal(found[:2], found[2:])
+    assert np.array_equal(found[0], [4.0, 0.0, 4.5])
+    assert np.array_equal(generation.select(np.array([1])).of(np.array([0, 7])), found)
+    assert np.array_equal(generation.peak, [10.0, 0.0, 10.5])
+    assert np.array_equal(generation.by_system(np.array([4])), power[1])
+
+
+def test_pv_raises_the_released_voltages_and_the_manifest_says_how_many_days_of_sun_there_are(
+    folder: Path,
+) -> None:
+    day = (folder / "sun.csv").read_text().splitlines()
+    half = [f"{float(value) / 2:.4f}" for value in day]
+    (folder / "sun.csv").write_text("\n".join(["ROOF", *day, *half]))
+    common: dict[str, Any] = {"feeder": {"source": "c.dss"}, "nodes": {"scale_factor": 0.01}}
+    other = {"days": 3, "output": "dark", "state": "state2"}
+    run_release(small_config(folder, **common, release=other), workers=1)
+    run_release(small_config(folder, **common, pv={"irradiance": "sun.csv"}, release=DAYS), workers=1)
+    stated = manifest_of(folder / "out")["declared_public"]["generation"]
+    assert stated == {"days": 2, "per_system": False, "volt_var": "none"}
+    assert verify_release(folder / "out").verdict == "demonstration"
+    dark, bright = (np.abs(open_corpus(folder / name).voltages()).max(axis=2) for name in ("dark", "out"))
+    noon = STEPS // 2  # the sun decides, not the draw of a load
+    assert min(bright[0, noon], bright[2, noon]) > bright[1, noon]
+    assert (bright - dark)[:, noon].mean() > 1e-3
+    assert abs((bright - dark)[:, 0].mean()) < 1e-3
+
+
+def test_a_latitude_gives_a_year_without_clouds_from_the_first_day_on(folder: Path) -> None:
+    inputs = solar(folder, pv={"latitude": 40.0, "first_day_of_year": 172, "volt_var": "file"})
+    assert np.array_equal(inputs.irradiance[..., 0], clear_sky(40.0, 365, STEPS, 172))
+    assert inputs.sun == (365, False)
+    found, days = inputs.solar, np.array([0, 183, 365])
+    assert (found.voltvar, found.curve, found.use_file_curves) == (None, None, True)
+    summer, winter, again = found.generation.by_system(days).reshape(3, STEPS, 1).real.sum(axis=1)
+    assert summer > 2.0 * winter > 0.0
+    assert again == summer
+    for release, day in (({"first_day": "2023-06-21"}, 172), ({}, 1)):  # of a twin, those of the release
+        twin = solar(folder, pv={"latitude": 40.0}, network=TWIN, release=release)
+        assert np.array_equal(twin.irradiance[..., 0], clear_sky(40.0, 365, STEPS, day))
+    for name, curve in (("none", None), ("category A", CATEGORY_A)):
+        chosen = solar(folder, pv={"latitude": 40.0, "volt_var": name}).solar
+        assert (chosen.curve, chosen.use_file_curves) == (curve, False)
+        assert (chosen.voltvar is None) == (curve is None)
+
+
+def test_curves_of_the_file_are_refused_where_controls_are_frozen(folder: Path) -> None:
+    curve = (
+        "New XYCurve.vv npts=4 Yarray=(1 0 0 -1) XArray=(0.9 0.98 1.02 1.1)\n"
+        "New InvControl.ic mode=VOLTVAR voltage_curvex_ref=rated vvc_curve1=vv\n"
+    )
+    (folder / "c.dss").write_text(ROOF.replace("Set VoltageBases", curve + "Set VoltageBases"))
+    with pytest.raises(ConfigError, match="needs controls that act"):
+        solar(folder, pv={"irradiance": "sun.csv", "volt_var": "file"})
+
+
+def steep(folder: Path, **sections: Any) -> Config:
+    """A long line to a large PV system, whose control answers a change of voltage with a larger one."""
+    circuit = ROOF.replace("bus1=x bus2=y length=0.5", "bus1=x bus2=y length=8").replace("kVA=300", "kVA=900")
+    (folder / "c.dss").write_text(circuit.replace("Pmpp=250", "Pmpp=900"))
+    sunny = {"irradiance": "sun.csv", "volt_var": "category B"}
+    return small_config(folder, feeder={"source": "c.dss"} | sections.pop("feeder", {}), pv=sunny, **sections)
+
+
+@pytest.mark.parametrize("base_mva", [1.0, 1000.0])
+def test_steep_control_is_refused_before_anything_is_spent_on_any_power_base(
+    folder: Path, base_mva: float
+) -> None:
+    with pytest.raises(ConfigError, match="volt-var control is too steep"):
+        run_release(steep(folder, feeder={"base_mva": base_mva}), workers=1)
+    assert not (folder / "state" / "ledger.sqlite").exists()
+    plan(steep(folder, network=TWIN))  # no twin is refused for the impedances of the true network
+
+
+def test_mild_control_is_not_refused_on_a_small_power_base(folder: Path) -> None:
+    """The printed condition fails there, 250 kW being 25 times the base."""
+    sunny = {"irradiance": "sun.csv", "volt_var": "category B"}
+    config = small_config(folder, feeder={"source": "c.dss", "base_mva": 0.01}, pv=sunny, release={"days": 2})
+    run_release(config, workers=1)
+    assert "volt-var control is too steep for the network" in said(manifest_of(folder / "out"), "refusals")
+    certificate = " ".join((folder / "out" / "certificate.html").read_text().split())
+    assert "too steep for the network" in certificate
+
+
+# --- a radius that the evidence does not support can be lowered -------------------------------------------
+CAP = {"days": 2, "network_epsilon_cap": 300.0, "network_delta_cap": 0.9}
+
+
+def about(folder: Path, name: str, radius: float, *, evidence: bool = False, **other: Any) -> Config:
+    """A release of two days on the true network about changes of lines up to a radius."""
+    network = {"radius": radius, "epsilon": 100.0, "delta": 0.3, "calibration_days": 200}
+    return small_config(
+        folder,
+        network={**network, "require_evidence": evidence},
+        model={} if name == "first" else {"reuse": "first"},
+        release={**CAP, "id": name, "output": name, **other},
+    )
+
+
+def type_what_is_printed(message: str) -> None:
+    """Run the command that a message shows between back quotes."""
+    found = re.search("`(dp-powerflow .*)`", message)
+    assert found is not None, message
+    done = CliRunner().invoke(app, shlex.split(found[1])[1:], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.slow
+def test_a_refused_radius_is_lowered_by_what_the_messages_say(tmp_path: Path) -> None:
+    with pytest.raises(PrivacyError, match=r"under a new release id and with model.reuse = 'first'"):
+        run_release(about(tmp_path, "first", 1e-7, evidence=True), workers=1)
+    for name, radius in (("second", 1e-13), ("third", 1e-14)):
+        lower = about(tmp_path, name, radius, evidence=True)
+        for attempt in (plan, lambda chosen: run_release(chosen, workers=1)):
+            with pytest.raises(PrivacyError, match="counts in full for smaller ones") as refused:
+                attempt(lower)
+        type_what_is_printed(str(refused.value))
+        assert run_release(lower, workers=1).evidence_met
+    # All charges, that of the refused release too, count at the smallest radius, and both releases that were
+    # made still say what the ledger says.
+    account = Ledger.inspect(tmp_path / "state").summary().accounts[-1]
+    assert account.balance.spent["epsilon"] == 300.0
+    assert "r = 1e-14 p.u." in str(account.cap.unit)
+    for name, words in {"second": "1e-13", "third": "1e-14"}.items():
+        assert verify_private(tmp_path / name, tmp_path / "state").intact
+        stated = json.loads((tmp_path / name / "manifest.json").read_text())["composition"]["network"]
+        assert f"r = {words} p.u." in stated["unit"]
+    assert stated["promise"]["epsilon"] == 300.0
+
+
+def test_an_account_that_was_never_charged_is_restated_to_any_radius(tmp_path: Path) -> None:
+    ledger = Ledger.open(PrivateState.open(tmp_path / "state"))
+    cap = InstanceCap(300.0, 0.9, unit=account_neighbours(1e-12, 1.0))
+    ledgers.account(ledger, "0" * 64, cap)
+    for radius in (1e-13, 1e-11):
+        asked = replace(cap, unit=account_neighbours(radius, 1.0))
+        with pytest.raises(PrivacyError, match="nothing was charged to it yet") as refused:
+            refuse_another_radius(ledger, about(tmp_path, "first", radius), "0" * 64, asked)
+        type_what_is_printed(str(refused.value))
+        refuse_another_radius(ledger, about(tmp_path, "first", radius), "0" * 64, asked)
+
+
+def test_a_larger_radius_is_refused_once_something_was_charged(tmp_path: Path) -> None:
+    run_release(about(tmp_path, "first", 1e-13), workers=1)
+    with pytest.raises(PrivacyError, match=r"no bound for larger ones; set network.radius = 1e-13; nothing"):
+        plan(about(tmp_path, "second", 1e-12))
+    ledger = Ledger.inspect(tmp_path / "state")
+    for name, radius, reason, says in (
+        ("network-instance-1", 1e-12, "why not", "no bound for larger ones"),
+        ("network-instance-1", 1e-14, " ", "needs a reason"),
+        ("network-instance-1", float("nan"), "why not", "positive number"),
+        ("loads-1", 1e-14, "why not", "'loads-1' is not an account of a true network"),
+    ):
+        with pytest.raises(PrivacyError, match=says):
+            restate_radius(ledger, name, radius, reason)
+    # The command takes other figures of the cap with it.
+    other = about(tmp_path, "second", 1e-14, network_epsilon_cap=250.0)
+    with pytest.raises(PrivacyError, match=r"--epsilon 250.0") as refused:
+        plan(other)
+    type_what_is_printed(str(refused.value))
+    assert dpf.plan(other).network.affordable
