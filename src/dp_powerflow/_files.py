@@ -297,6 +297,21 @@ def remove_new(path: Path) -> None:
         remove_unlocked(_new_name(path))
 
 
+def destroy(path: Path) -> None:
+    """Overwrite a private file, then remove it, with what a killed `create_once` left beside it.
+
+    What a disk, a copy-on-write file system or a backup keeps of the old bytes is beyond a program.
+    """
+    for file in (_new_name(path), path):
+        with contextlib.suppress(FileNotFoundError):
+            with file.open("r+b") as handle:
+                handle.write(b"\0" * os.fstat(handle.fileno()).st_size)
+                handle.flush()
+                os.fsync(handle.fileno())
+            file.unlink()
+            sync_directory(path.parent)
+
+
 def _new_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
 

@@ -48,8 +48,8 @@ CROISSANT_FILE = "croissant.json"
 REGISTRY_FILE = "registry.yaml"
 CARD_FILE = "README.md"
 QUALITY_FILE = "quality.html"
-TWIN = "twin"
-"""Folder of the published twin."""
+TWIN, SIGNATURES = "twin", "signatures"
+"""Folders of the published twin, and of signatures, which the manifest does not list."""
 REQUIRED = {
     *(NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE),
     *(CARD_FILE, QUALITY_FILE),

@@ -1,15 +1,20 @@
-"""The private state directory: the secret key, the ledger and everything marked INTERNAL.
+"""The private state directory: its key, the ledger, keys of unfinished products, everything marked INTERNAL.
 
     state/                     0700
-      secret.key               0600  created once, by way of secret.key.new; with it, anybody can take the
-                                     noise off every release
+      secret.key               0600  created once, by way of secret.key.new; it opens no noise
       ledger.sqlite            0600  what has been spent (see `ledger`)
       ledger.anchor            0600  where the ledger stood last
-      internal/<release id>/…  0700, files 0600
+      internal/<release id>/…  0700, files 0600; <product>.key among them while a product is unfinished
       experiments/<release id>/…  0700, what experiments on private data write
 
-The key also names the protected data: an account of the ledger belongs to a keyed hash of the meter data or
-of the network, which says nothing about them without the key.
+The key of the state chains the ledger and names the protected data: an account belongs to a keyed hash of
+the meter data or of the network, which says nothing about them without the key.
+
+**Keys that end.** Noise and draws come from other keys: 256 random bits for every product (the fit of a
+model, the draw of a twin, the draw of a corpus), made just before the product is paid for and destroyed
+once it is complete. In between, a killed run finds the key and resumes to the same bits. `DP_POWERFLOW_KEYS`
+names another folder for them, such as one in memory. A product is named by a release or twin and bound to a
+request: no two products, and no two requests, ever share a stream, because they share no key.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from typing import Any
 
 from dp_powerflow._files import (
     create_once,
+    destroy,
     ensure_private_directory,
     read_private,
     remove_new,
@@ -42,10 +48,15 @@ INTERNAL_DIRECTORY = "internal"
 EXPERIMENTS_DIRECTORY = "experiments"
 RECEIPT = "paid-"
 """How the name of an internal file begins that says what was paid; see `pipeline.plan`."""
+KEYS_VARIABLE = "DP_POWERFLOW_KEYS"
+"""Environment variable: the folder of the keys of unfinished products; by default they lie in the state."""
+KEY_ENDING = ".key"
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
 _SYSTEM, _SEED = "operating system", "insecure seed"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COMMITMENT = b"dp-powerflow commitment, format 1"
+_OWN_DIGITS = 16
+"""Of the keyed hash that names the keys of one state in a folder that several states share."""
 
 
 def check_release_id(release_id: str) -> str:
@@ -121,8 +132,45 @@ class PrivateState:
         return self.root / ANCHOR_FILE
 
     def stream_key(self) -> StreamKey:
-        """The secret as a key of streams; bind it to release id, model hash and identities before use."""
+        """The key of the state: for keyed hashes, and for draws that nothing published depends on."""
         return self._key
+
+    def make_key(self, release_id: str, product: str, request: str) -> None:
+        """Make the key of a product that is about to be paid for, unless a killed run has made it.
+
+        Parameters
+        ----------
+        release_id
+            Release, twin or fleet that the product belongs to, as internal files are kept.
+        product
+            What is drawn with it, such as ``"fit"``.
+        request
+            Hash of everything that decides the product. A key of another request was never used, since that
+            request was not paid for, and is replaced.
+        """
+        if self.insecure_seed or self._secret_of(release_id, product, request) is not None:
+            return
+        self.destroy_key(release_id, product)
+        path = self._place_of(release_id, product + KEY_ENDING)
+        ensure_private_directory(path.parent.parent, create=True)
+        ensure_private_directory(path.parent, create=True)
+        _write_secret(path, os.urandom(SECRET_BYTES), source=_SYSTEM, request=request)
+
+    def key_of(self, release_id: str, product: str, request: str) -> StreamKey | None:
+        """The key of an unfinished product; None if there is none. With a seed, the same for all products."""
+        secret = self._key.secret if self.insecure_seed else self._secret_of(release_id, product, request)
+        return None if secret is None else StreamKey(secret, insecure_seed=self.insecure_seed)
+
+    def destroy_key(self, release_id: str, product: str) -> None:
+        """Overwrite and remove the key of a product that is complete; best effort on most disks."""
+        destroy(self._place_of(release_id, product + KEY_ENDING))
+
+    def _secret_of(self, release_id: str, product: str, request: str) -> bytes | None:
+        content = self.read_internal(release_id, product + KEY_ENDING)
+        if content is None:
+            return None
+        found, fields = _parsed_secret(content, self.root)
+        return found if fields.get("request") == request else None
 
     def identity(self, what: str, chunks: Iterable[bytes]) -> str:
         """Keyed hash (64 hex digits) that names protected data, such as ``identity("network", …)``.
@@ -147,22 +195,36 @@ class PrivateState:
 
     def write_internal(self, release_id: str, name: str, data: bytes) -> Path:
         """Write `internal/<release id>/<name>` whole or not at all, mode 0600."""
-        path = self.internal_directory(release_id) / _check_file_name(name)
+        self.internal_directory(release_id)
+        path = self._place_of(release_id, name)
         write_private(path, data)
         return path
 
     def read_internal(self, release_id: str, name: str) -> bytes | None:
         """Content of an internal file, None if there is none."""
-        path = self.root / INTERNAL_DIRECTORY / check_release_id(release_id) / _check_file_name(name)
-        return read_private(path)
+        return read_private(self._place_of(release_id, name))
+
+    def _place_of(self, release_id: str, name: str) -> Path:
+        root = self._keys if name.endswith(KEY_ENDING) else self.root / INTERNAL_DIRECTORY
+        return root / check_release_id(release_id) / _check_file_name(name)
+
+    @property
+    def _keys(self) -> Path:
+        """Folder of the keys of unfinished products."""
+        elsewhere = os.environ.get(KEYS_VARIABLE)
+        if not elsewhere:
+            return self.root / INTERNAL_DIRECTORY
+        return Path(elsewhere).absolute() / self.identity("keys", [])[:_OWN_DIGITS]
 
     def internal_files(self, only: str | None = None) -> Iterator[tuple[str, frozenset[str]]]:
         """Release id, or whatever else files are kept under, with the names of the files; of one, or all."""
-        internal = self.root / INTERNAL_DIRECTORY
-        every = [internal / only] if only is not None else internal.iterdir() if internal.is_dir() else ()
-        for path in sorted(every):
-            if re.fullmatch(RELEASE_ID, path.name) and path.is_dir():
-                yield path.name, frozenset(os.listdir(path))
+        found: dict[str, set[str]] = {}
+        for root in {self.root / INTERNAL_DIRECTORY, self._keys}:
+            every = [root / only] if only is not None else root.iterdir() if root.is_dir() else ()
+            for path in every:
+                if re.fullmatch(RELEASE_ID, path.name) and path.is_dir():
+                    found.setdefault(path.name, set()).update(os.listdir(path))
+        yield from ((name, frozenset(found[name])) for name in sorted(found))
 
     def commit(self, release_id: str, purpose: str, data: bytes) -> str:
         """SHA-256 of a salt and private bytes: a commitment that can be published.
@@ -199,18 +261,22 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
         source, secret = _SYSTEM, os.urandom(SECRET_BYTES)
     else:
         source, secret = _SEED, StreamKey.from_insecure_seed(insecure_seed).secret
+    _write_secret(root / KEY_FILE, secret, source=source)
+
+
+def _write_secret(path: Path, secret: bytes, **facts: str) -> None:
     fields = {
         "format": _KEY_FORMAT,
-        "source": source,
         "secret": secret.hex(),
         "sha256": hashlib.sha256(secret).hexdigest(),  # tells a damaged key from a good one
+        **facts,
     }
     try:
-        create_once(root / KEY_FILE, json.dumps(fields, indent=1).encode() + b"\n")
+        create_once(path, json.dumps(fields, indent=1).encode() + b"\n")
     except OSError as error:
         raise PrivateStateError(
-            f"the secret key cannot be written to {root} ({error.strerror}); free disk space or choose "
-            "another private state directory"
+            f"the secret key cannot be written to {path.parent} ({error.strerror}); free disk space or "
+            "choose another private state directory"
         ) from error
 
 
@@ -218,7 +284,13 @@ def _read_key(root: Path) -> StreamKey:
     content = read_private(root / KEY_FILE)
     if content is None:
         raise PrivateStateError(f"the private state directory {root} has no {KEY_FILE}; check the path")
-    damaged = PrivateStateError(f"the {KEY_FILE} of {root} is damaged; restore it from a backup")
+    secret, fields = _parsed_secret(content, root)
+    return StreamKey(secret, insecure_seed=fields["source"] == _SEED)
+
+
+def _parsed_secret(content: bytes, root: Path) -> tuple[bytes, dict[str, Any]]:
+    """A secret and what its file says of it."""
+    damaged = PrivateStateError(f"a key of {root}, such as {KEY_FILE}, is damaged; restore it from a backup")
     try:
         fields: Any = json.loads(content)
         secret = bytes.fromhex(fields["secret"])
@@ -229,7 +301,7 @@ def _read_key(root: Path) -> StreamKey:
         raise damaged
     if len(secret) != SECRET_BYTES or hashlib.sha256(secret).hexdigest() != checksum:
         raise damaged
-    return StreamKey(secret, insecure_seed=source == _SEED)
+    return secret, fields
 
 
 Files = Mapping[tuple[str, str], bytes]
@@ -273,6 +345,9 @@ class CarriedState(PrivateState):
         """What is known here, as of the directory."""
         for release_id in sorted({where for where, _ in self.files if only in (None, where)}):
             yield release_id, frozenset(name for where, name in self.files if where == release_id)
+
+    def destroy_key(self, release_id: str, product: str) -> None:
+        """The data owner does, who has the file."""
 
     def taken(self) -> dict[tuple[str, str], bytes]:
         """What was written and not taken before."""

@@ -1,0 +1,173 @@
+"""Detached signatures of a release: who answers for it, and which manifest they have seen.
+
+    signatures/<16 digits of the key>.json    role, public key, SHA-256 of the manifest, Ed25519 signature
+
+A signature is of the manifest's SHA-256, so of every byte of the release, with the role under which it was
+given and the key: none of them can be exchanged. A folder of files proves nothing about whose keys they are,
+since anybody can make a key: a reader gets the public keys of the signers elsewhere and demands them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from pydantic import Field, ValidationError
+
+from dp_powerflow._files import write_whole
+from dp_powerflow._texts import PublicLine
+from dp_powerflow.corpus.storage import Location, RemotePath
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.manifest.model import SIGNATURES, Check, Section, Sha256, check, sha256_of
+
+_FORMAT: Literal["dp-powerflow signature, version 1"] = "dp-powerflow signature, version 1"
+_DIGITS = 16
+
+
+class Signature(Section):
+    """One signature, as its file holds it."""
+
+    format: Literal["dp-powerflow signature, version 1"]
+    manifest_sha256: Sha256
+    role: PublicLine
+    public_key: Sha256  # 32 bytes, as many as a hash
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+
+    @property
+    def signed(self) -> bytes:
+        """The bytes that are signed: everything but the signature."""
+        return json.dumps(self.model_dump(exclude={"signature"}), sort_keys=True).encode()
+
+    @property
+    def who(self) -> str:
+        """Role and key, for a sentence."""
+        return f"'{self.role}' (key {self.public_key[:_DIGITS]})"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the key has signed these bytes."""
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.public_key))
+        try:
+            key.verify(bytes.fromhex(self.signature), self.signed)
+        except InvalidSignature:
+            return False
+        return True
+
+
+def private_key(path: Path, password: bytes | None = None) -> Ed25519PrivateKey:
+    """A signing key from a PEM file.
+
+    Raises
+    ------
+    ConfigError : it is no Ed25519 key in PEM, or needs another password.
+    """
+    return _loaded(path, lambda content: load_pem_private_key(content, password), Ed25519PrivateKey)
+
+
+def public_digits(path: Path) -> str:
+    """The public key in a PEM file, as signatures state it; raises as `private_key`."""
+    key: Ed25519PublicKey = _loaded(path, load_pem_public_key, Ed25519PublicKey)
+    return key.public_bytes_raw().hex()
+
+
+def _loaded(path: Path, load: Any, kind: Any) -> Any:
+    content = path.read_bytes()
+    try:
+        key = load(content)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None  # the cause may quote the key
+    if not isinstance(key, kind):
+        what = "private" if kind is Ed25519PrivateKey else "public"
+        raise ConfigError(
+            f"{path} is no {what} Ed25519 key in PEM, or its password is another; make a pair with "
+            "'openssl genpkey -algorithm ed25519 -out key.pem' and 'openssl pkey -in key.pem -pubout -out "
+            "pub.pem'"
+        )
+    return key
+
+
+def make_signature(content: bytes, key: Ed25519PrivateKey, role: str) -> Signature:
+    """The signature of a manifest, given its bytes."""
+    public = key.public_key().public_bytes_raw().hex()
+    try:
+        made = Signature(
+            format=_FORMAT,
+            manifest_sha256=sha256_of(content),
+            role=role,
+            public_key=public,
+            signature="0" * 128,
+        )
+    except ValidationError:
+        raise ConfigError("a role is one line of at most 200 characters, such as 'privacy officer'") from None
+    return made.model_copy(update={"signature": key.sign(made.signed).hex()})
+
+
+def write_signature(directory: Location, signature: Signature) -> Path:
+    """Put a signature beside the manifest; one of the same key is replaced."""
+    if isinstance(directory, RemotePath):
+        raise ConfigError(f"{directory} is a URL; sign the release on this machine, then upload the signature")
+    path = directory / SIGNATURES / f"{signature.public_key[:_DIGITS]}.json"
+    path.parent.mkdir(exist_ok=True)
+    write_whole(path, json.dumps(signature.model_dump(), indent=1, sort_keys=True).encode() + b"\n")
+    return path
+
+
+def signatures_at(directory: Location) -> dict[str, Signature | None]:
+    """Signatures by the name of their file, None for a file that holds none."""
+    folder = directory / SIGNATURES
+    if isinstance(folder, RemotePath):
+        names = sorted(folder.below())
+    else:
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return {name: _read(folder / name) for name in names}
+
+
+def _read(path: Location) -> Signature | None:
+    try:
+        return Signature.model_validate(json.loads(path.read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def check_signatures(
+    directory: Location, content: bytes, required: int = 0, signers: Sequence[str] = ()
+) -> Iterator[Check]:
+    """Whether all signatures hold, those that are required are there, and those of the signers.
+
+    Parameters
+    ----------
+    content : the bytes of the manifest.
+    required : how many different keys must have signed; with `signers`, how many of these.
+    signers : public keys whose signatures are demanded.
+    """
+    found, digest = signatures_at(directory), sha256_of(content)
+    good = {
+        each.public_key: each
+        for name, each in found.items()
+        if each is not None and each.manifest_sha256 == digest and each.holds
+        if re.fullmatch(rf"{each.public_key[:_DIGITS]}\.json", name)
+    }
+
+    def problems() -> Iterator[str]:
+        for name, each in found.items():
+            if each is None or each not in good.values():
+                yield f"{SIGNATURES}/{name} is no signature of this manifest under its role and key."
+        for key in signers:
+            if key not in good:
+                yield f"Key {key[:_DIGITS]} has not signed this release."
+        known = good.keys() & set(signers) if signers else good.keys()
+        roles = {good[key].role for key in known}
+        if min(len(known), len(roles)) < required:
+            whose = " of the keys that were given" if signers else ""
+            yield f"The release demands {required} signatures in different roles; {len(roles)}{whose} hold."
+
+    if found or required or signers:
+        who = ", ".join(each.who for _, each in sorted(good.items()))
+        known = "" if signers else " Whose keys these are, no file tells: demand them with --signer."
+        yield check("signatures", problems(), f"Signed by {who}.{known}")
