@@ -111,7 +111,9 @@ def make_signature(content: bytes, key: Ed25519PrivateKey, role: str) -> Signatu
 def write_signature(directory: Location, signature: Signature) -> Path:
     """Put a signature beside the manifest; one of the same key is replaced."""
     if isinstance(directory, RemotePath):
-        raise ConfigError(f"{directory} is a URL; sign the release on this machine, then upload the signature")
+        raise ConfigError(
+            f"{directory} is a URL; sign the release on this machine, then upload the signature"
+        )
     path = directory / SIGNATURES / f"{signature.public_key[:_DIGITS]}.json"
     path.parent.mkdir(exist_ok=True)
     write_whole(path, json.dumps(signature.model_dump(), indent=1, sort_keys=True).encode() + b"\n")

@@ -1,0 +1,84 @@
+"""Keys of products: made before the charge, found by a killed run, gone when the product is complete."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dp_powerflow.errors import PrivateStateError
+from dp_powerflow.privacy.state import KEYS_VARIABLE, PrivateState
+
+REQUEST, OTHER = "a" * 64, "b" * 64
+
+
+def secret_of(state: PrivateState, request: str = REQUEST) -> bytes:
+    key = state.key_of("r1", "fit", request)
+    assert key is not None
+    return key.secret
+
+
+@pytest.fixture(params=["in the state", "elsewhere"])
+def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrivateState:
+    if request.param == "elsewhere":
+        (tmp_path / "memory").mkdir(mode=0o700)
+        monkeypatch.setenv(KEYS_VARIABLE, str(tmp_path / "memory"))
+    return PrivateState.open(tmp_path / "state")
+
+
+def holders(folder: Path, secret: bytes) -> list[Path]:
+    """Files that hold a secret, as bytes or as digits."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [
+        path for path in files if any(form in path.read_bytes() for form in (secret, secret.hex().encode()))
+    ]
+
+
+def test_every_product_has_its_own_key_which_later_runs_find(state: PrivateState) -> None:
+    for product in ("fit", "draws"):
+        state.make_key("r1", product, REQUEST)
+    state.make_key("r2", "fit", REQUEST)
+    first = secret_of(state)
+    state.make_key("r1", "fit", REQUEST)
+    assert secret_of(PrivateState.open(state.root)) == first
+    others = [state.key_of("r1", "draws", REQUEST), state.key_of("r2", "fit", REQUEST)]
+    assert len({first, state.stream_key().secret, *(key.secret for key in others if key)}) == 4
+
+
+def test_a_key_serves_no_other_request(state: PrivateState) -> None:
+    state.make_key("r1", "fit", REQUEST)
+    first = secret_of(state)
+    assert state.key_of("r1", "fit", OTHER) is None
+    state.make_key("r1", "fit", OTHER)
+    assert secret_of(state, OTHER) != first
+    assert state.key_of("r1", "fit", REQUEST) is None
+
+
+def test_a_destroyed_key_is_nowhere_below_the_state(state: PrivateState, tmp_path: Path) -> None:
+    state.make_key("r1", "fit", REQUEST)
+    secret = secret_of(state)
+    [held] = holders(tmp_path, secret)
+    assert held.stat().st_mode & 0o077 == 0
+    linked = tmp_path / "seen"  # another name of the same blocks: overwritten, not only removed
+    os.link(held, linked)
+    state.destroy_key("r1", "fit")
+    assert not holders(tmp_path, secret)
+    assert set(linked.read_bytes()) == {0}
+    assert state.key_of("r1", "fit", REQUEST) is None
+    state.destroy_key("r1", "fit")  # once more does no harm
+
+
+def test_a_seed_makes_no_files_and_gives_the_same_key_again(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
+    state.make_key("r1", "fit", REQUEST)
+    assert secret_of(state) == state.stream_key().secret
+    assert [path.name for path in (tmp_path / "state").rglob("*.key")] == ["secret.key"]
+
+
+def test_a_damaged_key_is_not_taken_for_none(state: PrivateState, tmp_path: Path) -> None:
+    state.make_key("r1", "fit", REQUEST)
+    [held] = holders(tmp_path, secret_of(state))
+    held.write_bytes(held.read_bytes()[:-40])
+    with pytest.raises(PrivateStateError, match="damaged"):
+        state.key_of("r1", "fit", REQUEST)
