@@ -80,6 +80,13 @@ def written(folder: Path, **asked: object) -> Written:
     return set_up(SetupRequest(**{**request, **asked}))  # type: ignore[arg-type]
 
 
+@pytest.fixture(autouse=True)
+def _own_data(tmp_path: Path) -> None:
+    """A feeder and its meters, in the folder of every test."""
+    circuit(tmp_path)
+    meters(tmp_path)
+
+
 # ------------------------------------------------------------------------------------------------ facts
 
 
@@ -272,7 +279,6 @@ def test_another_length_in_a_pandapower_net_gives_the_same_bytes(tmp_path: Path)
 
 def test_a_config_reads_back_and_its_inputs_fit(tmp_path: Path) -> None:
     circuit(tmp_path, more=ROOF + REGULATOR)
-    meters(tmp_path)
     result = written(tmp_path, latitude=52.5, days=3, release_id="first")
     config = read_config(result.config)
     assert config.network.mode == "twin-network"
@@ -288,8 +294,6 @@ def test_a_config_reads_back_and_its_inputs_fit(tmp_path: Path) -> None:
 
 
 def test_every_choice_has_a_comment(tmp_path: Path) -> None:
-    circuit(tmp_path)
-    meters(tmp_path)
     lines = written(tmp_path).config.read_text().splitlines()
     bare = [line.split(" =")[0] for line in lines if " = " in line and "#" not in line]
     assert set(bare) <= {"last_day", "time_column", "customer_column", "active_column"}
@@ -297,7 +301,6 @@ def test_every_choice_has_a_comment(tmp_path: Path) -> None:
 
 def test_islands_are_left_out_pv_without_a_latitude_is_idle_and_both_are_said(tmp_path: Path) -> None:
     circuit(tmp_path, more=ROOF + ISLAND)
-    meters(tmp_path)
     result = written(tmp_path)
     config = read_config(result.config)
     assert (config.feeder.drop_islanded, config.pv) == (True, None)
@@ -312,8 +315,6 @@ def services(folder: Path, columns: str, rows: Callable[[int, str], str]) -> Pat
 
 
 def test_declared_classes_have_their_own_public_bounds(tmp_path: Path) -> None:
-    circuit(tmp_path)
-    meters(tmp_path)
     labels = ["residential", "shop"]
     path = services(tmp_path, "customer,load_point,class", lambda k, name: f"{name},p{k},{labels[k % 2]}")
     result = written(tmp_path, services=path)
@@ -327,8 +328,6 @@ def test_declared_classes_have_their_own_public_bounds(tmp_path: Path) -> None:
 
 def test_on_the_true_network_customers_have_a_public_scale(tmp_path: Path) -> None:
     """A node is one customer scaled up: without a scale it would carry the load of one house."""
-    circuit(tmp_path)
-    meters(tmp_path)
     path = services(tmp_path, "customer,load_point", lambda k, name: f"{name},p{k}")
     result = written(tmp_path, services=path, mode="true-network")
     config = read_config(result.config)
@@ -344,8 +343,6 @@ def test_on_the_true_network_customers_have_a_public_scale(tmp_path: Path) -> No
 
 
 def test_ids_that_are_not_in_both_files_are_counted(tmp_path: Path) -> None:
-    circuit(tmp_path)
-    meters(tmp_path)
     path = services(tmp_path, "customer,load_point", lambda k, name: f"{name if k else 'nobody'},p{k}")
     (note,) = [note for note in written(tmp_path, services=path).notes if "not in the meter file" in note]
     assert note.startswith(
@@ -358,8 +355,6 @@ def test_ids_that_are_not_in_both_files_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", ["release.toml", "release-services.csv"])
 def test_nothing_is_overwritten_and_nothing_else_is_written(tmp_path: Path, taken: str) -> None:
-    circuit(tmp_path)
-    meters(tmp_path)
     (tmp_path / taken).write_text("mine")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ConfigError, match=f"{taken} exists already"):
@@ -380,7 +375,6 @@ def test_what_is_unsupported_in_the_feeder_is_internal_and_nothing_is_written(
     tmp_path: Path, more: str, asked: dict[str, object], says: str
 ) -> None:
     circuit(tmp_path, more=more)
-    meters(tmp_path)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(FeederError, match=f"INTERNAL: .*{says}"):
         written(tmp_path, **asked)
@@ -401,8 +395,6 @@ def test_what_is_unsupported_in_the_feeder_is_internal_and_nothing_is_written(
     ],
 )
 def test_a_wrong_request_is_one_sentence(tmp_path: Path, asked: dict[str, object], says: str) -> None:
-    circuit(tmp_path)
-    meters(tmp_path)
     with pytest.raises(DpPowerflowError, match=says) as caught:
         written(tmp_path, **asked)
     assert "\n" not in str(caught.value)
@@ -410,8 +402,6 @@ def test_a_wrong_request_is_one_sentence(tmp_path: Path, asked: dict[str, object
 
 
 def test_a_service_map_that_a_killed_run_left_does_not_stand_in_the_way(tmp_path: Path) -> None:
-    circuit(tmp_path)
-    meters(tmp_path)
     first = written(tmp_path)
     assert first.services is not None
     content = first.config.read_text(), first.services.read_text()

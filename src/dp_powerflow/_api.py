@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.model.gaussian import LoadModel
     from dp_powerflow.model.options import FitOptions
-    from dp_powerflow.pipeline.customers import DrawnDays
     from dp_powerflow.pipeline.deriving.derived import Derived
     from dp_powerflow.pipeline.plan import PlannedRelease
     from dp_powerflow.pipeline.release import ReleaseResult
@@ -230,11 +230,9 @@ def verify(
             from dp_powerflow.manifest.verify import verify_release
 
             return verify_release(read)
-        from dp_powerflow.pipeline.audit import audit_release, verify_private
+        from dp_powerflow.pipeline.audit import verify_private
 
-        if config is None:
-            return verify_private(read, private)
-        return audit_release(read, config, Path(private))
+        return verify_private(read, private, config)
 
 
 def _verify_derived(
@@ -243,18 +241,18 @@ def _verify_derived(
     config: Config | None,
     source: str | PathLike[str] | None,
 ) -> VerifyReport:
-    if private is None:
-        from dp_powerflow.pipeline.deriving.derived import verify_derived
+    from dp_powerflow.pipeline.deriving.derived import verify_derived
 
+    if private is None:
         return verify_derived(place, release=None if source is None else Path(source))
     if config is None or source is not None:
         raise ConfigError(
             "a derived release is computed again from the private state with the config of its release, or "
             "from the directory of its release; give both of the first or the second alone"
         )
-    from dp_powerflow.pipeline.deriving.owner import audit_derived
+    from dp_powerflow.pipeline.deriving.owner import basis_of_config
 
-    return audit_derived(place, config, Path(private))
+    return verify_derived(place, remake=partial(basis_of_config, config, state_path=Path(private)))
 
 
 def derive(
@@ -943,9 +941,12 @@ def sample(
     """
     import numpy as np
 
+    from dp_powerflow.almanac.calendar import Calendar
+    from dp_powerflow.config import FIRST_DAY
     from dp_powerflow.model.law import LoadNodes
-    from dp_powerflow.model.sample import LoadSampler, LoadSource, placed_load
+    from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block, placed_load
     from dp_powerflow.pipeline.customers import CustomerPlan
+    from dp_powerflow.pipeline.inputs import Almanac
 
     if per not in ("node", "load"):
         raise ConfigError(f"loads are drawn per 'node' or per 'load', not per {per!r}")
@@ -953,27 +954,17 @@ def sample(
     positions, nominal_kw = feeder.loaded_nodes() if per == "node" else feeder.drawn_loads()
     label, scale_kw = load_class or model.class_names[0], nominal_kw if model.scaled else None
     count, classes = len(positions), (label,) * len(positions)
-    sampler: LoadSource = (
-        CustomerPlan(
-            positions, np.arange(count), classes, scale_kw, np.full(count, np.nan), by_node=False
-        ).source(model, feeder, key, _drawn_days(days, count, first_day, weather))
-        if model.is_history
-        else LoadSampler(model.at(LoadNodes(classes, scale_kw, feeder.base_mva, positions)), key, days)
-    )
+    sampler: LoadSource
+    if not model.is_history:
+        law = model.at(LoadNodes(classes, scale_kw, feeder.base_mva, positions))
+        sampler = LoadSampler(law, key, days)
+    else:  # consecutive days, with the weekends that their dates say
+        almanac = Almanac(Calendar.starting(first_day or FIRST_DAY, days), weather=weather)
+        each = np.arange(count), classes, scale_kw, np.full(count, np.nan)
+        customers = CustomerPlan(positions, *each, by_node=False)
+        sampler = customers.source(model, feeder, key, days, days_per_block(count), almanac)
     blocks = (sampler.block(index) for index in range(sampler.n_blocks))
     return np.concatenate([placed_load(sampler.law, block, width) for block in blocks])
-
-
-def _drawn_days(days: int, loads: int, first_day: dt.date | None, weather: Weather | None) -> DrawnDays:
-    """Consecutive days, with the weekends that their dates say."""
-    from dp_powerflow.almanac.calendar import Calendar
-    from dp_powerflow.config import FIRST_DAY
-    from dp_powerflow.model.sample import days_per_block
-    from dp_powerflow.pipeline.customers import DrawnDays
-    from dp_powerflow.pipeline.inputs import Almanac
-
-    calendar = Calendar.starting(first_day or FIRST_DAY, days)
-    return DrawnDays(days, days_per_block(loads), Almanac(calendar, weather=weather))
 
 
 @dataclass(frozen=True, eq=False)

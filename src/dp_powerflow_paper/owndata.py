@@ -20,16 +20,15 @@ import scipy.sparse as sp
 from dp_powerflow import Config, Feeder, LoadHistory
 from dp_powerflow.config import TrueNetwork
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.lowlevel import Network, PrivacyUnit
+from dp_powerflow.lowlevel import Network, Plain, PrivacyUnit, Structured
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.pipeline.customers import declared_classes, declared_factors
 from dp_powerflow.pipeline.inputs import (
-    Solar,
     class_names,
-    estimator_of_days,
     feeder_of,
     fit_options_of,
-    history_of,
+    irradiance_of,
+    meters_of,
     solar_of,
 )
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, kw_to_pu
@@ -50,7 +49,7 @@ def open_own(config: Config, options: ExperimentOptions) -> Dataset:
         relative to one.
     """
     feeder = feeder_of(config)
-    history = history_of(config, feeder)
+    history = meters_of(config, feeder).history
     loaded, nominal_kw = feeder.loaded_nodes()
     if not len(loaded):
         raise LoadDataError(
@@ -64,7 +63,8 @@ def open_own(config: Config, options: ExperimentOptions) -> Dataset:
     relative = history.load_kw / scale_kw[:, None, None]
     places = place(feeder, history, scale_kw, config)
     shares = places.shares(feeder, len(scale_kw), tangent if history.load_kvar is None else None)
-    solar = solar_of(config, feeder, history.n_steps) if options.pv else Solar()
+    irradiance = irradiance_of(config, feeder, history.n_steps) if options.pv else None
+    solar = solar_of(config, feeder, irradiance)
     sun = None if solar.generation is None else solar.generation.select(np.arange(history.n_days))
     control = solar.voltvar if options.volt_var else None
     pv = "without PV" if sun is None else pv_words(feeder, control)
@@ -79,7 +79,7 @@ def open_own(config: Config, options: ExperimentOptions) -> Dataset:
         nominal=np.asarray(kw_to_pu(node_kw, feeder.base_mva) * (1.0 + 1j * tangent), dtype=np.complex128),
         margins=_margins(config, history),
         radius=network.radius if isinstance(network, TrueNetwork) else RADIUS,
-        estimator=estimator_of_days(config),
+        estimator=Plain() if config.model.estimator == "plain" else Structured(),
         calibration_floor=CALIBRATION_FLOOR,
         words=f"{history.n_load_points} load points, {history.n_days} days of {history.n_steps} steps, on "
         f"the feeder of the config {pv}; {places.words}",

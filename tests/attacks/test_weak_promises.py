@@ -38,7 +38,7 @@ from dp_powerflow.model.fit import fit
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.single_days import Plain
-from dp_powerflow.pipeline.audit import audit_release
+from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.modes.base import mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import make_ready, plan
 from dp_powerflow.pipeline.release import charge, fitted_model, run_release
@@ -270,7 +270,7 @@ def test_a_model_is_derived_again_where_only_the_randomness_of_reactive_load_dif
     kinds = [spend.kind for spend in Ledger.inspect(tmp_path / "state").spends()]
     assert kinds.count(AccountKind.LOADS) == 1
     for name, made in {"out": first, "fixed": fixed, "back": back}.items():
-        assert audit_release(tmp_path / name, made, tmp_path / "state").intact, name
+        assert verify_private(tmp_path / name, tmp_path / "state", made).intact, name
     heard = hear_witnesses(tmp_path / "state", [str(tmp_path / name) for name in models])
     assert heard.contradictions == ()
 

@@ -32,7 +32,7 @@ from dp_powerflow.errors import (
 )
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline import release as run_module
-from dp_powerflow.pipeline.inputs import history_of
+from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
@@ -440,7 +440,7 @@ def test_whatever_ends_a_run_before_its_first_part_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(tmp_path, release={"days": 20})
-    history = history_of(config, None)
+    history = meters_of(config, None).history
     for place, error in [*(("refuse_another_model", each) for each in FAILURES), ("open_ledger", OSError(5))]:
 
         def fail(*_: object, error: BaseException = error) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.cli.studies import render_fidelity
+from dp_powerflow.cli.checks import render_fidelity
 from dp_powerflow.fidelity.attacks import KINDS, Allowed, Guesses, LineAttack, MembershipAttack, PlantedAttack
 from dp_powerflow.fidelity.comparison import Curves, CustomerComparison, NetworkComparison, NetworkCurves
 from dp_powerflow.fidelity.report import (

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow.cli.release import render_plan
-from dp_powerflow.config import parse_config
 from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.tables import Connections, NodeTable, encode_buses
@@ -22,7 +21,7 @@ from dp_powerflow.pipeline.modes.twin import public_places, released_connections
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.random import StreamKey
-from support.small import RAW, small_config, tree_hash
+from support.small import small_config, tree_hash
 from support.sunny import write_sunny
 from support.tampering import failed
 
@@ -135,13 +134,6 @@ def test_a_run_that_died_ends_in_the_same_bytes(
     assert tree_hash(tmp_path / "killed/out") == tree_hash(tmp_path / "whole/out")
 
 
-def test_what_is_published_is_part_of_the_request_in_any_order(solved: Path) -> None:
-    asked = (["head", "loads"], ["loads", "head", "loads"], ["loads"])
-    requests = [plan(sunny(solved, also_publish=also)).plan.request_sha256 for also in asked[:2]]
-    assert requests[0] == requests[1]
-    assert sunny(solved, also_publish=asked[2]).network != sunny(solved).network
-
-
 def test_a_fixed_frame_has_no_states(tmp_path: Path) -> None:
     asked = small_config(tmp_path, network=FROZEN | {"also_publish": ["states"]}, release={"days": 2})
     run_release(asked, workers=1)
@@ -236,24 +228,7 @@ def test_the_numbers_of_buses_do_not_tell_the_order_of_the_file(tmp_path: Path) 
         np.testing.assert_array_equal(getattr(mine, name), getattr(same, name))
 
 
-def test_buses_without_a_released_node_come_in_a_random_order(ieee13: Feeder) -> None:
-    """Over 200 keys the source stands at each of the last places; with one node all others are shuffled."""
-    released = ieee13.retained[:1]
-    places = [
-        int(np.flatnonzero(released_connections(ieee13, released, key).source)[0])
-        for key in map(StreamKey.from_insecure_seed, range(200))
-    ]
-    assert set(places) == set(range(1, len(ieee13.coordinates)))
-
-
 # --- refusals ---------------------------------------------------------------------------------------------
-def test_coordinates_need_published_buses(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'add "connections" to network\.also_publish'):
-        release_of(tmp_path, {"coordinates": "public", "also_publish": ["loads"]})
-    with pytest.raises(ConfigError, match="coordinates"):
-        parse_config({**RAW, "network": {**RAW["network"], "coordinates": "public"}}, base=tmp_path)
-    with pytest.raises(ConfigError, match="also_publish"):
-        release_of(tmp_path, {"also_publish": ["connection"]})
 
 
 def test_a_feeder_without_coordinates_is_refused_before_anything_is_spent(tmp_path: Path) -> None:

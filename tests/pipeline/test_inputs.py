@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from dp_powerflow.errors import (
 )
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder, read_loads
-from dp_powerflow.manifest.true import account_neighbours
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
@@ -37,15 +35,13 @@ from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.customers import Services, count_customers, node_plan
 from dp_powerflow.pipeline.inputs import read_inputs, read_network
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.modes.true import refuse_another_radius, restate_radius
+from dp_powerflow.pipeline.modes.true import restate_radius
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.devices import CATEGORY_A
 from dp_powerflow.powerflow.sun import Generation, clear_sky, read_irradiance
-from dp_powerflow.privacy.ledger.accounts import InstanceCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from support import ledgers
 from support.manifest_releases import said
 from support.small import small_config
 from support.sunny import ROOF, write_sunny
@@ -158,22 +154,6 @@ def test_what_config_or_feeder_decide_is_refused_before_anything_is_spent(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("sections", "says"),
-    [
-        ({"model": {"bounds_of_class": {"commercial": [2.0, 1.0]}}}, "0 < p_min < p_max"),
-        ({"model": {"power_factor_of_class": {"commercial": 0.0}}}, "power factor of 0"),
-        ({"model": {"power_factor": -1.2}}, "'model.power_factor' is not usable"),
-        ({"model": {"bounds_of_class": {"commercial": [1.0]}}}, "'model.bounds_of_class.commercial"),
-        ({"nodes": {"power_factor_of_load": {"671": "lagging"}}}, "'nodes.power_factor_of_load.671'"),
-        ({"loads": {"classes": "classes.csv"}}, "loads.classes is for loads of kind 'opendss-shapes'"),
-    ],
-)
-def test_what_is_declared_wrongly_is_no_config(tmp_path: Path, sections: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        small_config(tmp_path, **sections)
-
-
 OTHER = """Clear
 New Circuit.c basekv=4.16 bus1=s
 New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
@@ -267,14 +247,6 @@ def test_classes_and_loads_have_margins_and_power_factors_of_their_own(tmp_path:
         changed = small_config(tmp_path, model={**CLASSES, "reuse": "small"} | values, release=again)
         with pytest.raises(DpPowerflowError, match=f"other values of [^;]*{named}"):
             plan(changed)
-
-
-def test_a_power_factor_of_a_load_is_part_of_the_request(tmp_path: Path) -> None:
-    asked = [
-        plan(small_config(tmp_path, nodes=nodes)).plan.request_sha256
-        for nodes in ({}, FACTORS, {"power_factor_of_load": {"671": 0.98}})
-    ]
-    assert len(set(asked)) == 3
 
 
 # --- OpenDSS shapes ---------------------------------------------------------------------------------------
@@ -600,18 +572,6 @@ def test_a_refused_radius_is_lowered_by_what_the_messages_say(tmp_path: Path) ->
         stated = json.loads((tmp_path / name / "manifest.json").read_text())["composition"]["network"]
         assert f"r = {words} p.u." in stated["unit"]
     assert stated["promise"]["epsilon"] == 300.0
-
-
-def test_an_account_that_was_never_charged_is_restated_to_any_radius(tmp_path: Path) -> None:
-    ledger = Ledger.open(PrivateState.open(tmp_path / "state"))
-    cap = InstanceCap(300.0, 0.9, unit=account_neighbours(1e-12, 1.0))
-    ledgers.account(ledger, "0" * 64, cap)
-    for radius in (1e-13, 1e-11):
-        asked = replace(cap, unit=account_neighbours(radius, 1.0))
-        with pytest.raises(PrivacyError, match="nothing was charged to it yet") as refused:
-            refuse_another_radius(ledger, about(tmp_path, "first", radius), "0" * 64, asked)
-        type_what_is_printed(str(refused.value))
-        refuse_another_radius(ledger, about(tmp_path, "first", radius), "0" * 64, asked)
 
 
 def test_a_larger_radius_is_refused_once_something_was_charged(tmp_path: Path) -> None:

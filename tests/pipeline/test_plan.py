@@ -48,7 +48,7 @@ from dp_powerflow.pipeline.feasibility import (
     Trial,
     public_parameters,
 )
-from dp_powerflow.pipeline.inputs import chosen_estimator, read_network, refuse_short_history
+from dp_powerflow.pipeline.inputs import chosen_estimator, read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import PlannedRelease, stand_in_errors
 from dp_powerflow.privacy.budget import (
@@ -63,7 +63,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.draw import parameters_of
-from support.histories import BOUNDS, customers, day_facts, history_of
+from support.histories import BOUNDS, customers, history_of
 from support.manifest_releases import said
 from support.own_meters import OwnMeters, good_readings
 from support.small import small_config
@@ -153,18 +153,6 @@ def test_plan_shows_all_of_it_in_text_and_json(planned: PlannedRelease) -> None:
     assert "0 of 48 snapshots" in owner[1]
 
 
-def test_stages_are_told_feeder_first_and_meters_last(tmp_path: Path) -> None:
-    told: list[str] = []
-    dpf.plan(config_in(tmp_path), on_stage=told.append)
-    assert told == [
-        "reading the feeder",
-        "checking feeder, controls and sun",
-        "comparing the feeder with its file",
-        "power flow on public loads",
-        "reading the meter data",
-    ]
-
-
 def test_a_wrong_feeder_is_refused_before_a_meter_is_read(tmp_path: Path) -> None:
     island = "New Line.i bus1=p bus2=q length=1\nSet "
     meters = {"kind": "long", "path": "gone.csv", "services": "services.csv"}
@@ -239,12 +227,6 @@ def test_places_that_cannot_be_written_are_found_out(
     monkeypatch.setattr("os.access", lambda path, _: Path(path).name != closed)
     refused_by_both(config, DpPowerflowError, says)
     assert not (tmp_path / "here" / "new").exists()
-
-
-def test_an_output_that_is_there_is_refused_by_plan(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    with pytest.raises(CorpusError, match="exists already"):
-        dpf.plan(config_in(tmp_path))
 
 
 # --- privacy ----------------------------------------------------------------------------------------------
@@ -389,6 +371,10 @@ def twin(folder: Path, days: int = 14, **sections: dict[str, Any]) -> Config:
         ({"model": {"unit": "load-point-day"}}, "structured", "model.unit is 'load-point-day'"),
         ({"model": {"components": 2}}, "structured", "model.components is 2"),
         ({"network": {}, "loads": {"days": 30}}, "structured", "mode 'true-network'"),
+        (
+            {"loads": {"kind": "opendss-shapes", "path": "shapes", "first_day": dt.date(2024, 1, 1)}},
+            *("structured", "does not declare how many days"),
+        ),
         ({"model": {"estimator": "plain"}}, "plain", "model.estimator says so"),
         ({}, "history", "the meters have 14 days, 14 or more"),
     ],
@@ -399,17 +385,6 @@ def test_two_weeks_of_whole_histories_on_a_twin_get_the_estimator_history(
     found = chosen_estimator(twin(tmp_path, **sections))
     assert found.name == name
     assert why in found.why
-
-
-def test_load_shapes_tell_how_many_days_they_have_when_they_are_read(tmp_path: Path) -> None:
-    loads = {"kind": "opendss-shapes", "path": "shapes", "first_day": dt.date(2024, 1, 1)}
-    shapes = twin(tmp_path, loads=loads)
-    names = [chosen_estimator(shapes, days).name for days in (None, 13, 14)]
-    assert names == ["structured", "structured", "history"]
-    asked = twin(tmp_path, loads=loads, model={"estimator": "history"})
-    refuse_short_history(asked, 14)
-    with pytest.raises(ConfigError, match="needs 14 days of meters or more, but there are 13"):
-        refuse_short_history(asked, 13)
 
 
 def shown(config: Config) -> tuple[str, dict[str, Any]]:
@@ -575,16 +550,3 @@ def test_what_is_predicted_is_the_same_every_time_and_knows_classes_and_units(
     of_days = Budget(1.0, 1e-5, PrivacyUnit.LOAD_POINT_DAY)
     assert predicted(300, options, of_days)[0].error < predicted(300, options)[0].error
     assert len(predicted(300, replace(options, classes=PrivateClasses(2)))) == 3
-
-
-def test_long_histories_with_weather_are_predicted_by_their_first_days(
-    fits: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fits(2)
-    history = history_of(np.ones((300, 60, 8)))
-    options = FitOptions(BOUNDS, History(), days=day_facts(history, temperature=np.sin(np.arange(60.0))))
-    facts = history_facts(history, options, ONE.unit)
-    told: list[str] = []
-    monkeypatch.setattr(planning, "_PATIENCE", -1.0)
-    assert len(stand_in_errors(facts, options, ONE, told.append)) == 3
-    assert told[-1] == "public stand-ins for the customers: 6 of 6 fits are made"

@@ -17,7 +17,6 @@ from dp_powerflow._bits.elementary import multiply
 from dp_powerflow._certify import certify_config
 from dp_powerflow._files import only_process
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.storage import file_hash
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -123,38 +122,6 @@ def test_running_a_finished_release_again_changes_and_costs_nothing(
     assert len(Ledger.inspect(tmp_path / "state").spends()) == 2  # one for the loads, one for the network
 
 
-@pytest.mark.slow
-def test_a_file_is_hashed_when_it_is_written_and_read_only_if_an_earlier_run_wrote_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-
-    def counted(place: Path) -> str:
-        read.append(place.name)
-        return file_hash(place)
-
-    monkeypatch.setattr("dp_powerflow.corpus.storage.file_hash", counted)
-    config = small_config(tmp_path, release={"days": 400})
-    stages: list[Path] = []
-    prepare = CorpusWriter.prepare
-
-    def prepared(writer: CorpusWriter) -> None:
-        stages.append(writer.partial)
-        prepare(writer)
-
-    monkeypatch.setattr(CorpusWriter, "prepare", prepared)
-    run_release(config, workers=1)
-    assert read == []
-    before = tree_hash(tmp_path / "out")
-    parts = sorted((tmp_path / "out" / "data").iterdir())
-    assert len(parts) > 2
-    (tmp_path / "out").rename(stages[0])
-    (stages[0] / "data" / parts[0].name).unlink()
-    run_release(config, workers=1)
-    assert sorted(read) == [part.name for part in parts[1:]]
-    assert tree_hash(tmp_path / "out") == before
-
-
 @pytest.mark.parametrize(
     "sections",
     [
@@ -202,7 +169,7 @@ def test_changing_a_line_changes_nothing_but_data_and_hashes(
 
 def test_nothing_private_is_in_any_released_byte(true_release: Released, tmp_path: Path) -> None:
     feeder = assembly.feeder_of(true_release.config)
-    history = assembly.history_of(true_release.config, feeder)
+    history = assembly.meters_of(true_release.config, feeder).history
     secret = PrivateState.inspect(true_release.state).stream_key().secret
     canaries = [
         *(f"{value:.6f}".encode() for value in history.load_kw[0, 0, :6]),

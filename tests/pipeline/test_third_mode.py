@@ -171,7 +171,7 @@ def test_plan_and_command_line_speak_in_its_words(released: tuple[Path, Config])
     found = plan(config)
     assert found.mode.plan_lines(found.network) == ["The network is public under CC BY 4.0."]
     assert found.network.already_charged
-    assert mode_of(config).outcome(True) == "solved on a public network"
+    assert mode_of(config).said("outcome", met=True) == "solved on a public network"
 
 
 def test_nobody_else_asks_which_mode_it_is() -> None:

@@ -15,7 +15,7 @@ import dp_powerflow as dpf
 from dp_powerflow.cli.release import render_plan
 from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
+from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
 from dp_powerflow.grid.opendss.reader import read_dss
@@ -35,7 +35,6 @@ from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.twin.design import twin_guarantee
 from dp_powerflow.twin.draw import Twin
 from support.made import Released, operated_config, twin_config
 from support.manifest_releases import said
@@ -98,16 +97,6 @@ def test_an_auditor_draws_the_twin_again(twin_release: Released, tmp_path: Path)
     assert [name for name, ok in audit(state).items() if not ok] == [SEED, "twin"]
 
 
-def test_the_stated_epsilon_is_that_of_the_noise(twin_release: Released) -> None:
-    stated = manifest_of(twin_release.path)["guarantee"]["network"]
-    design = TwinMode(twin_release.config).section.design
-    for row in stated["changes"]:
-        promised = twin_guarantee(design, row["change"])
-        assert (row["epsilon"], row["advantage"]) == (promised.epsilon, promised.advantage)
-    assert [round(row["epsilon"], 1) for row in stated["changes"]] == [1.0, 8.3]
-    assert [round(row["advantage"], 2) for row in stated["changes"]] == [0.39, 0.98]
-
-
 def test_the_plan_states_cost_and_prediction_from_public_figures(released: Path) -> None:
     def shown(**network: Any) -> str:
         return "\n".join(render_plan(plan(twin_config(released, network=network))).lines)
@@ -141,18 +130,6 @@ def test_no_line_of_the_true_network_is_in_the_published_one(released: Path, iee
         if not line.is_switch:
             true = abs(line.primitive[0, len(line.nodes) // 2])
             assert np.min(np.abs(magnitudes / true - 1.0)) > 1e-6
-
-
-@pytest.mark.slow
-def test_two_workers_write_the_same_bytes_as_one(tmp_path: Path) -> None:
-    sections = {"release": {"days": 700}, "network": {"graph_days": 2}}
-    hashes = []
-    for workers in (1, 2):
-        folder = tmp_path / str(workers)
-        folder.mkdir()
-        run_release(twin_config(folder, **sections), workers=workers)
-        hashes.append(tree_hash(folder / "out"))
-    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.parametrize("publish", ["voltages", "network"])
@@ -341,21 +318,6 @@ def test_every_snapshot_for_itself_is_another_release(operated_release: Released
     mine, other = open_corpus(operated_release.path), open_corpus(tmp_path / "out")
     assert (mine.taps() != other.taps()).any()
     assert verify_release(tmp_path / "out").checks[0].ok
-
-
-@pytest.mark.parametrize(
-    ("network", "release", "words"),
-    [
-        ({"publish": "network"}, {}, r"controls = .frozen."),
-        ({}, {"solver": "opendss"}, "unknown key 'release.solver'"),
-        ({"controls": "off"}, {}, "controls"),
-    ],
-)
-def test_what_acting_controls_cannot_do_is_refused_in_one_sentence(
-    tmp_path: Path, network: dict[str, Any], release: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(ConfigError, match=words):
-        operated_config(tmp_path, network=network, release=release)
 
 
 # --- a snapshot without solution is scaled down -----------------------------------------------------------

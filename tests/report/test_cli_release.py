@@ -1,8 +1,9 @@
-"""The commands of a release as a user types them, on a small feeder."""
+"""The commands of a release as a user types them, on a small feeder; and the demonstration."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dp_powerflow.cli import app
+from dp_powerflow.cli.demo import Demo
 from support.small import RAW, write_toml
 
 
@@ -89,16 +91,6 @@ def test_quality_says_where_the_page_is_and_makes_it_again(folder: Path, tmp_pat
     assert figures["promise"]["loads"]["figure"].startswith("ε ≤ ")
 
 
-def test_quality_of_a_release_without_a_page_is_written_here(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(folder / "out", tmp_path / "old")
-    (tmp_path / "old" / "quality.html").unlink()
-    monkeypatch.chdir(tmp_path)
-    assert "written: quality.html" in run("quality", "old").stderr
-    assert (tmp_path / "quality.html").read_bytes() == (folder / "out" / "quality.html").read_bytes()
-
-
 def test_verify_with_the_private_state_opens_and_recomputes_the_evidence(folder: Path) -> None:
     config = folder / "release.toml"
     shown = json.loads(
@@ -136,16 +128,58 @@ def test_certify_writes_internal_files_and_says_what_is_covered(folder: Path) ->
 def test_ledger_shows_both_accounts_and_changes_a_cap_with_a_reason(folder: Path) -> None:
     shown = json.loads(run("ledger", folder / "state", "--json").stdout)
     assert {account["name"] for account in shown["accounts"]} == {"loads-1", "network-instance-1"}
-    changed = run(
-        "ledger",
-        folder / "state",
-        "--account",
-        "loads-1",
-        "--epsilon",
-        "9",
-        "--reason",
-        "board, 3 May",
-        "--json",
-    )
+    asked = ("--account", "loads-1", "--epsilon", "9", "--reason", "board, 3 May", "--json")
+    changed = run("ledger", folder / "state", *asked)
     cap = next(a for a in json.loads(changed.stdout)["accounts"] if a["name"] == "loads-1")["cap"]
     assert cap["epsilon"] == 9.0
+
+
+# --- the demonstration: a twin and the paper's release, compared, with commands that work ------------------
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Folder and output of the command; the folder has a blank in its name."""
+    folder = tmp_path_factory.mktemp("demo of mine") / "demo-output"
+    result = run("demo", "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder, result
+
+
+@pytest.mark.slow
+def test_the_docs_show_the_table_of_the_demo(shown: tuple[Path, Result]) -> None:
+    begun = Demo(shown[0])
+    rows = [line for line in begun.table(begun.compare()).lines if line.startswith("|")]
+    assert any("formula as printed, not a bound here" in row for row in rows)
+    page = Path(__file__).resolve().parents[2] / "docs" / "results" / "demo.md"
+    assert "\n".join(rows) in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_customers_pay_for_both_load_models_and_every_draw_has_a_solution(
+    shown: tuple[Path, Result],
+) -> None:
+    accounts = json.loads(run("ledger", shown[0] / "private-state", "--json").stdout)["accounts"]
+    assert {account["name"]: len(account["spends"]) for account in accounts} == {
+        "loads-1": 2,
+        "network-twin-1": 1,
+        "network-instance-1": 1,
+    }
+    history, days = (
+        json.loads((shown[0] / name / "model.json").read_text())["queries"] for name in ("release", "paper")
+    )
+    assert history != days
+    extras = json.loads((shown[0] / "release" / "manifest.json").read_text())["data"]["extras"]
+    assert extras["scaled_down_snapshots"] == 0
+
+
+@pytest.mark.slow
+def test_every_command_that_the_demo_suggests_works_as_printed(shown: tuple[Path, Result]) -> None:
+    lines = [line for line in shown[1].stdout.splitlines() if line.startswith("  dp-powerflow ")]
+    assert len(lines) == 5
+    said = {}
+    for line in lines:
+        command = shlex.split(line, comments=True)
+        result = run(*command[1:])
+        assert result.exit_code == 0, result.output
+        said[" ".join(command[1:])] = result.stdout
+    for name in ("release", "paper"):
+        assert "verdict: demonstration: intact" in said[f"verify {shown[0] / name}"]

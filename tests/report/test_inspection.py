@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dp_powerflow._inspection import INTERNAL, inspect_feeder
+from dp_powerflow._inspection import inspect_feeder
 from dp_powerflow.cli import app
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 
-PROMISED = {
-    *("nodes", "retained", "zero_injection", "loads", "load_kw", "lines", "base_mva", "norm_b"),
-    *("kappa_kron", "kappa_kron_paper", "sigma_min_y", "vm_min_pu", "vm_max_pu"),
-    *("operated_error_pu", "frozen_error_pu", "same_states", "modelled", "left_out", "refused"),
-}
 CIRCUIT = """
 Clear
 New Circuit.c basekv=12.47 bus1=s pu=1.03
@@ -54,19 +49,6 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_json_of_ieee123_has_the_promised_keys_and_figures() -> None:
-    summary = json.loads(run("ieee123", "--json"))
-    assert set(summary) >= PROMISED
-    assert summary["loads"] == 91
-    assert summary["load_kw"] == pytest.approx(3490.0)
-    assert (summary["nodes"], summary["retained"], summary["zero_injection"]) == (278, 96, 182)
-    assert summary["base_mva"] == 1.0
-    assert summary["kappa_kron"] == pytest.approx(7.775, rel=1e-3)
-    assert 0.9 < summary["vm_min_pu"] < summary["vm_max_pu"] < 1.1
-    assert summary["marking"] == INTERNAL
-
-
-@pytest.mark.slow
 def test_saved_taps_can_be_given_back(tmp_path: Path) -> None:
     file = tmp_path / "taps.csv"
     first = json.loads(run("ieee123", "--json", "--save-taps", str(file)))
@@ -98,12 +80,8 @@ def test_the_feeder_as_operated_is_the_file_as_it_is_and_the_frozen_frame_is_not
     assert summary.same_states_error_pu == summary.operated_error_pu
     assert summary.frozen_error_pu is not None
     assert summary.frozen_error_pu > 1e-3
-    assert "OpenDSS" in summary.compared
     assert "without 1 of class storage, 1 of class generator" in summary.compared
-
-
-def test_what_is_modelled_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    summary = inspect_feeder(circuit(tmp_path, more=SOURCES))
+    # What is modelled and what is left out is counted.
     assert summary.modelled == (
         "loads one by one: 1 constant impedance, 1 constant power; 1 delta, 1 wye",
         "regulator controls: 1, 1 of them with line-drop compensation",

@@ -60,7 +60,6 @@ RAW: dict[str, dict[str, Any]] = {
     "network": {"mode": "twin-network", "epsilon": 1.0, "id": "twin-1"},
     "release": {"id": "first", "days": 1, "output": "out", "state": "state"},
 }
-OWN = "init new.toml --feeder net.dss --meters meters.csv --first-day 2024-01-01 --last-day 2024-01-04"
 
 
 @dataclass(frozen=True)
@@ -89,10 +88,6 @@ def files(what: str, says: str, **contents: str | None) -> Mistake:
     return Mistake(what, says, files={names[name]: text for name, text in contents.items()})
 
 
-def planned(what: str, says: str, **sections: Any) -> Mistake:
-    return Mistake(what, says, sections, command="plan release.toml")
-
-
 def typed(what: str, says: str, command: str) -> Mistake:
     return Mistake(what, says, command=command)
 
@@ -103,12 +98,7 @@ MISTAKES = [
     typed("a folder for a config", "is a folder; name the config file in it", "plan ."),
     files("a config that is not TOML", "is not valid TOML", toml="feeder = [\n"),
     config("a misspelt key", "did you mean 'epsilon'?", model={"epsilon": None, "epsilom": 1.0}),
-    config("a misspelt section", "did you mean 'network'?", network=None, netwrok=RAW["network"]),
     config("a key that is missing", "lacks 'release.days'", release={"days": None}),
-    config("a section that is missing", "lacks 'model'", model=None),
-    # ---- names
-    config("a release id with a dot", "'2026-1' would do", release={"id": "2026.1"}),
-    config("a twin id with a blank", "'twin-1' would do", network={"id": "twin 1"}),
     config("a negative epsilon", "greater than 0", model={"epsilon": -1}),
     config("an epsilon of the twin that is no protection", "change epsilon or x", network={"epsilon": 1e6}),
     # ---- keys that do not go together
@@ -116,14 +106,11 @@ MISTAKES = [
     config("a scale that there is not", "add scale_kw to it", model={"use_scale": True}),
     config("a class that there is not", "load class 'castle'", nodes={"load_class": "castle"}),
     config("a model that was never fitted", "were never charged for", model={"reuse": "never"}),
-    planned("a plan with a model that was never fitted", "were never charged for", model={"reuse": "never"}),
-    planned("a plan for a store without a bucket", "is a whole bucket", release={"output": "s3://"}),
     config("a store without a bucket", "is a whole bucket", release={"output": "s3://"}),
     config("NUL in a path", "control character", feeder={"source": "a\0b.dss"}),
     config("a sun for a feeder without PV", "has no PV system; remove it", pv={"latitude": 50.0}),
     # ---- files that are not there
     config("no such feeder file", "'feeder.source' is", feeder={"source": "gone.dss"}),
-    config("no such built-in feeder", "is not a feeder; use one of", feeder={"source": "ieee14"}),
     config("no such meter file", "'loads.path' is", loads={"path": "gone.csv"}),
     config("no such service map", "'loads.services' is", loads={"services": "gone.csv"}),
     config("no such tap file", "'feeder.taps' is", feeder={"taps": "taps.csv"}),
@@ -164,12 +151,6 @@ MISTAKES = [
     typed("init over the folder", "exists already", "init . --feeder net.dss --meters meters.csv --unit kW"),
     typed("init for half of the data", "needs both --feeder and --meters", "init new.toml --feeder net.dss"),
     typed("init with a unit but no data", "add --feeder and --meters", "init new.toml --unit kW"),
-    typed("init with a mode that there is not", "--mode is one of", "init new.toml --mode twin"),
-    typed("init without a unit", "give it with --unit", OWN),
-    typed(
-        "init without days", "no stamp may decide them", "init new.toml --feeder net.dss --meters meters.csv"
-    ),
-    typed("init without a time zone", "--time-zone", f"{OWN} --unit kW"),
     typed("verify what is no release", "give the directory of a release", "verify services.csv"),
     typed("a ledger that is not there", "there is no private state directory", "ledger nowhere"),
     typed("a cap of no account", "name the account", "ledger state --epsilon 4"),

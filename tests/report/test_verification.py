@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
-from typing import cast
-
-import pytest
 
 from dp_powerflow.cli.checks import render_verification
-from dp_powerflow.cli.fleet import render_fleet_plan
 from dp_powerflow.fleet.manifest import FeederChecks, FleetReport
-from dp_powerflow.fleet.run import FeederPlan, FleetPlan
 from dp_powerflow.fleet.verify import kinds_of
 from dp_powerflow.manifest.model import Check
 from dp_powerflow.manifest.verify import VerifyReport
@@ -91,62 +85,8 @@ def test_statements_that_differ_in_a_name_are_one_line() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("report", "said"),
-    [
-        (feeder(GOOD), "VerifyReport('north_feeder': release, 1 check)"),
-        (feeder(GOOD, SEEDED), "VerifyReport('north_feeder': demonstration, 2 checks)"),
-        (feeder(BAD), "VerifyReport('north_feeder': not intact, 1 check, failed: files)"),
-        (
-            fleet(*[feeder(BAD)] * 5),
-            "FleetReport('north': not intact, 6 checks, failed: feeder=feeder-0001, feeder=feeder-0002, "
-            "feeder=feeder-0003 and 2 more)",
-        ),
-    ],
-    ids=["release", "demonstration", "not intact", "fleet"],
-)
-def test_a_report_is_shown_in_one_line(report: VerifyReport, said: str) -> None:
-    assert repr(report) == said
-
-
-# ------------------------------------------------------------------------------- the plan of a fleet
-
-
-def rows(good: int, *, refused: tuple[int, ...] = ()) -> list[str]:
-    """The lines about the feeders of a fleet."""
-    problems = dict.fromkeys(refused, ("No | source.", "feeder-without-source"))
-    feeders = tuple(
-        FeederPlan(f"street {k}", f"feeder-{k:04d}", False, problem, None, code)
-        for k in range(1, good + 1)
-        for problem, code in [problems.get(k, (None, None))]
-    )
-    config = SimpleNamespace(
-        fleet=SimpleNamespace(id="f", days=3),
-        model=SimpleNamespace(epsilon=1.0),
-        network=SimpleNamespace(mode="twin-network"),
-    )
-    cap = SimpleNamespace(unit="load-point")
-    cost = SimpleNamespace(delta=1e-5, loads_cap=cap, warnings=(), notes=(), estimator=None, predicted=())
-    loads = SimpleNamespace(
-        already_charged=True, affordable=True, after=SimpleNamespace(left={"epsilon": 1.0})
-    )
-    planned = SimpleNamespace(config=config, cost=cost, loads=loads, feeders=feeders, ingest=None)
-    lines = render_fleet_plan(cast(FleetPlan, planned)).lines
-    return lines[lines.index("|---|---|---|") + 1 :]
-
-
-def test_a_small_fleet_is_listed_in_full() -> None:
-    assert rows(3) == [f"| street {k} | feeder-{k:04d} |  |" for k in (1, 2, 3)]
-
-
-def test_a_large_fleet_lists_all_that_are_refused_and_twenty_others() -> None:
-    found = rows(1000, refused=(500, 900))
-    assert "| street 500 | feeder-0500 | cannot be released: No / source. |" in found
-    assert "| street 900 | feeder-0900 | cannot be released: No / source. |" in found
-    assert len([row for row in found if row.startswith("| street")]) == 22
-    assert "And 978 more that can be released; --json lists all." in found
-    assert found[-3:] == [
-        "**2 feeders cannot be released**, all else could:",
-        "",
-        "- `feeder-without-source`: 2 (street 500, street 900)",
-    ]
+def test_a_report_is_shown_in_one_line() -> None:
+    assert repr(feeder(GOOD, SEEDED)) == "VerifyReport('north_feeder': demonstration, 2 checks)"
+    failed = ", ".join(f"feeder=feeder-000{k}" for k in (1, 2, 3))
+    said = f"FleetReport('north': not intact, 6 checks, failed: {failed} and 2 more)"
+    assert repr(fleet(*[feeder(BAD)] * 5)) == said

@@ -11,10 +11,11 @@ import warnings
 from typing import Annotated, TextIO
 
 import typer
+from typer import Exit, Option
 
 import dp_powerflow as dpf
 from dp_powerflow._ending import ENDING, NO_MEMORY, run
-from dp_powerflow.cli import checks, feeder, fleet, release, studies
+from dp_powerflow.cli import checks, feeder, fleet, release
 from dp_powerflow.cli.terminal import err, out, say, write_what_can_be
 from dp_powerflow.errors import DpPowerflowError
 
@@ -30,11 +31,11 @@ export = typer.Typer(
 )
 for command in (
     *(feeder.inspect, feeder.certify, release.init, release.plan, release.release, checks.verify),
-    *(studies.derive, studies.fidelity, checks.quality, fleet.fleet, checks.ledger, release.demo),
+    *(checks.derive, checks.fidelity, checks.quality, fleet.fleet, checks.ledger, release.demo),
     feeder.experiment,
 ):
     app.command()(command)
-export.command("gridfm")(studies.export_gridfm)
+export.command("gridfm")(checks.export_gridfm)
 app.add_typer(export, name="export")
 
 _NO_THREAD = "can't start new thread"
@@ -113,11 +114,11 @@ def _show_warning(
 @app.callback(invoke_without_command=True)
 def version(
     context: typer.Context,
-    show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    show: Annotated[bool, Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     """Differentially private synthetic voltage phasors for distribution grids."""
     if show:
         out.print(dpf.__version__, highlight=False)
-        raise typer.Exit
+        raise Exit
     if context.invoked_subcommand is None:
         out.print(FIRST_SCREEN, markup=False, highlight=False, soft_wrap=True)

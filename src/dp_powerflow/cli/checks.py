@@ -1,4 +1,7 @@
-"""`verify`, `ledger` and `quality`: what third parties and owners find. Short commands import little."""
+"""`verify`, `ledger`, `quality`, `derive`, `fidelity`, `export`: what is found of a release, and made of it.
+
+Short commands import little.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Exit, Option
 
 import dp_powerflow as dpf
-from dp_powerflow.cli.terminal import AsJson, Rendered, out, progress, say, show
+from dp_powerflow.cli.terminal import AsJson, ConfigFile, Rendered, err, out, progress, say, show
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dp_powerflow.corpus.gridfm.export import GridfmExport
+    from dp_powerflow.fidelity.report import FidelityReport
     from dp_powerflow.fleet.verify import Testimony
     from dp_powerflow.manifest.verify import VerifyReport
+    from dp_powerflow.pipeline.deriving.derived import Derived
     from dp_powerflow.privacy.ledger.accounts import Cost
     from dp_powerflow.privacy.ledger.records import LedgerSummary
 
@@ -32,17 +39,17 @@ MOST_STATEMENTS = 20
 
 def verify(
     release: Annotated[
-        str, typer.Argument(help="Directory or URL of a release or fleet; folder of a derived release.")
+        str, Argument(help="Directory or URL of a release or fleet; folder of a derived release.")
     ],
     private: Annotated[
-        Path | None, typer.Option(help="Private state directory, to check commitment and ledger (auditors).")
+        Path | None, Option(help="Private state directory, to check commitment and ledger (auditors).")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="With --private: config of the release, to recompute its evidence.")
+        Path | None, Option(help="With --private: config of the release, to recompute its evidence.")
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--release", help="Of a derived release: the release it came from, to recompute it."),
+        Option("--release", help="Of a derived release: the release it came from, to recompute it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -62,7 +69,7 @@ def verify(
     else:
         out.print("\n".join(rendered.lines), markup=False, highlight=False, soft_wrap=True)
     if not report.intact:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def render_verification(report: VerifyReport) -> Rendered:
@@ -101,23 +108,21 @@ def _once(statements: Sequence[str]) -> Iterator[str]:
 
 
 def ledger(
-    state: Annotated[Path, typer.Argument(help="Private state directory.")],
+    state: Annotated[Path, Argument(help="Private state directory.")],
     releases: Annotated[
-        list[str] | None, typer.Argument(help="With --witness: directories or URLs of releases or fleets.")
+        list[str] | None, Argument(help="With --witness: directories or URLs of releases or fleets.")
     ] = None,
-    witness: Annotated[
-        bool, typer.Option("--witness", help="Compare the ledger with earlier releases.")
-    ] = False,
+    witness: Annotated[bool, Option("--witness", help="Compare the ledger with earlier releases.")] = False,
     accept_unanchored: Annotated[
-        str | None, typer.Option(help="Accept a ledger without its anchor; record why.", metavar="REASON")
+        str | None, Option(help="Accept a ledger without its anchor; record why.", metavar="REASON")
     ] = None,
-    account: Annotated[str | None, typer.Option(help="Account whose cap to change.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="New cap on epsilon.")] = None,
-    delta: Annotated[float | None, typer.Option(help="New cap on delta.")] = None,
+    account: Annotated[str | None, Option(help="Account whose cap to change.")] = None,
+    epsilon: Annotated[float | None, Option(help="New cap on epsilon.")] = None,
+    delta: Annotated[float | None, Option(help="New cap on delta.")] = None,
     radius: Annotated[
-        float | None, typer.Option(help="New radius [p.u.], for an account of a true network.")
+        float | None, Option(help="New radius [p.u.], for an account of a true network.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Who decided it and why; recorded for ever.")] = "",
+    reason: Annotated[str, Option(help="Who decided it and why; recorded for ever.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent (PRIVATE); --account changes a cap, --witness looks for lost charges.
@@ -152,7 +157,7 @@ def _hear(state: Path, releases: list[str], as_json: bool) -> None:
     found = hear_witnesses(state, releases)
     show(render_testimony(found), as_json)
     if found.contradictions:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def render_ledger(summary: LedgerSummary) -> Rendered:
@@ -209,9 +214,9 @@ def render_testimony(found: Testimony) -> Rendered:
 
 
 def quality(
-    release: Annotated[str, typer.Argument(help="Directory or URL of a release, or of a fleet.")],
+    release: Annotated[str, Argument(help="Directory or URL of a release, or of a fleet.")],
     page: Annotated[
-        Path | None, typer.Option("--out", help="Make the page again and write it to this file.")
+        Path | None, Option("--out", help="Make the page again and write it to this file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -255,3 +260,155 @@ def _fleet_quality(path: str) -> tuple[bytes, str]:
     summaries = read_summaries(fleet.path, entries)
     made = fleet_page(str(fleet.manifest["fleet"]["id"]), entries, summaries)
     return made.to_html(), json.dumps(summaries, indent=1) + "\n"
+
+
+MOST_FIGURES = 25
+"""Figures that are shown; the JSON and the page have more."""
+
+
+def derive(
+    kind: Annotated[str, Argument(help="opf, hosting-capacity or reliability: a wrong name lists them all.")],
+    source: Annotated[
+        Path, Argument(help="Directory of a release that publishes its twin; or its config (TOML).")
+    ],
+    settings: Annotated[Path | None, Option(help="Public settings (TOML); default: all as is.")] = None,
+    output: Annotated[
+        Path | None, Option("--out", help="Folder; default: RELEASE-KIND next to the release.")
+    ] = None,
+    workers: Annotated[int | None, Option(help="Workers; default: one per core.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute dispatch, hosting capacity or reliability from the twin of a release; spends nothing.
+
+    Example: `dp-powerflow derive hosting-capacity release.toml --out hosting`
+    """
+    from dp_powerflow.config import read_toml
+
+    given = {} if settings is None else read_toml(settings, "settings file", "check its path")
+    opened = dpf.read_config(source) if source.is_file() else source
+    with progress(kind) as (advance, describe):
+        found = dpf.derive(
+            kind,
+            opened,
+            output or usual_folder(opened, kind),
+            settings=given,
+            workers=workers,
+            on_stage=describe,
+            on_progress=advance,
+        )
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    show(render_derivation(found), as_json)
+    say(f"derived: {found.path}")
+
+
+def render_derivation(found: Derived) -> Rendered:
+    """What was found, where its tables are, and what it costs."""
+    from dp_powerflow.pipeline.deriving.derived import flat, named_tables
+
+    content = {
+        "derived": str(found.path),
+        "kind": found.kind,
+        "release": found.release_id,
+        "figures": dict(found.figures),
+        "sentences": list(found.sentences),
+        "tables": list(found.tables),
+        "warnings": list(found.warnings),
+    }
+    figures, tables = list(flat(found.figures)), list(named_tables(found.manifest.tables).values())
+    return Rendered.of("derived.md", content, found=found, most=MOST_FIGURES, figures=figures, tables=tables)
+
+
+def usual_folder(source: Path | dpf.Config, kind: str) -> Path:
+    """Where a derived release goes by default: beside the release.
+
+    Raises
+    ------
+    ConfigError : the release is at a URL, beside which there is no folder.
+    """
+    from dp_powerflow.corpus.storage import location
+
+    place = location(source.release.output) if isinstance(source, dpf.Config) else source
+    if not isinstance(place, Path):
+        raise ConfigError("the release is at a URL; name the folder of the derived release with --out")
+    place = place.absolute()
+    return place.with_name(f"{place.name}-{kind}")
+
+
+def fidelity(
+    release: Annotated[str, Argument(help="Directory or URL of a release.")],
+    config: ConfigFile,
+    quick: Annotated[bool, Option("--quick", help="Fewer customers, days and fits: under a minute.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a release with its true meters and feeder, and attack it (INTERNAL; spends nothing).
+
+    Do not choose settings by it: no epsilon covers that. Exit code 1 if an attack learned more than epsilon
+    allows.
+
+    Example: `dp-powerflow fidelity release release.toml`
+    """
+    from dp_powerflow.corpus.storage import location, one_reading
+    from dp_powerflow.fidelity.measure import fidelity_of_release
+    from dp_powerflow.fidelity.report import LEAK, MARKING
+    from dp_powerflow.fidelity.verdicts import FULL, QUICK
+
+    opened = dpf.read_config(config)
+    with progress("fidelity") as (advance, describe), one_reading(location(release)) as place:
+        effort = QUICK if quick else FULL
+        report, page = fidelity_of_release(place, opened, effort, describe, advance)
+    err.print(MARKING, style="bold red")
+    say(LEAK)
+    show(render_fidelity(report), as_json)
+    alarms = report.attacks.alarms
+    for alarm in alarms:
+        err.print(alarm, style="bold red", markup=False, highlight=False, soft_wrap=True)
+    say(f"page: {page}")
+    if alarms:
+        raise Exit(1)
+
+
+def render_fidelity(report: FidelityReport) -> Rendered:
+    """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
+    from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, in_words, shown
+
+    return Rendered.of(
+        "fidelity.md",
+        json.loads(report.to_json()),
+        {"shown": shown, "words": in_words},
+        report=report,
+        attacks=report.attacks,
+        marking=MARKING,
+        groups=GROUPS,
+        signs=SIGNS,
+    )
+
+
+def export_gridfm(
+    releases: Annotated[list[str], Argument(help="Releases that publish their twin, or fleets.")],
+    directory: Annotated[Path, Argument(help="Folder to create.")],
+    perturbed: Annotated[
+        int, Option(help="Perturbed scenarios to add to every release; they cost nothing.", min=0)
+    ] = 0,
+    seed: Annotated[int, Option(help="Seed of the perturbations; public.", min=0)] = 0,
+    per_network: Annotated[int, Option(help="Perturbed scenarios on each perturbed network.", min=1)] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Write published twins as gridfm-graphkit reads them, with a configuration that trains on them.
+
+    Example: `dp-powerflow export gridfm release graphs --perturbed 2000 --seed 1`
+    """
+    variety = dpf.GridfmVariety(perturbed, seed=seed, per_network=per_network) if perturbed else None
+    with progress("exporting") as (advance, _):
+        made = dpf.export_gridfm(releases, directory, variety=variety, on_progress=advance)
+    show(render_export(made), as_json)
+
+
+def render_export(made: GridfmExport) -> Rendered:
+    """The networks of a folder for gridfm-graphkit, and how to train on it."""
+    content = {
+        "path": str(made.path),
+        "config": str(made.config),
+        "networks": [asdict(network) for network in made.networks],
+    }
+    return Rendered.of("gridfm.md", content, made=made)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dp_powerflow import page
 from dp_powerflow._texts import filled
 from dp_powerflow.cli.terminal import Rendered
 from dp_powerflow.config import Config, read_config
@@ -23,20 +24,6 @@ from dp_powerflow.fidelity.metered import metered_days
 from dp_powerflow.manifest.model import CERTIFICATE_FILE, NO_PROTECTION, QUALITY_FILE, at_most, in_digits
 from dp_powerflow.manifest.verify import read_manifest
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.page import (
-    CLOCK,
-    Axis,
-    Band,
-    Figure,
-    Histogram,
-    Limit,
-    Link,
-    Page,
-    Quantiles,
-    Section,
-    Series,
-    Table,
-)
 from dp_powerflow.pipeline.inputs import Meters, meters_of, read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import REPORT_FILE, kept_model
@@ -143,26 +130,26 @@ def rows_of(sides: Sequence[Side]) -> list[list[str]]:
 
 _LEVELS = (5.0, 25.0, 50.0, 75.0, 95.0)
 _BIN_PU = 0.002
-_VOLTAGE = Axis("voltage magnitude", "p.u.", decimals=4)
-_LIMITS = tuple(Limit(value, "range A") for value in ANSI_A)
+_VOLTAGE = page.Axis("voltage magnitude", "p.u.", decimals=4)
+_LIMITS = tuple(page.Limit(value, "range A") for value in ANSI_A)
 
 
 def demo_page(sides: Sequence[Side]) -> bytes:
     """The page, as bytes."""
     *rows, _ = map(tuple, rows_of(sides))
     pages = [(side.words["name"], f"{side.folder}/{QUALITY_FILE}", side.open) for side in sides]
-    links = [(name, Link(data, data), Link(promise, promise)) for name, data, promise in pages]
+    links = [(name, page.Link(data, data), page.Link(promise, promise)) for name, data, promise in pages]
     sections = (
-        Section(
+        page.Section(
             "pages",
             "Open",
-            items=(Table(("release", "its data in figures", "its guarantees"), tuple(links)),),
+            items=(page.Table(("release", "its data in figures", "its guarantees"), tuple(links)),),
         ),
-        Section("beside", "Released and true", items=tuple(f for side in sides for f in _figures(side))),
-        Section(
+        page.Section("beside", "Released and true", items=tuple(f for side in sides for f in _figures(side))),
+        page.Section(
             "table",
             "What each protects, and what it costs",
-            items=(Table(("", *(side.words["name"] for side in sides)), tuple(rows)),),
+            items=(page.Table(("", *(side.words["name"] for side in sides)), tuple(rows)),),
         ),
     )
     lead = (
@@ -170,10 +157,10 @@ def demo_page(sides: Sequence[Side]) -> bytes:
         "as this program does it, and on the true network, as the paper does.",
         *notes(),
     )
-    return Page("dp-powerflow demo", None, lead, sections).to_html()
+    return page.Page("dp-powerflow demo", None, lead, sections).to_html()
 
 
-def _figures(side: Side) -> Iterator[Figure]:
+def _figures(side: Side) -> Iterator[page.Figure]:
     """Histogram and daily band of the voltages; of the load too where it is released."""
     name, of = ("paper" if side.released_kw is None else "twin"), side.words["name"]
     pair = (("released", side.released), ("true", side.true))
@@ -181,16 +168,17 @@ def _figures(side: Side) -> Iterator[Figure]:
     high = np.ceil(max(side.released.max(), side.true.max()) / _BIN_PU) + 1
     edges = np.arange(low, high) * _BIN_PU
     shares = [
-        Series(kind, (100 * np.histogram(values, edges)[0] / values.size).round(4)) for kind, values in pair
+        page.Series(kind, (100 * np.histogram(values, edges)[0] / values.size).round(4))
+        for kind, values in pair
     ]
-    yield Figure(
+    yield page.Figure(
         f"{name}-voltages",
         f"Voltages, {of}",
         "Share of all magnitudes of all nodes and days in bins of 0.002 p.u.",
-        Histogram(_VOLTAGE, Axis("share", "%"), edges.round(4), tuple(shares), _LIMITS),
+        page.Histogram(_VOLTAGE, page.Axis("share", "%"), edges.round(4), tuple(shares), _LIMITS),
         wide=False,
     )
-    yield Figure(
+    yield page.Figure(
         f"{name}-day",
         f"Voltages over a day, {of}",
         "Quantiles (5, 25, 50, 75, 95 %) over all nodes and days.",
@@ -198,25 +186,29 @@ def _figures(side: Side) -> Iterator[Figure]:
         wide=False,
     )
     if side.released_kw is not None:
-        yield Figure(
+        yield page.Figure(
             f"{name}-load",
             f"Load of the feeder over a day, {of}",
             "Quantiles (5, 25, 50, 75, 95 %) over the days: drawn customers and the simulated homes.",
             _band(
                 (("released", side.released_kw), ("true", side.true_kw)),
-                Axis("load of the feeder", "kW", decimals=0),
+                page.Axis("load of the feeder", "kW", decimals=0),
             ),
         )
 
 
-def _band(pair: Iterable[tuple[str, FloatArray]], axis: Axis, limits: tuple[Limit, ...] = ()) -> Band:
+def _band(
+    pair: Iterable[tuple[str, FloatArray]], axis: page.Axis, limits: tuple[page.Limit, ...] = ()
+) -> page.Band:
     """Quantiles at every step over days, and nodes if there are any."""
     bands = []
     for name, values in pair:
         rows = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
-        bands.append(Quantiles(name, _LEVELS, np.quantile(rows, np.array(_LEVELS) / 100, axis=0).round(5)))
+        bands.append(
+            page.Quantiles(name, _LEVELS, np.quantile(rows, np.array(_LEVELS) / 100, axis=0).round(5))
+        )
     steps = values.shape[1]
-    return Band(CLOCK, axis, np.arange(steps) * (1440 // steps), tuple(bands), limits)
+    return page.Band(page.CLOCK, axis, np.arange(steps) * (1440 // steps), tuple(bands), limits)
 
 
 TWIN, PAPER, PAGE = "release", "paper", "index.html"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, cast
 
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 import dp_powerflow as dpf
 from dp_powerflow.cli.terminal import FEEDER, AsJson, ConfigFile, err, out, print_markdown, progress, say
@@ -17,13 +17,13 @@ from dp_powerflow.errors import FeederError, printable, require
 
 
 def inspect(
-    feeder: Annotated[str, typer.Argument(help=FEEDER)],
-    taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps.")] = None,
+    feeder: Annotated[str, Argument(help=FEEDER)],
+    taps: Annotated[Path | None, Option(help="CSV file of regulator taps.")] = None,
     save_taps: Annotated[
-        Path | None, typer.Option(help="Write the regulator taps, INTERNAL, to this CSV file.")
+        Path | None, Option(help="Write the regulator taps, INTERNAL, to this CSV file.")
     ] = None,
-    base_mva: Annotated[float, typer.Option(help="Power base per phase [MVA].")] = 1.0,
-    drop_islanded: Annotated[bool, typer.Option(help="Leave out nodes that no source feeds.")] = False,
+    base_mva: Annotated[float, Option(help="Power base per phase [MVA].")] = 1.0,
+    drop_islanded: Annotated[bool, Option(help="Leave out nodes that no source feeds.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Describe a feeder (INTERNAL: the output describes the private network).
@@ -76,11 +76,11 @@ def _two_columns(values: dict[str, object]) -> Table:
 def certify(
     config: ConfigFile,
     model: Annotated[
-        Path | None, typer.Option(help="Load model to use; default: the one that the release fitted.")
+        Path | None, Option(help="Load model to use; default: the one that the release fitted.")
     ] = None,
     line_draws: Annotated[
         int | None,
-        typer.Option(help="Days to draw for the losses per line; default: network.line_draws.", min=0),
+        Option(help="Days to draw for the losses per line; default: network.line_draws.", min=0),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -99,40 +99,38 @@ def certify(
 
 
 def experiment(
-    name: Annotated[str, typer.Argument(help="theorem, wasserstein, …: a wrong name lists them all.")],
+    name: Annotated[str, Argument(help="theorem, wasserstein, …: a wrong name lists them all.")],
     config: Annotated[
         Path | None,
-        typer.Argument(help="Config (TOML) with the feeder, meters and sun to use instead of --data."),
+        Argument(help="Config (TOML) with the feeder, meters and sun to use instead of --data."),
     ] = None,
     oedi: Annotated[
-        Path | None, typer.Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
+        Path | None, Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
     ] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(envvar="DP_POWERFLOW_REFERENCE", help="Folder of reference cases of other systems."),
+        Option(envvar="DP_POWERFLOW_REFERENCE", help="Folder of reference cases of other systems."),
     ] = None,
     swiss: Annotated[
-        Path | None, typer.Option(envvar="DP_POWERFLOW_SWISS", help="Folder of the Swiss meters.")
+        Path | None, Option(envvar="DP_POWERFLOW_SWISS", help="Folder of the Swiss meters.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="oedi, simbench, swiss or simulated; default: oedi if at hand; comparison: all at hand."
-        ),
+        Option(help="oedi, simbench, swiss or simulated; default: oedi if at hand; comparison: all at hand."),
     ] = None,
-    pv: Annotated[bool, typer.Option("--pv/--no-pv", help="PV systems, where the data set has them.")] = True,
+    pv: Annotated[bool, Option("--pv/--no-pv", help="PV systems, where the data set has them.")] = True,
     volt_var: Annotated[
-        bool, typer.Option("--volt-var/--no-volt-var", help="Volt-var control, or unit power factor.")
+        bool, Option("--volt-var/--no-volt-var", help="Volt-var control, or unit power factor.")
     ] = True,
     controls: Annotated[
-        str, typer.Option(help="frozen (taps of the nominal load), or snapshot or day (regulators act).")
+        str, Option(help="frozen (taps of the nominal load), or snapshot or day (regulators act).")
     ] = "frozen",
     output: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the results; default: experiment-output.")
+        Path | None, Option("--out", help="Folder for the results; default: experiment-output.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small run, to try it out.")] = False,
-    calibration_days: Annotated[int, typer.Option(help="Days of the Monte Carlo calibration.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of every draw; an experiment is never a release.")] = 0,
+    quick: Annotated[bool, Option("--quick", help="A small run, to try it out.")] = False,
+    calibration_days: Annotated[int, Option(help="Days of the Monte Carlo calibration.")] = 1000,
+    seed: Annotated[int, Option(help="Seed of every draw; an experiment is never a release.")] = 0,
 ) -> None:
     """Run one of the paper's experiments, with tables and figures; run it again to resume.
 

@@ -8,26 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 import dp_powerflow as dpf
 from dp_powerflow._ending import ENDING
-from dp_powerflow.cli.terminal import (
-    FEEDER,
-    AsJson,
-    ConfigFile,
-    Rendered,
-    Scheduler,
-    Workers,
-    err,
-    escaped,
-    lines_of,
-    out,
-    progress,
-    say,
-    show,
-    show_ingest,
-)
+from dp_powerflow.cli import terminal
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,47 +23,43 @@ if TYPE_CHECKING:
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="Config to write.")] = Path("release.toml"),
-    feeder: Annotated[str | None, typer.Option(help=FEEDER)] = None,
-    meters: Annotated[Path | None, typer.Option(help="CSV or Parquet file of meter readings.")] = None,
+    path: Annotated[Path, Argument(help="Config to write.")] = Path("release.toml"),
+    feeder: Annotated[str | None, Option(help=terminal.FEEDER)] = None,
+    meters: Annotated[Path | None, Option(help="CSV or Parquet file of meter readings.")] = None,
     services: Annotated[
-        Path | None, typer.Option(help="Public list of customers; default: one is written from the meters.")
+        Path | None, Option(help="Public list of customers; default: one is written from the meters.")
     ] = None,
-    mode: Annotated[
-        str | None, typer.Option(help="twin-network (default) or true-network, the paper's.")
-    ] = None,
+    mode: Annotated[str | None, Option(help="twin-network (default) or true-network, the paper's.")] = None,
     unit: Annotated[
         str | None,
-        typer.Option(help="kW, W, 'kWh per interval' or 'Wh per interval', unless a column name says it."),
+        Option(help="kW, W, 'kWh per interval' or 'Wh per interval', unless a column name says it."),
     ] = None,
-    time_zone: Annotated[
-        str | None, typer.Option(help="Time zone of the stamps, such as Europe/Berlin.")
-    ] = None,
+    time_zone: Annotated[str | None, Option(help="Time zone of the stamps, such as Europe/Berlin.")] = None,
     interval_label: Annotated[
-        str | None, typer.Option(help="start or end: which end of its interval a stamp marks.")
+        str | None, Option(help="start or end: which end of its interval a stamp marks.")
     ] = None,
     first_day: Annotated[
         datetime | None,
-        typer.Option(formats=["%Y-%m-%d"], help="First day of the readings; it is published."),
+        Option(formats=["%Y-%m-%d"], help="First day of the readings; it is published."),
     ] = None,
     last_day: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Last day of the readings; it is published.")
+        datetime | None, Option(formats=["%Y-%m-%d"], help="Last day of the readings; it is published.")
     ] = None,
     customer_column: Annotated[
-        str | None, typer.Option(help="Column of customer ids, if its name is not clear.")
+        str | None, Option(help="Column of customer ids, if its name is not clear.")
     ] = None,
     time_column: Annotated[
-        str | None, typer.Option(help="Column of time stamps, if its name is not clear.")
+        str | None, Option(help="Column of time stamps, if its name is not clear.")
     ] = None,
     active_column: Annotated[
-        str | None, typer.Option(help="Column of active readings, if its name is not clear.")
+        str | None, Option(help="Column of active readings, if its name is not clear.")
     ] = None,
-    taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps, declared public.")] = None,
-    loads: Annotated[Path | None, typer.Option(help="CSV file of nominal loads, declared public.")] = None,
-    latitude: Annotated[float | None, typer.Option(help="Latitude of a clear sky for PV systems.")] = None,
-    days: Annotated[int | None, typer.Option(help="Number of days in the corpus.", min=1)] = None,
-    release_id: Annotated[str | None, typer.Option("--id", help="Name of the release.")] = None,
-    as_json: AsJson = False,
+    taps: Annotated[Path | None, Option(help="CSV file of regulator taps, declared public.")] = None,
+    loads: Annotated[Path | None, Option(help="CSV file of nominal loads, declared public.")] = None,
+    latitude: Annotated[float | None, Option(help="Latitude of a clear sky for PV systems.")] = None,
+    days: Annotated[int | None, Option(help="Number of days in the corpus.", min=1)] = None,
+    release_id: Annotated[str | None, Option("--id", help="Name of the release.")] = None,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Write a commented config for your feeder and meters, or an example on public data without them.
 
@@ -115,39 +96,39 @@ def init(
             release_id=release_id,
             latitude=latitude,
         )
-        with progress("init") as (_, describe):
+        with terminal.progress("init") as (_, describe):
             written = set_up(request, describe)
     if as_json:
         files = {"config": str(written.config), "services": written.services and str(written.services)}
-        out.print_json(json.dumps(files | {"notes": list(written.notes)}))
+        terminal.out.print_json(json.dumps(files | {"notes": list(written.notes)}))
         return
     for note in written.notes:
-        say(f"INTERNAL: {note}")
+        terminal.say(f"INTERNAL: {note}")
     for file in (written.services, written.config):
         if file is not None:
-            say(f"written: {file}")
-    say(f"next: dp-powerflow plan {path}")
+            terminal.say(f"written: {file}")
+    terminal.say(f"next: dp-powerflow plan {path}")
 
 
-def plan(config: ConfigFile, as_json: AsJson = False) -> None:
+def plan(config: terminal.ConfigFile, as_json: terminal.AsJson = False) -> None:
     """Check whether a release would work and what it costs; spends nothing. Exit code 3: not affordable.
 
     Example: `dp-powerflow plan release.toml`
     """
-    with progress("plan") as (_, describe):
+    with terminal.progress("plan") as (_, describe):
         planned = dpf.plan(dpf.read_config(config), on_stage=describe)
-    show_ingest(planned.ingest)
-    show(render_plan(planned), as_json)
+    terminal.show_ingest(planned.ingest)
+    terminal.show(render_plan(planned), as_json)
     marking, *lines = internal_lines(planned) or [""]
     if marking:
-        err.print(marking, style="bold red")
+        terminal.err.print(marking, style="bold red")
     for line in lines:
-        say(f"network: {line}")
+        terminal.say(f"network: {line}")
     if not planned.affordable:
-        raise typer.Exit(3)
+        raise Exit(3)
 
 
-def render_plan(found: PlannedRelease) -> Rendered:
+def render_plan(found: PlannedRelease) -> terminal.Rendered:
     """The cost of a release, query by query, what it leaves of both budgets, and whether it would work.
 
     The lines are public. The JSON also holds the INTERNAL look, marked so; as lines it is `internal_lines`.
@@ -184,10 +165,10 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "notes": list(plan.notes),
         "ingest": None if found.ingest is None else found.ingest.to_json(),
     }
-    return Rendered.of(
+    return terminal.Rendered.of(
         "plan.md",
         content,
-        {"escaped": escaped, "promise": _promise, "predicted": predicted_words},
+        {"escaped": terminal.escaped, "promise": _promise, "predicted": predicted_words},
         found=found,
         plan=plan,
         release=config.release,
@@ -216,7 +197,11 @@ def internal_lines(found: PlannedRelease) -> list[str]:
 
     look = found.feasibility.internal
     counted = found.mode.counts_customers
-    return [] if look is None else lines_of("look.txt", {}, look=look, marking=INTERNAL, counted=counted)
+    return (
+        []
+        if look is None
+        else terminal.lines_of("look.txt", {}, look=look, marking=INTERNAL, counted=counted)
+    )
 
 
 def _promise(stated: Promised) -> str:
@@ -238,7 +223,10 @@ def _look(look: Look | None) -> dict[str, Any] | None:
 
 
 def release(
-    config: ConfigFile, workers: Workers = None, scheduler: Scheduler = None, as_json: AsJson = False
+    config: terminal.ConfigFile,
+    workers: terminal.Workers = None,
+    scheduler: terminal.Scheduler = None,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Make the release; run it again to finish one that was interrupted.
 
@@ -246,7 +234,7 @@ def release(
     """
     ENDING.resumes = True
     opened = dpf.read_config(config)
-    with progress("release") as (advance, describe):
+    with terminal.progress("release") as (advance, describe):
         result = dpf.release(
             opened, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
         )
@@ -256,29 +244,29 @@ def release(
 def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> None:
     from dp_powerflow.pipeline.modes.base import mode_of
 
-    show_ingest(result.ingest)
+    terminal.show_ingest(result.ingest)
     for warning in result.warnings:
-        say(f"warning: {warning}")
+        terminal.say(f"warning: {warning}")
     if as_json:
         content = {
             "release": str(result.path),
             "internal": str(result.internal),
             "warnings": list(result.warnings),
         }
-        out.print_json(json.dumps(content))
+        terminal.out.print_json(json.dumps(content))
         return
-    say(f"released: {result.path}")
+    terminal.say(f"released: {result.path}")
     mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."
-    found = mode_of(config).outcome(result.evidence_met)
-    say(
+    found = mode_of(config).said("outcome", met=result.evidence_met)
+    terminal.say(
         f"INTERNAL: largest power mismatch before rounding {mismatch or 'not measured again'}; {found}; "
         f"see {result.internal}"
     )
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--out", help="Folder to create.")] = Path("demo-output"),
-    as_json: AsJson = False,
+    output: Annotated[Path, Option("--out", help="Folder to create.")] = Path("demo-output"),
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Make a release on a twin and the paper's, on IEEE 123 with simulated homes, and compare them.
 
@@ -288,12 +276,12 @@ def demo(
 
     begun = Demo.begin(output)
     for config in (begun.twin, begun.paper):
-        say(f"release '{config.release.id}', mode {config.network.mode}")
-        with progress("release") as (advance, describe):
+        terminal.say(f"release '{config.release.id}', mode {config.network.mode}")
+        with terminal.progress("release") as (advance, describe):
             result = begun.release(config, describe, advance)
         _show_release(config, result, False)
-    with progress("comparing") as (_, describe):
+    with terminal.progress("comparing") as (_, describe):
         sides = begun.compare(describe)
-    show(begun.table(sides), as_json)
+    terminal.show(begun.table(sides), as_json)
     if not as_json:
-        out.print(begun.closing_words(sides), markup=False, highlight=False, soft_wrap=True)
+        terminal.out.print(begun.closing_words(sides), markup=False, highlight=False, soft_wrap=True)

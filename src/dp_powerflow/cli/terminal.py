@@ -19,19 +19,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from dp_powerflow.errors import printable
 
 FEEDER = "ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE"
-ConfigFile = Annotated[Path, typer.Argument(help="Config of the release (TOML).")]
-Workers = Annotated[int | None, typer.Option(help="Parts to make in parallel; default: one per core.", min=1)]
+ConfigFile = Annotated[Path, Argument(help="Config of the release (TOML).")]
+Workers = Annotated[int | None, Option(help="Parts to make in parallel; default: one per core.", min=1)]
 Scheduler = Annotated[
     str | None,
-    typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local': processes here."),
+    Option(help="Address of a Dask cluster, such as tls://host:8786; 'local': processes here."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 
 Advance = Callable[[int, int], None]
 Describe = Callable[[str], None]

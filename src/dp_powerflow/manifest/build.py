@@ -17,26 +17,7 @@ from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.tables import Connections, DayTable
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.grid.quantities import KINDS, Figure
-from dp_powerflow.manifest.model import (
-    ACCOUNTS,
-    FORMAT,
-    LARGEST_DELTA,
-    RELATIVE,
-    UNDECLARED,
-    AccountSection,
-    DeclaredPublic,
-    LoadsAccount,
-    NetworkPolicy,
-    NodeCustomers,
-    Publication,
-    ReleaseError,
-    Statement,
-    Tables,
-    WarningCode,
-    all_digits,
-    in_mode,
-    policy_of,
-)
+from dp_powerflow.manifest import model as form
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.privacy.budget import ADJACENCY
@@ -65,7 +46,7 @@ class Contents:
     layout: CorpusLayout
     insecure_seed: bool
     commitment_sha256: str
-    tables: Tables | None = None
+    tables: form.Tables | None = None
     extras: ExtrasLayout = NOTHING
     scaled_down: int = 0
     days: DayTable | None = None
@@ -85,11 +66,11 @@ class Facts(Contents):
 
     release_id: str
     software: str
-    policy: NetworkPolicy
-    declared: DeclaredPublic
-    loads: AccountSection
-    network: AccountSection
-    publication: Publication = UNDECLARED
+    policy: form.NetworkPolicy
+    declared: form.DeclaredPublic
+    loads: form.AccountSection
+    network: form.AccountSection
+    publication: form.Publication = form.UNDECLARED
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -115,10 +96,10 @@ class ManifestInputs(Contents):
     sums_customers: bool = False
 
 
-def account_of(balance: Balance) -> AccountSection:
+def account_of(balance: Balance) -> form.AccountSection:
     """An account of the ledger as a manifest states it, whatever its cap."""
     cap, spent = balance.cap, dict[str, Any](balance.spent)
-    made, delta = ACCOUNTS[cap.kind], 0.0 if isinstance(cap, InstanceCap) else cap.delta
+    made, delta = form.ACCOUNTS[cap.kind], 0.0 if isinstance(cap, InstanceCap) else cap.delta
     if balance.composed is not None:
         pure, mu_squared = balance.composed.pure, float(balance.composed.mu_squared)
         spent = {"pure_epsilons": list(pure), "mu_squared": mu_squared}
@@ -126,7 +107,7 @@ def account_of(balance: Balance) -> AccountSection:
     return made.model_validate(stated).recomputed()
 
 
-def make_statement(inputs: ManifestInputs) -> Statement[Any]:
+def make_statement(inputs: ManifestInputs) -> form.Statement[Any]:
     """What a release says; `model.seal` adds the hashes of its files.
 
     Raises
@@ -135,26 +116,30 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     """
     config, model = inputs.config, inputs.model
     if model.origin is None:
-        raise ReleaseError("the load model holds no noisy answers, so nobody could check it; fit it anew")
+        raise form.ReleaseError(
+            "the load model holds no noisy answers, so nobody could check it; fit it anew"
+        )
     facts = Facts(
         **{field.name: getattr(inputs, field.name) for field in fields(Contents)},
         release_id=config.release.id,
         software=f"dp-powerflow {__version__}",
-        policy=policy_of(config, inputs.absent),
+        policy=form.policy_of(config, inputs.absent),
         declared=_declared_by(inputs, model.origin.options),
         loads=account_of(inputs.loads),
         network=account_of(inputs.network),
-        publication=Publication(**config.publication.model_dump(mode="json")),
+        publication=form.Publication(**config.publication.model_dump(mode="json")),
     )
     problems = contradictions(facts)
     if inputs.layout.days != config.release.days:
         problems.append("The corpus has another number of days than the config.")
     if problems:
-        raise ReleaseError(f"the manifest would contradict itself, so nothing is published: {problems[0]}")
+        raise form.ReleaseError(
+            f"the manifest would contradict itself, so nothing is published: {problems[0]}"
+        )
     return assemble(facts)
 
 
-def read_facts(statement: Statement[Any], model: LoadModel, corpus: CorpusReport) -> Facts:
+def read_facts(statement: form.Statement[Any], model: LoadModel, corpus: CorpusReport) -> Facts:
     """The facts of a release: shape and load model from its files, declared constants from its manifest.
 
     Raises
@@ -162,11 +147,11 @@ def read_facts(statement: Statement[Any], model: LoadModel, corpus: CorpusReport
     ReleaseError : the files do not tell the shape.
     """
     if corpus.layout is None:
-        raise ReleaseError("the shape of the corpus cannot be read")
+        raise form.ReleaseError("the shape of the corpus cannot be read")
     tables, layout = statement.data.network_tables, corpus.layout
     if tables is not None:
         tables = tables.model_copy(update={"scenarios": max(tables.days * layout.steps, 1)})
-    policy: NetworkPolicy = statement.guarantee.network
+    policy: form.NetworkPolicy = statement.guarantee.network
     return Facts(
         release_id=statement.release.id,
         insecure_seed=statement.release.insecure_seed,
@@ -187,15 +172,15 @@ def read_facts(statement: Statement[Any], model: LoadModel, corpus: CorpusReport
     )
 
 
-def assemble(facts: Facts) -> Statement[Any]:
+def assemble(facts: Facts) -> form.Statement[Any]:
     """The statement that these facts determine, whether or not they agree."""
     model, loads, network = facts.model, facts.loads.recomputed(), facts.network.recomputed()
     seed, simulated, declared = facts.insecure_seed, model.simulated, facts.declared
     own = {part.name: part.power_factor for part in declared.classes}
     minutes = declared.reactive.correlation_minutes
-    return in_mode(Statement, type(facts.policy)).model_validate(
+    return form.in_mode(form.Statement, type(facts.policy)).model_validate(
         {
-            "format": FORMAT,
+            "format": form.FORMAT,
             "kind": "release",
             "release": {
                 "id": facts.release_id,
@@ -228,7 +213,7 @@ def loads_guarantee(model: LoadModel) -> dict[str, Any]:
     }
 
 
-def _declared_by(inputs: ManifestInputs, fitted: FitOptions) -> DeclaredPublic:
+def _declared_by(inputs: ManifestInputs, fitted: FitOptions) -> form.DeclaredPublic:
     """What the model was fitted with, and what of the config it does not tell; no path and no name."""
     config, model = inputs.config, inputs.model
     nodes, loads, factors = config.nodes, config.loads, Counter(config.nodes.power_factor_of_load.values())
@@ -253,7 +238,7 @@ def _declared_by(inputs: ManifestInputs, fitted: FitOptions) -> DeclaredPublic:
         }
     of_class, minutes = config.model.power_factor_of_class, _correlation_minutes(fitted)
     told = _told(model, config.model.power_factor, of_class, minutes)
-    return DeclaredPublic.model_validate(declared | told)
+    return form.DeclaredPublic.model_validate(declared | told)
 
 
 def _told(
@@ -346,14 +331,18 @@ def delta_problem(delta: float, load_points: int) -> str | None:
     if delta * load_points < 1.0:
         return None
     return (
-        f"delta = {all_digits(delta)} of the customers is not below one over the number of load points, "
+        f"delta = {form.all_digits(delta)} of the customers is not below one over the number of load points, "
         f"{load_points}: publishing one of them whole would keep such a promise"
     )
 
 
 def codes_of(
-    policy: NetworkPolicy, network: AccountSection, delta: float, insecure_seed: bool, simulated: bool
-) -> list[WarningCode]:
+    policy: form.NetworkPolicy,
+    network: form.AccountSection,
+    delta: float,
+    insecure_seed: bool,
+    simulated: bool,
+) -> list[form.WarningCode]:
     """Warnings that follow from figures; the worst first."""
     found = {*policy.warnings, *weak_delta(delta)}
     if "network" not in found and network.is_weak:
@@ -362,12 +351,12 @@ def codes_of(
         found.add("insecure-seed")
     if simulated:
         found.add("simulated-loads")
-    return [code for code in get_args(WarningCode) if code in found]
+    return [code for code in get_args(form.WarningCode) if code in found]
 
 
-def weak_delta(delta: float) -> list[WarningCode]:
+def weak_delta(delta: float) -> list[form.WarningCode]:
     """What must be said of a large δ of the customers."""
-    return ["customers"] if delta > LARGEST_DELTA else []
+    return ["customers"] if delta > form.LARGEST_DELTA else []
 
 
 def contradictions(facts: Facts) -> list[str]:
@@ -389,7 +378,7 @@ def _model_contradictions(facts: Facts) -> Iterator[str]:
     problem = delta_problem(model.delta, model.n_load_points)
     if problem is not None:
         yield f"{problem[:1].upper()}{problem[1:]}."
-    if model.spent_epsilon > model.epsilon * (1 + RELATIVE):
+    if model.spent_epsilon > model.epsilon * (1 + form.RELATIVE):
         yield "The queries cost more than the budget that was granted."
     own = {part.name: part.power_factor for part in declared.classes}
     factors = ((own.get(part.name, declared.power_factor), part.reactive.tan_theta) for part in model.classes)
@@ -420,17 +409,17 @@ def _power_factor(fitted: FitOptions) -> FixedPowerFactor:
 
 def _same_factor(power_factor: float, tan_theta: float) -> bool:
     declared = math.inf if power_factor == 0.0 else tan_theta_of(power_factor)
-    return math.isclose(declared, tan_theta, rel_tol=RELATIVE, abs_tol=RELATIVE)
+    return math.isclose(declared, tan_theta, rel_tol=form.RELATIVE, abs_tol=form.RELATIVE)
 
 
 def _account_contradictions(facts: Facts) -> Iterator[str]:
     model, loads = facts.model, facts.loads
-    if not isinstance(loads, LoadsAccount) or loads.unit != model.unit:
+    if not isinstance(loads, form.LoadsAccount) or loads.unit != model.unit:
         yield "The account of the loads is about another unit than the load model."
         return
     if loads.promise.delta != model.delta:
         yield "The account of the loads is stated at another delta than the load model."
-    if loads.spent.rho < model.rho * (1 - RELATIVE):
+    if loads.spent.rho < model.rho * (1 - form.RELATIVE):
         yield "The account of the loads holds less than the queries of this release cost."
 
 
@@ -439,7 +428,7 @@ def _wrong_files(facts: Facts) -> Iterator[str]:
     policy, days = facts.policy, facts.days
     if facts.extras.holds and not policy.derivable:
         yield "The release holds more than voltages, which its mode does not publish."
-    if facts.extras.scaled_down != isinstance(facts.declared.node_scales, NodeCustomers):
+    if facts.extras.scaled_down != isinstance(facts.declared.node_scales, form.NodeCustomers):
         yield "Sums of customers and scaled-down snapshots go together; the release has one of the two."
     if days is not None and not policy.dated:
         yield "The release states dates of its days, and its mode draws days that have none."

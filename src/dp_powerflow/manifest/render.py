@@ -26,53 +26,15 @@ import yaml
 from jinja2 import Environment, Template, TemplateError
 
 from dp_powerflow._bits.elementary import exp1
+from dp_powerflow.corpus import schema
 from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import (
-    NODES_FILE,
-    POWER_GRID,
-    VA_GRID,
-    VM_GRID,
-    Column,
-    CorpusLayout,
-    ExtrasLayout,
-    released_columns,
-)
 from dp_powerflow.corpus.storage import Location, loading
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.manifest import model as form
 from dp_powerflow.manifest.build import ManifestInputs, make_statement
-from dp_powerflow.manifest.model import (
-    CARD_FILE,
-    CERTIFICATE_FILE,
-    CROISSANT_FILE,
-    LARGEST_DELTA,
-    LARGEST_EPSILON,
-    MALFORMED,
-    MANIFEST_FILE,
-    MODEL_FILE,
-    NO_PROTECTION,
-    NO_PROTECTION_OF_CUSTOMERS,
-    QUALITY_FILE,
-    REGISTRY_FILE,
-    RELATIVE,
-    UNREADABLE,
-    Extras,
-    LoadsGuarantee,
-    NetworkPolicy,
-    Publication,
-    ReleaseError,
-    Statement,
-    WarningCode,
-    all_digits,
-    at_least,
-    at_most,
-    in_digits,
-    json_object,
-    parse_manifest,
-    seal,
-)
 from dp_powerflow.page import environment
 from dp_powerflow.privacy.budget import epsilon_to_rho
 from dp_powerflow.quality import Guarantee, Promise, Quality, measure
@@ -101,7 +63,7 @@ class Words:
                 self._context.blocks.setdefault(name, []).append(block)
 
     @classmethod
-    def of(cls, statement: Statement[Any]) -> Words:
+    def of(cls, statement: form.Statement[Any]) -> Words:
         """What a release says."""
         return cls(type(statement.guarantee.network).template, figures_of(statement))
 
@@ -114,7 +76,7 @@ class Words:
         try:
             return "".join(self._context.blocks[part][0](self._context)).strip()
         except TemplateError:
-            raise ReleaseError(UNREADABLE) from None
+            raise form.ReleaseError(form.UNREADABLE) from None
 
     def text(self, part: str) -> str:
         """A part in one piece."""
@@ -122,7 +84,7 @@ class Words:
 
 
 def warnings_of(
-    codes: Sequence[WarningCode], policy: NetworkPolicy, loads_delta: float | None = None
+    codes: Sequence[form.WarningCode], policy: form.NetworkPolicy, loads_delta: float | None = None
 ) -> tuple[str, ...]:
     """Sentences of warnings that follow from constants alone, before there is a release."""
     figures = {"warnings": codes, "network": policy, "loads": {"delta": loads_delta}}
@@ -140,7 +102,7 @@ def _with_parents(name: str) -> tuple[Template, ...]:
     return (own,) if parent is None else (own, *_with_parents(parent[1]))
 
 
-def figures_of(statement: Statement[Any]) -> dict[str, Any]:
+def figures_of(statement: form.Statement[Any]) -> dict[str, Any]:
     """What templates call the entries of a manifest."""
     loads = statement.guarantee.loads
     return {
@@ -163,23 +125,23 @@ def rendered(name: str, words: Words, figures: Mapping[str, Any]) -> bytes:
     try:
         return template.render({**figures, **_CONSTANTS, "words": words}).encode()
     except TemplateError:
-        raise ReleaseError(UNREADABLE) from None
+        raise form.ReleaseError(form.UNREADABLE) from None
 
 
-def certificate_html(statement: Statement[Any]) -> bytes:
+def certificate_html(statement: form.Statement[Any]) -> bytes:
     """The page of a statement; hashes and the commitment do not enter."""
     return rendered("certificate.html", Words.of(statement), figures_of(statement))
 
 
-def registry_bytes(statement: Statement[Any]) -> bytes:
+def registry_bytes(statement: form.Statement[Any]) -> bytes:
     """The record of a release as YAML; hashes do not enter."""
     loads = statement.guarantee.loads
     granted = epsilon_to_rho(loads.epsilon_granted, loads.delta)
-    alone = math.isclose(statement.composition.loads.spent.rho, granted, rel_tol=RELATIVE)
+    alone = math.isclose(statement.composition.loads.spent.rho, granted, rel_tol=form.RELATIVE)
     return rendered("registry.yaml", Words.of(statement), figures_of(statement) | {"alone": alone})
 
 
-def card_bytes(statement: Statement[Any]) -> bytes:
+def card_bytes(statement: form.Statement[Any]) -> bytes:
     """The card of a release; hashes do not enter."""
     figures = {
         **figures_of(statement),
@@ -197,7 +159,7 @@ def card(front_matter: Mapping[str, Any], text: bytes) -> bytes:
     return f"---\n{head}---\n\n".encode() + text
 
 
-def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> bytes:
+def croissant_bytes(statement: form.Statement[Any], hashes: Mapping[str, str]) -> bytes:
     """The metadata of a release.
 
     Parameters
@@ -217,7 +179,7 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
     return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def cited_as(publication: Publication, release_id: str) -> str:
+def cited_as(publication: form.Publication, release_id: str) -> str:
     """How to cite a release: as declared, else by what is known of it."""
     if publication.citation is not None:
         return publication.citation
@@ -230,7 +192,7 @@ def cited_as(publication: Publication, release_id: str) -> str:
 # ------------------------------------------------------------------------------------- figures for people
 
 
-def advantage_of(loads: LoadsGuarantee) -> float:
+def advantage_of(loads: form.LoadsGuarantee) -> float:
     """What the best test between two histories of one record gains over a coin; at most.
 
     The smaller of √(ρ/2), by Pinsker's inequality, and (e^ε − 1 + 2δ)/(e^ε + 1).
@@ -242,14 +204,14 @@ def advantage_of(loads: LoadsGuarantee) -> float:
 
 def _odds(epsilon: float) -> str:
     """exp(ε), rounded up; in words where the figure would say nothing."""
-    return at_most(exp1(epsilon)) if epsilon < LARGEST_EPSILON else "more than 20,000"
+    return form.at_most(exp1(epsilon)) if epsilon < form.LARGEST_EPSILON else "more than 20,000"
 
 
 def _number(value: float) -> str:
     """A number as a person writes it."""
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e6):
         return f"{int(value):,}"
-    return in_digits(value)
+    return form.in_digits(value)
 
 
 def _percent(share: float) -> str:
@@ -268,35 +230,35 @@ def literally(words: str) -> str:
 
 _FILTERS: dict[str, Callable[..., Any]] = {
     "advantage": advantage_of,
-    "all_digits": all_digits,
-    "at_least": at_least,
-    "at_most": at_most,
+    "all_digits": form.all_digits,
+    "at_least": form.at_least,
+    "at_most": form.at_most,
     "bullets": lambda sentences: "\n".join(f"- {sentence}" for sentence in sentences),
     "cell": lambda words: literally(" ".join(words.split())),
-    "figure": lambda value: "no figure" if value is None else at_most(value),
+    "figure": lambda value: "no figure" if value is None else form.at_most(value),
     "float_of_yaml": lambda value: yaml.safe_dump(value).split("\n")[0],
-    "in_digits": in_digits,
+    "in_digits": form.in_digits,
     "literally": literally,
     "number": _number,
     "odds": _odds,
     "percent": _percent,
-    "percents": lambda share: in_digits(round(100.0 * share, 2)),
+    "percents": lambda share: form.in_digits(round(100.0 * share, 2)),
     "quoted": _quoted,
-    "right": lambda advantage: at_most(50 * (1 + advantage)),
+    "right": lambda advantage: form.at_most(50 * (1 + advantage)),
     "sentence": lambda words: words[:1].upper() + words[1:],
-    "share": lambda change: f"{in_digits(round(100 * change, 10))} %",
+    "share": lambda change: f"{form.in_digits(round(100 * change, 10))} %",
     "text": lambda words: " ".join(_ITEM.sub("", words).split()),
 }
 """What templates call to show a figure; `right` is how often the best test between two networks is right, in
 percent, if either is as likely."""
 _CONSTANTS = {
-    "LARGEST_DELTA": LARGEST_DELTA,
-    "LARGEST_EPSILON": LARGEST_EPSILON,
-    "NO_PROTECTION": NO_PROTECTION,
-    "NO_PROTECTION_OF_CUSTOMERS": NO_PROTECTION_OF_CUSTOMERS,
-    "POWER_GRID": POWER_GRID,
-    "VA_GRID": VA_GRID,
-    "VM_GRID": VM_GRID,
+    "LARGEST_DELTA": form.LARGEST_DELTA,
+    "LARGEST_EPSILON": form.LARGEST_EPSILON,
+    "NO_PROTECTION": form.NO_PROTECTION,
+    "NO_PROTECTION_OF_CUSTOMERS": form.NO_PROTECTION_OF_CUSTOMERS,
+    "POWER_GRID": schema.POWER_GRID,
+    "VA_GRID": schema.VA_GRID,
+    "VM_GRID": schema.VM_GRID,
 }
 
 
@@ -334,7 +296,7 @@ class PublishedTable:
     files: str
     rows: str
     means: str
-    columns: tuple[Column, ...]
+    columns: tuple[schema.Column, ...]
 
     @property
     def in_parts(self) -> bool:
@@ -342,10 +304,10 @@ class PublishedTable:
         return "*" in self.files
 
 
-def _layout_of(extras: Extras | None) -> ExtrasLayout:
+def _layout_of(extras: form.Extras | None) -> schema.ExtrasLayout:
     if extras is None:
-        return ExtrasLayout()
-    return ExtrasLayout(
+        return schema.ExtrasLayout()
+    return schema.ExtrasLayout(
         loads="loads" in extras.holds,
         generation="generation" in extras.holds,
         sources=extras.source_phases,
@@ -355,12 +317,12 @@ def _layout_of(extras: Extras | None) -> ExtrasLayout:
     )
 
 
-def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
+def published_tables(statement: form.Statement[Any]) -> Iterator[PublishedTable]:
     """All tables that a release holds, voltages first."""
     data = statement.data
-    found: dict[str, list[Column]] = {}
-    for column in released_columns(
-        CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part),
+    found: dict[str, list[schema.Column]] = {}
+    for column in schema.released_columns(
+        schema.CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part),
         _layout_of(data.extras),
         weather=None if data.calendar is None else tuple(data.calendar.weather),
         coordinates=None if data.connections is None else data.connections.coordinates,
@@ -376,8 +338,8 @@ def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
 def _twin_tables(holds: str) -> Iterator[PublishedTable]:
     rows = f"twin/{ROWS_FILE}"
     numbered = (
-        Column(rows, "row", "int64", f"row of {NODES_FILE}"),
-        Column(rows, "bus", "int64", "bus of the tables in twin/"),
+        schema.Column(rows, "row", "int64", f"row of {schema.NODES_FILE}"),
+        schema.Column(rows, "bus", "int64", "bus of the tables in twin/"),
     )
     means = "the bus of every node in the tables of twin/"
     yield PublishedTable("twin_rows", "twin-rows", rows, "One row per node.", means, numbered)
@@ -390,13 +352,13 @@ def _twin_tables(holds: str) -> Iterator[PublishedTable]:
             "One row per scenario and row of the table.",
             f"{table} of the twin ({holds}), in the layout of gridfm-datakit",
             tuple(
-                Column(files, name, kind, f"{name} of {table} in the gridfm-datakit layout")
+                schema.Column(files, name, kind, f"{name} of {table} in the gridfm-datakit layout")
                 for name, kind in TABLES[table].items()
             ),
         )
 
 
-def _front_matter(statement: Statement[Any]) -> dict[str, Any]:
+def _front_matter(statement: form.Statement[Any]) -> dict[str, Any]:
     data = statement.data
     graph = data.connections is not None or data.network_tables is not None
     rows, hubs = data.days * data.nodes, _hubs()
@@ -414,7 +376,7 @@ def _front_matter(statement: Statement[Any]) -> dict[str, Any]:
     }
 
 
-def license_of(publication: Publication) -> dict[str, str]:
+def license_of(publication: form.Publication) -> dict[str, str]:
     """As the hub writes it: the name that it uses, or `other` with name and link, or `unknown`."""
     if publication.license is None:
         return {"license": "unknown"}
@@ -436,26 +398,26 @@ def quality_of_release(
     ------
     ReleaseError : its manifest cannot be read.
     """
-    path = corpus.path / MANIFEST_FILE
+    path = corpus.path / form.MANIFEST_FILE
     with loading(path):
         content = path.read_bytes()
     try:
-        statement = parse_manifest(json_object(content))
+        statement = form.parse_manifest(form.json_object(content))
     except (ValueError, RecursionError, json.JSONDecodeError):
-        raise ReleaseError(
+        raise form.ReleaseError(
             f"{path} is not JSON; give the directory of a finished release", code="release-not-found"
         ) from None
     return measure(corpus, promise_of(statement), workers=workers, progress=progress)
 
 
-def promise_of(statement: Statement[Any]) -> Promise:
+def promise_of(statement: form.Statement[Any]) -> Promise:
     """Both guarantees in words."""
     words, network = Words.of(statement), statement.guarantee.network
     secret, loads = not statement.release.insecure_seed, statement.guarantee.loads
     return Promise(
         loads=Guarantee(
             "The customers",
-            f"ε ≤ {at_most(loads.epsilon)}",
+            f"ε ≤ {form.at_most(loads.epsilon)}",
             words.text("customers_means"),
             tuple(words["customers"]),
             secret,
@@ -472,7 +434,7 @@ def promise_of(statement: Statement[Any]) -> Promise:
 
 
 def quality_page(
-    directory: Location, corpus: CorpusReport, hashes: Mapping[str, str], statement: Statement[Any]
+    directory: Location, corpus: CorpusReport, hashes: Mapping[str, str], statement: form.Statement[Any]
 ) -> bytes | None:
     """The page that sound files and a statement determine; None if the files cannot be read.
 
@@ -482,15 +444,15 @@ def quality_page(
     """
     try:
         return _page(*_shown(directory, corpus, hashes), promise_of(statement))
-    except (OSError, *MALFORMED):
+    except (OSError, *form.MALFORMED):
         return None
 
 
 def look_at(content: bytes, directory: Location, corpus: CorpusReport, hashes: Mapping[str, str]) -> None:
     """Make the page of files that are sound, given their `manifest.json`; asked for later, it is there."""
-    with suppress(OSError, RecursionError, *MALFORMED):
+    with suppress(OSError, RecursionError, *form.MALFORMED):
         if corpus.ok:
-            quality_page(directory, corpus, hashes, parse_manifest(json_object(content)))
+            quality_page(directory, corpus, hashes, form.parse_manifest(form.json_object(content)))
 
 
 def _shown(
@@ -498,7 +460,7 @@ def _shown(
 ) -> tuple[Corpus, frozenset[tuple[str, str]]]:
     """The corpus, and the hashes of its files."""
     if corpus.layout is None or corpus.nodes is None or corpus.release_id is None:
-        raise ReleaseError(UNREADABLE)
+        raise form.ReleaseError(form.UNREADABLE)
     tables = frozenset((name, digest) for name, digest in hashes.items() if name.endswith(".parquet"))
     return Corpus(directory, corpus.layout, corpus.nodes, corpus.release_id), tables
 
@@ -541,14 +503,14 @@ def write_documents(
     known = {
         **written,
         **tables,
-        **writer.add_file(QUALITY_FILE, page),
-        **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
-        **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),
-        **writer.add_file(CERTIFICATE_FILE, certificate_html(statement)),
-        **writer.add_file(CARD_FILE, card_bytes(statement)),
+        **writer.add_file(form.QUALITY_FILE, page),
+        **writer.add_file(form.MODEL_FILE, inputs.model.to_json().encode()),
+        **writer.add_file(form.REGISTRY_FILE, registry_bytes(statement)),
+        **writer.add_file(form.CERTIFICATE_FILE, certificate_html(statement)),
+        **writer.add_file(form.CARD_FILE, card_bytes(statement)),
     }
     # What a killed run left of the last two files is about to be replaced.
-    hashes = writer.hashes(known | {CROISSANT_FILE: "", MANIFEST_FILE: ""})
+    hashes = writer.hashes(known | {form.CROISSANT_FILE: "", form.MANIFEST_FILE: ""})
     listed = {name: digest for name, digest in hashes.items() if digest}
-    listed |= writer.add_file(CROISSANT_FILE, croissant_bytes(statement, listed))
-    writer.add_file(MANIFEST_FILE, seal(statement, listed).to_bytes())
+    listed |= writer.add_file(form.CROISSANT_FILE, croissant_bytes(statement, listed))
+    writer.add_file(form.MANIFEST_FILE, form.seal(statement, listed).to_bytes())

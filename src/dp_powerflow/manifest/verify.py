@@ -29,39 +29,10 @@ from dp_powerflow.corpus.schema import BESIDE, DATA
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
+from dp_powerflow.manifest import model as form
+from dp_powerflow.manifest import render
 from dp_powerflow.manifest.build import Facts, assemble, contradictions, read_facts
-from dp_powerflow.manifest.model import (
-    CARD_FILE,
-    CERTIFICATE_FILE,
-    CROISSANT_FILE,
-    DIGEST,
-    MALFORMED,
-    MANIFEST_FILE,
-    MODEL_FILE,
-    QUALITY_FILE,
-    REGISTRY_FILE,
-    RELATIVE,
-    TWIN,
-    UNREADABLE,
-    Check,
-    Manifest,
-    ReleaseError,
-    check,
-    differences,
-    form_problems,
-    json_object,
-    parse_manifest,
-    sha256_of,
-)
-from dp_powerflow.manifest.render import (
-    Words,
-    card_bytes,
-    certificate_html,
-    croissant_bytes,
-    look_at,
-    quality_page,
-    registry_bytes,
-)
+from dp_powerflow.manifest.model import check
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
@@ -71,7 +42,7 @@ STUDY: Literal["study"] = "study"
 """Kind of the manifest of a derived release."""
 SEED = "random source"
 """Name of the check that a demonstration fails."""
-PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
+PAGES = (form.CERTIFICATE_FILE, form.CROISSANT_FILE, form.REGISTRY_FILE, form.CARD_FILE)
 """What is made again from the manifest alone."""
 
 
@@ -90,12 +61,12 @@ class VerifyReport:
 
     release_id: str | None
     manifest_sha256: str | None
-    checks: tuple[Check, ...]
+    checks: tuple[form.Check, ...]
     attested: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
     @property
-    def failures(self) -> tuple[Check, ...]:
+    def failures(self) -> tuple[form.Check, ...]:
         return tuple(check for check in self.checks if not check.ok)
 
     @property
@@ -137,15 +108,15 @@ def verify_release(path: str | os.PathLike[str] | RemotePath) -> VerifyReport:
     place = path if isinstance(path, RemotePath) else Path(path)
     content = manifest_content(place)
     try:
-        return check_release(open_release(place, content, partial(look_at, content)))
+        return check_release(open_release(place, content, partial(render.look_at, content)))
     except (ValueError, RecursionError):
         return no_manifest(content)
 
 
 def no_manifest(content: bytes) -> VerifyReport:
     """The report of a release whose `manifest.json` cannot be read."""
-    broken = Check("manifest", False, f"{MANIFEST_FILE} is not JSON.")
-    return VerifyReport(None, sha256_of(content), (broken,), ())
+    broken = form.Check("manifest", False, f"{form.MANIFEST_FILE} is not JSON.")
+    return VerifyReport(None, form.sha256_of(content), (broken,), ())
 
 
 # ------------------------------------------------------------------------ a release, read from disk
@@ -168,7 +139,7 @@ class Opened:
     directory: Location
     content: bytes
     raw: dict[str, Any]
-    manifest: Manifest[Any] | None
+    manifest: form.Manifest[Any] | None
     problem: str
     corpus: CorpusReport
     hashes: dict[str, str]
@@ -176,69 +147,71 @@ class Opened:
     model: LoadModel | None
     facts: Facts | None
 
-    def readable(self) -> tuple[Manifest[Any], Facts]:
+    def readable(self) -> tuple[form.Manifest[Any], Facts]:
         """Manifest and facts; ReleaseError if there are none."""
         if self.manifest is None or self.facts is None:
-            raise ReleaseError(UNREADABLE)
+            raise form.ReleaseError(form.UNREADABLE)
         return self.manifest, self.facts
 
 
 def manifest_content(directory: Location) -> bytes:
     """Bytes of `manifest.json`; ReleaseError if there is none."""
     if isinstance(directory, RemotePath):
-        with loading(directory / MANIFEST_FILE):
-            return (directory / MANIFEST_FILE).read_bytes()
+        with loading(directory / form.MANIFEST_FILE):
+            return (directory / form.MANIFEST_FILE).read_bytes()
     if not directory.is_dir():
-        raise ReleaseError(
+        raise form.ReleaseError(
             f"{directory} is not a directory; give the directory of a release", code="release-not-found"
         )
     try:
-        return (directory / MANIFEST_FILE).read_bytes()
+        return (directory / form.MANIFEST_FILE).read_bytes()
     except FileNotFoundError as error:
-        raise ReleaseError(
-            f"{directory} has no {MANIFEST_FILE}; give the directory of a finished release",
+        raise form.ReleaseError(
+            f"{directory} has no {form.MANIFEST_FILE}; give the directory of a finished release",
             code="release-not-found",
         ) from error
     except OSError as error:
-        raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
+        raise form.ReleaseError(
+            f"{directory / form.MANIFEST_FILE} cannot be read: {error.strerror}"
+        ) from error
 
 
 def release_at(place: Location) -> tuple[str, str] | None:
     """Id of the release at a place and what it commits to, unchecked; None if there is none."""
     try:
-        content = (place / MANIFEST_FILE).read_bytes()
+        content = (place / form.MANIFEST_FILE).read_bytes()
     except OSError as error:
         if isinstance(place, Path) or isinstance(error, FileNotFoundError):
             return None
         with loading(place):
             raise
     try:
-        raw = json_object(content)
+        raw = form.json_object(content)
         return str(raw["release"]["id"]), str(raw["internal_report"]["sha256"])
-    except (RecursionError, *MALFORMED):
+    except (RecursionError, *form.MALFORMED):
         return None
 
 
 def kind_at(place: Location) -> str | None:
     """What the manifest at a place is of, unchecked: "release", "study"; None if none can be read."""
     try:
-        return str(json_object((place / MANIFEST_FILE).read_bytes()).get("kind"))
+        return str(form.json_object((place / form.MANIFEST_FILE).read_bytes()).get("kind"))
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
+def read_manifest(directory: Location) -> tuple[form.Manifest[Any], str]:
     """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
     return parsed_manifest(directory, manifest_content(directory))
 
 
-def parsed_manifest(directory: Location, content: bytes) -> tuple[Manifest[Any], str]:
+def parsed_manifest(directory: Location, content: bytes) -> tuple[form.Manifest[Any], str]:
     """The same of bytes that were read there."""
     try:
-        return parse_manifest(json_object(content)), sha256_of(content)
+        return form.parse_manifest(form.json_object(content)), form.sha256_of(content)
     except (ValueError, RecursionError):
-        raise ReleaseError(
-            f"{directory / MANIFEST_FILE} is not JSON; this is not a release", code="release-not-found"
+        raise form.ReleaseError(
+            f"{directory / form.MANIFEST_FILE} is not JSON; this is not a release", code="release-not-found"
         ) from None
 
 
@@ -253,18 +226,18 @@ def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | Non
     ----------
     meanwhile : called as soon as all files were read; the load model may still be being derived.
     """
-    listed = json_object(content).get("files")
+    listed = form.json_object(content).get("files")
     model = begin(directory)
     corpus = validate_corpus(
         directory,
         other_files={
             name
-            for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
+            for name in (*(listed if isinstance(listed, dict) else ()), form.MANIFEST_FILE)
             if name.split("/")[0] not in (DATA, *BESIDE)
         },
     )
-    known = dict(corpus.hashes) | {MANIFEST_FILE: sha256_of(content)}
-    hashes, small = _read_files(directory, known, {} if model is None else {MODEL_FILE: model})
+    known = dict(corpus.hashes) | {form.MANIFEST_FILE: form.sha256_of(content)}
+    hashes, small = _read_files(directory, known, {} if model is None else {form.MODEL_FILE: model})
     if meanwhile is not None:
         meanwhile(directory, corpus, hashes)
     return understand(directory, content, corpus, hashes, small)
@@ -274,15 +247,15 @@ def understand(
     directory: Location, content: bytes, corpus: CorpusReport, hashes: dict[str, str], small: dict[str, bytes]
 ) -> Opened:
     """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
-    raw = json_object(content)
-    model = model_of(small.get(MODEL_FILE, b""))
+    raw = form.json_object(content)
+    model = model_of(small.get(form.MODEL_FILE, b""))
     manifest, problem, facts = None, "", None
     try:
-        manifest = parse_manifest(raw)
+        manifest = form.parse_manifest(raw)
         if model is not None and corpus.layout is not None:
             facts = read_facts(manifest, model, corpus)
             assemble(facts)  # raises if its constants promise nothing that can be stated
-    except MALFORMED as error:
+    except form.MALFORMED as error:
         problem, facts = str(error) if manifest is None else "", None
     return Opened(directory, content, raw, manifest, problem, corpus, hashes, small, model, facts)
 
@@ -305,9 +278,9 @@ def _read_files(
             hashes[name] = known[name]
         else:
             try:
-                if name in (MODEL_FILE, QUALITY_FILE, *PAGES):
+                if name in (form.MODEL_FILE, form.QUALITY_FILE, *PAGES):
                     small[name] = read[name] if name in read else (directory / name).read_bytes()
-                    hashes[name] = sha256_of(small[name])
+                    hashes[name] = form.sha256_of(small[name])
                 else:
                     hashes[name] = file_hash(directory / name)
             except OSError:
@@ -335,7 +308,7 @@ def _is_folder(path: Path) -> bool:
 
 def begin(directory: Location) -> bytes | None:
     """Begin to derive the model of a release; gives the bytes of its file, None if there is no plain file."""
-    path = directory / MODEL_FILE
+    path = directory / form.MODEL_FILE
     try:
         plain = not isinstance(path, Path) or (path.is_file() and not path.is_symlink())
         content = path.read_bytes() if plain else None
@@ -365,7 +338,7 @@ def _derived(content: bytes) -> LoadModel | None:
         with np.errstate(all="ignore"):  # made-up figures may overflow
             model = LoadModel.from_json(content.decode("utf-8"))
         return model if model.n_steps and math.isfinite(model.spent_epsilon) else None
-    except (RecursionError, *MALFORMED):
+    except (RecursionError, *form.MALFORMED):
         return None
 
 
@@ -374,9 +347,9 @@ def _derived(content: bytes) -> LoadModel | None:
 
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
-    form = check_form(opened.problem, opened.content, opened.raw)
-    checks = [form, _check_files(opened), _check_corpus(opened)]
-    looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
+    checks = [check_form(opened.problem, opened.content, opened.raw)]
+    checks += [_check_files(opened), _check_corpus(opened)]
+    looks: dict[str, Callable[[Opened], Iterable[form.Check]]] = {
         "load privacy": check_queries,
         "network privacy": _check_network,
         "twin tables": _check_tables,
@@ -388,7 +361,7 @@ def check_release(opened: Opened) -> VerifyReport:
     found = _words(opened)
     return VerifyReport(
         None if opened.facts is None else opened.facts.release_id,
-        sha256_of(opened.content),
+        form.sha256_of(opened.content),
         tuple(checks),
         () if found is None else tuple(found["attested"]),
         () if found is None else (*_not_compared(opened), *found["warnings"]),
@@ -405,45 +378,49 @@ def _not_compared(opened: Opened) -> Iterator[str]:
         )
 
 
-def _words(opened: Opened) -> Words | None:
+def _words(opened: Opened) -> render.Words | None:
     """What this version says of the figures that follow from files and constants."""
-    return None if opened.facts is None else Words.of(assemble(opened.facts))
+    return None if opened.facts is None else render.Words.of(assemble(opened.facts))
 
 
 def found_good(part: str, **figures: Any) -> str:
     """What is said of a check that finds nothing wrong."""
-    return Words("checks.txt", figures).text(part)
+    return render.Words("checks.txt", figures).text(part)
 
 
 Read = TypeVar("Read")
 """A release of some kind that was read."""
 
 
-def checks_of(looks: Mapping[str, Callable[[Read], Iterable[Check]]], opened: Read) -> Iterator[Check]:
+def checks_of(
+    looks: Mapping[str, Callable[[Read], Iterable[form.Check]]], opened: Read
+) -> Iterator[form.Check]:
     """Checks by name; one whose entries cannot be read fails."""
     for name, look in looks.items():
         try:
             yield from [*look(opened)]
-        except MALFORMED:
-            yield Check(name, False, UNREADABLE)
+        except form.MALFORMED:
+            yield form.Check(name, False, form.UNREADABLE)
 
 
-def check_form(problem: str, content: bytes, raw: dict[str, Any]) -> Check:
+def check_form(problem: str, content: bytes, raw: dict[str, Any]) -> form.Check:
     """The form of a manifest of any kind, and why it cannot be parsed, if it cannot."""
     problems = [f"{problem[:1].upper()}{problem[1:]}."] if problem else []
-    problems += form_problems(content, raw)
-    return check("manifest", problems, f"{MANIFEST_FILE} is in canonical form and matches its own SHA-256.")
+    problems += form.form_problems(content, raw)
+    return check(
+        "manifest", problems, f"{form.MANIFEST_FILE} is in canonical form and matches its own SHA-256."
+    )
 
 
-def _check_files(opened: Opened) -> Check:
+def _check_files(opened: Opened) -> form.Check:
     stated = opened.raw.get("files")
     if not isinstance(stated, dict):
-        return Check("files", False, "The manifest does not list the files of the release.")
-    found = {name: digest for name, digest in opened.hashes.items() if name != MANIFEST_FILE}
+        return form.Check("files", False, "The manifest does not list the files of the release.")
+    found = {name: digest for name, digest in opened.hashes.items() if name != form.MANIFEST_FILE}
     described = None
     if opened.manifest is not None:
         data = opened.manifest.data
-        described = {DATA} if data.network_tables is None else {DATA, TWIN}
+        described = {DATA} if data.network_tables is None else {DATA, form.TWIN}
         described |= set() if data.extras is None else set(opened.corpus.extras.folders)
 
     return check_files(stated, found, described)
@@ -451,7 +428,7 @@ def _check_files(opened: Opened) -> Check:
 
 def check_files(
     stated: Mapping[str, str], found: Mapping[str, str], folders: set[str] | None = None
-) -> Check:
+) -> form.Check:
     """Files of a release of any kind against the list of its manifest.
 
     Parameters
@@ -475,7 +452,7 @@ def check_files(
     return check("files", problems(), good)
 
 
-def _check_corpus(opened: Opened) -> Check:
+def _check_corpus(opened: Opened) -> form.Check:
     report, manifest = opened.corpus, opened.manifest
 
     def problems() -> Iterator[str]:
@@ -495,12 +472,12 @@ def _check_corpus(opened: Opened) -> Check:
     return check("voltages", problems(), found_good("voltages", report=report))
 
 
-def costs_of(manifest: Manifest[Any]) -> tuple[QueryCost, ...]:
+def costs_of(manifest: form.Manifest[Any]) -> tuple[QueryCost, ...]:
     """The costs of the load queries, as they are stated."""
     return tuple(QueryCost.from_dict(query.model_dump()) for query in manifest.load_queries)
 
 
-def query_problems(manifest: Manifest[Any], stated: list[dict[str, Any]]) -> Iterator[str]:
+def query_problems(manifest: form.Manifest[Any], stated: list[dict[str, Any]]) -> Iterator[str]:
     """What is wrong with the costs of the loads, from regions, dimensions and noise scales alone.
 
     Parameters
@@ -511,19 +488,19 @@ def query_problems(manifest: Manifest[Any], stated: list[dict[str, Any]]) -> Ite
     for number, (query, cost) in enumerate(zip(stated, costs, strict=True), start=1):
         if cost.sensitivity_squared != sensitivity_squared(Region(cost.region), cost.dimension):
             yield f"The sensitivity of query {number} does not follow from its region and dimension."
-        if any(differences(query, cost.to_dict())):
+        if any(form.differences(query, cost.to_dict())):
             yield f"The stated cost of query {number} does not follow from sensitivity and noise scale."
     rho = total_rho(costs)
     found = (("rho", loads.rho, rho), ("epsilon", loads.epsilon, rho_to_epsilon(rho, loads.delta)))
     for name, value, expected in found:
-        if not math.isclose(value, expected, rel_tol=RELATIVE):
+        if not math.isclose(value, expected, rel_tol=form.RELATIVE):
             yield f"The stated {name} of the loads is not what the queries cost."
 
 
-def check_queries(opened: Opened) -> Iterator[Check]:
+def check_queries(opened: Opened) -> Iterator[form.Check]:
     """Every sensitivity, ρ and ε of the loads, from regions, dimensions and noise scales."""
     if opened.manifest is None:
-        raise ReleaseError(UNREADABLE)
+        raise form.ReleaseError(form.UNREADABLE)
     manifest, loads = opened.manifest, opened.manifest.guarantee.loads
     costs = costs_of(manifest)
     rho = total_rho(costs)
@@ -531,11 +508,11 @@ def check_queries(opened: Opened) -> Iterator[Check]:
     def problems() -> Iterator[str]:
         yield from query_problems(manifest, opened.raw["load_queries"])
         if opened.model is None:
-            yield f"{MODEL_FILE} is not a load model, or does not follow from the answers in it."
+            yield f"{form.MODEL_FILE} is not a load model, or does not follow from the answers in it."
         elif opened.model.costs != costs:
-            yield f"{MODEL_FILE} carries other costs than the manifest."
+            yield f"{form.MODEL_FILE} carries other costs than the manifest."
         elif opened.model.origin is None:
-            yield f"{MODEL_FILE} holds no noisy answers, so its costs cannot be recomputed."
+            yield f"{form.MODEL_FILE} holds no noisy answers, so its costs cannot be recomputed."
 
     figures = {
         "count": len(costs),
@@ -546,12 +523,12 @@ def check_queries(opened: Opened) -> Iterator[Check]:
     yield check("load privacy", problems(), found_good("load_privacy", **figures))
 
 
-def _check_network(opened: Opened) -> Iterator[Check]:
+def _check_network(opened: Opened) -> Iterator[form.Check]:
     """Every figure of the network that follows from constants."""
     manifest, facts = opened.readable()
     stated, expected = manifest.guarantee.network.model_dump(), facts.policy.model_dump()
-    wrong = differences(stated, expected)
-    good = Words.of(manifest).text("network_checked")
+    wrong = form.differences(stated, expected)
+    good = render.Words.of(manifest).text("network_checked")
     if good:
         problems = (
             f"The stated {where} of the network does not follow from its constants." for where in wrong
@@ -559,62 +536,65 @@ def _check_network(opened: Opened) -> Iterator[Check]:
         yield check("network privacy", problems, good)
 
 
-def _check_tables(opened: Opened) -> Iterator[Check]:
+def _check_tables(opened: Opened) -> Iterator[form.Check]:
     """Tables of a network are there, and in order, if and only if they are published."""
     tables, name = opened.readable()[1].tables, "twin tables"
     if tables is not None:
         from dp_powerflow.corpus.gridfm.tables import check_tables  # few releases have tables
 
         close = CLOSE_PU if tables.days > 0 else None
-        problems = check_tables(opened.directory, TWIN, tables.scenarios, close_pu=close)
+        problems = check_tables(opened.directory, form.TWIN, tables.scenarios, close_pu=close)
         yield check(name, problems, found_good("twin_tables", tables=tables))
-    elif any(file.startswith(f"{TWIN}/") for file in opened.hashes):
-        yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
+    elif any(file.startswith(f"{form.TWIN}/") for file in opened.hashes):
+        yield form.Check(name, False, f"There are files in {form.TWIN}/ though no twin is published.")
 
 
-def _check_statement(opened: Opened) -> Iterator[Check]:
+def _check_statement(opened: Opened) -> Iterator[form.Check]:
     """The manifest against the one that files and declared constants determine, entry by entry."""
     facts = opened.readable()[1]
     expected = assemble(facts).model_dump()
-    stated = {key: value for key, value in opened.raw.items() if key not in (DIGEST, "files")}
-    problems = [f"The manifest's {where} is wrong." for where in differences(stated, expected)]
+    stated = {key: value for key, value in opened.raw.items() if key not in (form.DIGEST, "files")}
+    problems = [f"The manifest's {where} is wrong." for where in form.differences(stated, expected)]
     yield check("statement", problems + contradictions(facts), found_good("statement"))
 
 
-def check_pages(opened: Opened) -> Iterator[Check]:
+def check_pages(opened: Opened) -> Iterator[form.Check]:
     """Certificate, registry record, card and metadata, made again from the manifest; quality from files.
 
     Another version may say the same in other words: then nothing is compared, and this version speaks.
     """
     manifest = opened.readable()[0]
     if manifest.release.software != f"dp-powerflow {__version__}":
-        words = Words.of(manifest)
+        words = render.Words.of(manifest)
         own = " ".join((*words["customers_guarantee"], *words["network_guarantee"]))
         said = f"Not compared: {manifest.release.software} made the pages, in its own words"
-        yield Check("pages", True, f"{said}. dp-powerflow {__version__} says: {own}")
+        yield form.Check("pages", True, f"{said}. dp-powerflow {__version__} says: {own}")
         return
     made = {
-        CERTIFICATE_FILE: certificate_html(manifest),
-        CROISSANT_FILE: croissant_bytes(manifest, manifest.files),
-        REGISTRY_FILE: registry_bytes(manifest),
-        CARD_FILE: card_bytes(manifest),
+        form.CERTIFICATE_FILE: render.certificate_html(manifest),
+        form.CROISSANT_FILE: render.croissant_bytes(manifest, manifest.files),
+        form.REGISTRY_FILE: render.registry_bytes(manifest),
+        form.CARD_FILE: render.card_bytes(manifest),
     }
     wrong = [name for name in PAGES if opened.small.get(name) != made[name]]
     problems = [f"{name} does not say what the manifest says." for name in wrong]
-    shown = opened.small.get(QUALITY_FILE)
+    shown = opened.small.get(form.QUALITY_FILE)
     # What is wrong with the voltages is found by another check; then they are not measured again.
     sound = opened.corpus.ok
     if sound and (
-        shown is None or shown != quality_page(opened.directory, opened.corpus, opened.hashes, manifest)
+        shown is None
+        or shown != render.quality_page(opened.directory, opened.corpus, opened.hashes, manifest)
     ):
-        problems.append(f"{QUALITY_FILE} does not show what is in the files of the release.")
-    good = f"{', '.join(PAGES)} say what the manifest says, {QUALITY_FILE} shows what is in the files."
+        problems.append(f"{form.QUALITY_FILE} does not show what is in the files of the release.")
+    good = f"{', '.join(PAGES)} say what the manifest says, {form.QUALITY_FILE} shows what is in the files."
     yield check("pages", problems, good)
 
 
-def check_seed(*, insecure: bool) -> Check:
+def check_seed(*, insecure: bool) -> form.Check:
     """Whether it is a demonstration."""
     if not insecure:
-        return Check(SEED, True, "The noise is stated to come from a secret key of the operating system.")
+        return form.Check(
+            SEED, True, "The noise is stated to come from a secret key of the operating system."
+        )
     sentence = "The noise came from an insecure seed: this is a demonstration, not a release."
-    return Check(SEED, False, sentence)
+    return form.Check(SEED, False, sentence)

@@ -6,9 +6,8 @@ Apart from `verify`, which a stranger runs and which therefore sees no code that
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,34 +39,6 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind, Balance
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
-
-
-def audit_release(path: Location, config: Config, state_path: Path) -> VerifyReport:
-    """`verify_private`, with report and twin made again by the code that makes releases. INTERNAL.
-
-    Raises
-    ------
-    DpPowerflowError : there is no release or no private state directory, or an input cannot be read.
-    """
-    state, mode = PrivateState.inspect(state_path), mode_of(config)
-    with loading(path / MODEL_FILE):
-        model = LoadModel.from_json((path / MODEL_FILE).read_bytes().decode(errors="replace"))
-    inputs = network_again(config, state, model.n_steps)
-    kept, again = mode.kept_network(inputs), mode.network_again(inputs)
-
-    @cache
-    def scene() -> Scene:
-        return mode.scene(inputs, again, model)
-
-    return verify_private(
-        path,
-        state_path,
-        recompute=lambda: mode.report(inputs, scene()).content,
-        redraw=None
-        if mode.kept_under is None
-        else lambda: kept is not None and kept.identity == again.identity,
-        resolve=lambda: other_parts(path, mode, inputs, scene()),
-    )
 
 
 def other_parts(path: Location, mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Iterator[str]:
@@ -106,28 +77,23 @@ def _holds(place: Location, content: memoryview, day: int) -> bool:
 def verify_private(
     path: str | os.PathLike[str] | RemotePath,
     state_path: str | os.PathLike[str],
-    recompute: Callable[[], bytes] | None = None,
-    redraw: Callable[[], bool] | None = None,
-    resolve: Callable[[], Iterable[str]] | None = None,
+    config: Config | None = None,
 ) -> VerifyReport:
     """Everything `verify_release` checks, then the commitment, the ledger and the evidence. INTERNAL.
 
     Parameters
     ----------
     state_path : private state directory of the data owner.
-    recompute : makes the internal report again from the private inputs; without it the evidence is opened
-        and not recomputed.
-    redraw : of a release on a twin: whether the twin kept in the private state directory is the one that key
-        and network give; without it the twin is not checked.
-    resolve : names of the files that do not hold what key, network and load model give; without it nothing
-        is solved again.
+    config : of the release: report, twin and some days are made again by the code that makes releases;
+        without it they are opened and not recomputed.
 
     Raises
     ------
-    DpPowerflowError : there is no release or no private state directory.
+    DpPowerflowError : there is no release or no private state directory, or an input cannot be read.
     """
     place = path if isinstance(path, RemotePath) else Path(path)
     content, state = manifest_content(place), PrivateState.inspect(Path(state_path))
+    again = None if config is None else _made_again(place, config, state)
     try:
         opened = open_release(place, content)
         report, facts = check_release(opened), opened.facts
@@ -141,21 +107,35 @@ def verify_private(
         unknown = Check("commitment", False, "The manifest names no release of this private state directory.")
         return replace(report, checks=(*report.checks, unknown))
     checks = [_check_commitment(state, facts, stored), _check_ledger(state, opened, facts)]
-    if recompute is not None:
-        what = "The internal report, made again from the private inputs,"
-        same = stored is not None and recompute() == stored
+    return replace(report, checks=(*report.checks, *checks, *(() if again is None else again(stored))))
+
+
+def _made_again(
+    path: Location, config: Config, state: PrivateState
+) -> Callable[[bytes | None], Iterator[Check]]:
+    """Given the report that is kept: whether report, twin and days are those that key and network give."""
+    mode = mode_of(config)
+    with loading(path / MODEL_FILE):
+        model = LoadModel.from_json((path / MODEL_FILE).read_bytes().decode(errors="replace"))
+    inputs = network_again(config, state, model.n_steps)
+    kept, again = mode.kept_network(inputs), mode.network_again(inputs)
+
+    def checks(stored: bytes | None) -> Iterator[Check]:
+        scene = mode.scene(inputs, again, model)
+        same = stored is not None and mode.report(inputs, scene).content == stored
         found = "is the committed one" if same else "differs from the committed one"
-        checks.append(Check("network evidence", same, f"{what} {found}."))
-    if redraw is not None:
-        what = "The twin, drawn again from the key and the true network,"
-        same = redraw()
-        checks.append(Check("twin", same, f"{what} is {'' if same else 'not '}the one that was kept."))
-    if resolve is not None:
+        said = f"The internal report, made again from the private inputs, {found}."
+        yield Check("network evidence", same, said)
+        if mode.kept_under is not None:
+            same = kept is not None and kept.identity == again.identity
+            said = f"is {'' if same else 'not '}the one that was kept."
+            yield Check("twin", same, f"The twin, drawn again from the key and the true network, {said}")
         other = "holds other loads or voltages than key, network and load model give"
-        wrong = (f"{name} {other}." for name in resolve())
+        wrong = (f"{name} {other}." for name in other_parts(path, mode, inputs, scene))
         good = "One day of every part, drawn and solved again, is the released one."
-        checks.append(check("days solved again", wrong, good))
-    return replace(report, checks=(*report.checks, *checks))
+        yield check("days solved again", wrong, good)
+
+    return checks
 
 
 def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -> Check:

@@ -60,8 +60,13 @@ class NodePlan:
         """The law of the loads at these nodes: drawn from by the release, and what the evidence is about."""
         scale_kw = self.scale_kw if model.scaled else None
         law = model.at(LoadNodes(self.classes, scale_kw, feeder.base_mva, self.nodes), truncated=truncated)
-        own = np.isfinite(self.tan_theta)
-        return replace(law, tan_theta=np.where(own, self.tan_theta, law.tan_theta)) if own.any() else law
+        return _with_own_factors(law, self.tan_theta)
+
+
+def _with_own_factors(law: LoadLaw, tan_theta: FloatArray) -> LoadLaw:
+    """The law with these power factors where they are any; NaN leaves that of the class."""
+    own = np.isfinite(tan_theta)
+    return replace(law, tan_theta=np.where(own, tan_theta, law.tan_theta)) if own.any() else law
 
 
 def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
@@ -300,22 +305,6 @@ def declared_labels(config: Config, feeder: Feeder, services: Services) -> tuple
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnDays:
-    """PUBLIC. Which days are drawn.
-
-    Attributes
-    ----------
-    n_days : from the first day of the release on.
-    block_days : days of one block.
-    almanac : their calendar and weather, where customers persist.
-    """
-
-    n_days: int
-    block_days: int
-    almanac: Almanac
-
-
-@dataclass(frozen=True, eq=False)
 class CustomerPlan:
     """Declared-public facts of the customers that are drawn.
 
@@ -339,9 +328,7 @@ class CustomerPlan:
     def law(self, model: LoadModel, feeder: Feeder) -> CustomerLaw:
         """The law of the loads."""
         each = model.at(LoadNodes(self.classes, self.scale_kw, feeder.base_mva))
-        own = np.isfinite(self.tan_theta)
-        if own.any():
-            each = replace(each, tan_theta=np.where(own, self.tan_theta, each.tan_theta))
+        each = _with_own_factors(each, self.tan_theta)
         return CustomerLaw(each, self.load_of, self.positions, self.shares(feeder))
 
     def shares(self, feeder: Feeder) -> sp.csr_array | None:
@@ -355,19 +342,27 @@ class CustomerPlan:
             np.isfinite(self.tan_theta), self.tan_theta, [of_class[name] for name in self.classes]
         )
 
-    def source(self, model: LoadModel, feeder: Feeder, key: StreamKey, drawn: DrawnDays) -> LoadSource:
-        """What draws the loads: customers who persist where the model knows them, else days by themselves."""
+    def source(
+        self, model: LoadModel, feeder: Feeder, key: StreamKey, days: int, block_days: int, almanac: Almanac
+    ) -> LoadSource:
+        """What draws the loads: customers who persist where the model knows them, else days by themselves.
+
+        Parameters
+        ----------
+        days, block_days : from the first day of the release on; of one block.
+        almanac : calendar and weather of the days, where customers persist.
+        """
         if not model.is_history:
-            return CustomerSampler(self.law(model, feeder), key, drawn.n_days, block_days=drawn.block_days)
+            return CustomerSampler(self.law(model, feeder), key, days, block_days=block_days)
         if model.scaled != (self.scale_kw is not None):
             raise PrivacyError("give a public scale for every customer if, and only if, the model is scaled")
-        calendar = drawn.almanac.first(drawn.n_days)
-        known = calendar.days, calendar.off, drawn.almanac.figures_of(calendar.days)
+        calendar = almanac.first(days)
+        known = calendar.days, calendar.off, almanac.figures_of(calendar.days)
         source = _persisting(model, self.classes, (self.load_of, self.scale_kw, self.tan_theta), known, key)
         placed = replace(
             source.law, base_mva=feeder.base_mva, positions=self.positions, shares=self.shares(feeder)
         )
-        return replace(source, law=placed, block_days=drawn.block_days)
+        return replace(source, law=placed, block_days=block_days)
 
 
 def _persisting(

@@ -39,7 +39,6 @@ from dp_powerflow.loads.simulate import (
     simulated_services,
     summed,
 )
-from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.options import (
@@ -122,7 +121,7 @@ class NetworkInputs:
 
     def solar_on(self, feeder: Feeder) -> Solar:
         """What the config says of a feeder's PV systems; without a section they are idle."""
-        return _solar(self.config, feeder, self.irradiance)
+        return solar_of(self.config, feeder, self.irradiance)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -228,7 +227,7 @@ def read_network(
     feeder : the network of the config, if it was read already.
     """
     almanac, feeder = almanac_of(config), feeder or feeder_of(config)
-    sun = _irradiance(config, feeder, steps)
+    sun = irradiance_of(config, feeder, steps)
     return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 
 
@@ -236,7 +235,7 @@ def network_again(config: Config, state: PrivateState, steps: int) -> NetworkInp
     """The network side of a release that is made, with what is declared of the load points."""
     services = declared_services(config)
     if services is None:  # load shapes say which loads they are of only when they are read
-        services = Services.of(config, history_of(config, feeder_of(config)))
+        services = Services.of(config, meters_of(config, feeder_of(config)).history)
     return read_network(config, state, steps, services)
 
 
@@ -409,11 +408,6 @@ def class_names(config: Config, class_of: Iterable[str | None]) -> tuple[str, ..
     return tuple(dict.fromkeys(labels)) or (ONE_CLASS,)
 
 
-def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
-    """PRIVATE. The meter data of the config, without the report; see `meters_of`."""
-    return meters_of(config, feeder).history
-
-
 @dataclass(frozen=True, eq=False)
 class Meters:
     """Meter data (PRIVATE) and what reading them found (INTERNAL); None for simulated loads."""
@@ -529,12 +523,7 @@ def _check_class_file(config: Config, history: LoadHistory) -> None:
         raise LoadDataError(f"the class file names '{strange[0]}', a load without a load shape; remove it")
 
 
-def solar_of(config: Config, feeder: Feeder, steps: int) -> Solar:
-    """Generation and control of a feeder's PV systems, of the config alone."""
-    return _solar(config, feeder, _irradiance(config, feeder, steps))
-
-
-def _solar(config: Config, feeder: Feeder, irradiance: FloatArray | None) -> Solar:
+def solar_of(config: Config, feeder: Feeder, irradiance: FloatArray | None) -> Solar:
     if irradiance is None or config.pv is None:
         return Solar()
     curve = _CURVES.get(config.pv.volt_var)
@@ -543,7 +532,7 @@ def _solar(config: Config, feeder: Feeder, irradiance: FloatArray | None) -> Sol
     return Solar(generation, voltvar, curve, use_file_curves=config.pv.volt_var == "file")
 
 
-def _irradiance(config: Config, feeder: Feeder, steps: int) -> FloatArray | None:
+def irradiance_of(config: Config, feeder: Feeder, steps: int) -> FloatArray | None:
     if config.pv is None:
         return None
     if not feeder.pv:
@@ -636,7 +625,10 @@ def almanac_of(config: Config) -> Almanac:
     declared, first_day = config.calendar.holidays, config.first_day
     holidays = read_holidays(declared) if isinstance(declared, Path) else frozenset(declared)
     calendar = None if first_day is None else Calendar.starting(first_day, config.release.days, holidays)
-    weather = _weather(config)
+    weather, section = None, config.weather
+    if section is not None:
+        fmt = WeatherFormat(section.time, section.temperature, section.irradiance, section.time_zone)
+        weather = Weather.read(section.path, config.loads.time_zone, fmt)
     if weather is not None and calendar is not None:
         hint = "" if config.release.first_day else " (it starts there unless release.first_day is set)"
         weather.require(calendar.days, f"days of the release from {first_day} on{hint}")
@@ -649,14 +641,6 @@ def declared_days(config: Config) -> tuple[dt.date, ...]:
     if first is None or last is None:
         return ()
     return Calendar.starting(first, (last - first).days + 1).days
-
-
-def _weather(config: Config) -> Weather | None:
-    section = config.weather
-    if section is None:
-        return None
-    fmt = WeatherFormat(section.time, section.temperature, section.irradiance, section.time_zone)
-    return Weather.read(section.path, config.loads.time_zone, fmt)
 
 
 HISTORY, STRUCTURED, PLAIN = "history", "structured", "plain"
@@ -725,11 +709,6 @@ def refuse_short_history(config: Config, n_days: int) -> None:
 def budget_of(config: Config) -> Budget:
     """What the fit may spend of the customers' privacy."""
     return Budget(config.model.epsilon, config.model.delta, PrivacyUnit(config.model.unit))
-
-
-def estimator_of_days(config: Config) -> Estimator:
-    """The estimator of single days that is nearest to what a config says."""
-    return Plain() if config.model.estimator == PLAIN else Structured()
 
 
 def fit_options_of(

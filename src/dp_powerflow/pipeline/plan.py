@@ -30,7 +30,6 @@ import warnings
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,25 +57,9 @@ from dp_powerflow.model.history.estimate import PredictedError, predicted_errors
 from dp_powerflow.model.history.numbers import ndtri
 from dp_powerflow.model.options import DayFacts, FitOptions, FixedPowerFactor, HistoryFacts, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.customers import Services, draw_customers
 from dp_powerflow.pipeline.feasibility import Feasibility
-from dp_powerflow.pipeline.inputs import (
-    HISTORY,
-    Almanac,
-    ChosenEstimator,
-    NetworkInputs,
-    ReleaseInputs,
-    Solar,
-    budget_of,
-    check_declared,
-    chosen_estimator,
-    class_names,
-    declared_days,
-    declared_services,
-    fit_options_of,
-    read_inputs,
-    read_network,
-)
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.parts import layout_of
 from dp_powerflow.powerflow.comparison import check_reading
@@ -112,7 +95,7 @@ class Ready:
     corpus_bytes : PUBLIC. How large the corpus will be, about.
     """
 
-    inputs: ReleaseInputs
+    inputs: assembly.ReleaseInputs
     mode: NetworkMode[Any]
     structure: Feeder
     feasibility: Feasibility
@@ -152,12 +135,12 @@ def make_ready(
     """
     mode = mode_of(config)
     say("reading the feeder")
-    declared = declared_services(config) if history is None else Services.of(config, history)
-    network = read_network(config, state, steps_per_day(config.loads.step_minutes), declared, feeder)
+    declared = assembly.declared_services(config) if history is None else Services.of(config, history)
+    network = assembly.read_network(config, state, steps_per_day(config.loads.step_minutes), declared, feeder)
     say("checking feeder, controls and sun")
-    network.almanac.check_meters(declared_days(config))
+    network.almanac.check_meters(assembly.declared_days(config))
     if declared is not None:
-        check_declared(config, network.feeder, declared)
+        assembly.check_declared(config, network.feeder, declared)
     structure = mode.check(network)
     size = check_room(mode, network, structure)
     feasibility = Feasibility()
@@ -166,13 +149,13 @@ def make_ready(
         check_reading(network.feeder, config.feeder.accept_difference, acting=mode.solver(1).acts)
         say("power flow on public loads")
         feasibility = mode.feasibility(network, structure)
-    inputs = read_inputs(config, state, network=network, history=history, say=say)
+    inputs = assembly.read_inputs(config, state, network=network, history=history, say=say)
     if declared is None:
         structure = mode.check(inputs)  # now that it is known which loads the meter data are of
     return Ready(inputs, mode, structure, feasibility, size)
 
 
-def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder) -> int:
+def check_room(mode: NetworkMode[Any], inputs: assembly.NetworkInputs, structure: Feeder) -> int:
     """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing stays there.
 
     Raises
@@ -197,7 +180,7 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
         if not is_begun(inputs.state, release.id):
             writer.refuse_other_stages()
         writer = replace(writer, stage=stage)
-    place = _nearest(target.parent)
+    place = next(folder for folder in target.parents if os.path.lexists(folder))
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise CorpusError(
             f"{target} cannot be made: this user cannot write to {place}; correct its permissions, or choose "
@@ -216,7 +199,7 @@ def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder)
     return release.days * per_day
 
 
-def writer_of(mode: NetworkMode[Any], feeder: Feeder, solar: Solar, steps: int) -> CorpusWriter:
+def writer_of(mode: NetworkMode[Any], feeder: Feeder, solar: assembly.Solar, steps: int) -> CorpusWriter:
     """Where the corpus of a release goes, and its shape.
 
     Parameters
@@ -254,11 +237,6 @@ def _check_store(writer: CorpusWriter, state: PrivateState) -> None:
     """Refuse a URL at which a release cannot be made, unless it is made already."""
     if writer.remote is not None and not seems_made(writer, state):
         writer.remote.check(begun=is_begun(state, writer.release_id))
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
-    return next(place for place in (folder, *folder.parents) if os.path.lexists(place))
 
 
 REQUEST_FILE = "request.sha256"
@@ -444,7 +422,7 @@ class Plan:
     network: NetworkCharge
     request_sha256: str
     notes: tuple[str, ...]
-    estimator: ChosenEstimator | None = None
+    estimator: assembly.ChosenEstimator | None = None
     predicted: tuple[PredictedError, ...] = ()
 
     @property
@@ -555,7 +533,7 @@ def plan_release(
     config: Config,
     history: LoadHistory | MeterFacts,
     inputs: str,
-    almanac: Almanac | None = None,
+    almanac: assembly.Almanac | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading plays a part.
@@ -580,24 +558,28 @@ def plan_release(
     if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
         assert isinstance(history, LoadHistory)
         assert almanac is not None
-        chosen = chosen_estimator(config, history.n_days)
-        days, budget = almanac.facts_of(history.days), budget_of(config)
-        options = fit_options_of(config, class_names(config, history.class_label), days)
+        chosen = assembly.chosen_estimator(config, history.n_days)
+        days, budget = almanac.facts_of(history.days), assembly.budget_of(config)
+        options = assembly.fit_options_of(config, assembly.class_names(config, history.class_label), days)
         facts = history_facts(history, options, budget.unit)
         asked = planned_queries(facts, options, budget)  # refuses what cannot be fitted
-        of_days = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
+        of_days = (
+            predicted_errors(facts, options, budget) if options.estimator.name == assembly.HISTORY else ()
+        )
         predicted = (*stand_in_errors(facts, options, budget, say), *of_days)
     rho = total_rho(asked.queries)
     request = request_of(config, inputs)
     loads_cap = LoadsCap(
-        config.release.epsilon_cap or config.model.epsilon, config.model.delta, budget_of(config).unit
+        config.release.epsilon_cap or config.model.epsilon,
+        config.model.delta,
+        assembly.budget_of(config).unit,
     )
     return Plan(
         queries=asked.queries,
         rho=rho,
         epsilon=rho_to_epsilon(rho, config.model.delta),
         delta=config.model.delta,
-        loads_cost=LoadsCost.reserve(budget_of(config)),
+        loads_cost=LoadsCost.reserve(assembly.budget_of(config)),
         loads_cap=loads_cap,
         network=mode_of(config).charge(request),
         request_sha256=request,
@@ -654,7 +636,7 @@ def refuse_unpaid_model(config: Config, state: PrivateState, *, paid: bool) -> N
         )
 
 
-def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
+def refuse_another_model(inputs: assembly.ReleaseInputs) -> LoadModel | None:
     """The model that a release would reuse; refused if the config says anything of it that is not so.
 
     The manifest states the constants of the model that the loads are drawn from. A config that names others
@@ -678,11 +660,13 @@ def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
             code="model-reuse",
         )
     # A config that names no estimator takes the one of the model.
-    options = fit_options_of(
+    options = assembly.fit_options_of(
         config, model.class_names, inputs.meter_days, config.model.estimator or model.estimator
     )
     budget = Budget(model.epsilon, model.delta, model.unit)
-    asked = _choices(options, budget_of(config), inputs.history.step_minutes) | _days_of(options.days)
+    asked = _choices(options, assembly.budget_of(config), inputs.history.step_minutes) | _days_of(
+        options.days
+    )
     fitted = _choices(model.origin.options, budget, model.step_minutes) | _days_of(model.origin.facts.days)
     other = [name for name, value in asked.items() if fitted[name] != value]
     if other:

@@ -37,6 +37,7 @@ from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts, po
 from dp_powerflow.manifest.render import write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.inputs import (
     Almanac,
     NetworkInputs,
@@ -56,28 +57,6 @@ from dp_powerflow.pipeline.modes.base import (
     promise_warnings,
 )
 from dp_powerflow.pipeline.parts import PartJob, make_parts
-from dp_powerflow.pipeline.plan import (
-    COMMITMENT,
-    REPORT_FILE,
-    REQUEST_FILE,
-    Plan,
-    Ready,
-    Say,
-    decided,
-    is_begun,
-    is_made,
-    keep_derived_model,
-    keep_receipt,
-    kept_model,
-    make_ready,
-    open_state,
-    preview_network,
-    refuse_unpaid_model,
-    request_of,
-    seems_made,
-    was_charged,
-    writer_of,
-)
 from dp_powerflow.privacy.ledger.accounts import Balance
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger, price
 from dp_powerflow.privacy.ledger.records import Spend
@@ -154,7 +133,7 @@ def run_release(
     *,
     workers: int | None = None,
     engine: Runner | None = None,
-    say: Say = lambda _: None,
+    say: planning.Say = lambda _: None,
     progress: Progress | None = None,
     history: LoadHistory | None = None,
 ) -> ReleaseResult:
@@ -173,11 +152,13 @@ def run_release(
     """
     engine = engine or engine_of(workers, None)
     engine.check()  # a cluster that does not answer is found out before anything is spent
-    state = open_state(config)
+    state = planning.open_state(config)
     internal = state.internal_directory(config.release.id)
-    begun = is_begun(state, config.release.id) or was_charged(state, partial(_pays_for, config))
+    begun = planning.is_begun(state, config.release.id) or planning.was_charged(
+        state, partial(_pays_for, config)
+    )
     with true_words(begun=begun), only_process(internal):
-        ready = make_ready(config, state, history=history, say=say)
+        ready = planning.make_ready(config, state, history=history, say=say)
         inputs = ready.inputs
         with place_kept(ready):
             plan, paid = charge(ready, say)
@@ -216,13 +197,13 @@ def scaled_down_words(made: Made, snapshots: int) -> tuple[str, ...]:
 
 
 @contextmanager
-def place_kept(ready: Ready) -> Iterator[None]:
+def place_kept(ready: planning.Ready) -> Iterator[None]:
     """Refuse a place that is taken or cannot be written, and give it back if the release is refused."""
     writer, state = ready_writer(ready), ready.inputs.state
     try:
-        if not seems_made(writer, state):
+        if not planning.seems_made(writer, state):
             # What is bound to fail later fails before anything is spent.
-            writer.check(begun=is_begun(state, writer.release_id))
+            writer.check(begun=planning.is_begun(state, writer.release_id))
         yield
     except BaseException:  # also an interrupt
         if writer.remote is not None:
@@ -231,16 +212,16 @@ def place_kept(ready: Ready) -> Iterator[None]:
         raise
 
 
-def ready_writer(ready: Ready) -> CorpusWriter:
+def ready_writer(ready: planning.Ready) -> CorpusWriter:
     """Where the corpus of a release goes; of a twin by its rounded frame, which is what is published."""
     feeder, inputs = ready.structure, ready.inputs
-    return writer_of(ready.mode, feeder, inputs.solar_on(feeder), inputs.history.n_steps)
+    return planning.writer_of(ready.mode, feeder, inputs.solar_on(feeder), inputs.history.n_steps)
 
 
 # ----------------------------------------------------------------------------------------------- charge
 
 
-def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
+def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[planning.Plan, Paid]:
     """Charge customers and network in one transaction, or find the charges of an earlier run.
 
     What cannot be paid, or was begun otherwise, is refused before the ledger records anything.
@@ -252,7 +233,7 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     inputs, mode = ready.inputs, ready.mode
     config, state = inputs.config, inputs.state
     keep_ingest(state, config.release.id, inputs.ingest)
-    plan, facts, ledger = decided(ready, say)
+    plan, facts, ledger = planning.decided(ready, say)
     for warning in plan.warnings:
         say(warning)
     release = config.release
@@ -260,7 +241,7 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
         inputs.loads_identity, plan.loads_cap, release.continues_loads, release.unrelated_loads
     )
     reused = reused_charge(ledger, customers, config.model.reuse)
-    refuse_unpaid_model(config, state, paid=reused is not None)
+    planning.refuse_unpaid_model(config, state, paid=reused is not None)
     refuse_unpayable(plan, facts, mode, state, ledger)
     charges = [network_charge(config, plan, facts)]
     if reused is None:
@@ -272,7 +253,7 @@ def charge(ready: Ready, say: Say = lambda _: None) -> tuple[Plan, Paid]:
     return plan, Paid(facts.dataset, inputs.identity, *balances, network)
 
 
-def network_charge(config: Config, plan: Plan, facts: NetworkFacts) -> Charge:
+def network_charge(config: Config, plan: planning.Plan, facts: NetworkFacts) -> Charge:
     """What the network is charged."""
     release, asked = config.release, plan.network
     data = ChargedData(
@@ -293,13 +274,13 @@ def reused_charge(ledger: Ledger, customers: ChargedData, reused: str | None) ->
 
 def keep_begun(state: PrivateState, release_id: str, request: str, *spends: Spend) -> None:
     """Remember that a release is begun, of which request, and what paid for it."""
-    state.write_internal(release_id, REQUEST_FILE, request.encode())
+    state.write_internal(release_id, planning.REQUEST_FILE, request.encode())
     for spend in spends:
-        keep_receipt(state, release_id, spend)
+        planning.keep_receipt(state, release_id, spend)
 
 
 def refuse_unpayable(
-    plan: Plan, facts: NetworkFacts, mode: NetworkMode[Any], state: PrivateState, ledger: Ledger
+    plan: planning.Plan, facts: NetworkFacts, mode: NetworkMode[Any], state: PrivateState, ledger: Ledger
 ) -> None:
     """Refuse a release that was begun otherwise, and one whose network cannot pay.
 
@@ -308,7 +289,7 @@ def refuse_unpayable(
     PrivacyError : says what to do; nothing was spent.
     """
     config = mode.config
-    preview = preview_network(ledger, config, plan.network, facts.dataset)
+    preview = planning.preview_network(ledger, config, plan.network, facts.dataset)
     refuse_another_request(config.release.id, plan.request_sha256, state, ledger)
     # One id, one thing that is paid for: found out before the customers are charged.
     paid_for = plan.network.request_sha256, facts.dataset
@@ -327,7 +308,7 @@ def refuse_unpayable(
 
 def refuse_another_request(release_id: str, request_sha256: str, state: PrivateState, ledger: Ledger) -> None:
     """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
-    begun = state.read_internal(release_id, REQUEST_FILE)
+    begun = state.read_internal(release_id, planning.REQUEST_FILE)
     # A twin is charged under its own id, which may be that of a release.
     shared = kinds_of_shared_accounts()
     charged = {
@@ -342,7 +323,12 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
 
 
 def fitted_model(
-    config: Config, state: PrivateState, history: LoadHistory, plan: Plan, key: StreamKey, almanac: Almanac
+    config: Config,
+    state: PrivateState,
+    history: LoadHistory,
+    plan: planning.Plan,
+    key: StreamKey,
+    almanac: Almanac,
 ) -> LoadModel:
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt.
 
@@ -350,9 +336,9 @@ def fitted_model(
     ----------
     almanac : public holidays and weather of the days of the history.
     """
-    kept = kept_model(config, state)
+    kept = planning.kept_model(config, state)
     if kept is not None:
-        keep_derived_model(state, config.release.id, config.model.reuse, kept)
+        planning.keep_derived_model(state, config.release.id, config.model.reuse, kept)
         return kept
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
@@ -371,7 +357,11 @@ def fitted_model(
 
 
 def draw(
-    ready: Ready, paid: Paid, model: LoadModel, say: Say = lambda _: None, progress: Progress | None = None
+    ready: planning.Ready,
+    paid: Paid,
+    model: LoadModel,
+    say: planning.Say = lambda _: None,
+    progress: Progress | None = None,
 ) -> tuple[Scene, InternalReport]:
     """The network to solve, with the model on it, and the report; both are kept in the private state.
 
@@ -385,13 +375,13 @@ def draw(
     scene = mode.scene(inputs, mode.network_to_solve(inputs, paid.dataset, paid.spend), model)
     say("network evidence (INTERNAL)")
     state, release_id = inputs.state, inputs.config.release.id
-    stored = state.read_internal(release_id, REPORT_FILE)
+    stored = state.read_internal(release_id, planning.REPORT_FILE)
     if stored is not None:
         report = InternalReport.read(stored)
     else:
         report = mode.report(inputs, scene, progress)
-        state.write_internal(release_id, REPORT_FILE, report.content)
-    mode.accept(report, state.internal_directory(release_id) / REPORT_FILE)
+        state.write_internal(release_id, planning.REPORT_FILE, report.content)
+    mode.accept(report, state.internal_directory(release_id) / planning.REPORT_FILE)
     return scene, report
 
 
@@ -399,11 +389,11 @@ def draw(
 
 
 def make(
-    ready: Ready,
+    ready: planning.Ready,
     paid: Paid,
     drawn: tuple[Scene, InternalReport],
     engine: Runner,
-    say: Say = lambda _: None,
+    say: planning.Say = lambda _: None,
     progress: Progress | None = None,
 ) -> Made:
     """Make a release that is paid for and drawn: parts, documents, its final name."""
@@ -411,7 +401,7 @@ def make(
     state, release_id = inputs.state, inputs.config.release.id
     scene, report = drawn
     model, network = scene.model, scene.network
-    if is_made(writer, state):
+    if planning.is_made(writer, state):
         return Made(report.met, None, 0, model.notes)
     say("drawing loads and solving")
     key = draw_key(inputs, scene)
@@ -428,7 +418,7 @@ def make(
             extras=staged.extras,
             loads=paid.loads,
             network=paid.network,
-            commitment_sha256=state.commit(release_id, COMMITMENT, report.content),
+            commitment_sha256=state.commit(release_id, planning.COMMITMENT, report.content),
             insecure_seed=state.insecure_seed,
             sun=inputs.sun,
             tables=None if job.graph is None else job.graph.stated(staged.layout.steps),
@@ -454,7 +444,7 @@ def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: Str
     Key and network are in the key of the draws, version and files in the request.
     """
     request, shape = (
-        request_of(inputs.config, inputs.identity),
+        planning.request_of(inputs.config, inputs.identity),
         canonical_bytes((writer.layout, writer.extras)),
     )
     bound = key.bind("purpose", "stage")

@@ -32,63 +32,11 @@ from dp_powerflow._names import __version__
 from dp_powerflow.corpus.storage import Listed, put, refuse_taken, whole_folder
 from dp_powerflow.corpus.tables import PARQUET
 from dp_powerflow.errors import CorpusError, DpPowerflowError, PrivacyError, require
+from dp_powerflow.manifest import model as form
+from dp_powerflow.manifest import render, verify
 from dp_powerflow.manifest.build import codes_of
-from dp_powerflow.manifest.model import (
-    CARD_FILE,
-    CERTIFICATE_FILE,
-    DIGEST,
-    FORMAT,
-    MALFORMED,
-    MANIFEST_FILE,
-    UNREADABLE,
-    Check,
-    Count,
-    Guarantee,
-    Manifest,
-    Network,
-    ReleaseError,
-    ReleaseId,
-    Section,
-    Sha256,
-    Version,
-    all_policies,
-    canonical_json,
-    check,
-    differences,
-    digest_of,
-    form_problems,
-    in_mode,
-    json_object,
-    parse_manifest,
-    sha256_of,
-)
 from dp_powerflow.manifest.model import Name as Sentence
 from dp_powerflow.manifest.model import parse as parse_kind
-from dp_powerflow.manifest.render import (
-    NOT_STATED,
-    Words,
-    card,
-    cited_as,
-    license_of,
-    promise_of,
-    rendered,
-)
-from dp_powerflow.manifest.verify import (
-    SEED,
-    STUDY,
-    VerifyReport,
-    check_files,
-    check_form,
-    check_seed,
-    checks_of,
-    files_below,
-    found_good,
-    manifest_content,
-    no_manifest,
-    parsed_manifest,
-    query_problems,
-    verify_release,
-)
 from dp_powerflow.pipeline.deriving.source import (
     FROM_FILES,
     FROM_STATE,
@@ -103,7 +51,7 @@ from dp_powerflow.studies.study import Findings, Kind, Progress, kind_of, senten
 PAGE_FILE = "derived.html"
 SOURCE_FILE = "source/manifest.json"
 """The manifest of the release that it came from, as it was."""
-REQUIRED = (CERTIFICATE_FILE, CARD_FILE, PAGE_FILE, SOURCE_FILE)
+REQUIRED = (form.CERTIFICATE_FILE, form.CARD_FILE, PAGE_FILE, SOURCE_FILE)
 """Files beside the manifest and the tables."""
 ROWS_PER_GROUP = 1 << 17
 PACKAGES = (
@@ -118,7 +66,7 @@ FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z
 
 
 # --- what it states ---------------------------------------------------------------------------------------
-class Origins(Section):
+class Origins(form.Section):
     """The release that it came from.
 
     Attributes
@@ -127,12 +75,12 @@ class Origins(Section):
     derived_from : what the computation read.
     """
 
-    id: ReleaseId
-    manifest_sha256: Sha256
+    id: form.ReleaseId
+    manifest_sha256: form.Sha256
     derived_from: Origin
 
 
-class Study(Section):
+class Study(form.Section):
     """What was computed and studied: sizes, and the public sun of new PV.
 
     Attributes
@@ -143,15 +91,15 @@ class Study(Section):
     """
 
     name: Name
-    days: Count
-    steps_per_day: Count
-    nodes: Count
-    loads: Count
+    days: form.Count
+    steps_per_day: form.Count
+    nodes: form.Count
+    loads: form.Count
     latitude_deg: Annotated[float, Field(ge=-90.0, le=90.0)]
     irradiance: Sentence
 
 
-class Column(Section):
+class Column(form.Section):
     """A column of a table; unit and meaning where the kind states them."""
 
     name: Sentence
@@ -160,7 +108,7 @@ class Column(Section):
     means: str | None
 
 
-class TableSection(Section):
+class TableSection(form.Section):
     """A table: its file, or one of several parts."""
 
     file: FileName
@@ -168,24 +116,28 @@ class TableSection(Section):
     columns: Annotated[list[Column], Field(min_length=1)]
 
 
-class DerivedManifest(Section, Generic[Network]):
+class DerivedManifest(form.Section, Generic[form.Network]):
     """`manifest.json`: what a derived release states, and the SHA-256 of every file."""
 
     format: Literal["dp-powerflow manifest, version 1"]
     kind: Literal["study"]
     source: Origins
-    guarantee: Guarantee[Network]
+    guarantee: form.Guarantee[form.Network]
     study: Study
     settings: dict[str, JsonValue]
     figures: dict[str, JsonValue]
     tables: list[TableSection]
-    software: dict[str, Version]
-    files: dict[FileName, Sha256]
-    manifest_sha256: Sha256
+    software: dict[str, form.Version]
+    files: dict[FileName, form.Sha256]
+    manifest_sha256: form.Sha256
 
 
 def determined(
-    source: Manifest[Any], content: bytes, derived_from: Origin, kind: Kind, tables: Sequence[TableSection]
+    source: form.Manifest[Any],
+    content: bytes,
+    derived_from: Origin,
+    kind: Kind,
+    tables: Sequence[TableSection],
 ) -> dict[str, Any]:
     """The entries that follow from the release, the settings and the tables.
 
@@ -194,11 +146,11 @@ def determined(
     source, content : manifest of the release, and its file.
     """
     return {
-        "format": FORMAT,
-        "kind": STUDY,
+        "format": form.FORMAT,
+        "kind": verify.STUDY,
         "source": {
             "id": source.release.id,
-            "manifest_sha256": sha256_of(content),
+            "manifest_sha256": form.sha256_of(content),
             "derived_from": derived_from,
         },
         "guarantee": source.guarantee.model_dump(),
@@ -209,7 +161,7 @@ def determined(
 
 def parse(content: Mapping[str, Any]) -> DerivedManifest[Any]:
     """The manifest in a JSON object; raises as `manifest.model.parse`."""
-    return cast("DerivedManifest[Any]", parse_kind(content, STUDY, cast("Any", DerivedManifest)))
+    return cast("DerivedManifest[Any]", parse_kind(content, verify.STUDY, cast("Any", DerivedManifest)))
 
 
 def described(name: str, content: bytes) -> TableSection:
@@ -227,7 +179,7 @@ def described(name: str, content: bytes) -> TableSection:
 def derived_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` of a derived release, in every mode that one is derived from."""
     whole = cast("Any", DerivedManifest)
-    models: list[Any] = [in_mode(whole, policy) for policy in all_policies() if policy.derivable]
+    models: list[Any] = [form.in_mode(whole, policy) for policy in form.all_policies() if policy.derivable]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -260,17 +212,17 @@ _MOST_FIGURES = 60
 """Rows of figures on a page; the manifest has all."""
 
 
-def certificate_html(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
+def certificate_html(manifest: DerivedManifest[Any], source: form.Manifest[Any]) -> bytes:
     """The page that a privacy officer reads; hashes do not enter."""
-    return rendered("study.html", words_of(manifest), _shown(manifest, source))
+    return render.rendered("study.html", words_of(manifest), _shown(manifest, source))
 
 
-def card_bytes(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
+def card_bytes(manifest: DerivedManifest[Any], source: form.Manifest[Any]) -> bytes:
     """`README.md`, the card that dataset hubs show; hashes do not enter."""
     tables, title = named_tables(manifest.tables), _title(manifest)
     head = {
         "pretty_name": title,
-        **license_of(source.publication),
+        **render.license_of(source.publication),
         "tags": ["distribution-grid", "energy", "synthetic", "differential-privacy", "dp-powerflow"],
         "configs": [
             {"config_name": name.replace("/", "-"), "data_files": table.file}
@@ -282,15 +234,17 @@ def card_bytes(manifest: DerivedManifest[Any], source: Manifest[Any]) -> bytes:
         "title": title,
         "tables": list(tables.values()),
         "publication": source.publication,
-        "not_stated": NOT_STATED,
-        "citation": cited_as(source.publication, source.release.id).splitlines(),
+        "not_stated": render.NOT_STATED,
+        "citation": render.cited_as(source.publication, source.release.id).splitlines(),
     }
-    return card(head, rendered("study.md", words_of(manifest), shown))
+    return render.card(head, render.rendered("study.md", words_of(manifest), shown))
 
 
-def derived_html(manifest: DerivedManifest[Any], source: Manifest[Any], items: Sequence[page.Item]) -> bytes:
+def derived_html(
+    manifest: DerivedManifest[Any], source: form.Manifest[Any], items: Sequence[page.Item]
+) -> bytes:
     """The page of what was found."""
-    promise, words = promise_of(source), words_of(manifest)
+    promise, words = render.promise_of(source), words_of(manifest)
     promised: list[page.Item] = [
         page.Callout(of.title, of.sentences, "good" if of.holds else "warning")
         for of in (promise.loads, promise.network)
@@ -324,10 +278,10 @@ def to_know(manifest: DerivedManifest[Any]) -> list[str]:
     return sentences_of(kind_of(study.name, manifest.settings), manifest.figures, study.days)
 
 
-def words_of(manifest: DerivedManifest[Any]) -> Words:
+def words_of(manifest: DerivedManifest[Any]) -> render.Words:
     """The sentences of any derived release."""
     origin = manifest.source
-    return Words(
+    return render.Words(
         "study.txt", {"derived_from": origin.derived_from, "release": origin, "study": manifest.study}
     )
 
@@ -346,14 +300,14 @@ def _title(manifest: DerivedManifest[Any]) -> str:
     return f"{manifest.study.name} of release {manifest.source.id}"
 
 
-def _shown(manifest: DerivedManifest[Any], source: Manifest[Any]) -> dict[str, Any]:
-    of_release = Words.of(source)
+def _shown(manifest: DerivedManifest[Any], source: form.Manifest[Any]) -> dict[str, Any]:
+    of_release = render.Words.of(source)
     return {
         "kind": manifest.study.name,
         "release": source.release,
         "derived_from": manifest.source.derived_from,
         "loads": source.guarantee.loads,
-        "promised": promise_of(source).network,
+        "promised": render.promise_of(source).network,
         "unit": of_release.text("unit"),
         "warnings": of_release["warnings"],
         "study": manifest.study,
@@ -416,17 +370,19 @@ def files_of(
         "figures": dict(found.figures),
         "software": software_versions() if software is None else dict(software),
         "files": {},
-        DIGEST: "0" * 64,
+        form.DIGEST: "0" * 64,
     }
-    manifest = parse(json_object(canonical_json(content)))  # in the order of the file, as pages have it
+    manifest = parse(
+        form.json_object(form.canonical_json(content))
+    )  # in the order of the file, as pages have it
     files |= {
         SOURCE_FILE: basis.content,
         PAGE_FILE: derived_html(manifest, source, found.items),
-        CERTIFICATE_FILE: certificate_html(manifest, source),
-        CARD_FILE: card_bytes(manifest, source),
+        form.CERTIFICATE_FILE: certificate_html(manifest, source),
+        form.CARD_FILE: card_bytes(manifest, source),
     }
-    content["files"] = {name: sha256_of(each) for name, each in files.items()}
-    return files | {MANIFEST_FILE: canonical_json(content | {DIGEST: digest_of(content)})}
+    content["files"] = {name: form.sha256_of(each) for name, each in files.items()}
+    return files | {form.MANIFEST_FILE: form.canonical_json(content | {form.DIGEST: form.digest_of(content)})}
 
 
 def encode(table: pa.Table) -> bytes:
@@ -474,7 +430,7 @@ def _refuse_private_names(basis: Basis, found: Findings) -> None:
     private -= public
     # Figures are texts on a page: a bus that is called 12 is no reason to refuse twelve of anything.
     words = {name for name in private if not name.replace(".", "").isdigit()}
-    shown = ((MANIFEST_FILE, found.figures, words), (PAGE_FILE, found.items, words))
+    shown = ((form.MANIFEST_FILE, found.figures, words), (PAGE_FILE, found.items, words))
     for name, content, forbidden in (*((*table, private) for table in found.tables.items()), *shown):
         if any(text in forbidden for text in _texts(content)):
             raise PrivacyError(
@@ -547,10 +503,10 @@ class Derived:
     def warnings(self) -> tuple[str, ...]:
         """Why the release promises less than a reader may expect; worst first."""
         place = (self.path / SOURCE_FILE).parent
-        content = manifest_content(place)
-        if sha256_of(content) != self.manifest.source.manifest_sha256:
+        content = verify.manifest_content(place)
+        if form.sha256_of(content) != self.manifest.source.manifest_sha256:
             raise CorpusError(f"{self.path / SOURCE_FILE} is damaged; fetch it again")
-        return tuple(Words.of(parsed_manifest(place, content)[0])["warnings"])
+        return tuple(render.Words.of(verify.parsed_manifest(place, content)[0])["warnings"])
 
     @property
     def guarantee(self) -> Mapping[str, Any]:
@@ -593,15 +549,15 @@ def open_derived(path: Path) -> Derived:
     ------
     ReleaseError : there is none, or its manifest was changed.
     """
-    content = manifest_content(path)
+    content = verify.manifest_content(path)
     try:
-        raw = json_object(content)
+        raw = form.json_object(content)
     except (ValueError, RecursionError):
         raw = {}
-    if raw.get("kind") != STUDY:
-        raise ReleaseError(f"{path} is not a derived release; open a release with open_corpus")
-    if raw.get(DIGEST) != digest_of(raw):
-        raise ReleaseError(f"the manifest of {path} was changed; fetch it again")
+    if raw.get("kind") != verify.STUDY:
+        raise form.ReleaseError(f"{path} is not a derived release; open a release with open_corpus")
+    if raw.get(form.DIGEST) != form.digest_of(raw):
+        raise form.ReleaseError(f"the manifest of {path} was changed; fetch it again")
     return Derived(path, parse(raw))
 
 
@@ -627,43 +583,43 @@ class OpenedDerived:
     manifest: DerivedManifest[Any] | None
     problem: str
     source_raw: dict[str, Any]
-    source: Manifest[Any] | None
+    source: form.Manifest[Any] | None
 
     @property
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file but the manifest; words where there is none."""
         return {
-            name: "unreadable" if content is None else sha256_of(content)
+            name: "unreadable" if content is None else form.sha256_of(content)
             for name, content in self.files.items()
         }
 
-    def readable(self) -> tuple[DerivedManifest[Any], Manifest[Any]]:
+    def readable(self) -> tuple[DerivedManifest[Any], form.Manifest[Any]]:
         """Both manifests; ReleaseError if there are none."""
         if self.manifest is None or self.source is None:
-            raise ReleaseError(UNREADABLE)
+            raise form.ReleaseError(form.UNREADABLE)
         return self.manifest, self.source
 
 
 def open_files(directory: Path) -> OpenedDerived:
     """Read a derived release; ValueError or RecursionError if its manifest is no JSON."""
-    content = manifest_content(directory)
-    raw = json_object(content)
+    content = verify.manifest_content(directory)
+    raw = form.json_object(content)
     manifest, problem, source_raw, source = None, "", {}, None
     try:
         manifest = parse(raw)
-    except MALFORMED as error:
+    except form.MALFORMED as error:
         problem = str(error)
     files: dict[str, bytes | None] = {}
-    for name, plain in files_below(directory).items():
+    for name, plain in verify.files_below(directory).items():
         try:
             files[name] = (directory / name).read_bytes() if plain else None
         except OSError:
             files[name] = None
-    files.pop(MANIFEST_FILE, None)
+    files.pop(form.MANIFEST_FILE, None)
     try:
-        source_raw = json_object(files.get(SOURCE_FILE) or b"")
-        source = parse_manifest(source_raw)
-    except (RecursionError, *MALFORMED):
+        source_raw = form.json_object(files.get(SOURCE_FILE) or b"")
+        source = form.parse_manifest(source_raw)
+    except (RecursionError, *form.MALFORMED):
         pass
     return OpenedDerived(content, raw, files, manifest, problem, source_raw, source)
 
@@ -674,7 +630,7 @@ def _tables(opened: OpenedDerived) -> Iterator[TableSection]:
         if name.endswith(".parquet") and content is not None:
             try:
                 yield described(name, content)
-            except (pa.ArrowException, OSError, UnicodeDecodeError, *MALFORMED):
+            except (pa.ArrowException, OSError, UnicodeDecodeError, *form.MALFORMED):
                 continue
 
 
@@ -684,7 +640,9 @@ ATTESTED = ("not_computed", "of_the_release", "by_what", "settings_public")
 Remake = Callable[[StudySettings], Basis]
 
 
-def verify_derived(path: Path, *, release: Path | None = None, remake: Remake | None = None) -> VerifyReport:
+def verify_derived(
+    path: Path, *, release: Path | None = None, remake: Remake | None = None
+) -> verify.VerifyReport:
     """Check a derived release; needs nothing private.
 
     Parameters
@@ -702,17 +660,17 @@ def verify_derived(path: Path, *, release: Path | None = None, remake: Remake | 
         opened = open_files(path)
         report = check_derived(opened)
     except (ValueError, RecursionError):
-        return no_manifest(manifest_content(path))
+        return verify.no_manifest(verify.manifest_content(path))
     manifest, settled = opened.manifest, set[str]()
     from_files = manifest is not None and manifest.source.derived_from == FROM_FILES
     if remake is not None and from_files:
-        raise ReleaseError(
+        raise form.ReleaseError(
             f"{path} was derived from released files, so its {DERIVATION} needs nothing private; give the "
             "directory of the release with --release instead"
         )
-    more, attested = list[Check](), list[str]()
+    more, attested = list[form.Check](), list[str]()
     if release is not None:
-        found = verify_release(release)
+        found = verify.verify_release(release)
         more.append(_check_release(found, manifest))
         attested += found.attested
         settled.add("of_the_release")
@@ -725,21 +683,25 @@ def verify_derived(path: Path, *, release: Path | None = None, remake: Remake | 
     return replace(report, checks=(*report.checks, *more), attested=(*own, *attested))
 
 
-def _check_release(found: VerifyReport, manifest: DerivedManifest[Any] | None) -> Check:
+def _check_release(found: verify.VerifyReport, manifest: DerivedManifest[Any] | None) -> form.Check:
     """The release itself: the one that is named, and intact."""
-    problems = [f"{failed.name}: {failed.sentence}" for failed in found.failures if failed.name != SEED]
+    problems = [
+        f"{failed.name}: {failed.sentence}" for failed in found.failures if failed.name != verify.SEED
+    ]
     if manifest is None or found.manifest_sha256 != manifest.source.manifest_sha256:
         problems.insert(0, "It is another release than the one this was derived from.")
-    return check("release", problems, f"The release that it came from is intact: {len(found.checks)} checks.")
+    return form.check(
+        "release", problems, f"The release that it came from is intact: {len(found.checks)} checks."
+    )
 
 
-def _check_derivation(opened: OpenedDerived, manifest: DerivedManifest[Any], remake: Remake) -> Check:
+def _check_derivation(opened: OpenedDerived, manifest: DerivedManifest[Any], remake: Remake) -> form.Check:
     """Whether every byte, computed again from a study, is the one that is there."""
     good = "Every table, figure and page, computed again from the same study and settings, is the same."
     try:
-        return check(DERIVATION, _bytes_that_differ(opened, manifest, remake), good)
+        return form.check(DERIVATION, _bytes_that_differ(opened, manifest, remake), good)
     except DpPowerflowError as error:
-        return Check(DERIVATION, False, f"It cannot be computed again: {error}.")
+        return form.Check(DERIVATION, False, f"It cannot be computed again: {error}.")
 
 
 def _bytes_that_differ(
@@ -747,11 +709,11 @@ def _bytes_that_differ(
 ) -> Iterator[str]:
     kind = kind_of(manifest.study.name, manifest.settings)
     basis = remake(StudySettings(latitude_deg=manifest.study.latitude_deg))
-    if sha256_of(basis.content) != manifest.source.manifest_sha256:
+    if form.sha256_of(basis.content) != manifest.source.manifest_sha256:
         yield "It was derived from another release than this one."
         return
     files = files_of(basis, kind, software=manifest.software)
-    found = opened.hashes | {MANIFEST_FILE: sha256_of(opened.content)}
+    found = opened.hashes | {form.MANIFEST_FILE: form.sha256_of(opened.content)}
     here, stated = software_versions(), manifest.software.items()
     others = [f"{name} {version}" for name, version in stated if here.get(name, version) != version]
     made_with = f"; it was made with {', '.join(others)}" if others else ""  # which may write other bytes
@@ -760,62 +722,62 @@ def _bytes_that_differ(
             yield f"{name} is not among the files that are computed."
         elif name not in found:
             yield f"{name} is missing."
-        elif sha256_of(files[name]) != found[name]:
+        elif form.sha256_of(files[name]) != found[name]:
             yield f"{name} is not what is computed again{made_with}."
 
 
-def check_derived(opened: OpenedDerived) -> VerifyReport:
+def check_derived(opened: OpenedDerived) -> verify.VerifyReport:
     """All checks that need nothing but the folder."""
     stated, source, manifest = opened.raw.get("files"), opened.source, opened.manifest
-    checks = [check_form(opened.problem, opened.content, opened.raw)]
+    checks = [verify.check_form(opened.problem, opened.content, opened.raw)]
     if isinstance(stated, dict):
         required = {name for name in REQUIRED if name not in opened.hashes}
-        checks.append(check_files(stated | dict.fromkeys(required, ""), opened.hashes))
+        checks.append(verify.check_files(stated | dict.fromkeys(required, ""), opened.hashes))
     else:
-        checks.append(Check("files", False, "The manifest does not list the files."))
+        checks.append(form.Check("files", False, "The manifest does not list the files."))
     looks = {"source": _check_source, "statement": _check_statement, "pages": _check_pages}
-    checks += checks_of(looks, opened)
-    checks.append(check_seed(insecure=source is None or source.release.insecure_seed))
+    checks += verify.checks_of(looks, opened)
+    checks.append(verify.check_seed(insecure=source is None or source.release.insecure_seed))
     try:
-        warnings = () if source is None else tuple(Words.of(source)["warnings"])
-    except MALFORMED:
+        warnings = () if source is None else tuple(render.Words.of(source)["warnings"])
+    except form.MALFORMED:
         warnings = ()  # and the pages cannot be made again
-    return VerifyReport(
+    return verify.VerifyReport(
         None if manifest is None else f"{manifest.source.id}: {manifest.study.name}",
-        sha256_of(opened.content),
+        form.sha256_of(opened.content),
         tuple(checks),
         (),
         warnings,
     )
 
 
-def _check_source(opened: OpenedDerived) -> Iterator[Check]:
+def _check_source(opened: OpenedDerived) -> Iterator[form.Check]:
     """The manifest of the release by itself: form, digest, and every cost that follows from its figures."""
     manifest, source = opened.readable()
 
     def problems() -> Iterator[str]:
         content = opened.files[SOURCE_FILE] or b""
-        if sha256_of(content) != manifest.source.manifest_sha256:
+        if form.sha256_of(content) != manifest.source.manifest_sha256:
             yield f"{SOURCE_FILE} is not the manifest that this was derived from."
-        yield from form_problems(content, opened.source_raw, SOURCE_FILE)
+        yield from form.form_problems(content, opened.source_raw, SOURCE_FILE)
         if source.release.id != manifest.source.id:
             yield f"{SOURCE_FILE} is of another release than the manifest says."
-        yield from query_problems(source, opened.source_raw["load_queries"])
+        yield from verify.query_problems(source, opened.source_raw["load_queries"])
         policy = source.guarantee.network
         if not policy.derivable:
             yield "Its network is not a twin, and nothing may be derived from it."
             return
-        for where in differences(policy.model_dump(), policy.recomputed().model_dump()):
+        for where in form.differences(policy.model_dump(), policy.recomputed().model_dump()):
             yield f"The stated {where} of the network does not follow from its constants."
         stated, account = source.release, source.composition.network
         seed, simulated = stated.insecure_seed, stated.simulated_loads
         if stated.warnings != codes_of(policy, account, source.guarantee.loads.delta, seed, simulated):
             yield f"The warnings of {SOURCE_FILE} are not those that its figures call for."
 
-    yield check("source", problems(), found_good("derived_source", release=source.release))
+    yield form.check("source", problems(), verify.found_good("derived_source", release=source.release))
 
 
-def _check_statement(opened: OpenedDerived) -> Iterator[Check]:
+def _check_statement(opened: OpenedDerived) -> Iterator[form.Check]:
     """Every entry that follows from the release, the settings and the tables, made again."""
     manifest, source = opened.readable()
     kind = kind_of(manifest.study.name, manifest.settings)
@@ -824,7 +786,7 @@ def _check_statement(opened: OpenedDerived) -> Iterator[Check]:
     readable = {table.file for table in tables}
 
     def problems() -> Iterator[str]:
-        for where in differences(opened.raw, dict(opened.raw) | follows):
+        for where in form.differences(opened.raw, dict(opened.raw) | follows):
             yield f"The manifest's {where} is wrong."
         for name in sorted(opened.files):
             if name.endswith(".parquet") and name not in readable:
@@ -832,10 +794,12 @@ def _check_statement(opened: OpenedDerived) -> Iterator[Check]:
         for what in _of_another_study(manifest, source):
             yield f"The manifest's {what} is not that of the release."
 
-    yield check("statement", problems(), found_good("derived_statement", kind=kind, tables=tables))
+    yield form.check(
+        "statement", problems(), verify.found_good("derived_statement", kind=kind, tables=tables)
+    )
 
 
-def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> Iterator[str]:
+def _of_another_study(manifest: DerivedManifest[Any], source: form.Manifest[Any]) -> Iterator[str]:
     """Entries on the study that contradict the release: its shape and sun are stated there."""
     study, data, declared = manifest.study, source.data, source.declared_public
     from_files = manifest.source.derived_from == FROM_FILES
@@ -850,12 +814,12 @@ def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> 
         yield "sun of new PV"
 
 
-def _check_pages(opened: OpenedDerived) -> Iterator[Check]:
+def _check_pages(opened: OpenedDerived) -> Iterator[form.Check]:
     made = {name: make(*opened.readable()) for name, make in _PAGES.items()}
     wrong = [name for name, content in made.items() if opened.files.get(name) != content]
     good = f"{' and '.join(made)} say what the manifest says."
-    yield check("pages", (f"{name} does not say what the manifest says." for name in wrong), good)
+    yield form.check("pages", (f"{name} does not say what the manifest says." for name in wrong), good)
 
 
-_PAGES = {CERTIFICATE_FILE: certificate_html, CARD_FILE: card_bytes}
+_PAGES = {form.CERTIFICATE_FILE: certificate_html, form.CARD_FILE: card_bytes}
 """What follows from both manifests alone."""

@@ -21,9 +21,8 @@ from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.manifest.build import loads_guarantee
 from dp_powerflow.manifest.model import Manifest, ReleaseError, differences, policy_of, registered
-from dp_powerflow.manifest.verify import VerifyReport, manifest_content
+from dp_powerflow.manifest.verify import manifest_content
 from dp_powerflow.pipeline.customers import count_customers
-from dp_powerflow.pipeline.deriving.derived import verify_derived
 from dp_powerflow.pipeline.deriving.source import (
     FROM_STATE,
     ON_THE_TRUE_NETWORK,
@@ -189,17 +188,3 @@ def _sun(inputs: NetworkInputs, settings: StudySettings, steps: int) -> tuple[Fl
     for sun in by_system:  # one after the other: the same bits everywhere
         total += sun
     return total / len(by_system), "the mean over the PV systems of the release, declared public"
-
-
-def audit_derived(path: Path, config: Config, state: Path) -> VerifyReport:
-    """Everything that `verify_derived` checks, then every byte from twin and load model. INTERNAL.
-
-    Parameters
-    ----------
-    state : private state directory of the data owner.
-
-    Raises
-    ------
-    DpPowerflowError : there is no derived release, or it was derived from released files.
-    """
-    return verify_derived(path, remake=partial(basis_of_config, config, state_path=state))

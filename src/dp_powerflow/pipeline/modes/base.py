@@ -30,13 +30,7 @@ from dp_powerflow.manifest.model import policy_of
 from dp_powerflow.manifest.render import Words, warnings_of
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
-from dp_powerflow.pipeline.customers import (
-    CustomerPlan,
-    DrawnDays,
-    NodePlan,
-    customer_plan,
-    node_plan,
-)
+from dp_powerflow.pipeline.customers import CustomerPlan, NodePlan, customer_plan, node_plan
 from dp_powerflow.pipeline.feasibility import Feasibility
 from dp_powerflow.pipeline.inputs import (
     Almanac,
@@ -270,8 +264,8 @@ class NetworkMode(ABC, Generic[Section]):
         nodes, feeder = scene.nodes, scene.network.feeder
         if isinstance(nodes, CustomerPlan):
             # As many days as a part has: also where some loads have no customer, and are not drawn.
-            drawn = DrawnDays(days, days_per_block(self.drawn(feeder)), scene.almanac)
-            return nodes.source(scene.model, feeder, key, drawn)
+            block_days = days_per_block(self.drawn(feeder))
+            return nodes.source(scene.model, feeder, key, days, block_days, scene.almanac)
         truncated = not self.section.random_reactive
         return LoadSampler(nodes.law(scene.model, feeder, truncated=truncated), key, days)
 
@@ -326,16 +320,11 @@ class NetworkMode(ABC, Generic[Section]):
     def plan_lines(self, preview: Preview) -> list[str]:
         """What `plan` says of the network, in Markdown: the block `plan` of the policy's template."""
         left = partial(left_afterwards, preview)
-        neighbours, days = preview.after.cap.unit, self.config.release.days
-        return self._said("plan", left=left, neighbours=neighbours, days=days, **self.plan_figures()).split(
-            "\n"
-        )
+        facts = {"neighbours": preview.after.cap.unit, "days": self.config.release.days}
+        return self.said("plan", left=left, **facts, **self.plan_figures()).split("\n")
 
-    def outcome(self, met: bool) -> str:
-        """INTERNAL. What `release` says of the network when it is done: the block `outcome`."""
-        return self._said("outcome", met=met)
-
-    def _said(self, part: str, **figures: object) -> str:
+    def said(self, part: str, **figures: object) -> str:
+        """A block of the policy's template; `outcome` is what `release` says when it is done (INTERNAL)."""
         policy = policy_of(self.config)
         return Words(policy.template, {"network": policy, "section": self.section, **figures}).markdown(part)
 

@@ -209,10 +209,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
         uncovered = _uncovered(feeder)
         if uncovered is not None:
             raise PrivacyError(uncovered)
-        solar = scene.network.solar
+        solar, section, days = scene.network.solar, self.section, self.config.release.days
         return collect_evidence(
             Instance(Network(feeder), _law(scene), solar.generation, solar.voltvar),
-            self._asked,
+            Policy(section.radius, section.epsilon, section.delta, days, section.calibration_days),
             inputs.key.bind("purpose", CALIBRATION),
             progress=progress,
         )
@@ -269,16 +269,6 @@ class TrueMode(NetworkMode[TrueNetwork]):
         """How much of δ* the calibration takes, whatever it finds."""
         used = calibration_delta(self.section.calibration_days) * self.config.release.days
         return {"used": f"{100.0 * used / self.section.delta:.2g}"}
-
-    @property
-    def _asked(self) -> Policy:
-        return Policy(
-            radius=self.section.radius,
-            epsilon=self.section.epsilon,
-            delta=self.section.delta,
-            days=self.config.release.days,
-            calibration_days=self.section.calibration_days,
-        )
 
     def _supported(self, evidence: Evidence) -> bool:
         """Whether the bound that the config names holds for the whole corpus within the policy."""

@@ -68,7 +68,7 @@ from dp_powerflow.twin.draw import (
     elements_of,
     parameters_of,
 )
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import IntArray
 
 KIND = AccountKind.NETWORK_TWIN
 
@@ -146,7 +146,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
         self.solver(1)(feeder, inputs.solar_on(feeder), 1)
         count_customers(self.config, feeder, inputs.services)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
-        self._check_connections(inputs, feeder)
+        try:
+            network = Solvable(feeder, inputs.solar_on(feeder), "")
+            self.connections(inputs, network, self.released_nodes(feeder), inputs.key)
+        except CorpusError as error:
+            raise ConfigError(f'{error}; leave "connections" out of network.also_publish') from None
         return feeder
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
@@ -203,11 +207,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
         """The twin drawn anew."""
         return self._built(inputs, self._draw(inputs, self._charged_account(inputs, self.identity(inputs))))
 
-    @property
-    def acting(self) -> bool:
-        """Whether controls act: unless the config freezes them."""
-        return self.section.controls != "frozen"
-
     def solver(self, steps: int) -> SolverMaker:
         """Controls act on the twin unless the config freezes them."""
         return SolverMaker(self.section.controls, steps)
@@ -231,7 +230,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
-        chosen, moving, acting = self.section.also_publish, feeder.as_operated, self.acting
+        chosen, moving, acting = self.section.also_publish, feeder.as_operated, self.solver(1).acts
         feeds_in = solar.generation is not None or (acting and bool(moving.generators))
         return ExtrasLayout(
             loads="loads" in chosen,
@@ -248,7 +247,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
         """Those of the twin; coordinates, which it does not have, are declared public."""
         if "connections" not in self.section.also_publish:
             return None
-        return released_connections(network.feeder, released, key, self._places(inputs, network.feeder))
+        public = self.section.coordinates == "public"
+        places = public_places(network.feeder, inputs.feeder.coordinates) if public else None
+        return released_connections(network.feeder, released, key, places)
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         """The guarantee of the twin; nothing of the true network: the same twin gives the same bytes."""
@@ -265,19 +266,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
             "of_twins": {count: changed(design, change, count)["epsilon"] for count in (2, 10)},
             "choosing": "\n".join(choosing_lines(design)),
         }
-
-    def _check_connections(self, inputs: NetworkInputs, feeder: Feeder) -> None:
-        """Refuse a structure whose connections could not be published."""
-        network = Solvable(feeder, inputs.solar_on(feeder), "")
-        try:
-            self.connections(inputs, network, self.released_nodes(feeder), inputs.key)
-        except CorpusError as error:
-            raise ConfigError(f'{error}; leave "connections" out of network.also_publish') from None
-
-    def _places(self, inputs: NetworkInputs, feeder: Feeder) -> Places | None:
-        """PUBLIC. Coordinates of the buses, where the config declares them so."""
-        declared = self.section.coordinates == "public"
-        return public_places(feeder, inputs.feeder.coordinates) if declared else None
 
     @property
     def _request(self) -> str:
@@ -430,7 +418,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def _with_taps(self, feeder: Feeder) -> Feeder:
         """The twin; refused where taps are frozen and none were found to freeze."""
-        if feeder.taps_from == TAPS_NOT_FOUND and not self.acting:
+        if feeder.taps_from == TAPS_NOT_FOUND and not self.solver(1).acts:
             raise PowerFlowError(
                 "OpenDSS finds no taps of the twin at nominal load; declare taps in a tap file, or let "
                 "controls act (network.controls)"
@@ -515,7 +503,9 @@ def released_connections(
         pairs=np.array([pair[:2] for pair in pairs], dtype=np.int64).reshape(-1, 2),
         kinds=tuple(str(pair[2]) for pair in pairs),
         source=graph.source[order],
-        coordinates=None if places is None else _placed(places, [graph.names[bus] for bus in order]),
+        coordinates=None
+        if places is None
+        else np.array([places[graph.names[bus]] for bus in order], dtype=np.float64),
     )
 
 
@@ -550,7 +540,3 @@ def _order(graph: BusGraph, released: IntArray, key: StreamKey) -> IntArray:
     others = np.setdiff1d(np.arange(len(graph.names)), with_nodes)
     shuffled = others[key.stream("order of the buses").generator.permutation(len(others))]
     return np.array([*with_nodes, *shuffled.tolist()], dtype=np.int64)
-
-
-def _placed(places: Places, names: list[str]) -> FloatArray:
-    return np.array([places[name] for name in names], dtype=np.float64)
