@@ -50,10 +50,12 @@ def main() -> None:
 
 def homes(seed: int, quantum_kwh: float | None) -> FloatArray:
     """Loads (home, day, step) [kW] from Monday 2 January."""
-    history = simulate_load_history(
-        HOMES, n_days=DAYS + 1, seed=seed, classes=DEMO_CLASSES[:1], quantum_kwh=quantum_kwh
-    )
-    return np.maximum(history.load_kw[:, 1:], FLOOR_KW)
+    load = simulate_load_history(HOMES, n_days=DAYS + 1, seed=seed, classes=DEMO_CLASSES[:1]).load_kw
+    if quantum_kwh is not None:  # a meter counts: what is left of a step is counted with the next one
+        quantum_kw = quantum_kwh * load.shape[2] / 24
+        reading = np.floor(np.cumsum(load.reshape(HOMES, -1) / quantum_kw, axis=1))
+        load = (quantum_kw * np.diff(reading, axis=1, prepend=0.0)).reshape(load.shape)
+    return np.maximum(load[:, 1:], FLOOR_KW)
 
 
 def figures(load: FloatArray) -> dict[str, float]:

@@ -9,9 +9,10 @@ import pytest
 
 from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.lowlevel import Plain, PrivacyUnit
-from dp_powerflow.model.estimators import Records, from_coefficients
+from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.partition import RADIUS, Centroids, PrivateClasses, initial_centroids
+from dp_powerflow.model.single_days import from_coefficients
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.budget import rho_to_epsilon
 from dp_powerflow.privacy.queries import QuerySession

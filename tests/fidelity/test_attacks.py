@@ -16,10 +16,8 @@ from dp_powerflow.fidelity.attacks import (
     Allowed,
     Design,
     Guesses,
-    LineAttack,
     MembershipAttack,
     PlantedAttack,
-    attack_line,
     attack_membership,
     attack_planted,
     design_of,
@@ -29,7 +27,6 @@ from dp_powerflow.fidelity.attacks import (
 )
 from dp_powerflow.fidelity.report import Attacks
 from dp_powerflow.fidelity.verdicts import QUICK
-from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel
@@ -37,9 +34,7 @@ from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import Stream, StreamKey
-from dp_powerflow.twin import draw
-from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 from support.histories import history_of
 from support.lived import lived
@@ -129,7 +124,7 @@ def test_fits_without_noise_are_caught_and_the_red_sentence_appears(monkeypatch:
     assert found.together.rate > 0.95
     assert allowed.exceeded_by(found.together)
     silent = MembershipAttack(0.5, 0.0, Guesses(50, 100), "distance", np.zeros(2), np.ones(2), allowed)
-    (alarm,) = Attacks(allowed, silent, found, None).alarms
+    (alarm,) = Attacks(allowed, silent, found).alarms
     assert "states 1. The stated guarantee does not hold" in alarm
 
 
@@ -153,51 +148,6 @@ def test_a_fit_is_attacked_with_the_budget_and_options_of_the_release() -> None:
     assert chosen.bounds_kw(0) == BOUNDS
     with pytest.raises(PrivacyError, match="does not say how it was fitted"):
         design(history, replace(model, origin=None))
-
-
-# ------------------------------------------------------------------------------------ a line of a twin
-DESIGNS = [
-    TwinDesign(1.0),
-    TwinDesign(0.5, change=0.2, protected=Protected(lines="length")),
-    TwinDesign(1.0, noise="gaussian", delta=1e-6),
-]
-
-
-@pytest.mark.parametrize("design", DESIGNS, ids=["laplace", "length", "gaussian"])
-def test_the_attack_on_a_line_reaches_the_stated_advantage_and_no_more(design: TwinDesign) -> None:
-    found = attack_line(design, KEY)
-    low, high = found.guesses.interval(0.999)
-    assert low <= found.allowed  # never more than is stated
-    assert high >= found.allowed - 0.01  # and it is the best there is
-    assert not found.exceeded
-    assert found.found_epsilon <= found.epsilon
-
-
-def test_half_of_the_noise_of_a_twin_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = draw._noise
-
-    def half(design: TwinDesign, part: str, count: int, stream: Stream) -> list[int]:
-        return [n // 2 for n in honest(design, part, count, stream)]
-
-    monkeypatch.setattr(draw, "_noise", half)
-    found = attack_line(DESIGNS[0], KEY)
-    assert found.exceeded
-    allowed = Allowed(1.0, 1e-5, 0.02)
-    silent = MembershipAttack(0.5, 0.0, Guesses(50, 100), "distance", np.zeros(2), np.ones(2), allowed)
-    planted = PlantedAttack({"constant": Guesses(5, 10)}, partly=False)
-    (alarm,) = Attacks(allowed, silent, planted, found).alarms
-    assert "guarantee of the network does not hold" in alarm
-
-
-def test_chance_alone_tells_nobody_to_withdraw_a_release() -> None:
-    """The attack is as good as the statement allows: 95 % would cry wolf in one honest release of twenty."""
-    lucky = LineAttack(Guesses(725, 1000), 0.05, 1.0, 0.0, 0.394)
-    assert lucky.guesses.lower() > lucky.allowed
-    assert not lucky.exceeded
-    first = next(right for right in range(1001) if replace(lucky, guesses=Guesses(right, 1000)).exceeded)
-    assert stats.binom.sf(first - 1, 1000, lucky.allowed) < 1e-4
-    halved = 1 - math.exp(-1.0)  # advantage with half of the noise
-    assert stats.binom.cdf(first - 1, 1000, (1 + halved) / 2) < 1e-3
 
 
 # ------------------------------------------------------------------------------------------ membership

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.cli.checks import render_fidelity
-from dp_powerflow.fidelity.attacks import KINDS, Allowed, Guesses, LineAttack, MembershipAttack, PlantedAttack
+from dp_powerflow.fidelity.attacks import KINDS, Allowed, Guesses, MembershipAttack, PlantedAttack
 from dp_powerflow.fidelity.comparison import Curves, CustomerComparison, NetworkComparison, NetworkCurves
 from dp_powerflow.fidelity.report import (
     GROUPS,
@@ -43,7 +43,8 @@ def report(right: int = 20) -> FidelityReport:
     """A report of made-up figures."""
     line = np.linspace(0.0, 1.0, 5)
     band = np.sort(np.random.default_rng(0).random((3, 24)), axis=0)
-    curves = Curves(np.arange(24.0), band, band + 0.1, line * 168, 1 - line, 1 - line**2, 1 - line**3)
+    memory = 1 - np.arange(9) / 9
+    curves = Curves({"release": band, "real": band + 0.1}, {f"side {k}": memory**k for k in (1, 2, 3)})
     customers = CustomerComparison(
         tuple(finding(group, k) for group in ("customers", "use") for k in range(6)), curves
     )
@@ -51,7 +52,11 @@ def report(right: int = 20) -> FidelityReport:
     head = np.linspace(3000.0, 1000.0, 101)
     of_network = NetworkComparison(
         tuple(finding(group, k) for group in ("feeder", "voltages") for k in range(4)),
-        NetworkCurves(np.linspace(0.95, 1.05, 5), shares, shares[::-1], head, head + 50),
+        NetworkCurves(
+            np.linspace(0.95, 1.05, 5),
+            {"release": shares, "real": shares[::-1]},
+            {"release": head, "real": head + 50},
+        ),
         3,
         4,
     )
@@ -59,8 +64,7 @@ def report(right: int = 20) -> FidelityReport:
     allowed = Allowed(1.0, 1e-5, 0.02)
     score = "distance to drawn customers"
     members = MembershipAttack(0.51, 0.01, Guesses(52, 100), score, line, line, allowed)
-    of_line = LineAttack(Guesses(650, 1000), 0.05, 1.0, 0.0, 0.394)
-    attacks = Attacks(allowed, members, planted, of_line)
+    attacks = Attacks(allowed, members, planted)
     facts = Facts("demo", "history", True, 96, 28, 15, 0.004, False)
     return FidelityReport(facts, customers, of_network, attacks, QUICK)
 
@@ -72,7 +76,6 @@ def test_the_page_says_what_it_is_before_anything_else() -> None:
     assert places == sorted(places)
     titles = [html.unescape(title) for title in re.findall("<h2[^>]*>(.*?)</h2>", page)]
     assert titles[1:5] == [GROUPS[group] for group in ("customers", "use", "voltages", "feeder")]
-    assert "advantage of at most 0.394 over guessing (ε at most 1)" in page
 
 
 def test_members_of_a_release_by_day_are_compared_with_all_their_days() -> None:
@@ -108,7 +111,6 @@ def test_the_terminal_shows_every_figure_and_every_attack() -> None:
     assert MARKING in render_fidelity(own).lines[0]  # what is redirected to a file is marked too
     assert all(one.title in text and str(one.verdict) in text for one in own.findings)
     assert "planted: all kinds | 60 of 120" in text
-    assert "a line of the twin, changed by 5% | 650 of 1000 | 0.62 to 0.68 | 0.697" in text
 
 
 def test_the_region_that_epsilon_allows_is_that_of_its_two_inequalities() -> None:

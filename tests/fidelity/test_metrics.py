@@ -8,17 +8,14 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu, pearsonr, wasserstein_distance
 
-from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity import comparison, metrics
 from dp_powerflow.fidelity.metrics import (
     Setting,
     area_under_curve,
-    compare,
     day_rows,
     forecast_error,
     told_apart,
 )
-from dp_powerflow.units import FloatArray
 from support.lived import DAYS, FLOOR, STEPS, WEEKEND, lived, remembered, strangers
 
 SETTING = Setting(WEEKEND, FLOOR)
@@ -140,23 +137,6 @@ def test_the_forecast_is_ridge_regression() -> None:
     forecast = (x_real - x.mean(axis=0)) / x.std(axis=0) @ weights + y.mean(axis=0)
     expected = np.sqrt(np.mean((forecast - y_real) ** 2))
     assert forecast_error((x, y), (x_real, y_real)) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("drawn", "real", "weekend", "said"),
-    [
-        (lived(6, 1)[:, :20], lived(6, 2), WEEKEND, "same days and steps"),
-        (lived(6, 1)[:, :13], lived(6, 2)[:, :13], WEEKEND[:13], "at least 14 days"),
-        (lived(6, 1), lived(6, 2), WEEKEND[:20], "whether it is a weekend"),
-        (lived(3, 1), lived(6, 2), WEEKEND, "at least 4 customers"),
-        (lived(6, 1) - 1.0, lived(6, 2), WEEKEND, "declared floor"),
-    ],
-)
-def test_loads_that_cannot_be_compared_are_refused(
-    drawn: FloatArray, real: FloatArray, weekend: np.ndarray[tuple[int], np.dtype[np.bool_]], said: str
-) -> None:
-    with pytest.raises(LoadDataError, match=said):
-        compare(drawn, real, Setting(weekend, FLOOR))
 
 
 # ------------------------------------------------------------------ voltages, feeder head, node loads

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.declared import GapRule, IngestRules, ServiceMap, one_service_each, read_service_map
+from dp_powerflow.loads.declared import IngestRules, ServiceMap, one_service_each, read_service_map
+from dp_powerflow.loads.history import levels
 from dp_powerflow.loads.report import (
-    FOUR,
-    THOUSAND,
     GapCounts,
     IdFindings,
-    Levels,
     Quantity,
     RawHistory,
     check_history,
     compare_ids,
     fill_gaps,
-    second_group,
 )
 from dp_powerflow.loads.timegrid import ReadingCounts
-from dp_powerflow.lowlevel import simulate_load_history
-from dp_powerflow.units import BoolArray, FloatArray
+from dp_powerflow.units import FloatArray
 
 DAYS = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=i) for i in range(10))
 COUNTS = ReadingCounts(0, 0, 0, 0, 0, 0, 0, 0)
@@ -73,11 +67,11 @@ def test_much_export_is_refused_or_dropped_as_declared(values: FloatArray) -> No
 
 def test_loads_within_the_floor_are_standby_and_no_export(values: FloatArray) -> None:
     values[1] = np.where(np.arange(24) % 2, -0.009, 0.004)  # an empty house on a meter that counts in steps
-    result = check_history(raw(values), IngestRules(most_export=0.0, plausible_kw=(0.0, 10.0)))
+    result = check_history(raw(values), IngestRules(most_export=0.0, on_suspect_unit="keep"))
     assert result.report.exporting == 0
     np.testing.assert_array_equal(result.history.load_kw[1], 0.01)
     with pytest.raises(LoadDataError, match="1 of 3 load points do"):
-        check_history(raw(values), IngestRules(floor_kw=0.005, most_export=0.0, plausible_kw=(0.0, 10.0)))
+        check_history(raw(values), IngestRules(floor_kw=0.005, most_export=0.0, on_suspect_unit="keep"))
 
 
 def test_export_of_one_customer_is_set_off_against_its_neighbours_before_the_floor(
@@ -97,12 +91,9 @@ def test_too_many_gaps_reject_the_load_point_as_declared(values: FloatArray) -> 
     assert dropped.report.n_rejected == 1
     assert dropped.rejected == ("meter1",)
     np.testing.assert_array_equal(dropped.history.load_kw, values[[0, 2]])
-    kept = check_history(raw(values), IngestRules(on_rejected="placeholder", placeholder_kw=0.3))
+    kept = check_history(raw(values), IngestRules(on_rejected="placeholder"))
     assert kept.history.load_points == ("meter0", "meter1", "meter2")
-    np.testing.assert_array_equal(kept.history.load_kw[1], 0.3)
-    filled = check_history(raw(values), IngestRules(gaps=GapRule(max_missing_share=0.2)))
-    assert filled.report.n_rejected == 0
-    assert filled.report.columns[0].filled.similar_day == 48
+    np.testing.assert_array_equal(kept.history.load_kw[1], 0.5)
     with pytest.raises(LoadDataError, match="every load point"):
         check_history(raw(np.full_like(values, np.nan)), IngestRules())
 
@@ -170,7 +161,6 @@ def test_a_service_map_that_does_not_exist_or_names_strangers_is_refused(tmp_pat
 
 
 MONDAY = dt.date(2024, 1, 1)
-RULE = GapRule()
 
 
 def days(n: int) -> tuple[dt.date, ...]:
@@ -185,7 +175,7 @@ def week_grid(n_days: int = 14) -> FloatArray:
 def test_a_gap_of_one_hour_is_filled_linearly_even_across_midnight() -> None:
     values = week_grid()
     values[3, 0] = np.nan
-    counts = fill_gaps(values, days(14), NONE, RULE)
+    counts = fill_gaps(values, days(14), NONE)
     assert counts == GapCounts(linear_short=1)
     assert values[3, 0] == (223 + 301) / 2
 
@@ -193,7 +183,7 @@ def test_a_gap_of_one_hour_is_filled_linearly_even_across_midnight() -> None:
 def test_a_longer_gap_takes_the_mean_of_the_nearest_days_of_the_same_kind() -> None:
     values = week_grid()
     values[4, 8:12] = np.nan  # Friday: Thursday before, Monday after (Saturday and Sunday are another kind)
-    counts = fill_gaps(values, days(14), NONE, RULE)
+    counts = fill_gaps(values, days(14), NONE)
     assert counts == GapCounts(similar_day=4)
     np.testing.assert_array_equal(values[4, 8:12], (300 + 700) / 2 + np.arange(8, 12))
 
@@ -201,48 +191,41 @@ def test_a_longer_gap_takes_the_mean_of_the_nearest_days_of_the_same_kind() -> N
 def test_at_the_edge_the_one_similar_day_is_enough() -> None:
     values = week_grid()
     values[0] = np.nan
-    assert fill_gaps(values, days(14), NONE, RULE) == GapCounts(similar_day=24)
+    assert fill_gaps(values, days(14), NONE) == GapCounts(similar_day=24)
     np.testing.assert_array_equal(values[0], week_grid()[1])
 
 
 def test_without_a_similar_day_in_reach_a_long_gap_is_linear_and_constant_at_the_ends() -> None:
-    values = week_grid(2)
-    values[:, 10:14] = np.nan
-    values[0, :2] = np.nan
-    counts = fill_gaps(values, days(2), NONE, GapRule(similar_day_limit=0))
-    assert counts == GapCounts(linear_long=10)
+    values = week_grid(1)
+    values[0, 10:14], values[0, :2] = np.nan, np.nan
+    assert fill_gaps(values, days(1), NONE) == GapCounts(linear_long=6)
     np.testing.assert_allclose(values[0], [2, 2, *range(2, 24)])
 
 
 def test_filled_entries_are_never_donors() -> None:
     values = week_grid()
     values[1, 5], values[2, 3:8] = np.nan, np.nan
-    fill_gaps(values, days(14), NONE, RULE)
+    fill_gaps(values, days(14), NONE)
     assert values[2, 5] == (5 + 305) / 2  # Monday and Thursday, not the filled Tuesday
 
 
 def test_hours_the_clock_skipped_are_counted_apart() -> None:
     values = week_grid()
     values[6, 2], values[8, 2] = np.nan, np.nan
-    counts = fill_gaps(values, days(14), np.array([6 * 24 + 2]), RULE)
+    counts = fill_gaps(values, days(14), np.array([6 * 24 + 2]))
     assert counts == GapCounts(linear_short=1, clock_change=1)
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    mask=hnp.arrays(bool, (9, 24)),
-    seed=st.integers(0, 2**32 - 1),
-    short=st.integers(0, 300),
-    limit=st.integers(0, 10),
-)
+@given(mask=hnp.arrays(bool, (9, 24)), seed=st.integers(0, 2**32 - 1))
 def test_filling_keeps_every_reading_and_stays_within_the_customers_own_range(
-    mask: FloatArray, seed: int, short: int, limit: int
+    mask: FloatArray, seed: int
 ) -> None:
     readings = np.random.default_rng(seed).normal(size=(9, 24))
     values = np.where(mask, np.nan, readings)
     if np.isnan(values).all():
         return
-    counts = fill_gaps(values, days(9), NONE, GapRule(short, limit))
+    counts = fill_gaps(values, days(9), NONE)
     kept = np.logical_not(mask)
     np.testing.assert_array_equal(values[kept], readings[kept])
     assert np.isfinite(values).all()
@@ -265,98 +248,21 @@ def test_filling_keeps_every_reading_and_stays_within_the_customers_own_range(
 def test_entries_filled_from_other_days_are_counted(gap: slice, across: int) -> None:
     values = week_grid()
     values.reshape(-1)[gap] = np.nan
-    assert fill_gaps(values, days(14), NONE, RULE).across_days == across
-
-
-FACTORS = (1000.0, 0.001)
-
-
-def some(n: int, share: float) -> BoolArray:
-    chosen: BoolArray = np.random.default_rng(5).permutation(n) < share * n
-    return chosen
-
-
-def in_another_unit(found: Levels, chosen: BoolArray, factor: float) -> Levels:
-    return Levels(np.where(chosen, factor, 1.0) * found.level, found.shape)
-
-
-def simulated(n: int, seed: int) -> tuple[Levels, FloatArray]:
-    history = simulate_load_history(n, n_days=6, step_minutes=60, seed=seed)
-    assert history.scale_kw is not None
-    return Levels.of(history.load_kw), history.scale_kw
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_simulated_customers_of_three_kinds_raise_no_alarm(seed: int) -> None:
-    for n in (24, 200):
-        levels, scale = simulated(n, seed)
-        assert not second_group(levels, THOUSAND).any()
-        for factor in (THOUSAND, FOUR):
-            assert not second_group(levels.relative_to(scale), factor).any()
-
-
-@pytest.mark.parametrize("factor", FACTORS)
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.5])
-def test_a_part_of_simulated_customers_in_watts_is_found(share: float, factor: float) -> None:
-    levels, scale = simulated(200, 1)
-    chosen = some(200, share)
-    for found in (levels, levels.relative_to(scale)):
-        group = second_group(in_another_unit(found, chosen, factor), THOUSAND)
-        agree = np.mean(group == chosen)
-        assert max(agree, 1 - agree) > 0.9  # of two halves either may be the wrong one
-
-
-def test_large_customers_of_another_shape_are_no_unit() -> None:
-    rng = np.random.default_rng(0)
-    level = np.concatenate([0.4 * np.exp(0.5 * rng.standard_normal(60)), np.full(6, 400.0)])
-    homes = np.full(60, 0.9)
-    assert second_group(Levels(level, np.concatenate([homes, np.full(6, 0.9)])), THOUSAND).sum() == 6
-    assert not second_group(Levels(level, np.concatenate([homes, np.full(6, 0.4)])), THOUSAND).any()
-
-
-def test_a_factor_of_4_is_found_only_where_the_scale_leaves_a_valley() -> None:
-    rng = np.random.default_rng(3)
-    normal, shape, chosen = rng.standard_normal(200), np.full(200, 0.9), some(200, 0.3)
-    sharp = Levels(np.exp(0.2 * normal), shape)
-    assert second_group(in_another_unit(sharp, chosen, 4.0), FOUR).sum() == pytest.approx(60, abs=2)
-    assert not second_group(sharp, FOUR).any()
-    wide = Levels(np.exp(0.8 * normal), shape)
-    assert not second_group(in_another_unit(wide, chosen, 4.0), FOUR).any()
+    assert fill_gaps(values, days(14), NONE).across_days == across
 
 
 def test_one_wild_reading_or_a_month_away_does_not_move_a_level() -> None:
     values = np.random.default_rng(1).uniform(0.5, 1.5, (1, 60, 24))
-    before = Levels.of(values)
+    before = levels(values)
     values[0, 3, 5] = 1e6
     values[0, 10:38] = 0.0
     values[0, 50, 3] = np.nan
-    after = Levels.of(values)
-    assert after.level[0] == pytest.approx(before.level[0], rel=0.1)
-    assert after.shape[0] == pytest.approx(before.shape[0], rel=0.1)
+    assert levels(values) == pytest.approx(before, rel=0.1)
 
 
 def test_meters_without_load_are_not_judged() -> None:
     values = np.stack([np.zeros((3, 24)), np.full((3, 24), np.nan), np.full((3, 24), -1.0)])
-    found = Levels.of(values)
-    assert np.isnan(found.level).all()
-    assert not second_group(found, THOUSAND).any()
-
-
-@pytest.fixture(scope="module")
-def swiss() -> Levels:
-    folder = os.environ.get("DP_POWERFLOW_SWISS")
-    if folder is None:
-        pytest.skip("the Swiss meters are not here: set DP_POWERFLOW_SWISS to their directory")
-    table = pq.read_table(Path(folder) / "kwh_15min.parquet")
-    columns = [table.column(name).to_numpy() for name in table.column_names if name != "time"]
-    return Levels.of(4.0 * np.array(columns, dtype=np.float64).reshape(len(columns), -1, 96))
-
-
-def test_real_meters_raise_no_alarm(swiss: Levels) -> None:
-    assert not second_group(swiss, THOUSAND).any()
-    for seed in range(50):
-        chosen = np.random.default_rng(seed).random(swiss.level.size) < 0.1
-        assert not second_group(swiss.where(chosen), THOUSAND).any()
+    assert np.isnan(levels(values)).all()
 
 
 def test_counts_of_both_sides_are_found() -> None:

@@ -14,8 +14,9 @@ import pytest
 from dp_powerflow import LongColumns, MeterFormat, WideColumns
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads import ingest
-from dp_powerflow.loads.declared import IngestRules, ServiceMap
+from dp_powerflow.loads.declared import PLACEHOLDER_KW, IngestRules, ServiceMap
 from dp_powerflow.loads.ingest import read_long, read_wide
+from dp_powerflow.loads.report import MOST_MISSING
 from dp_powerflow.units import FloatArray
 from support.meter_files import write_long, write_wide
 
@@ -177,7 +178,7 @@ def test_replacing_one_customer_changes_one_record_and_no_other_bit(
     """The stability that the sensitivity of everything downstream rests on."""
     cells = values.astype(object)
     cells[0, 7:12], cells[1, 3:5], cells[2, 60] = "", "", ""
-    rules = IngestRules(on_rejected="placeholder", plausible_kw=(0.0, 1e6))
+    rules = IngestRules(on_rejected="placeholder", on_suspect_unit="keep")
     path = write_long(tmp_path / "before.csv", hourly_stamps(), cells, NAMES)
     before = read_long(path, HOURLY, rules=rules).history
     cells[1] = np.linspace(-3.0, 900.0, 72)
@@ -187,8 +188,8 @@ def test_replacing_one_customer_changes_one_record_and_no_other_bit(
     assert after.load_points == before.load_points
     np.testing.assert_array_equal(after.load_kw[[0, 2]], before.load_kw[[0, 2]])
     assert not np.array_equal(after.load_kw[1], before.load_kw[1])
-    if share_missing > rules.gaps.max_missing_share:
-        np.testing.assert_array_equal(after.load_kw[1], rules.placeholder_kw)
+    if share_missing > MOST_MISSING:
+        np.testing.assert_array_equal(after.load_kw[1], PLACEHOLDER_KW)
 
 
 def test_the_size_of_batches_does_not_matter(

@@ -86,19 +86,6 @@ def test_a_home_at_a_longer_step_is_the_mean_of_itself(minutes: int) -> None:
     assert coarse.load_kw.max() <= fine.load_kw.max() + 1e-9
 
 
-def test_meters_count_in_quanta_and_lose_nothing() -> None:
-    exact, counted = (
-        simulate_load_history(50, n_days=10, seed=2, quantum_kwh=q, classes=(RESIDENTIAL,)).load_kw
-        for q in (None, 0.01)
-    )
-    quanta = counted / 0.04
-    np.testing.assert_allclose(quanta, np.round(quanta), rtol=0, atol=1e-9)
-    lost = np.cumsum(exact.reshape(50, -1) - counted.reshape(50, -1), axis=1)
-    assert lost.min() > -1e-9
-    assert lost.max() < 0.04 + 1e-9
-    assert 0.001 < np.mean(counted == 0) < 0.1  # Swiss meters: 0.03
-
-
 def test_classes_differ_in_level_week_and_season(year: LoadHistory) -> None:
     weekend = np.array([day.weekday() >= 5 for day in year.days])
     winter = np.array([day.month in (12, 1, 2) for day in year.days])
@@ -124,7 +111,5 @@ def test_impossible_simulations_are_refused() -> None:
         simulate_load_history(1, n_days=0)
     with pytest.raises(LoadDataError, match="does not divide"):
         simulate_load_history(1, step_minutes=7)
-    with pytest.raises(LoadDataError, match="quantum_kwh"):
-        simulate_load_history(1, quantum_kwh=0.0)
     with pytest.raises(LoadDataError, match="shares"):
         simulate_load_history(1, classes=[replace(DEMO_CLASSES[0], share=0.0)])

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from dp_powerflow.model.estimators import PublicFacts, Records, fit_together
+from dp_powerflow.model.estimators import Records, fit_together
 from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.partition import assign_classes, private_counts, private_kmeans
-from dp_powerflow.model.single_days import Plain, Structured, mixture_of
+from dp_powerflow.model.single_days import Plain, PublicFacts, Structured, mixture_of
 from support.adversary import WatchedSession, extreme_days
 
 T, LOW, HIGH = 12, -4.0, 4.0

@@ -19,14 +19,7 @@ from dp_powerflow.lowlevel import (
     WeakBudgetWarning,
     simulate_load_history,
 )
-from dp_powerflow.model.estimators import (
-    PublicFacts,
-    Records,
-    band_edges,
-    band_means,
-    interpolate_bands,
-    with_floor,
-)
+from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.single_days import (
@@ -34,8 +27,13 @@ from dp_powerflow.model.single_days import (
     LEVEL_SHARE,
     SPREAD_SHARE,
     PlainPlan,
+    PublicFacts,
     Structured,
     StructuredPlan,
+    band_edges,
+    band_means,
+    interpolate_bands,
+    with_floor,
 )
 from support.adversary import WatchedSession
 from support.lognormal import LOGNORMAL_HOMES

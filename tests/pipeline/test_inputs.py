@@ -305,12 +305,12 @@ def test_load_shapes_are_partitioned_privately(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (None, "class file .* does not exist; correct loads.classes"),
-        (b"name,class\na,b\n", "must have the columns load, class"),
+        (b"name,class\na,b\n", "class file .* has no column 'load'"),
         (b"load,class\n671,\n", "line 2: every load has one row, with a class"),
         (b"load,class\n671,a\n671,b\n", "line 3: every load has one row"),
         (b"load,class\n671,a\n", "lacks the load shape"),
         (b"all and nowhere,a", "names 'nowhere', a load without a load shape"),
-        (b"load,class\n\xff\xfe,a\n", "is not CSV text"),
+        (b"load,class\n\xff\xfe,a\n", "class file .* cannot be read"),
     ],
 )
 def test_a_bad_class_file_is_refused_before_anything_is_spent(

@@ -196,30 +196,15 @@ def _stamps(column: Any, path: Path, fmt: WeatherFormat) -> list[dt.datetime]:
         raise WeatherError(
             f"{column.null_count} rows of the weather {path} have no '{fmt.time}'; remove them"
         )
-    kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        zone = getattr(kind, "tz", None)
-        column = column.cast(pa.timestamp("us", zone), safe=False)
-        found = column.cast(pa.timestamp("us"), safe=False).to_pylist()
-        return found if zone is None else [stamp.replace(tzinfo=dt.UTC) for stamp in found]
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise WeatherError(
-            f"the column '{fmt.time}' of the weather {path} holds {kind}, not stamps; write ISO 8601 text, "
-            "such as 2024-01-31T13:00+01:00"
-        )
     try:
-        texts = column.to_pylist()
-    except UnicodeDecodeError:
-        raise WeatherError(f"stamps of the weather {path} are no UTF-8 text; write the file again") from None
-    stamps = []
-    for text in texts:
-        try:
-            stamps.append(dt.datetime.fromisoformat(text.strip()))
-        except ValueError:
-            raise WeatherError(
-                f"the stamp '{text.strip()[:40]}' of the weather {path} is not ISO 8601; write "
-                "2024-01-31T13:00+01:00, or 2024-01-31 where there is a row a day"
-            ) from None
+        texts = column.cast(pa.string()).to_pylist()
+        stamps = [dt.datetime.fromisoformat(text.strip()) for text in texts]
+    except ValueError as error:  # Arrow's too
+        reason = str(error).partition("\n")[0][:80]
+        raise WeatherError(
+            f"the column '{fmt.time}' of the weather {path} does not hold ISO 8601 stamps alone ({reason}); "
+            "write 2024-01-31T13:00+01:00, or 2024-01-31 where there is a row a day"
+        ) from None
     if len({stamp.tzinfo is None for stamp in stamps}) > 1:
         raise WeatherError(
             f"only some stamps of the weather {path} have an offset from UTC; write all of them alike"

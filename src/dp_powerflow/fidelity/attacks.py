@@ -21,8 +21,6 @@ from scipy import stats
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fidelity.metrics import area_under_curve, distances, traits_of
 from dp_powerflow.fidelity.verdicts import Effort
-from dp_powerflow.grid.feeder import NetworkParameters, ParameterKey
-from dp_powerflow.grid.quantities import Quantity
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import ONE_CLASS, MeterSource, WeakBudgetWarning, fit, history_facts
@@ -33,8 +31,6 @@ from dp_powerflow.pipeline.customers import draw_customers
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.queries import Blocks, Query, QuerySession, Session, exact_sum
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.design import TwinDesign, twin_guarantee
-from dp_powerflow.twin.draw import draw_twin, elements_of
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 CONFIDENCE = 0.95
@@ -42,11 +38,8 @@ CONFIDENCE = 0.95
 
 def most_success(epsilon: float, delta: float) -> float:
     """The highest rate of right guesses that (ε, δ) allows."""
-    return (
-        (1 + min(1.0, (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1))) / 2
-        if epsilon < 700
-        else 1.0
-    )
+    epsilon = min(epsilon, 700.0)
+    return (1 + min(1.0, (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1))) / 2
 
 
 def gaussian_success(rho: float) -> float:
@@ -161,14 +154,12 @@ class Design:
     def bounds_kw(self, customer: int) -> tuple[float, float]:
         """Lowest and highest load [kW] that the model knows of a customer."""
         options, history = self.options, self.history
-        label = history.class_label[customer] or ONE_CLASS
         private = options.classes
-        low, high = (
-            options.widest(private.names) if isinstance(private, PrivateClasses) else options.bounds_of(label)
-        )
-        scaled = options.use_scale and history.scale_kw is not None
-        scale = float(history.scale_kw[customer]) if scaled and history.scale_kw is not None else 1.0
-        return low * scale, high * scale
+        names = (history.class_label[customer] or ONE_CLASS,)
+        low, high = options.widest(private.names if isinstance(private, PrivateClasses) else names)
+        scale = history.scale_kw if options.use_scale else None
+        own = 1.0 if scale is None else float(scale[customer])
+        return low * own, high * own
 
     def fitted(self, members: np.ndarray, key: StreamKey) -> LoadModel:
         """INTERNAL. The model of some customers, with the noise that is due; never released."""
@@ -213,10 +204,7 @@ def design_of(
     if part.step_minutes < HOUR and HOUR % part.step_minutes == 0:
         part = part.coarsen(HOUR)
     own = model.origin.options
-    options = replace(
-        own,
-        days=None if own.days is None else _first(own.days, part.n_days),
-    )
+    options = replace(own, days=None if own.days is None else _first(own.days, part.n_days))
     budget = Budget(model.epsilon, model.delta, model.unit)
     return Design(part, options, budget, Allowed(model.epsilon, model.delta, model.rho))
 
@@ -255,19 +243,15 @@ class MembershipAttack:
 
 def by_distance(real: FloatArray, drawn: FloatArray) -> FloatArray:
     """(customer,) minus the mean distance to the nearest drawn customers, in standard deviations."""
-    apart = distances(real, drawn, real.std(axis=0))
-    nearest: FloatArray = -np.sort(apart, axis=1)[:, :NEAREST].mean(axis=1)
+    nearest: FloatArray = -np.sort(distances(real, drawn, real.std(axis=0)), axis=1)[:, :NEAREST].mean(axis=1)
     return nearest
-
-
-def by_likelihood(real: FloatArray, drawn: FloatArray) -> FloatArray:
-    """(customer,) log likelihood under the Gaussian of the drawn customers less that under the real ones."""
-    return _log_density(real, drawn) - _log_density(real, real)
 
 
 SCORES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
     "distance to drawn customers": by_distance,
-    "likelihood under drawn customers": by_likelihood,
+    "likelihood under drawn customers": lambda real, drawn: (
+        _log_density(real, drawn) - _log_density(real, real)
+    ),
 }
 
 
@@ -340,12 +324,10 @@ def _threshold(score: FloatArray, inside: BoolArray) -> float:
 
 
 def _log_density(at: FloatArray, sample: FloatArray) -> FloatArray:
-    """(row,) log density of a Gaussian fitted to a sample, but for a constant."""
-    centre, covariance = sample.mean(axis=0), np.cov(sample.T)
+    """(row,) log density of a Gaussian fitted to a sample."""
+    covariance = np.cov(sample.T)
     covariance = covariance + _SHRUNK * np.diag(np.diag(covariance)) + 1e-9 * np.eye(len(covariance))
-    away = at - centre
-    size = np.linalg.slogdet(covariance)[1]
-    density: FloatArray = -0.5 * (np.sum(away * np.linalg.solve(covariance, away.T).T, axis=1) + size)
+    density: FloatArray = stats.multivariate_normal(sample.mean(axis=0), covariance).logpdf(at)
     return density
 
 
@@ -353,27 +335,14 @@ Plant = Callable[[tuple[int, int], tuple[float, float]], FloatArray]
 """(days, steps), bounds [kW] → loads (day, step) [kW]."""
 
 
-def constant(shape: tuple[int, int], bounds: tuple[float, float]) -> FloatArray:
-    """Always at the highest load that the model knows."""
-    return np.full(shape, bounds[1])
-
-
-def nocturnal(shape: tuple[int, int], bounds: tuple[float, float]) -> FloatArray:
-    """At the highest load until noon and at the lowest after it."""
-    days, steps = shape
-    return np.tile(np.where(np.arange(steps) < steps // 2, bounds[1], bounds[0]), (days, 1))
-
-
-def alternating(shape: tuple[int, int], bounds: tuple[float, float]) -> FloatArray:
-    """From the lowest load to the highest and back, step by step."""
-    days, steps = shape
-    return np.where(np.arange(days * steps) % 2, bounds[1], bounds[0]).reshape(days, steps)
-
-
 KINDS: dict[str, Plant] = {
-    "constant at the highest load": constant,
-    "highest until noon, lowest after": nocturnal,
-    "highest and lowest in turns": alternating,
+    "constant at the highest load": lambda shape, bounds: np.full(shape, bounds[1]),
+    "highest until noon, lowest after": lambda shape, bounds: np.tile(
+        np.where(np.arange(shape[1]) < shape[1] // 2, bounds[1], bounds[0]), (shape[0], 1)
+    ),
+    "highest and lowest in turns": lambda shape, bounds: np.where(
+        np.arange(math.prod(shape)) % 2, bounds[1], bounds[0]
+    ).reshape(shape),
 }
 
 
@@ -477,12 +446,9 @@ class _Tried(MeterSource):
 def _both(design: Design, plant: Plant) -> LoadHistory:
     """The customers of the design with the planted one after the last; it stands in for that one."""
     history = design.history
-    last = history.load_kw[-1:]
-    bounds = design.bounds_kw(history.n_load_points - 1)
-    planted = np.array(last) if design.budget.unit is PrivacyUnit.LOAD_POINT_DAY else np.empty_like(last)
+    planted = np.array(history.load_kw[-1:])
     days = 1 if design.budget.unit is PrivacyUnit.LOAD_POINT_DAY else history.n_days
-    planted[0, :days] = plant((days, history.n_steps), bounds)
-
+    planted[0, :days] = plant((days, history.n_steps), design.bounds_kw(history.n_load_points - 1))
     kvar, scale = history.load_kvar, history.scale_kw
     return replace(
         history,
@@ -498,105 +464,11 @@ def _both(design: Design, plant: Plant) -> LoadHistory:
 def _attempt(design: Design, meters: LoadHistory, world: int, key: StreamKey) -> _Trial:
     """One fit of one of the two."""
     trial, options, unit = _Trial(world), design.options, design.budget.unit
-    facts = replace(
-        history_facts(meters, options, unit),
-        load_points_of_class=tuple(
-            (name, count - 1) for name, count in history_facts(meters, options, unit).load_points_of_class
-        ),
-    )
+    both = history_facts(meters, options, unit)
+    classes = tuple((name, count - 1) for name, count in both.load_points_of_class)
+    facts = replace(both, load_points_of_class=classes)
     try:
         derive(_Tried(facts, meters, options, unit, key, trial), options, design.budget)
     except _NoMoreError:
         trial.partly = True
     return trial
-
-
-# --- the record of a twin ---------------------------------------------------------------------------------
-# Were the figures of a line 1 + x times as large? The attacker sees the noisy figures of the line and takes
-# the likelihood ratio of the two networks. What a release shows of the line follows from these figures, so
-# nothing else tells more. The noise does not depend on the figures it is added to: lines of any length will
-# do, and no private line is used.
-
-
-LINES = 500
-"""Lines of each of the two networks; every one is a guess."""
-SURE = 0.9999
-"""Confidence of an alarm: the attack reaches what is allowed, and 95 % would alarm once in twenty."""
-_LEVEL = 0.7
-
-
-@dataclass(frozen=True)
-class LineAttack:
-    """What an attacker gets of one changed line.
-
-    Attributes
-    ----------
-    guesses : one for every line.
-    change : x, by which its figures change.
-    epsilon, delta, advantage : that the release states for it.
-    """
-
-    guesses: Guesses
-    change: float
-    epsilon: float
-    delta: float
-    advantage: float
-
-    @property
-    def allowed(self) -> float:
-        """The highest rate of right guesses that the statement allows."""
-        return (1 + self.advantage) / 2
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether more is certain than the statement allows."""
-        return self.guesses.lower(SURE) > self.allowed
-
-    @property
-    def found_epsilon(self) -> float:
-        """Lower bound on ε, with the confidence of an alarm."""
-        return least_epsilon(self.guesses.lower(SURE), self.delta)
-
-
-def attack_line(design: TwinDesign, key: StreamKey) -> LineAttack:
-    """Draw the records of many lines of two networks, and guess of each which network it is of.
-
-    Parameters
-    ----------
-    design : public constants of the twin.
-    key : secret of the noise; no twin of a release has it.
-    """
-    quantities: tuple[Quantity, ...] = (Quantity.RESISTANCE, Quantity.REACTANCE)
-    if design.protected.lines == "length":
-        quantities = (Quantity.LENGTH,)
-    keys = [[ParameterKey(quantity, f"l{k}") for quantity in quantities] for k in range(LINES)]
-    worlds = [
-        NetworkParameters({one: _LEVEL * factor for line in keys for one in line})
-        for factor in (1.0, 1.0 + design.change)
-    ]
-    exact = [_positions(elements_of(world, design)[0].positions, keys[0]) for world in worlds]
-    scale, right = design.parts[design.part_of(quantities[0])].scale, 0
-    for index, world in enumerate(worlds):
-        drawn = draw_twin(world, design, key.bind("line attack", str(index))).positions
-        noisy = np.array([_positions(drawn, line) for line in keys])
-        far = [_minus_log(noisy - own, scale, design.noise) for own in exact]
-        tied = np.arange(LINES) % 2 == 0  # a record that says nothing is guessed
-        guess = np.where(far[0] == far[1], tied, far[1] < far[0])
-        right += int(np.sum(guess == bool(index)))
-    promised = twin_guarantee(design)
-    return LineAttack(
-        Guesses(right, 2 * LINES), design.change, promised.epsilon, promised.delta, promised.advantage
-    )
-
-
-def _positions(record: object, keys: list[ParameterKey]) -> IntArray:
-    assert isinstance(record, dict)
-    return np.array([record[key] for key in keys], dtype=np.int64)
-
-
-def _minus_log(noise: IntArray, scale: int, kind: str) -> FloatArray:
-    """(line,) minus the log probability of noise (line, figure), but for a constant."""
-    size = noise.astype(np.float64) / scale
-    if kind == "gaussian":
-        return np.asarray(np.sum(size**2, axis=1) / 2)
-    return np.asarray(np.max(np.abs(size), axis=1))

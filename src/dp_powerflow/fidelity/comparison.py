@@ -17,7 +17,7 @@ from scipy.stats import wasserstein_distance
 
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.fidelity.metered import Ground, days_on
-from dp_powerflow.fidelity.metrics import Fidelity, Setting, autocorrelation, compare, lags
+from dp_powerflow.fidelity.metrics import Fidelity, Setting, autocorrelation, compare
 from dp_powerflow.fidelity.verdicts import Effort, Finding, titled
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import ONE_CLASS
@@ -35,19 +35,12 @@ class Curves:
 
     Attributes
     ----------
-    hours : (step,) of the day.
-    drawn_band, real_band : (quantile of `BAND`, step) loads over the mean of all [1].
-    lag_hours : (lag,).
-    drawn_memory, real_memory, floor_memory : (lag,) autocorrelation: drawn, real half B, real half A.
+    bands : side → (quantile of `BAND`, step) loads over the mean of all [1].
+    memories : side → (lag,) autocorrelation; half A is the floor.
     """
 
-    hours: FloatArray
-    drawn_band: FloatArray
-    real_band: FloatArray
-    lag_hours: FloatArray
-    drawn_memory: FloatArray
-    real_memory: FloatArray
-    floor_memory: FloatArray
+    bands: dict[str, FloatArray]
+    memories: dict[str, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,18 +100,14 @@ def _customer_findings(pairs: list[tuple[Fidelity, Fidelity]]) -> Iterator[Findi
 
 def _customer_curves(halves: tuple[FloatArray, FloatArray, FloatArray]) -> Curves:
     drawn, first, second = halves
-    steps = drawn.shape[2]
-    mean = float(second.mean())
-    bands = [np.quantile(load.reshape(-1, steps) / mean, BAND, axis=0) for load in (drawn, second)]
-    memories = [autocorrelation(load) for load in (drawn, second, first)]
+    mean, steps = float(second.mean()), drawn.shape[2]
+    memories = {"release": drawn, "real, half B": second, "real, half A (floor)": first}
     return Curves(
-        np.arange(steps) * 24.0 / steps,
-        bands[0],
-        bands[1],
-        lags(steps) * 24.0 / steps,
-        memories[0],
-        memories[1],
-        memories[2],
+        {
+            name: np.quantile(load.reshape(-1, steps) / mean, BAND, axis=0)
+            for name, load in (("release", drawn), ("real", second))
+        },
+        {name: autocorrelation(load) for name, load in memories.items()},
     )
 
 
@@ -224,15 +213,13 @@ class NetworkCurves:
     Attributes
     ----------
     edges : (bin + 1,) of the voltages [p.u.].
-    drawn_share, real_share : (bin,) of all voltages [%].
-    drawn_head, real_head : (share of the time,) of the feeder head, falling [kW]; None where there is none.
+    shares : side → (bin,) of all voltages [%].
+    heads : side → (share of the time,) of the feeder head, falling [kW]; empty where there is none.
     """
 
     edges: FloatArray
-    drawn_share: FloatArray
-    real_share: FloatArray
-    drawn_head: FloatArray | None
-    real_head: FloatArray | None
+    shares: dict[str, FloatArray]
+    heads: dict[str, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,12 +368,15 @@ MEASURES: dict[str, tuple[Callable[..., tuple[float, ...]], Callable[..., tuple[
 
 
 def _network_curves(triples: list[Triple]) -> NetworkCurves:
-    drawn, real = (np.concatenate([triple[k]["voltages"].ravel() for triple in triples]) for k in (0, 2))
-    low, high = min(drawn.min(), real.min()), max(drawn.max(), real.max())
+    def pooled(what: str) -> dict[str, FloatArray]:
+        return {
+            name: np.concatenate([triple[k][what].ravel() for triple in triples])
+            for name, k in (("release", 0), ("real", 2))
+        }
+
+    voltages, heads = pooled("voltages"), pooled("head") if "head" in triples[0][0] else {}
+    low, high = (float(end(list(map(end, voltages.values())))) for end in (np.min, np.max))
     edges = np.linspace(low, max(high, low + 1e-4), BINS + 1)
-    shares = [100 * np.histogram(v, edges)[0] / v.size for v in (drawn, real)]
-    heads: list[FloatArray | None] = [None, None]
-    if "head" in triples[0][0]:
-        powers = [np.concatenate([triple[k]["head"].ravel() for triple in triples]) for k in (0, 2)]
-        heads = [np.quantile(power, 1 - SHARES / 100) for power in powers]
-    return NetworkCurves(edges, shares[0], shares[1], heads[0], heads[1])
+    shares = {name: 100 * np.histogram(v, edges)[0] / v.size for name, v in voltages.items()}
+    falling = {name: np.quantile(power, 1 - SHARES / 100) for name, power in heads.items()}
+    return NetworkCurves(edges, shares, falling)

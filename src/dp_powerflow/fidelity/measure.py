@@ -6,6 +6,7 @@ What is found is kept in the private state directory.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.fidelity.attacks import attack_line, attack_membership, attack_planted, design_of
+from dp_powerflow.fidelity.attacks import attack_membership, attack_planted, design_of
 from dp_powerflow.fidelity.comparison import (
     TrueSide,
     compare_customers,
@@ -29,7 +30,6 @@ from dp_powerflow.fidelity.report import Attacks, Facts, FidelityReport
 from dp_powerflow.fidelity.verdicts import Effort
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.manifest.model import MODEL_FILE
-from dp_powerflow.manifest.verify import manifest_content, open_release
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.customers import draw_customers
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
@@ -37,7 +37,6 @@ from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.release import draw_key, secret_order
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.twin.design import TwinDesign
 
 FEWEST_CUSTOMERS = 8
 PAGE_FILE, JSON_FILE = "fidelity.html", "fidelity.json"
@@ -70,6 +69,10 @@ def fidelity_of_release(
     ------
     DpPowerflowError : there is no such release, another config made it, or its meters are too few.
     """
+    if find_spec("sklearn") is None:
+        raise ConfigError(
+            "the classifier of a fidelity report is scikit-learn's; install it: pip install scikit-learn"
+        )
     corpus = open_corpus(release)
     state = PrivateState.open(config.release.state, create=False, insecure_seed=config.release.insecure_seed)
     model = _model_of(release, corpus, config, state)
@@ -101,8 +104,6 @@ def fidelity_of_release(
     few = design_of(model, history, (effort.attacked, effort.attacked_days), rng, one_class=True)
     say("attack: planted customers")
     planted = attack_planted(few, effort, key, progress)
-    twin = design_stated(corpus)
-    line = None if twin is None else attack_line(twin, key)
     facts = Facts(
         corpus.release_id,
         model.estimator,
@@ -113,8 +114,7 @@ def fidelity_of_release(
         quantum,
         history.simulated,
     )
-    attacks = Attacks(many.allowed, membership, planted, line)
-    report = FidelityReport(facts, customers, network, attacks, effort)
+    report = FidelityReport(facts, customers, network, Attacks(many.allowed, membership, planted), effort)
     state.write_internal(config.release.id, JSON_FILE, report.to_json().encode())
     return report, state.write_internal(config.release.id, PAGE_FILE, report.to_html())
 
@@ -137,13 +137,6 @@ def check_meters(model: LoadModel, history: LoadHistory) -> None:
             "the load model of the release was fitted to another number of load points, days or steps than "
             "these meters have; give the meters that the release was made from"
         )
-
-
-def design_stated(corpus: Corpus) -> TwinDesign | None:
-    """PUBLIC. The design of the twin that a release states; None on the true network."""
-    facts = open_release(corpus.path, manifest_content(corpus.path)).facts
-    design = None if facts is None else getattr(facts.policy, "design", None)
-    return design if isinstance(design, TwinDesign) else None
 
 
 def _model_of(release: Location, corpus: Corpus, config: Config, state: PrivateState) -> LoadModel:

@@ -13,7 +13,6 @@ import numpy as np
 from dp_powerflow.fidelity.attacks import (
     Allowed,
     Guesses,
-    LineAttack,
     MembershipAttack,
     PlantedAttack,
     least_epsilon,
@@ -26,8 +25,8 @@ from dp_powerflow.fidelity.comparison import (
     NetworkComparison,
     NetworkCurves,
 )
+from dp_powerflow.fidelity.metrics import lags
 from dp_powerflow.fidelity.verdicts import DISTANCE, TOLD, USE, Effort, Finding, Verdict
-from dp_powerflow.manifest.model import at_most
 from dp_powerflow.page import (
     CLOCK,
     Axis,
@@ -103,31 +102,25 @@ class Attacks:
     ----------
     allowed : what the release states of its customers' privacy.
     membership, planted : what attackers got.
-    line : what an attacker got of one line of the twin; None on the true network.
     """
 
     allowed: Allowed
     membership: MembershipAttack
     planted: PlantedAttack
-    line: LineAttack | None
 
     @property
     def games(self) -> tuple[Game, ...]:
         """Every attack."""
-        members, line = self.membership, self.line
+        members = self.membership
         games = {
             f"planted: {name}": (guesses, self.allowed) for name, guesses in self.planted.guesses.items()
         }
         games |= {"planted: all kinds": (self.planted.together, self.allowed)}
         games |= {"membership": (members.guesses, members.allowed)}
-        found = [
+        return tuple(
             Game(name, guesses, limit.success, limit.exceeded_by(guesses), self.found_epsilon(guesses))
             for name, (guesses, limit) in games.items()
-        ]
-        if line is not None:
-            name = f"a line of the twin, changed by {line.change:.0%}"
-            found.append(Game(name, line.guesses, line.allowed, line.exceeded, line.found_epsilon))
-        return tuple(found)
+        )
 
     @property
     def alarms(self) -> tuple[str, ...]:
@@ -136,21 +129,13 @@ class Attacks:
             "with planted customers": (self.planted.together, self.allowed),
             "for members": (self.membership.guesses, self.membership.allowed),
         }
-        found = [
+        return tuple(
             f"The attack {name} was right {guesses.right} times of {guesses.tried}: with 95 % confidence "
             f"epsilon is at least {in_words(self.found_epsilon(guesses))}, and the release states "
             f"{allowed.epsilon:g}. The stated guarantee does not hold: withdraw the release and report this"
             for name, (guesses, allowed) in of_customers.items()
             if allowed.exceeded_by(guesses)
-        ]
-        if self.line is not None and self.line.exceeded:
-            own = self.line.guesses
-            found.append(
-                f"The attack on a line of the twin was right {own.right} times of {own.tried}, and the "
-                f"release allows {self.line.allowed:.3f} of them. The stated guarantee of the network does "
-                "not hold: withdraw the release and report this"
-            )
-        return tuple(found)
+        )
 
     def found_epsilon(self, guesses: Guesses) -> float:
         """Lower bound on ε, with 95 % confidence."""
@@ -222,7 +207,6 @@ class FidelityReport:
                 | {"success": allowed.success, "success by noise": allowed.by_noise},
                 "games": [asdict(game) | {"interval": game.guesses.interval()} for game in attacks.games],
                 "members": {"score": members.score, "area": members.area, "area error": members.area_error},
-                "line": None if attacks.line is None else asdict(attacks.line),
             },
         }
 
@@ -273,7 +257,6 @@ def page_of(report: FidelityReport) -> bytes:
         "alarms": [f"{alarm}." for alarm in attacks.alarms],
         "rows": lambda group: [_row(one) for one in report.findings if one.group == group],
         "games": [_game_row(game) for game in attacks.games],
-        "at_most": at_most,
         "rule_header": ("kind", *(f"{SIGNS[one]} {one}, to" for one in list(Verdict)[:3])),
         "rule": [(name, *(f"{limit:g}" for limit in scale.limits)) for name, scale in scales.items()],
     }
@@ -302,10 +285,9 @@ def _row(one: Finding) -> tuple[str, ...]:
 
 def _game_row(game: Game) -> tuple[str, ...]:
     own, (low, high) = game.guesses, game.guesses.interval()
-    allows = "is allowed" if game.name.startswith("a line") else "ε allows"
     return (
         game.name,
-        f"more than {allows}" if game.exceeded else f"within what {allows}",
+        "more than ε allows" if game.exceeded else "within what ε allows",
         f"{own.right} of {own.tried}",
         f"{own.rate:.3f}",
         f"{low:.3f} to {high:.3f}",
@@ -332,30 +314,23 @@ def _series(values: Mapping[str, Any], digits: int = 4) -> tuple[Series, ...]:
 
 
 def _customer_charts(curves: Curves) -> dict[str, Chart]:
-    levels = tuple(100 * level for level in BAND)
-    bands = tuple(
-        Quantiles(name, levels, np.round(values, 4))
-        for name, values in (("release", curves.drawn_band), ("real", curves.real_band))
-    )
-    memory = {
-        "release": curves.drawn_memory,
-        "real, half B": curves.real_memory,
-        "real, half A (floor)": curves.floor_memory,
-    }
-    axes, lags = (Axis("lag", "h"), Axis("autocorrelation")), np.round(curves.lag_hours, 3)
+    levels, steps = tuple(100 * level for level in BAND), next(iter(curves.bands.values())).shape[1]
+    bands = tuple(Quantiles(name, levels, np.round(values, 4)) for name, values in curves.bands.items())
+    axes, minutes = (Axis("lag", "h"), Axis("autocorrelation")), np.arange(steps) * 1440.0 / steps
+    hours = np.round(lags(steps) * 24.0 / steps, 3)
     return {
-        "profile": Band(CLOCK, Axis("load over mean load"), np.round(curves.hours * 60, 3), bands),
-        "memory": Lines(*axes, lags, _series(memory)),
+        "profile": Band(CLOCK, Axis("load over mean load"), np.round(minutes, 3), bands),
+        "memory": Lines(*axes, hours, _series(curves.memories)),
     }
 
 
 def _network_charts(curves: NetworkCurves) -> dict[str, Chart]:
-    shares = {"release": curves.drawn_share, "real": curves.real_share}
     axes = Axis("voltage", "p.u.", decimals=4), Axis("share", "%")
-    charts: dict[str, Chart] = {"v-histogram": Histogram(*axes, np.round(curves.edges, 6), _series(shares))}
-    if curves.drawn_head is not None:
-        heads = _series({"release": curves.drawn_head, "real": curves.real_head}, 2)
-        charts["head"] = Duration(Axis("power of the sources", "kW", decimals=0), SHARES, heads)
+    shares = _series(curves.shares)
+    charts: dict[str, Chart] = {"v-histogram": Histogram(*axes, np.round(curves.edges, 6), shares)}
+    if curves.heads:
+        power = Axis("power of the sources", "kW", decimals=0)
+        charts["head"] = Duration(power, SHARES, _series(curves.heads, 2))
     return charts
 
 

@@ -207,13 +207,16 @@ def one_service_each(customers: Iterable[str]) -> ServiceMap:
     return ServiceMap({customer: customer for customer in customers})
 
 
-def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> list[dict[str, str]]:
+def read_service_rows(
+    path: Path, needed: tuple[str, ...], why: str = "", what: str = "service map"
+) -> list[dict[str, str]]:
     """Rows of a service map, their cells without blanks around them; a cell that says nothing is left out.
 
     Parameters
     ----------
     needed : columns that the map must have.
     why : words that follow the name of a column it lacks.
+    what : what the file is called.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -223,11 +226,9 @@ def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> lis
                 {name: text.strip() for name, text in row.items() if not is_absent(text)} for row in reader
             ]
     except (OSError, ValueError, csv.Error):
-        raise ServiceMapError(
-            f"the service map {path} cannot be read; check the path and the encoding"
-        ) from None
+        raise ServiceMapError(f"the {what} {path} cannot be read; check the path and the encoding") from None
     if missing:
-        raise ServiceMapError(f"the service map {path} has no column '{missing[0]}'{why}; add it")
+        raise ServiceMapError(f"the {what} {path} has no column '{missing[0]}'{why}; add it")
     return rows
 
 
@@ -275,30 +276,8 @@ def _scale(text: str, path: Path) -> float:
         raise ServiceMapError(f"a 'scale_kw' of the service map {path} is not a number; correct it") from None
 
 
-@dataclass(frozen=True)
-class GapRule:
-    """How gaps within one customer are filled; declared, PUBLIC.
-
-    1. A gap of at most `short_gap_minutes` with a reading on both sides: linear in time.
-    2. A longer one, step by step: the mean of the same step on the nearest earlier and the nearest later day
-       of the same kind (working day or weekend) within `similar_day_limit` days, or the one of them there is.
-    3. What is left: linear in time between the nearest readings, constant beyond the first and last.
-
-    No other customer's readings are ever used: replacing a customer must change one record, its own.
-
-    Parameters
-    ----------
-    short_gap_minutes
-        Longest gap filled linearly in the first place [min].
-    similar_day_limit
-        How far away a similar day may be [days].
-    max_missing_share
-        A customer with a larger share of missing readings is rejected, and its load point with it.
-    """
-
-    short_gap_minutes: int = 60
-    similar_day_limit: int = 28
-    max_missing_share: float = 0.1
+PLACEHOLDER_KW = 0.5
+"""What a load point with too many gaps draws where it is kept [kW]."""
 
 
 @dataclass(frozen=True)
@@ -315,37 +294,24 @@ class IngestRules:
         not count. Up to it what is fed in is raised to the floor.
     on_export
         "error" stops if more is fed in. "floor" raises it to the floor too, however much it is.
-    gaps
-        How gaps are filled and when a customer is rejected.
-    plausible_share
-        Load of a load point on its median day as a share of its public scale; outside, the unit is suspect.
-    plausible_kw
-        The same [kW] where there is no public scale.
     typical_kw
         Public load of a typical customer [kW], such as its yearly energy over 8,760 h. The median customer
         more than 2.5 times above or below it stops; None compares nothing.
     on_rejected
         "drop" leaves rejected load points out: which meters are complete is then treated as public.
-        "placeholder" keeps them as a constant load, so that not even the number of records depends on a
-        reading.
-    placeholder_kw
-        That constant [kW].
+        "placeholder" keeps them as a constant load, `PLACEHOLDER_KW`, so that not even the number of records
+        depends on a reading.
     most_placeholders
         Share of load points that may be placeholders; more of them stop.
     on_suspect_unit
-        "error" stops if the median load point is outside the plausible range or far from the typical load, if
-        a part of the customers lies a factor of 1,000 or 4 away, or if any load point is above
-        `plausible_share` of its public scale. "keep" only counts all this.
+        "error" stops if the median load point is outside the plausible range or far from the typical load, or
+        if any load point is far above its public scale. "keep" only counts all this.
     """
 
     floor_kw: float = FLOOR_KW
     most_export: float = MOST_EXPORT
     on_export: str = "error"
-    gaps: GapRule = field(default_factory=GapRule)
-    plausible_share: tuple[float, float] = (1 / 300, 10.0)
-    plausible_kw: tuple[float, float] = (0.02, 200.0)
     typical_kw: float | None = None
     on_rejected: str = "drop"
-    placeholder_kw: float = 0.5
     most_placeholders: float = 1.0
     on_suspect_unit: str = "error"

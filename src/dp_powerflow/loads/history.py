@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,10 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 _PARTS = 64
 
 
-def on_all_cores(work: Callable[[slice], None], customers: int) -> None:
-    """Call work(part) for parts that make up all customers."""
-    for _ in in_order(work, slices(customers, _PARTS)):
-        pass
+def per_customer(values: FloatArray, figures: Callable[[FloatArray], Iterable[Any]]) -> Any:
+    """(figure, customer): figures (customer,) of readings (customer, day, step), found on all cores."""
+    found = in_order(lambda part: np.array([*figures(values[part])]), slices(len(values), _PARTS))
+    return np.concatenate(list(found), axis=1)
 
 
 class CustomerCounts(NamedTuple):
@@ -42,53 +42,36 @@ class CustomerCounts(NamedTuple):
 
 def count_readings(values: FloatArray, exists: BoolArray) -> CustomerCounts:
     """Of readings (customer, day, step), NaN where there is none; `exists` (day · step,) by the clock."""
-    found = np.empty((4, len(values)), dtype=np.int64)
+    there = exists.reshape(values.shape[1:])
 
-    def count(part: slice) -> None:
-        own = values[part].reshape(-1, exists.size)
+    def counts(own: FloatArray) -> Iterable[IntArray]:
         absent = np.isnan(own)
-        for k, which in enumerate((absent & exists, own < 0, own == 0, ~absent)):
-            found[k, part] = np.count_nonzero(which, axis=1)
+        return (np.count_nonzero(of, axis=(1, 2)) for of in (absent & there, own < 0, own == 0, ~absent))
 
-    on_all_cores(count, len(values))
-    return CustomerCounts(*found)
+    return CustomerCounts(*per_customer(values, counts))
 
 
-def levels_and_shapes(values: FloatArray) -> FloatArray:
-    """(customer, 2): medians over days of mean load, and of standard deviation over mean.
+def levels(values: FloatArray) -> FloatArray:
+    """(customer,) medians over days of the mean load: one wild reading, or a month away, does not move them.
 
     Only days without a gap count; of a customer without any, all readings are one day. NaN without a load.
     """
-    found = np.full((len(values), 2), np.nan)
 
-    def judge(part: slice) -> None:
-        for customer in range(part.start, part.stop):
-            own = values[customer]
-            there = ~np.isnan(own)
-            whole = there.all(axis=1)
-            days = own[whole] if whole.any() else own[there][None]
-            if not days.size:
-                continue
-            mean, spread = days.mean(axis=1), days.std(axis=1)
-            level, busy = np.median(mean), mean > 0
-            if level > 0:
-                found[customer, 0] = level
-            if busy.any():
-                found[customer, 1] = np.median(spread[busy] / mean[busy])
+    def level(own: FloatArray) -> float:
+        there = ~np.isnan(own)
+        whole = there.all(axis=1)
+        days = own[whole] if whole.any() else own[there][None]
+        found = float(np.median(days.mean(axis=1))) if days.size else 0.0
+        return found if found > 0 else np.nan
 
-    on_all_cores(judge, len(values))
+    found: FloatArray = per_customer(values, lambda some: [[level(own) for own in some]])[0]
     return found
 
 
 def raise_to_floor(load: FloatArray, floor_kw: float) -> IntArray:
     """Raise loads to a floor [kW], in place; (load point,) how many."""
-    raised = np.empty(len(load), dtype=np.int64)
-
-    def raise_some(part: slice) -> None:
-        raised[part] = np.count_nonzero(load[part] < floor_kw, axis=(1, 2))
-        np.maximum(load[part], floor_kw, out=load[part])
-
-    on_all_cores(raise_some, len(load))
+    raised: IntArray = per_customer(load, lambda own: [np.count_nonzero(own < floor_kw, axis=(1, 2))])[0]
+    np.maximum(load, floor_kw, out=load)
     return raised
 
 
@@ -351,7 +334,7 @@ def find_export(
     most: float = MOST_EXPORT,
     judged: BoolArray | None = None,
 ) -> Export:
-    """What load points feed in, one at a time to save memory.
+    """What load points feed in.
 
     Parameters
     ----------
@@ -364,15 +347,14 @@ def find_export(
     judged
         (load point,) false for what no meter read; None for all true.
     """
-    sums = np.empty((2, len(load_kw)))
-
-    def add(part: slice) -> None:
-        load = load_kw[part]
-        with np.errstate(over="ignore"):  # of wild readings
-            sums[0, part] = np.where(load > 0.0, load, 0.0).sum(axis=(1, 2))
-            sums[1, part] = np.where(load < -floor_kw, -load, 0.0).sum(axis=(1, 2))
-
-    on_all_cores(add, len(load_kw))
+    with np.errstate(over="ignore"):  # of wild readings
+        sums = per_customer(
+            load_kw,
+            lambda load: (
+                np.where(wanted, size, 0.0).sum(axis=(1, 2))
+                for wanted, size in ((load > 0.0, load), (load < -floor_kw, -load))
+            ),
+        )
     drawn, fed_in = sums if judged is None else sums[:, judged]
     share = float(fed_in.sum() / max(float(drawn.sum()), 1e-300))
     return Export(share, int(np.count_nonzero(fed_in > most * drawn)), drawn.size)

@@ -10,6 +10,7 @@ import csv
 import datetime as dt
 import re
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,6 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from dp_powerflow._names import is_absent
 from dp_powerflow._threads import ahead
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import (
@@ -31,6 +31,7 @@ from dp_powerflow.loads.declared import (
     ServiceMap,
     WideColumns,
     one_service_each,
+    read_service_rows,
 )
 from dp_powerflow.loads.history import steps_per_day
 from dp_powerflow.loads.report import (
@@ -117,16 +118,14 @@ class MeterTable:
         try:
             yield from self._open_csv(types)
         except pa.ArrowInvalid as error:
-            # decided here, raised below: the message of `error` quotes cells and must not be chained
             ragged = "Expected" in str(error) and "columns" in str(error)
-        else:
-            return
-        if ragged:
-            raise LoadDataError(
-                f"the rows of {self.path} do not all have {len(self.columns)} cells; "
-                "check the delimiter and the header"
-            )
-        raise self._not_numbers(numbers)
+            raise (self._ragged() if ragged else self._not_numbers(numbers)) from None
+
+    def _ragged(self) -> LoadDataError:
+        return LoadDataError(
+            f"the rows of {self.path} do not all have {len(self.columns)} cells; check the delimiter and the "
+            "header"
+        )
 
     def _open_csv(self, types: dict[str, Any]) -> Iterator[Any]:
         options = pa_csv.ConvertOptions(
@@ -150,12 +149,9 @@ class MeterTable:
 
     def _not_numbers(self, numbers: tuple[str, ...]) -> LoadDataError:
         """Say how many cells are not numbers and where; reads the file again, as text."""
-        generic = LoadDataError(f"{self.path} is not valid CSV text in UTF-8; export it again")
-        if not numbers:
-            return generic
         row = 1
         try:
-            for batch in self._open_csv(dict.fromkeys(numbers, pa.string())):
+            for batch in self._open_csv(dict.fromkeys(numbers, pa.string())) if numbers else ():
                 for name, cells in zip(numbers, batch.columns, strict=True):
                     text = pc.replace_substring(cells, ",", ".") if self.fmt.decimal == "," else cells
                     bad = np.flatnonzero(~_to_numpy(pc.match_substring_regex(text, _NUMBER).fill_null(True)))
@@ -166,8 +162,8 @@ class MeterTable:
                         )
                 row += batch.num_rows
         except pa.ArrowInvalid:
-            return generic
-        return generic
+            pass
+        return LoadDataError(f"{self.path} is not valid CSV text in UTF-8; export it again")
 
     def _parquet_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
         names = [*numbers, *texts]
@@ -176,12 +172,10 @@ class MeterTable:
                 columns = [self._as_doubles(batch.column(name), name) for name in numbers]
                 columns += [self._as_text(batch.column(name), name) for name in texts]
                 yield pa.RecordBatch.from_arrays(columns, names=names)
-        except (pa.ArrowException, OSError, LookupError):
-            damaged = True  # decided here, raised below: what Arrow says may quote a cell
-        else:
-            damaged = False
-        if damaged:
-            raise LoadDataError(f"{self.path} is damaged, or a column is of a strange type; export it again")
+        except (pa.ArrowException, OSError, LookupError):  # what Arrow says may quote a cell
+            raise LoadDataError(
+                f"{self.path} is damaged, or a column is of a strange type; export it again"
+            ) from None
 
     def _parquet_parts(self, names: list[str], repeating: list[str]) -> Iterator[Any]:
         """Batches of one file after the other. A scanner of all of them would read far ahead."""
@@ -378,14 +372,18 @@ def read_long(
     values = (columns.active,) if columns.reactive is None else (columns.active, columns.reactive)
     table.require(columns.customer, columns.time, *values)
     if services is None or days is None:
-        everyone, span = _Seen(), _Span(table, columns.time)
-        for batch in table.batches((), (columns.customer, columns.time)):
-            everyone.see(batch.column(0), table, columns.customer)
-            span.see(batch.column(1))
-        if not everyone.names:
-            raise LoadDataError(_NO_ROWS)
+        everyone = _Seen()
+
+        def stamps() -> Iterator[Stamps]:
+            for batch in table.batches((), (columns.customer, columns.time)):
+                everyone.see(batch.column(0), table, columns.customer)
+                yield table.stamps(batch.column(1), columns.time)
+
+        if days is None:
+            days = _whole_days(table, stamps())
+        else:
+            deque(stamps(), maxlen=0)
         services = services or one_service_each(sorted(everyone.names))
-        days = days or span.days(fmt)
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(values))
     seen = _fill_from_long(target, table, columns, values)
@@ -417,10 +415,8 @@ def read_wide(
             code="meters-not-listed",
         )
     if days is None:
-        span = _Span(table, columns.time)
-        for batch in table.batches((), (columns.time,)):
-            span.see(batch.column(0))
-        days = span.days(fmt)
+        batches = table.batches((), (columns.time,))
+        days = _whole_days(table, (table.stamps(batch.column(0), columns.time) for batch in batches))
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(names))
     wanted = tuple(own[customer] for own in names for customer in listed)
@@ -448,9 +444,7 @@ class _Target:
 
     def slots(self, stamps: Stamps, second_time: BoolArray) -> IntArray:
         at_end = self.fmt.interval_label == "end"
-        if stamps.wall:
-            return self.grid.slots_of_wall_times(stamps.seconds, second_time, at_end)
-        return self.grid.slots_of_instants(stamps.seconds, at_end)
+        return self.grid.slots(stamps.seconds, second_time if stamps.wall else None, at_end)
 
     def add(self, own: Codes, stamps: Stamps, second_time: BoolArray, readings: list[FloatArray]) -> None:
         slots = self.slots(stamps, second_time)
@@ -538,32 +532,21 @@ def _fill_from_long(
     return seen
 
 
-class _Span:
-    """From when to when the stamps of a file are."""
-
-    def __init__(self, table: MeterTable, column: str) -> None:
-        self.table, self.column = table, column
-        self.first_s, self.last_s, self.wall = sys.maxsize, -sys.maxsize, set[bool]()
-
-    def see(self, cells: Any) -> None:
-        stamps = self.table.stamps(cells, self.column)
-        if stamps.seconds.size:
-            self.wall.add(stamps.wall)
-            self.first_s = min(self.first_s, int(stamps.seconds.min()))
-            self.last_s = max(self.last_s, int(stamps.seconds.max()))
-        if len(self.wall) > 1:
+def _whole_days(table: MeterTable, stamps: Iterable[Stamps]) -> Days:
+    """First and last local day that lie wholly within the stamps of a file."""
+    ends, wall, fmt = [sys.maxsize, -sys.maxsize], set[bool](), table.fmt
+    for part in stamps:
+        if part.seconds.size:
+            wall.add(part.wall)
+            ends = [min(ends[0], int(part.seconds.min())), max(ends[1], int(part.seconds.max()))]
+        if len(wall) > 1:
             raise LoadDataError(
-                f"only some stamps of {self.table.path} have an offset from UTC; write all alike",
-                code="time-zone",
+                f"only some stamps of {table.path} have an offset from UTC; write all alike", code="time-zone"
             )
-
-    def days(self, fmt: MeterFormat) -> Days:
-        """First and last local day that lie wholly within the stamps."""
-        if not self.wall:
-            raise LoadDataError(_NO_ROWS)
-        at_end, (wall,) = fmt.interval_label == "end", self.wall
-        seconds = self.first_s, self.last_s
-        return whole_days(fmt.time_zone, *seconds, fmt.step_minutes, wall=wall, label_is_end=at_end)
+    if not wall:
+        raise LoadDataError(_NO_ROWS)
+    at_end = fmt.interval_label == "end"
+    return whole_days(fmt.time_zone, *ends, fmt.step_minutes, wall=wall.pop(), label_is_end=at_end)
 
 
 def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[str, str]], list[str]]:
@@ -706,21 +689,11 @@ def read_load_classes(path: Path) -> dict[str, str]:
     if not path.is_file():
         raise LoadDataError(f"class file {path} does not exist; correct loads.classes")
     found: dict[str, str] = {}
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) != CLASS_COLUMNS:
-                raise LoadDataError(f"class file {path} must have the columns {', '.join(CLASS_COLUMNS)}")
-            for row in reader:
-                load, label = ((row[name] or "").strip() for name in CLASS_COLUMNS)
-                plain = f"{load}{label}".isprintable()
-                if not plain or is_absent(load) or is_absent(label) or load.casefold() in found:
-                    raise LoadDataError(
-                        f"class file {path}, line {reader.line_num}: every load has one row, with a class"
-                    )
-                found[load.casefold()] = label
-    except (UnicodeDecodeError, csv.Error):
-        raise LoadDataError(f"class file {path} is not CSV text; write it again") from None
+    for line, row in enumerate(read_service_rows(path, CLASS_COLUMNS, what="class file"), start=2):
+        load, label = (row.get(name, "") for name in CLASS_COLUMNS)
+        if not (load and label and f"{load}{label}".isprintable()) or load.casefold() in found:
+            raise LoadDataError(f"class file {path}, line {line}: every load has one row, with a class")
+        found[load.casefold()] = label
     return found
 
 

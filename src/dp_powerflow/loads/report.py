@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.declared import GapRule, IngestRules, ServiceMap
+from dp_powerflow.loads.declared import PLACEHOLDER_KW, IngestRules, ServiceMap
 from dp_powerflow.loads.history import (
     MINUTES_PER_DAY,
     SATURDAY,
     LoadHistory,
     count_readings,
     find_export,
-    levels_and_shapes,
-    on_all_cores,
+    levels,
+    per_customer,
     raise_to_floor,
     refuse_alike,
     refuse_export,
@@ -73,15 +73,12 @@ def count_clipped(
     placeholder
         (load point,) true for what no meter read.
     """
-    low, high = (bound[:, None, None] for bound in bounds_kw)
-    outside = np.empty((2, history.n_load_points), dtype=np.int64)
-
-    def count(part: slice) -> None:
-        load = history.load_kw[part]
-        outside[0, part] = np.count_nonzero(load < low[part], axis=(1, 2))
-        outside[1, part] = np.count_nonzero(load > high[part], axis=(1, 2))
-
-    on_all_cores(count, history.n_load_points)
+    outside = np.array(
+        [
+            (np.count_nonzero(load < low), np.count_nonzero(load > high))
+            for load, low, high in zip(history.load_kw, *bounds_kw, strict=True)
+        ]
+    ).T
     below, above = outside[:, ~placeholder]
     size = history.n_days * history.n_steps
     mostly = below + above > size / 2
@@ -116,7 +113,18 @@ def refuse_many_clipped(found: ClippedCounts, most: float) -> None:
 # ----------------------------------------------------------------------------------------------------------
 # How gaps within one customer are filled, and how many entries each part of the rule filled.
 #
+# 1. A gap of at most `SHORT_GAP_MINUTES` with a reading on both sides: linear in time.
+# 2. A longer one, step by step: the mean of the same step on the nearest earlier and the nearest later day
+#    of the same kind (working day or weekend) within `SIMILAR_DAYS`, or the one of them there is.
+# 3. What is left: linear in time between the nearest readings, constant beyond the first and last.
+#
 # No other customer's readings are ever used: replacing a customer must change one record, its own.
+
+
+SHORT_GAP_MINUTES = 60
+SIMILAR_DAYS = 28
+MOST_MISSING = 0.1
+"""A customer with a larger share of missing readings is rejected, and its load point with it."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,7 @@ class GapCounts:
         return GapCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-def fill_gaps(values: FloatArray, days: tuple[dt.date, ...], skipped: IntArray, rule: GapRule) -> GapCounts:
+def fill_gaps(values: FloatArray, days: tuple[dt.date, ...], skipped: IntArray) -> GapCounts:
     """Fill the NaN entries of one customer in place.
 
     Parameters
@@ -144,8 +152,6 @@ def fill_gaps(values: FloatArray, days: tuple[dt.date, ...], skipped: IntArray, 
         The days.
     skipped
         Flat positions that the clock jumped over; filled like any gap, counted apart.
-    rule
-        The rule.
 
     Returns
     -------
@@ -158,14 +164,14 @@ def fill_gaps(values: FloatArray, days: tuple[dt.date, ...], skipped: IntArray, 
         return GapCounts()
     by_clock = np.zeros(flat.size, dtype=bool)
     by_clock[skipped] = missing[skipped]
-    short = _short_gaps(missing, rule.short_gap_minutes * values.shape[1] // MINUTES_PER_DAY)
+    short = _short_gaps(missing, SHORT_GAP_MINUTES * values.shape[1] // MINUTES_PER_DAY)
     present = np.flatnonzero(~missing)
     readings = flat[present]
     todo = np.flatnonzero(short)
     flat[todo] = np.interp(todo, present, readings)
     long = missing & ~short
     if long.any():
-        _fill_from_similar_days(values, ~missing.reshape(values.shape), days, rule.similar_day_limit)
+        _fill_from_similar_days(values, ~missing.reshape(values.shape), days)
     rest = np.isnan(flat)
     todo = np.flatnonzero(rest)
     flat[todo] = np.interp(todo, present, readings)
@@ -202,9 +208,7 @@ def _runs(flags: BoolArray) -> IntArray:
     return np.flatnonzero(np.diff(padded)).reshape(-1, 2)
 
 
-def _fill_from_similar_days(
-    values: FloatArray, read: BoolArray, days: tuple[dt.date, ...], limit: int
-) -> None:
+def _fill_from_similar_days(values: FloatArray, read: BoolArray, days: tuple[dt.date, ...]) -> None:
     """Fill NaN entries from readings (never from filled entries) of similar days, in place."""
     weekend = np.array([day.weekday() >= SATURDAY for day in days])
     for kind in (weekend, ~weekend):
@@ -220,7 +224,7 @@ def _fill_from_similar_days(
         for nearest in (before[day, step], after[day, step]):
             inside = (nearest >= 0) & (nearest < position.size)
             donor = np.where(inside, nearest, 0)
-            near = inside & (np.abs(position[donor] - position[day]) <= limit)
+            near = inside & (np.abs(position[donor] - position[day]) <= SIMILAR_DAYS)
             total += np.where(near, block[donor, step], 0.0)
             found += near
         filled = found > 0
@@ -229,58 +233,26 @@ def _fill_from_similar_days(
 
 
 # ----------------------------------------------------------------------------------------------------------
-# Whether customers are in the unit that is declared, told by medians.
-#
-# The **level** of a customer is the median over its days of the mean load of a day: one wild reading, or a
-# month away from home, does not move it. The **shape** is the median over its days of standard deviation
-# over mean: it has no unit, so it tells a large customer from a household in watts.
-#
-# Three comparisons, each with a declared, PUBLIC reference or within the file:
+# Whether customers are in the unit that is declared, told by medians, each with a PUBLIC reference:
 #
 # - the median level of all load points against the public scale, or against a plausible range in kW;
 # - the median level of all customers against the public load of a typical one, where it is declared: the
-#   only comparison that can see a factor of 4 in the whole file;
-# - a second group of levels a factor of 1,000 from the largest one, with its shape; relative to a public
-#   scale also one a factor of 4 away, where the scale is good enough to leave a valley between the two.
+#   only comparison that can see a factor of 4.
 #
 # Readings a factor of 1,000 beyond any customer (**wild** ones) are counted first and judge nothing: huge
 # values of either sign cancel in the mean of a day, and what is left would tell no level at all.
 
 
-THOUSAND, FOUR = 1000.0, 4.0
+PLAUSIBLE_SHARE = 1 / 300, 10.0
+"""Load of a load point on its median day as a share of its public scale; outside, the unit is suspect."""
+PLAUSIBLE_KW = 0.02, 200.0
+"""The same [kW] where there is no public scale."""
+MOST_IDLE = 0.25
+"""Share of the load points that may lie below it, as empty homes do."""
 TYPICAL_WITHIN = 2.5
 """How far the median customer may be from the typical load declared; √4 would be the middle to a factor 4."""
-_SAME_SHAPE = 0.4  # in the log of the median shapes of two groups
-_LEAST_MEMBERS = 3
-_LEAST_SHARE = 0.01
-_FAR = 0.5  # width of a window [decades]
+_THOUSAND = 1000.0
 _WILD_SHARE = 0.001
-_SURE = 3.0  # standard deviations of the difference of two counts
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Levels:
-    """PRIVATE. Level [kW] and shape of some customers or load points; NaN where there is no load to judge."""
-
-    level: FloatArray
-    shape: FloatArray
-
-    @classmethod
-    def of(cls, values: FloatArray) -> Levels:
-        """From readings (customer, day, step) [kW], NaN where there is none."""
-        return cls(*levels_and_shapes(values).T)
-
-    def relative_to(self, scale_kw: FloatArray) -> Levels:
-        return Levels(self.level / scale_kw, self.shape)
-
-    def where(self, chosen: BoolArray) -> Levels:
-        return Levels(self.level[chosen], self.shape[chosen])
-
-    @property
-    def median(self) -> float:
-        """Level of the median one; nan where no level is known."""
-        known = self.level[~np.isnan(self.level)]
-        return float(np.median(known)) if known.size else math.nan
 
 
 @dataclass(frozen=True)
@@ -295,45 +267,18 @@ class UnitFindings:
         Load points outside the plausible range.
     wild
         Readings a factor of 1,000 beyond what any customer draws.
-    off_by_1000, off_by_4
-        Customers (load points, where these have public scales) in a second group that far from the largest
-        one, with its shape.
     """
 
     judged: int = 0
     below: int = 0
     above: int = 0
-    off_by_1000: int = 0
-    off_by_4: int = 0
     wild: int = 0
 
 
-def wild_limit_kw(scale_kw: FloatArray | None, rules: IngestRules) -> float:
+def wild_limit_kw(scale_kw: FloatArray | None) -> float:
     """Beyond it, on either side, no reading of a customer can be [kW or kvar]."""
-    largest = rules.plausible_kw[1]
-    if scale_kw is not None and len(scale_kw):
-        largest = max(largest, rules.plausible_share[1] * float(scale_kw.max()))
-    return THOUSAND * largest
-
-
-def count_wild(values: FloatArray, limit_kw: float) -> IntArray:
-    """(customer,) readings beyond the limit."""
-    found = np.zeros(len(values), dtype=np.int64)
-
-    def count(part: slice) -> None:
-        own = values[part]
-        found[part] = np.count_nonzero((own > limit_kw) | (own < -limit_kw), axis=(1, 2))
-
-    on_all_cores(count, len(values))
-    return found
-
-
-def without_wild(values: FloatArray, limit_kw: float, wild: IntArray) -> FloatArray:
-    """The readings, or a copy with gaps where they are beyond the limit."""
-    if not wild.any():
-        return values
-    tame: FloatArray = np.where(np.abs(values) > limit_kw, np.nan, values)
-    return tame
+    scaled = 0.0 if scale_kw is None else PLAUSIBLE_SHARE[1] * float(scale_kw.max(initial=0.0))
+    return _THOUSAND * max(PLAUSIBLE_KW[1], scaled)
 
 
 def refuse_wild(wild: IntArray, read: IntArray, days: int) -> None:
@@ -352,57 +297,6 @@ def refuse_wild(wild: IntArray, read: IntArray, days: int) -> None:
             "on_suspect_unit to 'keep', which leaves them to the bounds of the model",
             code="meters-unit",
         )
-
-
-def second_group(found: Levels, factor: float) -> BoolArray:
-    """Which levels form a second group, a factor above or below the largest group, and of its shape.
-
-    On a logarithmic scale a window of a third of the distance is laid over the largest group, over the second
-    one, and over the valley between them. The second group must have some members and clearly more than the
-    valley; groups that differ in shape are customers of another kind, not of another unit.
-    """
-    members = np.zeros(found.level.size, dtype=bool)
-    known = ~np.isnan(found.level)
-    if np.count_nonzero(known) < 2 * _LEAST_MEMBERS:
-        return members
-    log_level = np.log10(np.where(known, found.level, 1.0))
-    levels, width = np.sort(log_level[known]), math.log10(factor) / 3
-
-    def count(centre: float) -> int:
-        low, high = np.searchsorted(levels, [centre - width / 2, centre + width / 2])
-        return int(high - low)
-
-    def densest(centres: FloatArray) -> float:
-        """Median of the fullest window around one of some levels."""
-        best = max(centres, key=count)
-        return float(np.median(levels[np.abs(levels - best) <= width / 2]))
-
-    first = densest(levels)
-    for side in (1.0, -1.0):
-        near = levels[np.abs(levels - (first + side * 3 * width)) <= width / 2]
-        if not near.size:
-            continue
-        second = densest(near)
-        valley = (first + second) / 2
-        there, between = count(second), count(valley)
-        # Three decades apart, three levels and an empty valley are evidence; nearer, chance must be excluded.
-        far = width > _FAR
-        apart = 2 * between <= there if far else there - between > _SURE * math.sqrt(there + between)
-        beyond = known & (side * (log_level - valley) > 0)
-        if (
-            apart
-            and there >= max(_LEAST_MEMBERS, _LEAST_SHARE * levels.size)
-            and _same_shape(found.shape[beyond], found.shape[known & ~beyond])
-        ):
-            members |= beyond
-    return members
-
-
-def _same_shape(one: FloatArray, other: FloatArray) -> bool:
-    one, other = one[one > 0], other[other > 0]
-    if not one.size or not other.size:
-        return False
-    return abs(math.log(float(np.median(one)) / float(np.median(other)))) < _SAME_SHAPE
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -611,21 +505,28 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
             "more than half of the active readings are negative; "
             "declare positive='generation' if the meters count feed-in as positive"
         )
-    largest_kw = wild_limit_kw(raw.services.scale_kw(raw.services.load_points), rules)
-    wild = [count_wild(quantity.values, largest_kw) for quantity in raw.quantities]
+    largest_kw = wild_limit_kw(raw.services.scale_kw(raw.services.load_points))
+
+    def count_wild(own: FloatArray) -> list[IntArray]:
+        return [np.count_nonzero((own > largest_kw) | (own < -largest_kw), axis=(1, 2))]
+
+    def tame(values: FloatArray) -> FloatArray:
+        gaps: FloatArray = np.where(np.abs(values) > largest_kw, np.nan, values) if wild[0].any() else values
+        return gaps
+
+    wild = [per_customer(quantity.values, count_wild)[0] for quantity in raw.quantities]
     if rules.on_suspect_unit == "error":
         for of_customers, found in zip(wild, counts, strict=True):
             refuse_wild(of_customers, found.read, len(raw.days))
-    limit = rules.gaps.max_missing_share * np.count_nonzero(exists)
+    limit = MOST_MISSING * np.count_nonzero(exists)
     rejected: BoolArray = np.any([found.missing > limit for found in counts], axis=0)
     bad = _rejected_points(raw, rejected, rules)
     kept = tuple(p for p in raw.services.load_points if p not in bad or rules.on_rejected == "placeholder")
-    tame = without_wild(raw.quantities[0].values, largest_kw, wild[0])
-    customers = Levels.of(tame).where(~rejected)
+    customers = levels(tame(raw.quantities[0].values))[~rejected]
     filled = []
     for quantity in raw.quantities:
         parts = (
-            fill_gaps(quantity.values[customer], raw.days, raw.skipped, rules.gaps)
+            fill_gaps(quantity.values[customer], raw.days, raw.skipped)
             for customer in np.flatnonzero(~rejected)
         )
         filled.append(sum(parts, GapCounts()))
@@ -633,11 +534,10 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
     rows = np.array([position.get(raw.services.load_point_of[customer], -1) for customer in raw.customers])
     loads = [_sum_to_points(quantity.values, rows, len(kept)) for quantity in raw.quantities]
     for point in bad & position.keys():
-        for load, constant in zip(loads, (rules.placeholder_kw, 0.0), strict=False):
+        for load, constant in zip(loads, (PLACEHOLDER_KW, 0.0), strict=False):
             load[position[point]] = constant
     judged = np.array([point not in bad for point in kept])
-    tame = without_wild(loads[0], largest_kw, wild[0])
-    units = _check_units(customers, tame, judged, raw.services.scale_kw(kept), rules)
+    units = _check_units(customers, tame(loads[0]), judged, raw.services.scale_kw(kept), rules)
     export = find_export(loads[0], rules.floor_kw, rules.most_export, judged)
     if rules.on_export == "error":
         refuse_export(export, rules.most_export, "; or set on_export to 'floor', which drops what is fed in")
@@ -687,7 +587,7 @@ def _rejected_points(raw: RawHistory, rejected: BoolArray, rules: IngestRules) -
     """Load points with a rejected customer."""
     points, load_point_of = raw.services.load_points, raw.services.load_point_of
     out = {load_point_of[raw.customers[i]] for i in np.flatnonzero(rejected)}
-    share, hint = rules.gaps.max_missing_share, f"; {raw.ids.hint}" * bool(raw.ids.hint)
+    share, hint = MOST_MISSING, f"; {raw.ids.hint}" * bool(raw.ids.hint)
     if len(out) == len(points):
         raise LoadDataError(
             f"every load point has a customer with more than {share:.0%} of its readings missing; "
@@ -717,9 +617,13 @@ def _sum_to_points(values: FloatArray, rows: IntArray, n: int) -> FloatArray:
 
 
 def _check_units(
-    customers: Levels, load_kw: FloatArray, judged: BoolArray, scale_kw: FloatArray | None, rules: IngestRules
+    customers: FloatArray,
+    load_kw: FloatArray,
+    judged: BoolArray,
+    scale_kw: FloatArray | None,
+    rules: IngestRules,
 ) -> UnitFindings:
-    """What looks like another unit.
+    """What looks like another unit; an empty service, or a large one without a scale, is no evidence.
 
     Parameters
     ----------
@@ -732,47 +636,15 @@ def _check_units(
     scale_kw
         (load point,) public scale, or None.
     """
-    points, scaled = Levels.of(load_kw), scale_kw is not None
-    if scale_kw is not None:
-        points = points.relative_to(scale_kw)
-    low, high = rules.plausible_share if scaled else rules.plausible_kw
-    level = np.nan_to_num(points.level)  # a load point without any load is below the range
-    below, above = judged & (level < low), judged & (level > high)
-    among = points.where(judged) if scaled else customers
-    found = UnitFindings(
-        judged=int(np.count_nonzero(judged)),
-        below=int(np.count_nonzero(below)),
-        above=int(np.count_nonzero(above)),
-        off_by_1000=int(np.count_nonzero(second_group(among, THOUSAND))),
-        off_by_4=int(np.count_nonzero(second_group(among, FOUR))) if scaled else 0,
-    )
-    if rules.on_suspect_unit == "error":
-        middle, whose = points.where(judged).median, "load points" if scaled else "customers"
-        ratio = customers.median / (rules.typical_kw or math.nan)
-        _refuse_units(found, whose, (middle, low, high), ratio)
-    return found
-
-
-def _refuse_units(
-    found: UnitFindings, whose: str, median: tuple[float, float, float], typical: float
-) -> None:
-    """Refuse readings in another unit; an empty service, or a large one without a scale, is no evidence.
-
-    Parameters
-    ----------
-    whose
-        "load points" where these have public scales, else "customers".
-    median
-        Level of the median load point, and the plausible range of it; nan where there is none.
-    typical
-        Level of the median customer over the declared typical one; nan where there is none.
-    """
-    scaled, (middle, low, high) = whose == "load points", median
+    scaled, level = scale_kw is not None, levels(load_kw) / (1.0 if scale_kw is None else scale_kw)
+    low, high = PLAUSIBLE_SHARE if scaled else PLAUSIBLE_KW
+    known = np.nan_to_num(level)  # a load point without any load is below the range
+    below, above = (int(np.count_nonzero(judged & side)) for side in (known < low, known > high))
+    found = UnitFindings(int(np.count_nonzero(judged)), below, above)
+    if rules.on_suspect_unit != "error":
+        return found
+    middle, typical = _median(level[judged]), _median(customers) / (rules.typical_kw or math.nan)
     against = "its public scale" if scaled else "the plausible range of a customer"
-    differ = (
-        f"{whose} differ from the others by a factor of about {{}} and have the same shape of load, as if "
-        "they were in another unit; write all readings in the declared unit, or set on_suspect_unit to 'keep'"
-    )
     for wrong, sentence in (
         (
             middle < low or middle > high,
@@ -780,11 +652,14 @@ def _refuse_units(
             "as if the unit were off by a factor of 1000; correct the declared unit or the public scales, or "
             "set on_suspect_unit to 'keep'",
         ),
-        (found.off_by_1000, f"{found.off_by_1000} {differ.format(1000)}"),
-        (found.off_by_4, f"{found.off_by_4} {differ.format(4)}"),
         (
-            scaled and found.above,
-            f"{found.above} of {found.judged} load points have a load far above their public scale, as if it "
+            below > MOST_IDLE * found.judged,
+            f"{below} of {found.judged} load points draw next to nothing beside {against}, as if they were "
+            "in another unit; correct the unit or the scale, or set on_suspect_unit to 'keep'",
+        ),
+        (
+            scaled and above,
+            f"{above} of {found.judged} load points have a load far above their public scale, as if it "
             "were in another unit; correct the unit or the scale, or set on_suspect_unit to 'keep'",
         ),
         (
@@ -797,3 +672,10 @@ def _refuse_units(
     ):
         if wrong:
             raise LoadDataError(sentence, code="meters-unit")
+    return found
+
+
+def _median(level: FloatArray) -> float:
+    """Level of the median one; nan where no level is known."""
+    known = level[~np.isnan(level)]
+    return float(np.median(known)) if known.size else math.nan

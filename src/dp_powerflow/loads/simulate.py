@@ -533,7 +533,6 @@ def simulate_load_history(
     step_minutes: int = 15,
     seed: int = 0,
     classes: Sequence[CustomerClass] = DEMO_CLASSES,
-    quantum_kwh: float | None = None,
 ) -> LoadHistory:
     """Simulate demo customers, each its own load point.
 
@@ -545,14 +544,9 @@ def simulate_load_history(
         Not secret: the same seed gives the same loads.
     classes
         What to draw from; classes alternate along the load points in proportion to their shares.
-    quantum_kwh
-        What a meter counts in, such as 0.01 kWh: energies of steps are counted in it and the rest is carried
-        over to the next step, so a small load reads zero at times. None: energies as they are, above zero.
     """
     if n_load_points < 1 or n_days < 1:
         raise LoadDataError(f"{n_load_points} load points over {n_days} days are no history; ask for more")
-    if quantum_kwh is not None and not 0.0 < quantum_kwh <= 1.0:
-        raise LoadDataError("quantum_kwh must be above 0 and at most 1 kWh; meters count in 0.001 to 0.1 kWh")
     n_steps = steps_per_day(step_minutes)
     # from the evening before, so that what runs past midnight is there on the first day too
     days = tuple(_FIRST_DAY + dt.timedelta(days=i) for i in range(-1, n_days))
@@ -563,14 +557,10 @@ def simulate_load_history(
 
     def draw_some(part: slice) -> None:
         for i in range(part.start, part.stop):
-            own = members[i]
-            scale_kw[i], rng = _scale_and_rng(own, seed, i)
-            load_kw[i] = own.kind.load(scale_kw[i], calendar, n_steps, rng)[1:]
+            scale_kw[i], rng = _scale_and_rng(members[i], seed, i)
+            load_kw[i] = members[i].kind.load(scale_kw[i], calendar, n_steps, rng)[1:]
 
-    for _ in in_order(draw_some, slices(n_load_points)):
-        pass
-    if quantum_kwh is not None:
-        load_kw = _counted(load_kw, quantum_kwh * n_steps / _HOURS_PER_DAY)
+    list(in_order(draw_some, slices(n_load_points)))
     return LoadHistory(
         load_kw=load_kw,
         load_kvar=None,
@@ -623,13 +613,6 @@ def _scale_and_rng(own: CustomerClass, seed: int, i: int) -> tuple[float, np.ran
     """Public scale of a customer [kW], and the stream that its loads come from."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, i)))
     return float(rng.choice(own.scales_kw)), rng
-
-
-def _counted(load: FloatArray, quantum_kw: float) -> FloatArray:
-    """Loads as a counter shows them: differences of whole quanta of its reading."""
-    reading = np.floor(np.cumsum(load.reshape(len(load), -1) / quantum_kw, axis=1))
-    counted: FloatArray = quantum_kw * np.diff(reading, axis=1, prepend=0.0)
-    return counted.reshape(load.shape)
 
 
 def _shapes(own: Business, n_steps: int, rng: np.random.Generator) -> FloatArray:

@@ -31,7 +31,6 @@ OUTSIDE, OFF_GRID, SKIPPED = -1, -2, -3
 ACCEPTED, NO_VALUE, NOT_FINITE = 0, 1, 2
 """Places of a tally; after them come those of stamps without a slot: outside, off the grid, skipped."""
 TALLIES = 6
-_EXACT = 1 << 50  # seconds that a product tells apart
 
 Codes = NDArray[np.int32]
 """Indices of customers."""
@@ -42,20 +41,6 @@ def whole_seconds(micros: IntArray) -> IntArray:
     """Stamps [µs] → [s], rounded down; a fraction of a second stays off any grid of minutes."""
     seconds = micros // 1_000_000
     return np.asarray(seconds + ((seconds * 1_000_000 != micros) & (seconds % 60 == 0)))
-
-
-@kernel
-def _steps_and_rest(seconds: int, step_s: int, per_step: float) -> tuple[int, int]:
-    """Whole steps in a time, rounded down, and what is left; a product is faster than a division."""
-    if abs(seconds) > _EXACT:
-        return seconds // step_s, seconds % step_s
-    steps = int(np.floor(seconds * per_step))
-    rest = seconds - steps * step_s
-    if rest < 0:
-        return steps - 1, rest + step_s
-    if rest >= step_s:
-        return steps + 1, rest - step_s
-    return steps, rest
 
 
 @kernel
@@ -75,8 +60,8 @@ def slots_of_instants(
     """Slots of instants [s since 1970 UTC]; labels lie `shift` steps after the start of their interval."""
     out = np.empty(seconds.size, dtype=np.int64)
     for i in range(seconds.size):
-        instant, rest = _steps_and_rest(seconds[i] - origin_s, step_s, 1.0 / step_s)
-        out[i] = _slot(instant - shift, rest != 0, slot_of_instant)
+        after = seconds[i] - origin_s
+        out[i] = _slot(after // step_s - shift, after % step_s != 0, slot_of_instant)
     return out
 
 
@@ -93,8 +78,7 @@ def slots_of_wall_times(
     origin_s, step_s = origin_and_step_s
     instant_of_wall, first_skipped, slot_of_instant = tables
     for i in range(seconds.size):
-        wall, rest = _steps_and_rest(seconds[i] - origin_s, step_s, 1.0 / step_s)
-        off_grid = rest != 0
+        wall, off_grid = (seconds[i] - origin_s) // step_s, (seconds[i] - origin_s) % step_s != 0
         if wall < 0 or wall >= instant_of_wall.shape[0]:
             out[i] = OUTSIDE
             continue
@@ -215,34 +199,24 @@ class TimeGrid:
         """Regular slots that no instant reaches (skipped hours of 23-hour days)."""
         return np.flatnonzero(self.instant_of_wall[: self.n_regular, 0] < 0)
 
-    def slots_of_instants(self, seconds: IntArray, label_is_end: bool) -> IntArray:
-        """Slots of instants [s since 1970 UTC], or why there is none.
+    def slots(self, seconds: IntArray, second_time: BoolArray | None, label_is_end: bool) -> IntArray:
+        """Slots of stamps, or why there is none.
 
         Parameters
         ----------
         seconds
-            (reading,) stamps.
+            (reading,) stamps: instants [s since 1970 UTC], or wall-clock times [s, as if UTC].
+        second_time
+            (reading,) true if this is the later of the two times that the clock shows an ambiguous stamp;
+            None for instants.
         label_is_end
             True if stamps name the end of their interval.
         """
         step_s, shift = 60 * self.step_minutes, int(label_is_end)
-        return slots_of_instants(seconds, self.origin_s, step_s, shift, self.slot_of_instant)
-
-    def slots_of_wall_times(self, seconds: IntArray, second_time: BoolArray, label_is_end: bool) -> IntArray:
-        """Slots of wall-clock stamps [s, as if UTC], or why there is none.
-
-        Parameters
-        ----------
-        seconds
-            (reading,) stamps.
-        second_time
-            (reading,) true if this is the later of the two times the clock shows an ambiguous stamp.
-        label_is_end
-            True if stamps name the end of their interval.
-        """
-        origin_and_step_s = self.wall_origin_s, 60 * self.step_minutes
+        if second_time is None:
+            return slots_of_instants(seconds, self.origin_s, step_s, shift, self.slot_of_instant)
         tables = self.instant_of_wall, self.first_skipped, self.slot_of_instant
-        return slots_of_wall_times(seconds, second_time, origin_and_step_s, int(label_is_end), tables)
+        return slots_of_wall_times(seconds, second_time, (self.wall_origin_s, step_s), shift, tables)
 
     def is_ambiguous(self, seconds: IntArray) -> BoolArray:
         """True for wall-clock stamps [s, as if UTC] that the clock shows twice."""

@@ -177,7 +177,7 @@ def _cells(
 def _split(values: FloatArray | LogLoads, labels: IntArray, counts: FloatArray) -> list[Records]:
     """PRIVATE. The records of each class, with the released counts in place of the true ones."""
     groups: list[FloatArray | LogLoads] = [
-        replace(values, rows=np.flatnonzero(labels == k))
+        replace(values, rows=values.rows[labels == k])
         if isinstance(values, LogLoads)
         else values[labels == k]
         for k in range(len(counts))

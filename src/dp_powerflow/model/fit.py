@@ -147,11 +147,13 @@ class MeterSource:
 
     def log_load(self, name: str | None, bounds: Bounds) -> LogLoads:
         """Log loads of a class, None for all."""
-        history, points = self.history, np.arange(self.history.n_load_points)
+        history, load_kw = self.history, self.history.load_kw
+        chosen = np.ones(history.n_load_points, dtype=np.bool_)
         if name is not None:
-            points = np.flatnonzero([label == name for label in _labels(history)])
-        scaled = self.options.use_scale and history.scale_kw is not None
-        scale = history.scale_kw if scaled else None
-        by_day = self.unit is PrivacyUnit.LOAD_POINT_DAY
+            chosen = np.array([label == name for label in _labels(history)])
+        scale = history.scale_kw if self.options.use_scale else None
         scale = np.ones(history.n_load_points) if scale is None else scale
-        return LogLoads(history.load_kw, points, scale, by_day, bounds)
+        if self.unit is PrivacyUnit.LOAD_POINT_DAY:
+            load_kw = load_kw.reshape(-1, 1, history.n_steps)
+            chosen, scale = (np.repeat(each, history.n_days) for each in (chosen, scale))
+        return LogLoads(load_kw, np.flatnonzero(chosen), scale, bounds)

@@ -16,11 +16,8 @@ import numpy as np
 
 from dp_powerflow._bits.linear import within_ball
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators import (
-    Records,
-    prior_mean_std,
-    to_coefficients,
-)
+from dp_powerflow.model.estimators import Records
+from dp_powerflow.model.single_days import prior_mean_std, to_coefficients
 from dp_powerflow.privacy.queries import MAX_DIMENSION, Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 

@@ -49,16 +49,17 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import exp, log, log1
+from dp_powerflow._bits.elementary import cos, exp, log, log1
 from dp_powerflow._bits.linear import (
     cholesky,
     eigh,
     gram,
+    is_positive_definite,
     norms,
     product,
     solve_lower,
@@ -69,33 +70,193 @@ from dp_powerflow.model.estimators import (
     Ask,
     Bounds,
     Cell,
-    Contribution,
     Estimator,
-    PublicFacts,
     Records,
     Seen,
     Steps,
-    band_edges,
-    band_means,
-    band_of,
     fit_together,
-    from_coefficients,
-    interpolate_bands,
-    positive_part,
-    posterior_energy,
-    prior_mean_std,
-    shrunk,
     symmetric_to_vector,
-    synthesis_matrix,
-    to_coefficients,
     vector_to_symmetric,
-    with_floor,
-    within_bounds,
 )
 from dp_powerflow.model.law import ClassModel, GaussianComponent, ReactiveModel
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What an estimator may know before it asks.
+
+    Parameters
+    ----------
+    records
+        Public number of records (per class; an even split if the class is private).
+    n_steps
+        Steps per day T.
+    rho
+        Budget of the fit (zCDP).
+    log_low, log_high
+        Declared public bounds of log load [log kW].
+    """
+
+    records: float
+    n_steps: int
+    rho: float
+    log_low: float
+    log_high: float
+
+    @property
+    def centre(self) -> float:
+        """Middle of the bounds [log kW]."""
+        return (self.log_low + self.log_high) / 2
+
+    @property
+    def half_range(self) -> float:
+        """Half the distance of the bounds [log kW]."""
+        return (self.log_high - self.log_low) / 2
+
+
+# --- basis, bands, prior, and what is free after the noise -------------------------------------------------
+# The basis is the orthonormal cosine transform of a day. Its coefficients are divided by √T, so that the sum
+# of their squares is the mean square over the day and a coefficient means the same at 24 as at 96 steps.
+
+
+def shrunk(seen: Seen, prior_variance: FloatArray | float) -> FloatArray:
+    """Posterior mean of a Gaussian with mean zero, seen through Gaussian noise."""
+    result: FloatArray = seen.value * prior_variance / (prior_variance + seen.variance)
+    return result
+
+
+def positive_part(matrix: FloatArray, floor: float) -> FloatArray:
+    """Nearest symmetric matrix (Frobenius) with eigenvalues at least `floor`; any finite matrix will do."""
+    symmetric = (matrix + matrix.T) / 2
+    if is_positive_definite(symmetric - floor * np.eye(len(symmetric))):
+        return symmetric
+    values, vectors = eigh(symmetric)
+    result = product(vectors * np.maximum(values, floor), vectors.T)
+    return (result + result.T) / 2
+
+
+def with_floor(part: GaussianComponent, floor: float) -> GaussianComponent:
+    """Raise the eigenvalues to a public floor and take the added variance out of the mean load.
+
+    Adding variance φ to log load multiplies the mean load by exp(φ/2); subtracting φ/2 from the log mean
+    undoes it (paper correction 14). Free post-processing.
+    """
+    floored = positive_part(part.covariance, floor)
+    added = np.diag(floored) - np.diag(part.covariance)
+    return replace(part, mean=part.mean - np.maximum(added, 0.0) / 2, covariance=floored)
+
+
+def within_bounds(part: GaussianComponent, log_low: float, log_high: float) -> GaussianComponent:
+    """Make an estimate respect what the declared bounds imply, whatever the noise did. Free post-processing.
+
+    A load within [p_min, p_max] has a log mean between their logs, a standard deviation of its log of at
+    most half their distance (Popoviciu), and a mean of at most p_max.
+    """
+    half = (log_high - log_low) / 2
+    std = np.sqrt(np.maximum(np.diag(part.covariance), 1e-300))
+    shrink = np.minimum(1.0, half / std)
+    covariance = part.covariance * np.outer(shrink, shrink)
+    mean = np.clip(part.mean, log_low, log_high)
+    return replace(part, mean=np.minimum(mean, log_high - np.diag(covariance) / 2), covariance=covariance)
+
+
+def posterior_energy(
+    seen: FloatArray, noise_variance: FloatArray, prior_log_mean: float, prior_log_variance: float
+) -> FloatArray:
+    """Posterior mean of positive numbers seen through Gaussian noise, under a lognormal prior.
+
+    The variance ê with the least expected KL(true ‖ released) is the posterior mean of the true variance:
+    E[e/ê + log ê] is least at ê = E[e]. By quadrature on a grid of log e; elementwise.
+    """
+    log_grid = prior_log_mean + np.sqrt(prior_log_variance) * np.linspace(-5, 5, 401)
+    grid = exp(log_grid)
+    log_weight = -((log_grid - prior_log_mean) ** 2) / (2 * prior_log_variance) - (
+        seen[:, None] - grid
+    ) ** 2 / (2 * noise_variance[:, None])
+    weight = exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    energy: FloatArray = product(weight, grid) / weight.sum(axis=1)
+    return energy
+
+
+def prior_mean_std(half_range: float, size: int) -> FloatArray:
+    """Prior standard deviation of the mean's coefficients (size,) [log kW]: level, then shape."""
+    return np.concatenate([[half_range / 2], 0.4 / np.arange(1, size)])
+
+
+def to_coefficients(days: FloatArray, count: int | None = None) -> FloatArray:
+    """Days (..., T) → the lowest `count` coefficients (..., count), or all."""
+    n_steps = days.shape[-1]
+    return product(days, _analysis(n_steps, n_steps if count is None else count))
+
+
+def from_coefficients(coefficients: FloatArray, n_steps: int | None = None) -> FloatArray:
+    """Inverse of `to_coefficients`; missing high coefficients (..., k < T) count as zero."""
+    count = coefficients.shape[-1]
+    return product(coefficients, synthesis_matrix(count if n_steps is None else n_steps)[:, :count].T)
+
+
+@cache
+def synthesis_matrix(n_steps: int) -> FloatArray:
+    """Matrix B (T, T) with day = B·coefficients: 1 and √2·cos(πk(t + ½)/T)."""
+    # The angle is 2π·m/4T with m = k·(2t + 1); integers fold it into the first quarter without error.
+    m = np.outer(2 * np.arange(n_steps) + 1, np.arange(n_steps)) % (4 * n_steps)
+    m = np.minimum(m, 4 * n_steps - m)
+    sign = np.where(m > n_steps, -1.0, 1.0)
+    quarter = np.minimum(m, 2 * n_steps - m)
+    matrix: FloatArray = sign * math.sqrt(2.0) * cos(quarter * (math.pi / (2 * n_steps)))
+    matrix[:, 0] = 1.0
+    matrix.flags.writeable = False
+    return matrix
+
+
+@cache
+def _analysis(n_steps: int, count: int) -> FloatArray:
+    """Matrix (T, count) with coefficients = day·matrix."""
+    matrix = np.ascontiguousarray(synthesis_matrix(n_steps)[:, :count] / n_steps)
+    matrix.flags.writeable = False
+    return matrix
+
+
+def band_edges(n_steps: int) -> tuple[int, ...]:
+    """Edges of the frequency bands: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, …, T (13 bands at T = 96)."""
+    edges = [0, 1, 2, 3]
+    octave = 4
+    while octave < n_steps:
+        edges += [octave, octave * 3 // 2]
+        octave *= 2
+    return (*(edge for edge in edges if edge < n_steps), n_steps)
+
+
+def band_of(edges: tuple[int, ...]) -> IntArray:
+    """Band index (T,) of every coefficient."""
+    return np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+
+
+def band_means(energy: FloatArray, edges: tuple[int, ...]) -> FloatArray:
+    """Mean of (..., T) over each band → (..., band)."""
+    sums: FloatArray = np.add.reduceat(energy, edges[:-1], axis=-1)
+    return sums / np.diff(edges)
+
+
+def interpolate_bands(values: FloatArray, edges: tuple[int, ...]) -> FloatArray:
+    """Values (band,) → (T,), linear in the log of frequency between the bands' centres.
+
+    A spectrum falls within a band too; a staircase of log energies would miss that.
+    """
+    low, high = np.asarray(edges[:-1]), np.asarray(edges[1:])
+    if low.size == 1:
+        return np.full(edges[-1], values[0])
+    centres = log((low + high) / 2)
+    at = log(np.arange(0.5, edges[-1]))
+    upper = np.clip(np.searchsorted(centres, at), 1, low.size - 1)
+    share = np.clip((at - centres[upper - 1]) / (centres[upper] - centres[upper - 1]), 0.0, 1.0)
+    result: FloatArray = (1 - share) * values[upper - 1] + share * values[upper]
+    return result
+
+
+# --- mixtures ---------------------------------------------------------------------------------------------
 LOW_FREQUENCIES = 3
 EM_STEPS = 4
 CLIP = 3.0  # radius of y, whose entries have unit variance
@@ -451,17 +612,13 @@ class Whitening:
 
 
 # --- round 1 ---------------------------------------------------------------------------------------------
-def coarse_mean_contribution(plan: StructuredPlan) -> Contribution:
+def coarse_mean_contribution(plan: StructuredPlan, days: FloatArray) -> FloatArray:
     """A record's mean day on the lowest coefficients, around the public centre; BALL of half the range."""
-
-    def contribution(days: FloatArray) -> FloatArray:
-        inside = np.clip(days, plan.log_low, plan.log_high).mean(axis=1) - plan.centre
-        return to_coefficients(inside, plan.coarse_mean)
-
-    return contribution
+    inside = np.clip(days, plan.log_low, plan.log_high).mean(axis=1) - plan.centre
+    return to_coefficients(inside, plan.coarse_mean)
 
 
-def profile_contribution(plan: StructuredPlan, width: FloatArray) -> Contribution:
+def profile_contribution(plan: StructuredPlan, width: FloatArray, days: FloatArray) -> FloatArray:
     """Smooth terms of a record's high-pass variance over the day, whitened; BALL.
 
     Entry 0 is its mean variance, weighted down, the others its course. A record's variance counts up to
@@ -469,69 +626,54 @@ def profile_contribution(plan: StructuredPlan, width: FloatArray) -> Contributio
     but not without limit.
     """
     weight = np.concatenate([[PROFILE_MEAN_WEIGHT], np.ones(plan.profile_terms)])
-    high = plan.n_steps - plan.high_pass
-
-    def contribution(days: FloatArray) -> FloatArray:
-        coefficients = to_coefficients(days) / width
-        coefficients[..., : plan.high_pass] = 0.0
-        variance = (from_coefficients(coefficients) ** 2).mean(axis=1) / high
-        capped = variance / np.maximum(variance.mean(axis=-1, keepdims=True) / PROFILE_CAP, 1.0)
-        terms: FloatArray = to_coefficients(capped, plan.profile_terms + 1) * weight
-        return terms
-
-    return contribution
+    coefficients = to_coefficients(days) / width
+    coefficients[..., : plan.high_pass] = 0.0
+    variance = (from_coefficients(coefficients) ** 2).mean(axis=1) / (plan.n_steps - plan.high_pass)
+    capped = variance / np.maximum(variance.mean(axis=-1, keepdims=True) / PROFILE_CAP, 1.0)
+    terms: FloatArray = to_coefficients(capped, plan.profile_terms + 1) * weight
+    return terms
 
 
-def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Contribution:
+def log_energy_contribution(plan: StructuredPlan, mean: FloatArray, days: FloatArray) -> FloatArray:
     """Log energy of a record in each band, around the public prior; BALL."""
-    prior = prior_log_energy(plan.edges)
-
-    def contribution(days: FloatArray) -> FloatArray:
-        energy = (to_coefficients(days - mean) ** 2).mean(axis=1)
-        return log(np.maximum(band_means(energy, plan.edges), _TINY)) - prior
-
-    return contribution
+    energy = (to_coefficients(days - mean) ** 2).mean(axis=1)
+    return log(np.maximum(band_means(energy, plan.edges), _TINY)) - prior_log_energy(plan.edges)
 
 
 def _round_1(plan: StructuredPlan) -> Steps[tuple[Whitening, float]]:
     """The frame of round 2, and how many times the expected energy a record may have before it is clipped."""
     rho = {name: plan.rho * ROUND_1 * share for name, share in ROUND_1_SHARES.items()}
     query = Query("mean, round 1", plan.coarse_mean, plan.half_range, Region.BALL, rho["mean"], "log kW")
-    seen = yield Ask(query, coarse_mean_contribution(plan))
+    seen = yield Ask(query, partial(coarse_mean_contribution, plan))
     prior = prior_mean_std(plan.half_range, plan.coarse_mean) ** 2
     mean = plan.centre + from_coefficients(shrunk(seen, prior), plan.n_steps)
     mean_variance = prior * seen.variance / (prior + seen.variance)
 
     radius = math.sqrt(PRIOR_LOG_ENERGY_VARIANCE * plan.n_bands)  # one prior standard deviation per band
     query = Query("log band energies, round 1", plan.n_bands, radius, Region.BALL, rho["energy"], "log")
-    seen = yield Ask(query, log_energy_contribution(plan, mean))
+    seen = yield Ask(query, partial(log_energy_contribution, plan, mean))
     width, prior_energy = whitening_widths(seen, plan), PRIOR_LOG_ENERGY_VARIANCE
     log_energy_variance = prior_energy * seen.variance / (prior_energy + seen.variance)
 
     name, terms = "spread profile, round 1", plan.profile_terms + 1
     query = Query(name, terms, PROFILE_RADIUS, Region.BALL, rho["profile"])
-    seen = yield Ask(query, profile_contribution(plan, width))
+    seen = yield Ask(query, partial(profile_contribution, plan, width))
     frame = Whitening(mean, mean_variance, _profile(seen, plan.n_steps), width, log_energy_variance)
 
     name, places = "tail of the energy, round 1", len(TAIL_THRESHOLDS)
     query = Query(name, places, 1.0, Region.ORTHANT, rho["tail"], "records")
-    seen = yield Ask(query, tail_contribution(plan, frame))
+    seen = yield Ask(query, partial(tail_contribution, plan, frame))
     prior = -np.diff(PRIOR_TAIL, append=0.0)
     in_interval = prior + shrunk(Seen(seen.value - prior, seen.noise), 4 * prior**2)
     return frame, plan.choose_tail(np.cumsum(in_interval[::-1])[::-1])
 
 
-def tail_contribution(plan: StructuredPlan, frame: Whitening) -> Contribution:
+def tail_contribution(plan: StructuredPlan, frame: Whitening, days: FloatArray) -> FloatArray:
     """One in the interval between thresholds that holds a record's whitened energy; ORTHANT, norm ≤ 1."""
     thresholds = np.array([plan.radius_bands(tail) for tail in TAIL_THRESHOLDS])
-    energies = bands_contribution(plan, frame)
-
-    def contribution(days: FloatArray) -> FloatArray:
-        exceeded = norms(energies(days))[:, None] > thresholds
-        interval: FloatArray = -np.diff(exceeded.astype(np.float64), axis=1, append=0.0)
-        return interval
-
-    return contribution
+    exceeded = norms(bands_contribution(plan, frame, days))[:, None] > thresholds
+    interval: FloatArray = -np.diff(exceeded.astype(np.float64), axis=1, append=0.0)
+    return interval
 
 
 def _profile(seen: Seen, n_steps: int) -> FloatArray:
@@ -569,44 +711,38 @@ def _digamma_of_half(n: IntArray) -> FloatArray:
 
 
 # --- round 2 ---------------------------------------------------------------------------------------------
-def fine_mean_contribution(plan: StructuredPlan, frame: Whitening) -> Contribution:
+def fine_mean_contribution(plan: StructuredPlan, frame: Whitening, days: FloatArray) -> FloatArray:
     """A record's mean day in whitened coefficients; BALL."""
-    return lambda days: frame.coefficients(days.mean(axis=1), plan.fine_mean)
+    return frame.coefficients(days.mean(axis=1), plan.fine_mean)
 
 
-def bands_contribution(plan: StructuredPlan, frame: Whitening) -> Contribution:
+def bands_contribution(plan: StructuredPlan, frame: Whitening, days: FloatArray) -> FloatArray:
     """A record's whitened energy in each band, weighted; ORTHANT, all entries are ≥ 0."""
-    return lambda days: (
-        plan.band_weight * band_means((frame.coefficients(days) ** 2).mean(axis=1), plan.edges)
-    )
+    energy = (frame.coefficients(days) ** 2).mean(axis=1)
+    return plan.band_weight * band_means(energy, plan.edges)
 
 
-def block_contribution(block: int, frame: Whitening) -> Contribution:
-    """A record's second moment of the K lowest whitened coefficients, averaged over its days; PSD."""
-
-    def contribution(days: FloatArray) -> FloatArray:
-        low = frame.coefficients(days, block)
-        return symmetric_to_vector(gram(low) / low.shape[1])
-
-    return contribution
+def moment_of(days: FloatArray) -> FloatArray:
+    """A record's second moment of (record, day, coefficient), averaged over its days; PSD."""
+    return symmetric_to_vector(gram(days) / days.shape[1])
 
 
 def _round_2(plan: StructuredPlan, frame: Whitening, tail: float) -> Steps[GaussianComponent]:
     rho = {name: plan.rho * share for name, share in plan.round_2_shares(tail).items()}
     block = plan.block_size
     query = Query("mean, round 2", plan.fine_mean, plan.radius_mean, Region.BALL, rho["mean"])
-    fine = yield Ask(query, fine_mean_contribution(plan, frame))
+    fine = yield Ask(query, partial(fine_mean_contribution, plan, frame))
     query = Query(
         "band energies, round 2", plan.n_bands, plan.radius_bands(tail), Region.ORTHANT, rho["bands"]
     )
-    bands = yield Ask(query, bands_contribution(plan, frame))
+    bands = yield Ask(query, partial(bands_contribution, plan, frame))
     offset = _offset(fine, frame, plan)
     energy = energy_around_mean(bands, frame.log_energy_variance, offset, plan)
     covariance = np.diag(energy)
     if block >= 2:
         size, radius = block * (block + 1) // 2, plan.radius_block(block, tail)
         query = Query("low-frequency second moment, round 2", size, radius, Region.PSD, rho["block"])
-        seen = yield Ask(query, block_contribution(block, frame))
+        seen = yield Ask(query, lambda days: moment_of(frame.coefficients(days, block)))
         moment = vector_to_symmetric(seen.value, block)
         covariance[:block, :block] = block_covariance(moment, seen.variance, offset, energy[:block])
     synthesis = frame.scale[:, None] * synthesis_matrix(plan.n_steps) * frame.width
@@ -866,50 +1002,35 @@ class PlainPlan(PublicFacts):
         return plans[losses.index(min(losses))]
 
 
-def level_contribution(plan: PlainPlan) -> Contribution:
-    """A record's mean over days and steps, around the middle of the bounds; BALL of half the range."""
-    return lambda days: (days - plan.centre).mean(axis=(1, 2))[:, None]
-
-
-def spread_contribution(plan: PlainPlan, level: float) -> Contribution:
+def spread_contribution(plan: PlainPlan, level: float, days: FloatArray) -> FloatArray:
     """A record's root mean square around the level, less a quarter of the range; BALL of that.
 
     Within bounds a standard deviation is at most half the range (Popoviciu). A record that is farther from
     the level counts as that far: the answer is a scale, so a clip moves no mean.
     """
-
-    def contribution(days: FloatArray) -> FloatArray:
-        around = days - level
-        square: FloatArray = (around * around).mean(axis=(1, 2))
-        return (np.sqrt(square) - plan.half_range / 2)[:, None]
-
-    return contribution
+    around = days - level
+    square: FloatArray = (around * around).mean(axis=(1, 2))
+    return (np.sqrt(square) - plan.half_range / 2)[:, None]
 
 
 def _plain(plan: PlainPlan) -> Steps[GaussianComponent]:
     """Level and spread of a class, then mean and second moment of its days y = (ξ − level)/spread."""
     half, n_steps, moments = plan.half_range, plan.n_steps, plan.moments
     query = Query("level", 1, half, Region.BALL, plan.rho * LEVEL_SHARE, "log kW")
-    seen = yield Ask(query, level_contribution(plan))
+    seen = yield Ask(query, lambda days: (days - plan.centre).mean(axis=(1, 2))[:, None])
     level = plan.centre + min(max(float(seen.value[0]), -half), half)
     query = Query("spread", 1, half / 2, Region.BALL, plan.rho * SPREAD_SHARE, "log kW")
-    seen = yield Ask(query, spread_contribution(plan, level))
+    seen = yield Ask(query, partial(spread_contribution, plan, level))
     guess, variance = log1(REFERENCE_VARIANCE) / 2, np.array([seen.variance])
     found = posterior_energy(seen.value + half / 2, variance, guess, REFERENCE_LOG_VARIANCE)
     spread = min(float(found[0]), half)
 
-    def mean_of(days: FloatArray) -> FloatArray:
-        average: FloatArray = ((days - level) / spread).mean(axis=1)
-        return average
-
-    def moment_of(days: FloatArray) -> FloatArray:
-        return symmetric_to_vector(gram((days - level) / spread) / days.shape[1])
-
     rho_mean, rho_moment = moments.split()
     squared = moments.radius * moments.radius
-    mean = yield Ask(Query("mean", n_steps, moments.radius, Region.BALL, rho_mean), mean_of)
+    query = Query("mean", n_steps, moments.radius, Region.BALL, rho_mean)
+    mean = yield Ask(query, lambda days: ((days - level) / spread).mean(axis=1))
     query = Query("second moment", n_steps * (n_steps + 1) // 2, squared, Region.PSD, rho_moment)
-    moment = yield Ask(query, moment_of, values_per_step=n_steps)
+    moment = yield Ask(query, lambda days: moment_of((days - level) / spread))
     # Symmetric noise moves eigenvalues by up to √2T of an off-diagonal's standard deviation (the edge of the
     # semicircle law); below that an eigenvalue is noise.
     edge = moment.noise * math.sqrt(n_steps)

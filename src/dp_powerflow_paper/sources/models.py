@@ -29,7 +29,7 @@ from dp_powerflow.lowlevel import (
     epsilon_to_rho,
 )
 from dp_powerflow.model.derive import COUNT_SHARE
-from dp_powerflow.model.estimators import Records, from_coefficients
+from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
 from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.history.sample import HistorySampler, path_of, population_of
@@ -43,6 +43,7 @@ from dp_powerflow.model.partition import (
     private_kmeans,
 )
 from dp_powerflow.model.sample import draw_node_classes
+from dp_powerflow.model.single_days import from_coefficients
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset

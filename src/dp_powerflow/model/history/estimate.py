@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from dp_powerflow.model.history.law import (
     HIGHEST_SCORE,
     LOWEST_SCORE,
     SCORES,
+    SPREAD,
     HistoryClass,
     HistoryLaw,
     HistoryReactive,
@@ -219,17 +220,11 @@ def positive(matrix: FloatArray) -> FloatArray:
     return (found + found.T) / 2
 
 
-@dataclass(frozen=True, eq=False)
-class TraitLaw:
-    """What is known of levels, peaks and bases of a class."""
-
-    level_edges: FloatArray
-    level_shares: FloatArray
-    mean: FloatArray
-    std: FloatArray
+Fields = dict[str, Any]
+"""Some fields of a `HistoryLaw` by name."""
 
 
-def ask_traits(setting: Setting) -> Steps[TraitLaw]:
+def ask_traits(setting: Setting) -> Steps[Fields]:
     """Coarse centres first; then levels, peaks and bases around them, each as a histogram."""
     low, high = setting.log_bounds
     half = (high - low) / 2
@@ -273,7 +268,12 @@ def ask_traits(setting: Setting) -> Steps[TraitLaw]:
     mean = float(np.sum(shares * middle))
     std = float(np.sqrt(np.sum(shares * (middle - mean) ** 2)))
     means, stds = np.array([(mean, std), peak, (0.0, 0.0), base]).T
-    return TraitLaw(edges, shares, means.copy(), stds.copy())
+    return {
+        "level_edges": edges,
+        "level_shares": shares,
+        "trait_mean": means.copy(),
+        "trait_std": stds.copy(),
+    }
 
 
 def _ask_normal(
@@ -346,17 +346,12 @@ def _cleaned(seen: Seen) -> FloatArray:
     return tilted
 
 
-@dataclass(frozen=True, eq=False)
-class MeanDays:
-    """Mean day of a class, and how customers differ from it."""
+def ask_mean_days(setting: Setting, scores: Scores) -> Steps[tuple[FloatArray, FloatArray, FloatArray]]:
+    """A coarse mean day, how far customers are from it, then the fine one, its bands and its lowest block.
 
-    mean_day: FloatArray
-    block: FloatArray
-    variance: FloatArray
-
-
-def ask_mean_days(setting: Setting, scores: Scores) -> Steps[MeanDays]:
-    """A coarse mean day, how far customers are from it, then the fine one, its bands and its lowest block."""
+    Gives the mean day, and the covariance of the lowest coefficients and the variance of the others, as the
+    averages of customers over their days have them.
+    """
     n_steps, n_all = setting.n_steps, setting.coefficients
     basis, n_coarse = fourier(n_steps, n_all // 2)[1:], min(COARSE_COEFFICIENTS, n_all)
 
@@ -403,7 +398,7 @@ def ask_mean_days(setting: Setting, scores: Scores) -> Steps[MeanDays]:
     np.fill_diagonal(off, 0.0)
     noise = block * (block - 1) / 2 * seen.noise * seen.noise
     off *= max(0.0, 1.0 - noise / max(float(np.sum(off * off)), 1e-12))
-    return MeanDays(mean, positive(np.diag(variance[:block]) + off), variance[block:])
+    return mean, positive(np.diag(variance[:block]) + off), variance[block:]
 
 
 def _bands(count: int) -> list[IntArray]:
@@ -449,10 +444,8 @@ def ask_contrast(setting: Setting, scores: Scores) -> Steps[Baseline]:
     return Baseline(scores, setting.off_weight, contrast)
 
 
-def ask_sizes(
-    setting: Setting, frame: Baseline, traits: TraitLaw
-) -> Steps[tuple[tuple[float, float], FloatArray]]:
-    """Mean and spread of the log size of the own process, and the correlations of all traits."""
+def ask_sizes(setting: Setting, frame: Baseline, traits: Fields) -> Steps[Fields]:
+    """All traits with mean and spread of the log size of the own process, and with their correlations."""
 
     def moments(days: CustomerChunk) -> FloatArray:
         size = of_customer.log_spread(days, frame, CENTRE_SPREAD, MOST_LOG_SPREAD)
@@ -461,14 +454,14 @@ def ask_sizes(
     seen = yield setting.ask("size of the process", 2, RADIUS_SPREAD, moments)
     centre = float(np.clip(seen.value[0], -MOST_LOG_SPREAD, MOST_LOG_SPREAD))
     variance = float(np.clip(float(seen.value[1]) - centre * centre, 0.01, 0.16))
-    size = centre + CENTRE_SPREAD, float(np.sqrt(variance))
-    mean, std = traits.mean.copy(), np.maximum(traits.std, 1e-3)
-    mean[2], std[2] = size
+    mean, spread = traits["trait_mean"].copy(), traits["trait_std"].copy()
+    mean[SPREAD], spread[SPREAD] = centre + CENTRE_SPREAD, float(np.sqrt(variance))
+    std = np.maximum(spread, 1e-3)
     rows, columns = _TRAITS
 
     def products(days: CustomerChunk) -> FloatArray:
-        level, spread = of_customer.traits(days), of_customer.log_spread(days, frame, 0.0, 10.0)
-        both = np.column_stack([level[:, :2], spread, level[:, 2]])
+        level, size = of_customer.traits(days), of_customer.log_spread(days, frame, 0.0, 10.0)
+        both = np.column_stack([level[:, :2], size, level[:, 2]])
         away = np.clip((both - mean) / std, -MOST_DEVIATION, MOST_DEVIATION)
         return away[:, rows] * away[:, columns]
 
@@ -480,20 +473,10 @@ def ask_sizes(
     matrix = product(vectors * np.maximum(values, 0.05), vectors.T)
     own = np.sqrt(np.diag(matrix))
     matrix = matrix / np.outer(own, own)
-    return size, (matrix + matrix.T) / 2
+    return {"trait_mean": mean, "trait_std": spread, "trait_correlation": (matrix + matrix.T) / 2}
 
 
-@dataclass(frozen=True, eq=False)
-class OwnProcess:
-    """Profile over the day, shared factor, spread of loadings and amplitudes of the ladder."""
-
-    profile: FloatArray
-    factor: Factor
-    loading_std: float
-    amplitudes: FloatArray
-
-
-def ask_process(setting: Setting, frame: Baseline) -> Steps[OwnProcess]:
+def ask_process(setting: Setting, frame: Baseline) -> Steps[Fields]:
     """How the own process varies over the day, what customers share, and what is left at every spacing."""
     n_steps, n_days, ladder = setting.n_steps, setting.n_days, setting.ladder
     harmonics = min(PROFILE_HARMONICS, (n_steps - 1) // 2)
@@ -524,7 +507,15 @@ def ask_process(setting: Setting, frame: Baseline) -> Steps[OwnProcess]:
     daily = float(means[0] + 2 * np.sum((1 - lag / n_steps) * means[1:-1])) / n_steps
     noise = own * daily / max(factor.energy * n_days, 1e-3)
     spread = float(np.sqrt(np.clip(loadings - noise, 0.0, 0.36)))
-    return OwnProcess(profile, factor, spread, amplitudes)
+    return {
+        "profile": profile,
+        "factor": factor.values,
+        "factor_variance": factor.variance,
+        "factor_memory": factor.memory,
+        "covariates": factor.covariates,
+        "loading_std": spread,
+        "amplitudes": amplitudes,
+    }
 
 
 def _ask_factor(setting: Setting, frame: Baseline) -> Steps[Factor]:
@@ -769,45 +760,6 @@ def _through(maps: FloatArray, scores: FloatArray) -> None:
             scores[i, k] = low + (place - lower) * (maps[i, lower + 1] - low)
 
 
-def _assembled(
-    setting: Setting,
-    traits: TraitLaw,
-    size: tuple[float, float],
-    correlation: FloatArray,
-    days: MeanDays,
-    frame: Baseline,
-    process: OwnProcess,
-) -> HistoryLaw:
-    """The law, but for its maps: a customer's mean over its days is not its mean day, so the spread of
-    mean days is the spread of the averages less what the process leaves in them."""
-    mean, std = traits.mean.copy(), traits.std.copy()
-    mean[2], std[2] = size
-    left = _left_in_averages(setting, process.amplitudes) * exp1(2 * size[0] + 2 * size[1] * size[1])
-    block = len(days.block)
-    return HistoryLaw(
-        mean_day=days.mean_day,
-        shape_block=positive(days.block - np.diag(left[:block])),
-        shape_variance=np.maximum(days.variance - left[block:], 1e-7),
-        level_edges=traits.level_edges,
-        level_shares=traits.level_shares,
-        trait_mean=mean,
-        trait_std=std,
-        trait_correlation=correlation,
-        contrast=frame.contrast,
-        off_share=setting.off_share,
-        profile=process.profile,
-        factor=process.factor.values,
-        factor_variance=process.factor.variance,
-        factor_memory=process.factor.memory,
-        covariates=process.factor.covariates,
-        loading_std=process.loading_std,
-        amplitudes=process.amplitudes,
-        score_map=np.zeros(SCORES),
-        quantiles=np.zeros((times_of_day(setting.n_steps), 1)),
-        corrected=np.zeros((times_of_day(setting.n_steps), 1)),
-    )
-
-
 def _left_in_averages(setting: Setting, amplitudes: FloatArray) -> FloatArray:
     """(coefficient,) variance of the Fourier coefficients of the process averaged over all days."""
     n_steps, n_days = setting.n_steps, setting.n_days
@@ -828,13 +780,27 @@ def _history(setting: Setting, *, lists_only: bool) -> Steps[HistoryLaw]:
 
     A plan wants no law, and calibration takes longer than all of its queries; it is left out there.
     """
-    traits = yield from ask_traits(setting)
+    found = yield from ask_traits(setting)
     shares, scores = yield from ask_marginal(setting)
-    days = yield from ask_mean_days(setting, scores)
+    mean_day, lowest, others = yield from ask_mean_days(setting, scores)
     frame = yield from ask_contrast(setting, scores)
-    size, correlation = yield from ask_sizes(setting, frame, traits)
-    process = yield from ask_process(setting, frame)
-    law = _assembled(setting, traits, size, correlation, days, frame, process)
+    found |= yield from ask_sizes(setting, frame, found)
+    found |= yield from ask_process(setting, frame)
+    # A customer's mean over its days is not its mean day: the process is left in the averages.
+    spread = found["trait_std"][SPREAD]
+    left = _left_in_averages(setting, found["amplitudes"])
+    left = left * exp1(2 * found["trait_mean"][SPREAD] + 2 * spread * spread)
+    law = HistoryLaw(
+        **found,
+        mean_day=mean_day,
+        shape_block=positive(lowest - np.diag(left[: len(lowest)])),
+        shape_variance=np.maximum(others - left[len(lowest) :], 1e-7),
+        contrast=frame.contrast,
+        off_share=setting.off_share,
+        score_map=np.zeros(SCORES),
+        quantiles=np.zeros((times_of_day(setting.n_steps), 1)),
+        corrected=np.zeros((times_of_day(setting.n_steps), 1)),
+    )
     if not lists_only:
         law = with_score_map(law, shares)
         ranks = ranks_of(law, setting.off_weight, setting.log_bounds)
@@ -847,8 +813,8 @@ def _history(setting: Setting, *, lists_only: bool) -> Steps[HistoryLaw]:
     density = Seen((seen.value - ranks.clipped_mean) * scale, seen.noise * scale)
     order = np.arange(RANK_FUNCTIONS)[:, None] + 1.0
     harmonic = np.concatenate([[1.0], 1.0 + harmonic_of(times - 1)])
-    found = likely(density, (_PRIOR_RANKS / np.sqrt(order * harmonic)).reshape(-1))
-    corrected = ranks.corrected(found.reshape(RANK_FUNCTIONS, times))
+    height = likely(density, (_PRIOR_RANKS / np.sqrt(order * harmonic)).reshape(-1))
+    corrected = ranks.corrected(height.reshape(RANK_FUNCTIONS, times))
     # Levels were asked for with less noise than ranks leave in the mean load.
     corrected = corrected + log1(mean_of(ranks.tables) / mean_of(corrected))
     return replace(law, quantiles=ranks.tables, corrected=corrected)

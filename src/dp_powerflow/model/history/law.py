@@ -171,55 +171,6 @@ MOST_LOOKS = 14
 """After this many values in vain the interval is halved."""
 
 
-class Search(NamedTuple):
-    """Where a search is: places are numbers of grid points, values are above (or below) the target.
-
-    Attributes
-    ----------
-    low, high : the target lies between; 0 and `CELLS` until values were seen.
-    under, over : values there.
-    place, slope : what to look at next; change of the value from one place to the next.
-    """
-
-    low: int
-    high: int
-    under: float
-    over: float
-    place: int
-    slope: float
-
-
-@kernel
-def begun(share: float, slope: float) -> Search:
-    """Look first at a share of the interval; `slope` is a guess."""
-    inside = min(max(1.0, share * CELLS), CELLS - 1.0)  # nan: 1
-    return Search(0, CELLS, -np.inf, np.inf, int(inside), slope)
-
-
-@kernel
-def looked(search: Search, value: float, before: Search, value_before: float) -> Search:
-    """The search after a value was seen at its place; `before` is the search before that, or itself."""
-    low, high, under, over = search.low, search.high, search.under, search.over
-    if value < 0.0:
-        low, under = search.place, value
-    else:
-        high, over = search.place, value
-    apart = search.place - before.place
-    slope = search.slope if apart == 0 else (value - value_before) / apart
-    to = search.place - value / slope
-    if not low < to < high:  # nan too
-        to = (low + high) / 2
-    place = min(max(low + 1, int(to)), high - 1)
-    return Search(low, high, under, over, place, slope)
-
-
-@kernel
-def sure(search: Search, rounding: float) -> bool:
-    """Whether a bisection ends between `low` and `high`, where values are off by so much at most."""
-    below = search.low == 0 or search.under < -rounding
-    return search.high - search.low == 1 and below and (search.high == CELLS or search.over > rounding)
-
-
 TOP, BOTTOM = 1.5, 0.7
 """Loads over mean above and below which the map of the class is bent for a customer."""
 STANDBY = 0.8
@@ -397,16 +348,27 @@ def _root(
     """What halvings of an interval find; looks first near a guess, with a guess of the slope."""
     low, high = interval
     width = (high - low) / CELLS
-    search = before = begun((near - low) / (high - low), slope * width)
-    value_before = 0.0
+    # The target lies between two places, numbers of grid points; values there, less the target.
+    below, above, under, over = 0, CELLS, -np.inf, np.inf
+    place = int(min(max(1.0, (near - low) / (high - low) * CELLS), CELLS - 1.0))  # nan: 1
+    rise, before, value_before = slope * width, place, 0.0
     for _ in range(looks):
-        value = _value(curve, search.place * width + low)
-        after = looked(search, value, before, value_before)
-        if sure(after, rounding):
-            return ((after.low * width + low) + (after.high * width + low)) / 2
-        if after.high - after.low <= 1:
+        value = _value(curve, place * width + low)
+        if value < 0.0:
+            below, under = place, value
+        else:
+            above, over = place, value
+        if above - below == 1:
+            if (below == 0 or under < -rounding) and (above == CELLS or over > rounding):
+                return ((below * width + low) + (above * width + low)) / 2
             break
-        search, before, value_before = after, search, value
+        if place != before:
+            rise = (value - value_before) / (place - before)
+        to = place - value / rise
+        if not below < to < above:  # nan too
+            to = (below + above) / 2
+        before, value_before = place, value
+        place = min(max(below + 1, int(to)), above - 1)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         if _value(curve, middle) < 0.0:

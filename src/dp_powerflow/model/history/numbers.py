@@ -402,26 +402,6 @@ class Ladder:
         return found
 
 
-def energies(process: FloatArray, ladder: Ladder) -> FloatArray:
-    """(record, level) of processes (record, day, step): what every doubling of the cells averages out.
-
-    The first entry is the variance within cells of the second spacing, and so on; the last is the variance
-    of means over the longest. They add up to the mean square. Days beyond whole cells are left out.
-    """
-    n_records, n_days, n_steps = process.shape
-    longest = max(1, ladder.spacings[-1] // n_steps)
-    whole = np.ascontiguousarray(process[:, : n_days // longest * longest]).reshape(n_records, -1)
-    left, spacing = [], 1
-    for wider in ladder.spacings:
-        if wider > spacing:
-            whole = whole.reshape(n_records, -1, wider // spacing).mean(axis=2)
-            spacing = wider
-        left.append(np.sum(whole * whole, axis=1) / max(whole.shape[1], 1))
-    left.append(np.zeros(n_records))
-    # Contiguous by record: what NumPy adds up next must not depend on how many records there are.
-    return np.ascontiguousarray(np.maximum(-np.diff(np.array(left), axis=0).T, 0.0))
-
-
 def _mean_variance(covariance: FloatArray, length: int) -> float:
     """Variance of the mean of `length` steps."""
     lag = np.arange(1, length)
