@@ -29,6 +29,7 @@ from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.schema import (
+    EXTRAS,
     NODES_FILE,
     POWER_GRID,
     VA_GRID,
@@ -58,7 +59,6 @@ from dp_powerflow.manifest.model import (
     REGISTRY_FILE,
     RELATIVE,
     UNREADABLE,
-    Extras,
     LoadsGuarantee,
     NetworkPolicy,
     Publication,
@@ -294,6 +294,7 @@ _CONSTANTS = {
     "LARGEST_EPSILON": LARGEST_EPSILON,
     "NO_PROTECTION": NO_PROTECTION,
     "NO_PROTECTION_OF_CUSTOMERS": NO_PROTECTION_OF_CUSTOMERS,
+    "EXTRAS": {array.name: array.means for array in EXTRAS},
     "POWER_GRID": POWER_GRID,
     "VA_GRID": VA_GRID,
     "VM_GRID": VM_GRID,
@@ -342,26 +343,13 @@ class PublishedTable:
         return "*" in self.files
 
 
-def _layout_of(extras: Extras | None) -> ExtrasLayout:
-    if extras is None:
-        return ExtrasLayout()
-    return ExtrasLayout(
-        loads="loads" in extras.holds,
-        generation="generation" in extras.holds,
-        sources=extras.source_phases,
-        regulators=extras.regulators,
-        capacitors=extras.capacitors,
-        scaled_down="scaled_down" in extras.holds,
-    )
-
-
 def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
     """All tables that a release holds, voltages first."""
     data = statement.data
     found: dict[str, list[Column]] = {}
     for column in released_columns(
         CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part),
-        _layout_of(data.extras),
+        ExtrasLayout() if data.extras is None else ExtrasLayout.of(data.extras.holds, dict(data.extras)),
         weather=None if data.calendar is None else tuple(data.calendar.weather),
         coordinates=None if data.connections is None else data.connections.coordinates,
     ):

@@ -38,7 +38,9 @@ SEED = 7
 DAYS = ("2024-05-01", "2024-05-02", "2024-05-03")
 STEP_MINUTES = 360
 FLEET = "north"
-EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, scaled_down=True)
+EXTRAS = ExtrasLayout(
+    loads=True, generation=True, source_phases=3, regulators=2, capacitors=2, scaled_down=True
+)
 
 
 class World:

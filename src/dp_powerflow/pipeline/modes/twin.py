@@ -236,7 +236,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return ExtrasLayout(
             loads="loads" in chosen,
             generation="loads" in chosen and feeds_in,
-            sources=len(feeder.slack) if "head" in chosen else 0,
+            source_phases=len(feeder.slack) if "head" in chosen else 0,
             regulators=len(moving.regulators) if acting and "states" in chosen else 0,
             capacitors=len(moving.capacitors) if acting and "states" in chosen else 0,
             scaled_down=True,
