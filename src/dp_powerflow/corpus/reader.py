@@ -181,16 +181,17 @@ class Corpus:
     @cached_property
     def connections(self) -> Connections | None:
         """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
-        with loading(self.path):
-            buses, pairs = (self.files.source(n) if self.files.has(n) else None for n in CONNECTION_FILES)
-        return read_connections(self.path, self.layout, self.release_id, self.nodes, (buses, pairs))
+        found = self._sources(*CONNECTION_FILES)
+        return read_connections(self.path, self.layout, self.release_id, *found, self.nodes)
 
     @cached_property
     def _days(self) -> DayTable | None:
-        with loading(self.path / DAYS_FILE):
-            if not self.files.has(DAYS_FILE):
-                return None
-        return read_days(self.path, self.layout, self.release_id, self.files.source(DAYS_FILE))
+        return read_days(self.path, self.layout, self.release_id, *self._sources(DAYS_FILE))
+
+    def _sources(self, *names: str) -> list[Any]:
+        """What tables are read from; None for one that is not published."""
+        with loading(self.path):
+            return [self.files.source(name) if self.files.has(name) else None for name in names]
 
     @property
     def calendar(self) -> Calendar | None:

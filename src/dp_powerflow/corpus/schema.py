@@ -104,11 +104,6 @@ class CorpusLayout:
         days, width = self.days_of(part), self.days_per_group
         return [days[start : start + width] for start in range(0, len(days), width)]
 
-    def locate(self, day: int) -> tuple[int, int]:
-        """Part and row group that hold a day."""
-        part, offset = divmod(day, self.days_per_part)
-        return part, offset // self.days_per_group
-
     def blocks(self, days: IntArray) -> Iterator[RowGroup]:
         """The row groups that hold some days, each once."""
         parts, groups = days // self.days_per_part, days % self.days_per_part // self.days_per_group

@@ -200,6 +200,14 @@ def file_hashes(directory: Location) -> dict[str, str]:
     return hashes_of(directory, below(directory))
 
 
+def children(place: Location) -> dict[str, bool]:
+    """Names one level below, sorted, and whether each is a folder and no link."""
+    if isinstance(place, RemotePath):
+        return place.children()
+    with os.scandir(place) as items:
+        return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
+
+
 def below(directory: Location) -> dict[str, Version]:
     """Relative names, sorted, of all files below, each with what changes when the file does."""
     if isinstance(directory, RemotePath):
@@ -546,6 +554,11 @@ class Snapshot(RemotePath):
         prefix = f"{self._name}/" if self._name != self.url else ""
         listed = self.reading.versions.items()
         return {name.removeprefix(prefix): version for name, version in listed if name.startswith(prefix)}
+
+    def children(self) -> dict[str, bool]:
+        """As `RemotePath.children`."""
+        parted = [name.partition("/") for name in self.below()]
+        return {name: bool(slash) for name, slash, _ in parted}
 
     def read_bytes(self) -> bytes:
         """The object. One that is listed and cannot be read is no damage to the release: remember why."""

@@ -337,25 +337,26 @@ def read_connections(
     directory: Location,
     layout: CorpusLayout,
     release_id: str,
+    buses_file: Source | None,
+    pairs_file: Source | None,
     nodes: NodeTable,
-    files: tuple[Source | None, Source | None],
 ) -> Connections | None:
     """The connections of a corpus, None where it holds none.
 
     Parameters
     ----------
-    files : what `CONNECTION_FILES` are read from; None for one that lacks.
+    buses_file, pairs_file : what `CONNECTION_FILES` are read from; None for one that lacks.
 
     Raises
     ------
     CorpusError : a file is damaged, missing, of another corpus, or contradicts itself or the node table.
     """
-    if files == (None, None):
+    if buses_file is None and pairs_file is None:
         return None
-    with loading(directory / (BUSES_FILE if files[0] is None else CONNECTIONS_FILE)):
-        if files[0] is None or files[1] is None or not nodes.connected:
+    with loading(directory / (BUSES_FILE if buses_file is None else CONNECTIONS_FILE)):
+        if buses_file is None or pairs_file is None or not nodes.connected:
             raise ValueError("a file, or a column of the nodes, without the others")
-        buses, pairs = (read_table(file) for file in files if file is not None)
+        buses, pairs = read_table(buses_file), read_table(pairs_file)
         _expect(buses, bus_columns("x" in buses.column_names), layout, release_id)
         _expect(pairs, connection_columns(), layout, release_id)
         with _as_damage():
@@ -420,13 +421,17 @@ def encode_days(layout: CorpusLayout, release_id: str, days: DayTable) -> bytes:
     return encode_table(table_schema(day_columns(days.names), layout, release_id), columns)
 
 
-def read_days(directory: Location, layout: CorpusLayout, release_id: str, content: Source) -> DayTable:
-    """The days of a corpus, from their file or its bytes.
+def read_days(
+    directory: Location, layout: CorpusLayout, release_id: str, content: Source | None
+) -> DayTable | None:
+    """The days of a corpus, from their file or its bytes; None where it has none.
 
     Raises
     ------
     CorpusError : the file is damaged, or of another corpus, or its columns contradict each other.
     """
+    if content is None:
+        return None
     with loading(directory / DAYS_FILE):
         table = read_table(content)
         weather = tuple(name for name in FEATURES if name in table.column_names)

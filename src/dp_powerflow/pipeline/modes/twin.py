@@ -15,7 +15,6 @@ from functools import partial
 import numpy as np
 
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.storage import Location, location
@@ -226,8 +225,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
         order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
         with_loads = section.publish == "network and loads"
         count = min(section.graph_days or days, days) if with_loads else 0
-        facts = NodeFacts(order=order, released=len(released), phase=BusGraph.of(feeder).phase)
-        return GraphTables(GridfmWriter(root / TWIN, feeder, facts=facts), count)
+        phase = BusGraph.of(feeder).phase
+        writer = GridfmWriter(root / TWIN, feeder, order, released=len(released), phase=phase)
+        return GraphTables(writer, count)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
