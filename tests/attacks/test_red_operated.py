@@ -224,7 +224,7 @@ def test_other_controls_are_another_request(
 
 def test_a_forger_cannot_freeze_controls_whose_states_are_released(tmp_path: Path) -> None:
     """On 61b63b1 the manifest could say "frozen" beside files with taps."""
-    states = ExtrasLayout(loads=True, sources=3, regulators=2, capacitors=1)
+    states = ExtrasLayout(loads=True, source_phases=3, regulators=2, capacitors=1)
     forger = Forger.of(make_release(tmp_path, twin_config(), extras=states).path)
     facts = forger.opened.facts
     assert facts is not None

@@ -17,7 +17,7 @@ from dp_powerflow.corpus import writer as writing
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout, released_columns
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, put
-from dp_powerflow.corpus.tables import DayTable, PartExtras
+from dp_powerflow.corpus.tables import DayTable
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError
@@ -47,7 +47,7 @@ def read(corpus: Corpus, name: str, **which: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("name", EXTRAS.holds)
 def test_what_was_written_is_read_back_up_to_the_grid(sound: Path, name: str) -> None:
-    corpus, wanted = open_corpus(sound), beside(LAYOUT, range(LAYOUT.days)).given[name]
+    corpus, wanted = open_corpus(sound), beside(LAYOUT, range(LAYOUT.days))[name]
     found = read(corpus, name)
     assert found.shape == wanted.shape
     assert found.dtype == wanted.dtype
@@ -77,10 +77,10 @@ def test_a_corpus_of_voltages_says_so_and_is_read_as_before(sound: Path, tmp_pat
     [
         ExtrasLayout(loads=True),
         ExtrasLayout(loads=True, generation=True),
-        ExtrasLayout(sources=1),
+        ExtrasLayout(source_phases=1),
         ExtrasLayout(regulators=3),
         ExtrasLayout(capacitors=1),
-        ExtrasLayout(loads=True, sources=6, capacitors=100),
+        ExtrasLayout(loads=True, source_phases=6, capacitors=100),
     ],
     ids=lambda extras: "-".join(extras.holds),
 )
@@ -151,26 +151,20 @@ def test_equal_powers_give_equal_bytes_and_low_order_bits_are_not_released(
     written = writer.write_part(0, v, extras)
     assert list(written) == [f"{folder}/part-00000.parquet" for folder in ("loads", "feeder", "data")]
     assert written == file_hashes(writer.partial)
-    loads, head = extras.loads, extras.head
-    assert isinstance(loads, np.ndarray)
-    assert head is not None
-    on_grid = np.round(head)
-    nudged = replace(extras, loads=loads * (1 + 1e-15), head=on_grid + 1e-7)
-    assert writer.write_part(0, v, replace(extras, head=on_grid)) == writer.write_part(0, v, nudged)
+    on_grid = np.round(extras["head"])
+    nudged = extras | {"loads": extras["loads"] * (1 + 1e-15), "head": on_grid + 1e-7}
+    assert writer.write_part(0, v, extras | {"head": on_grid}) == writer.write_part(0, v, nudged)
 
 
 def test_only_what_the_writer_was_made_for_is_written(writer: CorpusWriter, tmp_path: Path) -> None:
     days = LAYOUT.days_of(0)
     v, extras = voltages(LAYOUT, days), beside(LAYOUT, days)
-    taps, capacitors = extras.taps, extras.capacitors
-    assert taps is not None
-    assert capacitors is not None
-    wrong: dict[str, PartExtras | None] = {
-        "needs loads, generation, head, taps, capacitors, locked, scaled_down, and got nothing": None,
-        "and got loads, generation, taps": replace(extras, head=None),
-        "needs taps of shape": replace(extras, taps=taps[:, :-1]),
-        "a tap is not a whole number": replace(extras, taps=taps + 40_000),
-        "the capacitors of a corpus are 1 or 0": replace(extras, capacitors=capacitors + 1),
+    wrong: dict[str, dict[str, np.ndarray]] = {
+        "needs loads, generation, head, taps, capacitors, locked, scaled_down, and got nothing": {},
+        "and got loads, generation, taps": {name: extras[name] for name in extras if name != "head"},
+        "needs taps of shape": extras | {"taps": extras["taps"][:, :-1]},
+        "a tap is not a whole number": extras | {"taps": extras["taps"] + 40_000},
+        "the capacitors of a corpus are 1 or 0": extras | {"capacitors": extras["capacitors"] + 1},
     }
     for words, given in wrong.items():
         with pytest.raises(CorpusError, match=words):
@@ -245,7 +239,7 @@ def test_a_corpus_at_a_url_has_the_same_bytes_and_resumes(sound: Path) -> None:
 # ---------------------------------------------------------------------------------------- the documentation
 def test_the_page_of_the_corpus_has_every_column_and_no_other() -> None:
     extras = ExtrasLayout(
-        loads=True, generation=True, sources=1, regulators=1, capacitors=1, scaled_down=True
+        loads=True, generation=True, source_phases=1, regulators=1, capacitors=1, scaled_down=True
     )
     columns = [*released_columns(LAYOUT, extras, weather=FEATURES, coordinates=True)]
     page = (Path(__file__).parents[2] / "docs" / "reference" / "corpus.md").read_text(encoding="utf-8")

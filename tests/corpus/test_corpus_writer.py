@@ -101,7 +101,6 @@ def test_row_groups_depend_on_the_shape_alone() -> None:
     layout = CorpusLayout(days=100, steps=96, nodes=96, days_per_part=40)
     assert layout.days_per_group == 14
     assert [len(days) for days in layout.groups_of(2)] == [14, 6]
-    assert layout.locate(99) == (2, 1)
     assert CorpusLayout(days=5, steps=96, nodes=9000, days_per_part=5).days_per_group == 1
     for name in ("days", "steps", "nodes", "days_per_part"):
         with pytest.raises(CorpusError, match=f"positive number of {name}"):

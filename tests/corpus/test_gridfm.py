@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.gridfm.network import NodeFacts, network_of, phases_of
+from dp_powerflow.corpus.gridfm.network import network_of, phases_of
 from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.corpus.gridfm.tables import GridfmData, GridfmWriter, read_gridfm
 from dp_powerflow.corpus.storage import file_hashes
@@ -50,8 +50,8 @@ class Case:
     v: ComplexArray
     order: IntArray
 
-    def facts(self) -> NodeFacts:
-        return NodeFacts(order=self.order, released=len(self.order))
+    def writer(self, directory: Path) -> GridfmWriter:
+        return GridfmWriter(directory, self.feeder, self.order, released=len(self.order))
 
     def admittance(self, data: GridfmData) -> ComplexArray:
         """Y of the feeder, its nodes merged as the tables say and its voltages turned back."""
@@ -62,7 +62,7 @@ class Case:
         return np.asarray(merges.T @ turned @ merges)
 
     def write(self, directory: Path, *, reverse: bool = False) -> GridfmWriter:
-        writer = GridfmWriter(directory, self.feeder, facts=self.facts())
+        writer = self.writer(directory)
         starts = range(0, N, BLOCK)
         for first in reversed(starts) if reverse else starts:
             writer.write_block(first, *self.block(first), steps=STEPS)
@@ -303,7 +303,7 @@ def test_bytes_do_not_depend_on_the_processes_or_the_order_of_blocks(
     given = case("ieee13")
     assert len(list(written("ieee13").rglob("*.parquet"))) > len(TABLES)
     given.write(tmp_path / "reversed", reverse=True)
-    writer = GridfmWriter(tmp_path / "parallel", given.feeder, facts=given.facts())
+    writer = given.writer(tmp_path / "parallel")
     writer.network.solve(np.zeros((1, len(writer.network.loaded)), complex))  # a solver is not sent along
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         jobs = [
@@ -415,9 +415,8 @@ def test_input_that_is_no_block_of_scenarios_is_refused(ieee13: Feeder, tmp_path
 
 
 def test_a_network_that_cannot_be_written_is_refused(ieee13: Feeder) -> None:
-    facts = NodeFacts(order=np.zeros(len(ieee13.nodes), dtype=np.int64))
     with pytest.raises(CorpusError, match="permutation"):
-        network_of(ieee13, facts)
+        network_of(ieee13, np.zeros(len(ieee13.nodes), dtype=np.int64))
     alone = dataclasses.replace(ieee13, y=sp.csc_array(sp.diags_array(ieee13.y.diagonal())))
     with pytest.raises(CorpusError, match="no two nodes that are coupled"):
         _ = network_of(alone).branches

@@ -9,7 +9,7 @@ import numpy as np
 
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import RemotePath
-from dp_powerflow.corpus.tables import Connections, DayTable, NodeTable, PartExtras, opaque_buses
+from dp_powerflow.corpus.tables import Connections, DayTable, NodeTable, opaque_buses
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import ComplexArray
@@ -28,10 +28,14 @@ def voltages(layout: CorpusLayout, days: range, seed: int = 0) -> ComplexArray:
     return out
 
 
-EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=12, scaled_down=True)
+EXTRAS = ExtrasLayout(
+    loads=True, generation=True, source_phases=3, regulators=2, capacitors=12, scaled_down=True
+)
 
 
-def beside(layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, seed: int = 0) -> PartExtras:
+def beside(
+    layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, seed: int = 0
+) -> dict[str, np.ndarray]:
     """Powers [kW + j kvar] and states of some days; a day does not depend on which others are asked for."""
     days_found: list[dict[str, np.ndarray]] = []
     for day in days:
@@ -44,7 +48,7 @@ def beside(layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, see
         drawn["locked"] = rng.random(layout.steps) < 0.1
         drawn["scaled_down"] = np.where(rng.random(layout.steps) < 0.1, rng.integers(1, 9, layout.steps), 0)
         days_found.append(drawn)
-    return PartExtras(**{name: np.stack([drawn[name] for drawn in days_found]) for name in extras.holds})
+    return {name: np.stack([drawn[name] for drawn in days_found]) for name in extras.holds}
 
 
 def ring(nodes: int, *, coordinates: bool = False) -> Connections:

@@ -139,7 +139,7 @@ def make_inputs(
         insecure_seed=state.insecure_seed,
         extras=extras,
         sums_customers=extras.scaled_down,
-        scaled_down=int((beside(LAYOUT, range(LAYOUT.days), extras).given["scaled_down"] > 0).sum())
+        scaled_down=int((beside(LAYOUT, range(LAYOUT.days), extras)["scaled_down"] > 0).sum())
         if extras.scaled_down
         else 0,
         days=almanac_of(chosen).released,

@@ -14,7 +14,9 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.units import ComplexArray, FloatArray
 from support.corpora import beside
 
-EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, scaled_down=True)
+EXTRAS = ExtrasLayout(
+    loads=True, generation=True, source_phases=3, regulators=2, capacitors=2, scaled_down=True
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ for.
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,6 @@ from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
 from dp_powerflow.corpus.gridfm.tables import TWIN, GridfmData, count_scenarios, read_gridfm
 from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.grid.quantities import KINDS
-from dp_powerflow.units import IntArray
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus, Days, Nodes
@@ -67,12 +66,20 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
             raise CorpusError(f"a window lies within one day and has 1 to {steps} steps, not {length}")
         if stride < 1:
             raise CorpusError("the stride of windows is at least one step")
-        self._length = length
-        self._stride = stride
+        self._corpus, self._nodes = corpus, corpus.node_numbers(nodes)
+        self._length, self._stride = length, stride
         self._days = corpus.day_numbers(days)
         self._per_day = (steps - length) // stride + 1
-        each, self._slots = np.unique(self._days, return_inverse=True)
-        self._decoded = RowGroups(corpus, each, corpus.node_numbers(nodes), cache_mb * 1e6)
+        each, slots = np.unique(self._days, return_inverse=True)
+        self._blocks = [*corpus.layout.blocks(each)]
+        places = np.empty((len(each), 2), dtype=np.int64)
+        for number, block in enumerate(self._blocks):
+            places[block.rows] = np.stack(
+                [np.full(len(block.rows), number), np.arange(len(block.rows))], axis=1
+            )
+        self._places = places[slots]
+        most = max((len(block.rows) for block in self._blocks), default=1)
+        self._fitting = max(1, int(cache_mb * 1e6 // (8 * most * steps * max(1, len(self._nodes)))))
 
     def __len__(self) -> int:
         return len(self._days) * self._per_day
@@ -88,11 +95,11 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
         if np.any((wanted < 0) | (wanted >= len(self))):
             raise IndexError("window index out of range")
         positions, numbers = np.divmod(wanted, self._per_day)
-        slots, starts = self._slots[positions], numbers * self._stride
-        values = np.empty((len(wanted), 2, self._length, self._decoded.shape[2]), dtype=np.float32)
-        for k in np.argsort(slots, kind="stable").tolist():
-            start = starts[k]
-            values[k] = self._decoded.day(int(slots[k]))[:, start : start + self._length]
+        places, starts = self._places[positions], numbers * self._stride
+        values = np.empty((len(wanted), 2, self._length, len(self._nodes)), dtype=np.float32)
+        for k in np.argsort(places[:, 0], kind="stable").tolist():
+            (block, day), start = places[k].tolist(), starts[k]
+            values[k] = self._decoded(block)[day, :, start : start + self._length]
         pairs = torch.from_numpy(values).unbind()
         facts = zip(pairs, self._days[positions].tolist(), starts.tolist(), strict=True)
         return [Window(pair[0], pair[1], day, start) for pair, day, start in facts]
@@ -117,8 +124,25 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
         """
         if workers > 1 and batch_size is None:
             raise CorpusError("a sampler for several workers needs the batch_size of their loader too")
-        groups, dealt = self._decoded.group_of[self._slots], (max(1, workers), batch_size or 1)
-        return BlockShuffle(groups, self._per_day, self._decoded.fitting, dealt, generator)
+        dealt = max(1, workers), batch_size or 1
+        return BlockShuffle(self._places[:, 0], self._per_day, self._fitting, dealt, generator)
+
+    @cached_property
+    def _decoded(self) -> Callable[[int], Float32Array]:
+        """Chosen days of a row group; those used last are kept, at least one."""
+        return lru_cache(self._fitting)(self._decode)
+
+    def _decode(self, number: int) -> Float32Array:
+        """Magnitudes [p.u.] and angles [degrees] of the chosen days of a row group, (day, 2, step, node)."""
+        block, steps = self._blocks[number], self._corpus.layout.steps
+        stored = self._corpus.read_group(block.part, block.group)
+        made = np.empty((len(block.rows), 2, steps, len(self._nodes)), dtype=np.float32)
+        for k, values in enumerate((stored.vm_pu, stored.va_deg)):
+            turn_days(values, block.offsets, self._nodes, made[:, k])
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_decoded"}
 
 
 class BlockShuffle(_data.Sampler):  # type: ignore[misc]
@@ -170,58 +194,6 @@ class BlockShuffle(_data.Sampler):  # type: ignore[misc]
 
     def _permutation(self, n: int) -> Any:
         return torch.randperm(n, generator=self._generator).numpy()
-
-
-# --- days in memory ---------------------------------------------------------------------------------------
-class RowGroups:
-    """Days of a corpus, decoded: the row groups used last, at least one; every process has its own.
-
-    Parameters
-    ----------
-    corpus : what is read.
-    days : (slot,) days, each once, ascending.
-    nodes : positions of the nodes that are kept.
-    budget : bytes that may be held.
-
-    Attributes
-    ----------
-    shape : of a day: (2, step, node).
-    group_of : (slot,) number of the row group that holds a day, over all parts.
-    fitting : row groups that the budget holds.
-    """
-
-    def __init__(self, corpus: Corpus, days: IntArray, nodes: IntArray, budget: float) -> None:
-        layout = corpus.layout
-        part, offset = np.divmod(days, layout.days_per_part)
-        per_part = -(-layout.days_per_part // layout.days_per_group)
-        self.shape = 2, layout.steps, len(nodes)
-        self.group_of: IntArray = part * per_part + offset // layout.days_per_group
-        most = int(np.unique(self.group_of, return_counts=True)[1].max(initial=1))
-        self.fitting = max(1, int(budget // (4 * most * np.prod(self.shape))))
-        self._corpus, self._days, self._nodes, self._budget = corpus, days, nodes, budget
-        self._kept: OrderedDict[int, Float32Array] = OrderedDict()
-
-    def day(self, slot: int) -> Float32Array:
-        """Magnitude [p.u.] and angle [degrees] of a day, (2, step, node), to be copied, not changed."""
-        group = int(self.group_of[slot])
-        first, stop = np.searchsorted(self.group_of, [group, group + 1])
-        if group not in self._kept:
-            made = np.empty((stop - first, *self.shape), dtype=np.float32)
-            held = sum(each.nbytes for each in self._kept.values()) + made.nbytes
-            while self._kept and held > self._budget:
-                held -= self._kept.popitem(last=False)[1].nbytes
-            layout, days = self._corpus.layout, self._days[first:stop]
-            part, of_part = layout.locate(int(days[0]))
-            stored = self._corpus.read_group(part, of_part)
-            rows = days - layout.groups_of(part)[of_part].start
-            for k, values in enumerate((stored.vm_pu, stored.va_deg)):
-                turn_days(values, rows, self._nodes, made[:, k])
-            self._kept[group] = made
-        self._kept.move_to_end(group)
-        return np.asarray(self._kept[group][slot - first])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": OrderedDict()}
 
 
 # --- graphs -----------------------------------------------------------------------------------------------

@@ -133,6 +133,15 @@ class Corpus:
         """Names of the arrays that can be read, such as ``("voltages", "loads", "head")``."""
         return ("voltages", *self.extras.holds)
 
+    def array(self, name: str, days: Days = None, nodes: Nodes = None) -> NDArray[Any]:
+        """An array of `holds` beside the voltages, (day, step, …); `nodes` are of an array per node.
+
+        Raises
+        ------
+        CorpusError : the release does not hold it.
+        """
+        return self._reader.values(name, self.day_numbers(days), self.node_numbers(nodes))
+
     def loads(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
         """Power drawn by the loads, generation apart: complex (day, step, node) [kW + j kvar].
 
@@ -140,48 +149,49 @@ class Corpus:
         ------
         CorpusError : the release does not hold it (`holds`).
         """
-        return self._values("loads", days, nodes)
+        return self.array("loads", days, nodes)
 
     def generation(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
         """Power injected by PV and generators: complex (day, step, node) [kW + j kvar]; raises as `loads`."""
-        return self._values("generation", days, nodes)
+        return self.array("generation", days, nodes)
 
     def head(self, days: Days = None) -> ComplexArray:
         """Power that the sources feed in: complex (day, step, phase) [kW + j kvar]; raises as `loads`."""
-        return self._values("head", days)
+        return self.array("head", days)
 
     def taps(self, days: Days = None) -> IntArray:
         """Tap steps away from neutral: integer (day, step, regulator); raises as `loads`."""
-        return self._values("taps", days)
+        return self.array("taps", days)
 
     def capacitors(self, days: Days = None) -> IntArray:
         """1 for a capacitor that is closed, 0 open: integer (day, step, capacitor); raises as `loads`."""
-        return self._values("capacitors", days)
+        return self.array("capacitors", days)
 
     def locked(self, days: Days = None) -> BoolArray:
         """Whether a control was locked because it hunted: boolean (day, step); raises as `loads`."""
-        return self._values("locked", days)
+        return self.array("locked", days)
 
     def scaled_down(self, days: Days = None) -> IntArray:
         """How often loads and PV of a snapshot were multiplied by 0.95, for lack of a power-flow solution.
 
         Integer (day, step); 0 for a snapshot as it was drawn. Raises as `loads`.
         """
-        return self._values("scaled_down", days)
+        return self.array("scaled_down", days)
 
     @cached_property
     def connections(self) -> Connections | None:
         """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
-        with loading(self.path):
-            buses, pairs = (self.files.source(n) if self.files.has(n) else None for n in CONNECTION_FILES)
-        return read_connections(self.path, self.layout, self.release_id, self.nodes, (buses, pairs))
+        found = self._sources(*CONNECTION_FILES)
+        return read_connections(self.path, self.layout, self.release_id, *found, self.nodes)
 
     @cached_property
     def _days(self) -> DayTable | None:
-        with loading(self.path / DAYS_FILE):
-            if not self.files.has(DAYS_FILE):
-                return None
-        return read_days(self.path, self.layout, self.release_id, self.files.source(DAYS_FILE))
+        return read_days(self.path, self.layout, self.release_id, *self._sources(DAYS_FILE))
+
+    def _sources(self, *names: str) -> list[Any]:
+        """What tables are read from; None for one that is not published."""
+        with loading(self.path):
+            return [self.files.source(name) if self.files.has(name) else None for name in names]
 
     @property
     def calendar(self) -> Calendar | None:
@@ -322,17 +332,16 @@ class Corpus:
     def _reader(self) -> PartReader:
         return PartReader(self.path, self.layout, self.release_id, self.files)
 
-    def _values(self, name: str, days: Days, nodes: Nodes = None) -> NDArray[Any]:
-        return self._reader.values(name, self.day_numbers(days), self.node_numbers(nodes))
-
     def node_series(
         self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False
     ) -> dict[str, Float32Array]:
         """Stored values by column, float32 (day, step, node); columns as in `to_pandas`."""
         phasors, wanted = self.phasors(days, nodes), (self.day_numbers(days), self.node_numbers(nodes))
         series = {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
-        for name in ("loads", *("generation",) * self.extras.generation) if with_loads else ():
-            series |= self._reader.node_power(name, *wanted)
+        if with_loads:
+            self._reader.refuse_absent("loads")
+            columns = self.extras.columns(self.layout.steps, folder=LOADS)
+            series |= self._reader.node_values(columns, *wanted)
         return series
 
     def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
@@ -451,7 +460,7 @@ def dataset_of(corpus: Corpus, days: IntArray, nodes: IntArray, extras: ExtrasLa
     for array in extras.arrays:
         if array.axis == "node":
             continue
-        values, last = getattr(corpus, array.name)(days), () if array.axis is None else (array.axis,)
+        values, last = corpus.array(array.name, days), () if array.axis is None else (array.axis,)
         for column in array.columns:
             name = column.name.rpartition("{}_")[2]
             said = {"long_name": column.means.replace(" {}", "")}

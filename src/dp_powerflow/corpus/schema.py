@@ -16,8 +16,8 @@ do depend on the version of pyarrow, whose name is in the file and which brings 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,7 @@ VA_GRID = "multiples of 1e-5 degrees; even multiples from 128 degrees on"
 POWER_GRID = "multiples of 2^-10 kW or kvar; from 16,384 on those that a float32 holds"
 
 _PREFIX = "dp_powerflow."
+_SHAPE = ("days", "steps", "nodes", "days_per_part")
 _INT32_MAX = 2**31 - 1
 _MOST = 10_000
 _PART_NAME = re.compile(r"part-(\d{5,})\.parquet")
@@ -74,7 +75,7 @@ class CorpusLayout:
     days_per_part: int
 
     def __post_init__(self) -> None:
-        for name in ("days", "steps", "nodes", "days_per_part"):
+        for name in _SHAPE:
             if not 1 <= getattr(self, name) <= _INT32_MAX:
                 raise CorpusError(f"the layout of a corpus needs a positive number of {name}")
 
@@ -102,11 +103,6 @@ class CorpusLayout:
         """Days in each row group of a part."""
         days, width = self.days_of(part), self.days_per_group
         return [days[start : start + width] for start in range(0, len(days), width)]
-
-    def locate(self, day: int) -> tuple[int, int]:
-        """Part and row group that hold a day."""
-        part, offset = divmod(day, self.days_per_part)
-        return part, offset // self.days_per_group
 
     def blocks(self, days: IntArray) -> Iterator[RowGroup]:
         """The row groups that hold some days, each once."""
@@ -140,23 +136,34 @@ class ExtrasLayout:
     ----------
     loads : whether the power drawn at every released node is there.
     generation : whether the power injected at every released node is; only with `loads`.
-    sources : phases of the sources whose power into the feeder is there, 0 for none.
+    source_phases : phases of the sources whose power into the feeder is there, 0 for none.
     regulators, capacitors : how many of them have their states there. With any of them `locked` is there too.
     scaled_down : whether the corpus says how often loads and PV of a snapshot were scaled down.
     """
 
     loads: bool = False
     generation: bool = False
-    sources: int = 0
+    source_phases: int = 0
     regulators: int = 0
     capacitors: int = 0
     scaled_down: bool = False
 
     def __post_init__(self) -> None:
-        if not all(0 <= count <= _MOST for count in (self.sources, self.regulators, self.capacitors)):
+        if not all(0 <= count <= _MOST for count in self.counts.values()):
             raise CorpusError(f"a corpus describes at most {_MOST} sources, regulators or capacitors")
         if self.generation and not self.loads:
             raise CorpusError("a corpus with the generation of its nodes has their loads too")
+
+    @classmethod
+    def of(cls, holds: Collection[str], counts: Mapping[str, int]) -> ExtrasLayout:
+        """The layout with these arrays, and so many elements of those that have any."""
+        told = {array.held: counts.get(array.held, array.name in holds) for array in EXTRAS}
+        return cls(**{field.name: told[field.name] for field in fields(cls)})  # type: ignore[arg-type]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many elements each array has that counts any."""
+        return {array.held: getattr(self, array.held) for array in EXTRAS if array.counted}
 
     @property
     def states(self) -> bool:
@@ -170,7 +177,7 @@ class ExtrasLayout:
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """Names of what is there, as the fields of `tables.PartExtras`."""
+        """Names of what is there."""
         return tuple(array.name for array in self.arrays)
 
     @property
@@ -186,14 +193,10 @@ class ExtrasLayout:
                 yield from array.made(held, steps)
 
     def shape_of(self, name: str, days: int, layout: CorpusLayout) -> tuple[int, ...]:
-        """Shape of an array of `tables.PartExtras` for some days."""
+        """Shape of an array for some days."""
         array = next(array for array in EXTRAS if array.name == name)
         last = {"node": (layout.nodes,), None: ()}.get(array.axis, (getattr(self, array.held),))
         return (days, layout.steps, *last)
-
-
-NOTHING = ExtrasLayout()
-"""Of a corpus with voltages only."""
 
 
 # --- columns ----------------------------------------------------------------------------------------------
@@ -213,8 +216,8 @@ class Column:
     value : type of a value, as in `type`.
     means, unit, grid : for its description; the grid is what its values are rounded to.
     steps : values per row in a list; 0 for one value that is no list.
-    of, index, part : where a column of parts comes from: array of `parts.PartExtras` ("" for voltages), index
-        on its last axis (None for all nodes, or if it has none), and "real" or "imag" of a complex one.
+    of, index, part : where a column of parts comes from: name in `EXTRAS` ("" for voltages), index on its
+        last axis (None for all nodes, or if it has none), and "real" or "imag" of a complex one.
     """
 
     file: str
@@ -270,7 +273,7 @@ class ExtraArray:
 
     Attributes
     ----------
-    name : as in `tables.PartExtras` and `Corpus.holds`.
+    name : as in `Corpus.holds` and `Corpus.array`.
     folder : of its files.
     held : what of `ExtrasLayout` says whether it is there, or how many elements it has.
     axis : what its last axis counts, beyond (day, step); None if it has no other.
@@ -283,17 +286,25 @@ class ExtraArray:
     axis: str | None
     columns: tuple[Column, ...]
 
+    @property
+    def counted(self) -> bool:
+        """Whether its last axis counts elements of the feeder."""
+        return self.axis not in (None, "node")
+
+    @property
+    def means(self) -> str:
+        """What its first column holds, in words."""
+        return self.columns[0].means.replace(" {}", "")
+
     def made(self, count: int, steps: int) -> Iterator[Column]:
         """Columns of `count` elements, one after the other."""
-        width = len(str(count - 1))
+        width, file = len(str(count - 1)), parts_of(self.folder)
         for k in range(count):
+            index = k if self.counted else None
             for column in self.columns:
                 name, means = column.name.format(f"{k:0{width}d}"), column.means.format(k)
-                index = None if self.axis in (None, "node") else k
-                file = parts_of(self.folder)
-                yield replace(
-                    column, file=file, name=name, means=means, steps=steps, of=self.name, index=index
-                )
+                own = replace(column, file=file, name=name, means=means, steps=steps)
+                yield replace(own, of=self.name, index=index)
 
 
 def _powers(active: str, reactive: str, means: str) -> tuple[Column, ...]:
@@ -318,13 +329,15 @@ EXTRAS = (
     ExtraArray(
         "generation", LOADS, "generation", "node", _powers("g_kw", "g_kvar", "power injected at every step")
     ),
-    ExtraArray("head", FEEDER, "sources", "source_phase", _HEAD),
+    ExtraArray("head", FEEDER, "source_phases", "source_phase", _HEAD),
     ExtraArray("taps", FEEDER, "regulators", "regulator", (_TAP,)),
     ExtraArray("capacitors", FEEDER, "capacitors", "capacitor", (_CLOSED,)),
     ExtraArray("locked", FEEDER, "states", None, (_LOCKED,)),
     ExtraArray("scaled_down", FEEDER, "scaled_down", None, (_SCALED,)),
 )
 """Every array that a corpus may hold beside its voltages, in the order of its columns."""
+NOTHING = ExtrasLayout()
+"""Of a corpus with voltages only."""
 
 
 def node_columns(connected: bool) -> Iterator[Column]:
@@ -405,30 +418,17 @@ def part_schema(
     folder: str, layout: CorpusLayout, extras: ExtrasLayout, release_id: str, part: int
 ) -> pa.Schema:
     """Schema of a part in a folder, which says of itself the corpus and the number of the part."""
-    columns = list(part_columns(folder, extras, layout.steps))
-    return _schema(columns, _metadata(layout, release_id) | {f"{_PREFIX}part": str(part)})
+    whole = table_schema(part_columns(folder, extras, layout.steps), layout, release_id)
+    return whole.with_metadata({**whole.metadata, f"{_PREFIX}part": str(part)})
 
 
 def table_schema(columns: Iterable[Column], layout: CorpusLayout, release_id: str) -> pa.Schema:
-    """Schema of a whole table."""
-    return _schema(columns, _metadata(layout, release_id))
-
-
-def _schema(columns: Iterable[Column], metadata: dict[str, str]) -> pa.Schema:
-    return pa.schema([column.field for column in columns], metadata=metadata)
-
-
-def _metadata(layout: CorpusLayout, release_id: str) -> dict[str, str]:
-    """What every file of a corpus says of itself: version of the format, release and shape."""
-    entries = {
-        "format": FORMAT,
-        "release_id": release_id,
-        "days": str(layout.days),
-        "steps": str(layout.steps),
-        "nodes": str(layout.nodes),
-        "days_per_part": str(layout.days_per_part),
+    """Schema of a whole table, which says of itself: version of the format, release and shape."""
+    entries = {"format": FORMAT, "release_id": release_id} | {
+        name: str(getattr(layout, name)) for name in _SHAPE
     }
-    return {_PREFIX + key: value for key, value in entries.items()}
+    metadata = {_PREFIX + key: value for key, value in entries.items()}
+    return pa.schema([column.field for column in columns], metadata=metadata)
 
 
 def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, str]:
@@ -446,7 +446,7 @@ def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, st
             "that reads older ones",
             code="format-not-read",
         )
-    shape = {name: int(entries[_PREFIX + name]) for name in ("days", "steps", "nodes", "days_per_part")}
+    shape = {name: int(entries[_PREFIX + name]) for name in _SHAPE}
     if shape["days"] > MOST_DAYS or shape["steps"] > MOST_STEPS:
         raise CorpusError("the corpus declares more days or steps than any has; fetch it again")
     return CorpusLayout(**shape), check_release_id(entries[f"{_PREFIX}release_id"])
@@ -454,13 +454,13 @@ def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, st
 
 def extras_in(columns: Mapping[str, list[str]]) -> ExtrasLayout:
     """What there is beside the voltages, from the names of the columns of the files, by folder."""
-    found: dict[str, Any] = {}
+    found: dict[str, int] = {}
     for array in EXTRAS:
         pattern = re.compile(array.columns[0].name.replace("{}", r"\d+"))
         count = sum(pattern.fullmatch(name) is not None for name in columns.get(array.folder, []))
-        found[array.held] = bool(count) if isinstance(getattr(NOTHING, array.held), bool) else count
-    del found["states"]  # there with regulators or capacitors
-    return ExtrasLayout(**found)
+        found |= {array.name: count, array.held: count}
+    counted = {array.held: found[array.held] for array in EXTRAS if array.counted}
+    return ExtrasLayout.of({name for name, count in found.items() if count}, counted)
 
 
 # --- names ------------------------------------------------------------------------------------------------
@@ -472,9 +472,7 @@ def part_name(part: int) -> str:
 def part_number(name: str) -> int | None:
     """Number of the part with this file name, None if it is not the name of a part."""
     match = _PART_NAME.fullmatch(name)
-    if match is None or part_name(int(match[1])) != name:
-        return None
-    return int(match[1])
+    return int(match[1]) if match is not None and part_name(int(match[1])) == name else None
 
 
 def check_release_id(release_id: str) -> str:

@@ -197,10 +197,27 @@ def put(place: Location, content: bytes | memoryview, *, make_folder: bool = Fal
 
 def file_hashes(directory: Location) -> dict[str, str]:
     """SHA-256 of every file below a directory, by its relative path with forward slashes, sorted."""
+    return hashes_of(directory, below(directory))
+
+
+def children(place: Location) -> dict[str, bool]:
+    """Names one level below, sorted, and whether each is a folder and no link."""
+    if isinstance(place, RemotePath):
+        return place.children()
+    with os.scandir(place) as items:
+        return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
+
+
+def below(directory: Location) -> dict[str, Version]:
+    """Relative names, sorted, of all files below, each with what changes when the file does."""
     if isinstance(directory, RemotePath):
-        return hashes_of(directory, directory.below())
-    paths = (path for path in directory.rglob("*") if path.is_file())
-    return hashes_of(directory, sorted(path.relative_to(directory).as_posix() for path in paths))
+        return {**directory.below()}
+    found = {}
+    for path in directory.rglob("*"):
+        with suppress(FileNotFoundError):  # a temporary file that has its name by now
+            if path.is_file():
+                found[path.relative_to(directory).as_posix()] = version_of(path)
+    return dict(sorted(found.items()))
 
 
 def hashes_of(directory: Location, names: Iterable[str]) -> dict[str, str]:
@@ -377,10 +394,8 @@ def _os_errors() -> Iterator[None]:
 # The bytes that are hashed are the bytes that are decoded: a file is read once. What was found sound is known
 # to the process until the file changes (size, times and number of a local file, what a store says of an
 # object), so that a second pass over a corpus hashes nothing.
-WHOLE_BYTES = 256 << 20
-"""Files up to this size are hashed and decoded from the same memory; larger ones are hashed in pieces."""
-FETCHED_BYTES = 128 << 20
-"""Of objects of a store that stay in memory, so that the next row group is not fetched again."""
+KEPT_BYTES = 128 << 20
+"""Of objects of stores that stay in memory: the next row group, or the next check, does not fetch again."""
 
 Version = tuple[int, ...] | str
 """What changes when a file does."""
@@ -388,7 +403,8 @@ Version = tuple[int, ...] | str
 _sound: dict[str, tuple[Version, str]] = {}
 """Place → version of a file that was hashed in this process, and its SHA-256."""
 _fetched: OrderedDict[str, tuple[Version, bytes]] = OrderedDict()
-"""Objects of stores that were used last."""
+"""Objects of stores that were fetched last."""
+_fetching = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -412,25 +428,22 @@ class Listed:
         CorpusError : it is not the file that the manifest lists.
         """
         place = self.root / name
-        expected = self._expected(name)
-        if expected is None:
+        if self.hashes is None:
             return place
+        if name not in self.hashes:
+            raise CorpusError(f"{place} is not a file of the release: {MANIFEST_FILE} does not list it")
+        expected = self.hashes[name]
         with loading(place):
             version = version_of(place)
             if _sound.get(str(place)) == (version, expected):
-                kept = _fetched.get(str(place))
-                return pa.BufferReader(kept[1]) if kept is not None and kept[0] == version else place
-            # An object of a store is fetched whole.
-            small = isinstance(version, str) or version[0] <= WHOLE_BYTES
-            content = place.read_bytes() if small else None
-            found = file_hash(place) if content is None else hashlib.sha256(content).hexdigest()
-        if found != expected:
+                kept = _kept(place, version)
+                return place if kept is None else pa.BufferReader(kept)
+            content = place.read_bytes()
+        if hashlib.sha256(content).hexdigest() != expected:
             raise CorpusError(
                 f"{place} is damaged: it is not the file that {MANIFEST_FILE} lists; fetch it again"
             )
-        _sound[str(place)] = version, found
-        if content is None:
-            return place
+        _sound[str(place)] = version, expected
         if isinstance(place, RemotePath):
             _keep(place, version, content)
         return pa.BufferReader(content)
@@ -447,15 +460,6 @@ class Listed:
     def check_folder(self, folder: str) -> None:
         """The same of all files below a folder."""
         self.check(name for name in self.hashes or () if name.startswith(f"{folder}/"))
-
-    def _expected(self, name: str) -> str | None:
-        if self.hashes is None:
-            return None
-        if name not in self.hashes:
-            raise CorpusError(
-                f"{self.root / name} is not a file of the release: {MANIFEST_FILE} does not list it"
-            )
-        return self.hashes[name]
 
 
 def read_listed(root: Location, *, sha256: str | None = None) -> Listed:
@@ -500,35 +504,31 @@ def version_of(place: Location) -> Version:
     return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
+def _kept(place: Location, version: Version) -> bytes | None:
+    known, content = _fetched.get(str(place), (None, b""))
+    return content if known == version else None
+
+
 def _keep(place: RemotePath, version: Version, content: bytes) -> None:
-    held = sum(len(known) for _, known in _fetched.values()) + len(content)
-    while _fetched and held > FETCHED_BYTES:
-        held -= len(_fetched.popitem(last=False)[1][1])
-    if held <= FETCHED_BYTES:
-        _fetched[str(place)] = version, content
+    with _fetching:
+        _fetched.pop(str(place), None)
+        held = sum(len(known) for _, known in _fetched.values()) + len(content)
+        while _fetched and held > KEPT_BYTES:
+            held -= len(_fetched.popitem(last=False)[1][1])
+        if held <= KEPT_BYTES:
+            _fetched[str(place)] = version, content
 
 
 # --- one set of bytes -------------------------------------------------------------------------------------
-# Checking a release at a URL reads some files twice. What fits is kept in memory, so that a small release is
-# fetched once; of a large one, pieces are fetched again. Before and after, the store says what is there: an
-# object that was put, changed or removed meanwhile, or could not be read, ends the check without a verdict.
-KEPT_BYTES = 256 << 20
-"""Of all releases that are checked at the same time."""
-
-
+# Before and after a release at a URL is checked, the store says what is there: an object that was put,
+# changed or removed meanwhile, or could not be read, ends the check without a verdict.
 @dataclass(eq=False)
 class _Reading:
-    """Objects of one release: versions as they were listed, contents as far as there is room for them.
-
-    What came first stays: files are read again in the same order.
-    """
+    """Objects of one release: versions as they were listed, and what the store answered to none of them."""
 
     prefix: str
-    room: int
     versions: dict[str, str]
-    contents: dict[str, bytes] = field(default_factory=dict)
     failure: BaseException | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True)
@@ -555,24 +555,28 @@ class Snapshot(RemotePath):
         listed = self.reading.versions.items()
         return {name.removeprefix(prefix): version for name, version in listed if name.startswith(prefix)}
 
+    def children(self) -> dict[str, bool]:
+        """As `RemotePath.children`."""
+        parted = [name.partition("/") for name in self.below()]
+        return {name: bool(slash) for name, slash, _ in parted}
+
     def read_bytes(self) -> bytes:
         """The object. One that is listed and cannot be read is no damage to the release: remember why."""
-        reading, name = self.reading, self._name
-        content = reading.contents.get(name)
-        if content is not None:
-            return content
+        content = _kept(self, self.version())
+        if content is None:
+            try:
+                content = super().read_bytes()
+            except OSError as error:
+                self.reading.failure = error
+                raise
+            _keep(self, self.version(), content)
+        return content
+
+    def version(self) -> str:
+        """As it was listed; FileNotFoundError if it was not."""
         if not self.exists():
             raise FileNotFoundError(self.url)
-        try:
-            content = super().read_bytes()
-        except OSError as error:
-            reading.failure = error
-            raise
-        with reading.lock:
-            if len(content) <= reading.room and name not in reading.contents:
-                reading.room -= len(content)
-                reading.contents[name] = content
-        return content
+        return self.reading.versions[self._name]
 
     def open(self) -> Any:
         """The object as a binary file."""
@@ -584,12 +588,8 @@ class Snapshot(RemotePath):
 
 
 @contextmanager
-def one_reading(place: Location, room: int = KEPT_BYTES) -> Iterator[Location]:
+def one_reading(place: Location) -> Iterator[Location]:
     """A release to be checked: its directory, or a `Snapshot` of a URL.
-
-    Parameters
-    ----------
-    room : bytes of its objects that may be kept in memory.
 
     Raises
     ------
@@ -600,15 +600,13 @@ def one_reading(place: Location, room: int = KEPT_BYTES) -> Iterator[Location]:
         yield place
         return
     with loading(place):
-        reading = _Reading(f"{place}/", room, place.below())
-    try:
-        yield Snapshot(place.url, reading=reading)
+        reading = _Reading(f"{place}/", place.below())
+    for known in [known for known in _fetched if known.startswith(reading.prefix)]:
+        _fetched.pop(known, None)  # a check reads what is there now
+    yield Snapshot(place.url, reading=reading)
+    with loading(place):
         if reading.failure is not None:
-            with loading(place):
-                raise reading.failure
-        with loading(place):
-            unchanged = place.below() == reading.versions
-    finally:
-        reading.contents.clear()
+            raise reading.failure
+        unchanged = place.below() == reading.versions
     if not unchanged:
         raise CorpusError(f"{place} changed while it was read; wait until nobody writes there, then verify")

@@ -8,14 +8,18 @@ declared public.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES, Weather
@@ -30,6 +34,7 @@ from dp_powerflow.corpus.grid import (
 from dp_powerflow.corpus.schema import (
     BESIDE,
     BUSES_FILE,
+    CONNECTION_FILES,
     CONNECTIONS_FILE,
     DATA,
     DAYS_FILE,
@@ -134,6 +139,11 @@ def numbers(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
     return np.asarray(np.from_dlpack(array))
 
 
+def _columns(table: pa.Table, names: Sequence[str]) -> NDArray[Any]:
+    """(row, column) some columns of numbers."""
+    return np.stack([numbers(table.column(name)) for name in names], axis=1)
+
+
 def list_numbers(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
     """All numbers of a column of lists, one list after the other, not copied if they lie in one piece."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -199,6 +209,15 @@ def read_nodes(directory: Location, content: Source) -> tuple[CorpusLayout, str,
         ids = tuple(columns.pop("id"))
         nodes = NodeTable(ids, **{name: tuple(values) for name, values in columns.items()})
     return layout, release_id, nodes
+
+
+@contextmanager
+def _as_damage() -> Iterator[None]:
+    """What no table of a release can hold is damage of its file."""
+    try:
+        yield
+    except (ConfigError, CorpusError) as error:
+        raise ValueError(str(error)) from None
 
 
 def _expect(table: pa.Table, columns: Iterable[Column], layout: CorpusLayout, release_id: str) -> None:
@@ -270,7 +289,7 @@ def _contradictions(found: Connections) -> Iterator[str]:
         return
     if len(found.bus_of) and not 0 <= found.bus_of.min() <= found.bus_of.max() < buses:
         yield "a node names a bus that does not exist"
-    elif not np.array_equal(_first_seen(found.bus_of), np.arange(len(np.unique(found.bus_of)))):
+    elif [*dict.fromkeys(found.bus_of.tolist())] != [*range(len(np.unique(found.bus_of)))]:
         yield "the buses are not in the order of their nodes"
     if np.any(found.phase < 1):
         yield "the phase of a node is not a positive number"
@@ -294,83 +313,65 @@ def _contradictions(found: Connections) -> Iterator[str]:
         yield "not two finite coordinates per bus"
 
 
-def _first_seen(buses: IntArray) -> IntArray:
-    """The buses, each where it comes first."""
-    found, first = np.unique(buses, return_index=True)
-    return np.asarray(found[np.argsort(first)], dtype=np.int64)
-
-
 def _all_fed(found: Connections) -> bool:
-    neighbours: list[list[int]] = [[] for _ in found.bus_ids]
-    for one, other in found.pairs.tolist():
-        neighbours[one].append(other)
-        neighbours[other].append(one)
-    fed = found.source.tolist()
-    reached = np.flatnonzero(found.source).tolist()
-    while reached:
-        for bus in neighbours[reached.pop()]:
-            if not fed[bus]:
-                fed[bus] = True
-                reached.append(bus)
-    return all(fed)
+    graph = sp.coo_array((np.ones(found.n_pairs), found.pairs.T), shape=(found.n_buses,) * 2)
+    part = connected_components(graph.tocsr(), directed=False)[1]
+    return bool(np.isin(part, part[found.source]).all())
 
 
-def encode_buses(layout: CorpusLayout, release_id: str, connections: Connections) -> bytes:
-    """Bytes of `buses.parquet`."""
-    places = connections.coordinates
-    columns = [connections.bus_ids, connections.source, *([] if places is None else places.T)]
-    return encode_table(table_schema(bus_columns(places is not None), layout, release_id), columns)
-
-
-def encode_connections(layout: CorpusLayout, release_id: str, connections: Connections) -> bytes:
-    """Bytes of `connections.parquet`."""
-    columns = [*connections.pairs.T, connections.kinds]
-    return encode_table(table_schema(connection_columns(), layout, release_id), columns)
+def encode_connections(layout: CorpusLayout, release_id: str, found: Connections) -> dict[str, bytes]:
+    """Bytes of `buses.parquet` and of `connections.parquet`."""
+    if len(found.bus_of) != layout.nodes:
+        raise CorpusError("the connections of a corpus need one bus per node of it")
+    places = () if found.coordinates is None else found.coordinates.T
+    buses = bus_columns(found.coordinates is not None), [found.bus_ids, found.source, *places]
+    pairs = connection_columns(), [*found.pairs.T, found.kinds]
+    tables = zip(CONNECTION_FILES, (buses, pairs), strict=True)
+    return {
+        name: encode_table(table_schema(columns, layout, release_id), values)
+        for name, (columns, values) in tables
+    }
 
 
 def read_connections(
     directory: Location,
     layout: CorpusLayout,
     release_id: str,
+    buses_file: Source | None,
+    pairs_file: Source | None,
     nodes: NodeTable,
-    files: tuple[Source | None, Source | None],
 ) -> Connections | None:
     """The connections of a corpus, None where it holds none.
 
     Parameters
     ----------
-    files : what `CONNECTION_FILES` are read from; None for one that lacks.
+    buses_file, pairs_file : what `CONNECTION_FILES` are read from; None for one that lacks.
 
     Raises
     ------
     CorpusError : a file is damaged, missing, of another corpus, or contradicts itself or the node table.
     """
-    if files == (None, None):
+    if buses_file is None and pairs_file is None:
         return None
-    with loading(directory / (BUSES_FILE if files[0] is None else CONNECTIONS_FILE)):
-        if files[0] is None or files[1] is None or not nodes.connected:
+    with loading(directory / (BUSES_FILE if buses_file is None else CONNECTIONS_FILE)):
+        if buses_file is None or pairs_file is None or not nodes.connected:
             raise ValueError("a file, or a column of the nodes, without the others")
-        buses, pairs = (read_table(file) for file in files if file is not None)
+        buses, pairs = read_table(buses_file), read_table(pairs_file)
         _expect(buses, bus_columns("x" in buses.column_names), layout, release_id)
         _expect(pairs, connection_columns(), layout, release_id)
-        try:
+        with _as_damage():
             return _connections_of(buses, pairs, nodes)
-        except CorpusError as error:
-            raise ValueError(str(error)) from None
 
 
 def _connections_of(buses: pa.Table, pairs: pa.Table, nodes: NodeTable) -> Connections:
     ids = tuple(buses.column("bus").to_pylist())
     row = {name: k for k, name in enumerate(ids)}
-    ends = [numbers(pairs.column(name)).astype(np.int64) for name in ("from_bus", "to_bus")]
-    places = None
-    if "x" in buses.column_names:
-        places = np.stack([numbers(buses.column(name)) for name in ("x", "y")], axis=1)
+    places = _columns(buses, ("x", "y")) if "x" in buses.column_names else None
     return Connections(
         bus_ids=ids,
         bus_of=np.array([row[bus] for bus in nodes.bus or ()], dtype=np.int64),
         phase=np.array(nodes.phase or (), dtype=np.int64),
-        pairs=np.stack(ends, axis=1),
+        pairs=_columns(pairs, ("from_bus", "to_bus")).astype(np.int64),
         kinds=tuple(pairs.column("kind").to_pylist()),
         source=np.array(buses.column("source").to_pylist(), dtype=np.bool_),
         coordinates=places,
@@ -420,36 +421,35 @@ def encode_days(layout: CorpusLayout, release_id: str, days: DayTable) -> bytes:
     return encode_table(table_schema(day_columns(days.names), layout, release_id), columns)
 
 
-def read_days(directory: Location, layout: CorpusLayout, release_id: str, content: Source) -> DayTable:
-    """The days of a corpus, from their file or its bytes.
+def read_days(
+    directory: Location, layout: CorpusLayout, release_id: str, content: Source | None
+) -> DayTable | None:
+    """The days of a corpus, from their file or its bytes; None where it has none.
 
     Raises
     ------
     CorpusError : the file is damaged, or of another corpus, or its columns contradict each other.
     """
+    if content is None:
+        return None
     with loading(directory / DAYS_FILE):
         table = read_table(content)
         weather = tuple(name for name in FEATURES if name in table.column_names)
         _expect(table, day_columns(weather), layout, release_id)
-        try:
+        with _as_damage():
             return _days_of(table, layout, weather)
-        except (ConfigError, CorpusError) as error:  # of a calendar or weather that cannot be
-            raise ValueError(str(error)) from None
 
 
 def _days_of(table: pa.Table, layout: CorpusLayout, weather: tuple[str, ...]) -> DayTable:
     dates, holiday, off = (table.column(name).to_pylist() for name in ("date", "holiday", "off"))
     if table.column("day").to_pylist() != list(range(layout.days)):
         raise ValueError("not one row per day in order")
-    calendar = Calendar(
-        tuple(dates), frozenset(day for day, is_one in zip(dates, holiday, strict=True) if is_one)
-    )
+    calendar = Calendar(tuple(dates), frozenset(compress(dates, holiday)))
     if calendar.off.tolist() != off:
         raise ValueError("a day off is not marked, or another day is")
     if not weather:
         return DayTable(calendar)
-    values = np.stack([numbers(table.column(name)) for name in weather], axis=1)
-    found = Weather(calendar.days, weather, values)
+    found = Weather(calendar.days, weather, _columns(table, weather))
     if not found.is_consistent:
         raise ValueError("figures of the weather that contradict each other")
     return DayTable(calendar, found)
@@ -460,49 +460,20 @@ def _days_of(table: pa.Table, layout: CorpusLayout, weather: tuple[str, ...]) ->
 _INT16 = np.iinfo(np.int16)
 
 
-@dataclass(frozen=True, eq=False)
-class PartExtras:
-    """What is published of the days of one part beside their voltages; None where it is not published.
-
-    Attributes
-    ----------
-    loads : complex (day, step, node) power drawn by the loads at every released node [kW + j kvar].
-    generation : complex (day, step, node) power injected by PV and generators [kW + j kvar].
-    head : complex (day, step, source phase) power that the sources feed into the feeder [kW + j kvar].
-    taps : integer (day, step, regulator) tap steps away from neutral.
-    capacitors : integer (day, step, capacitor), 1 closed, 0 open.
-    locked : boolean (day, step) whether a control was locked because it hunted.
-    scaled_down : integer (day, step) how often loads and PV were scaled down until power flow had a solution.
-    """
-
-    loads: ComplexArray | NodeColumns | None = None
-    generation: ComplexArray | NodeColumns | None = None
-    head: ComplexArray | None = None
-    taps: IntArray | None = None
-    capacitors: IntArray | None = None
-    locked: BoolArray | None = None
-    scaled_down: IntArray | None = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The arrays that are there, by name."""
-        return {name: values for name, values in vars(self).items() if values is not None}
-
-
 def encode_part(
     extras: ExtrasLayout,
     layout: CorpusLayout,
     release_id: str,
     part: int,
     voltages: ComplexArray | NodeColumns,
-    given: PartExtras | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> dict[str, memoryview]:
     """Relative names and bytes of the files of a part, the voltages last, rounded to the public grid.
 
     Parameters
     ----------
     voltages : complex (day, step, node) [p.u.].
-    given : exactly what `extras` says.
+    given : by name exactly the arrays of `EXTRAS` that `extras` says, complex ones in kW + j kvar.
 
     Raises
     ------
@@ -514,7 +485,7 @@ def encode_part(
         raise CorpusError(
             f"part {part} needs voltages of shape (day, step, node) = {shape}, not {voltages.shape}"
         )
-    arrays = _checked(extras, layout, part, given or PartExtras())
+    arrays = _checked(extras, layout, part, given or {})
     made = {}
     for folder in (*extras.folders, DATA):
         schema = part_schema(folder, layout, extras, release_id, part)
@@ -531,8 +502,9 @@ def encode_part(
     return made
 
 
-def _checked(extras: ExtrasLayout, layout: CorpusLayout, part: int, given: PartExtras) -> dict[str, Any]:
-    arrays = given.given
+def _checked(
+    extras: ExtrasLayout, layout: CorpusLayout, part: int, arrays: Mapping[str, Any]
+) -> Mapping[str, Any]:
     if arrays.keys() != set(extras.holds):
         wanted, got = (", ".join(names) or "nothing" for names in (extras.holds, arrays))
         raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
@@ -562,14 +534,12 @@ def _stored(column: Column, values: NDArray[Any]) -> NDArray[Any]:
     """Values (day, step) as the type of the column; refuses what it cannot hold."""
     own = values if column.index is None else values[..., column.index]
     if column.value == "float32":
-        return round_power(getattr(own, column.part))
-    if column.value == "int16":
-        if not np.all((own >= _INT16.min) & (own <= _INT16.max)):
-            raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
-        return own.astype(np.int16)
-    if not np.all((own == 0) | (own == 1)):
+        return round_power(getattr(own, column.part or "real"))
+    if column.value == "bool" and not np.all((own == 0) | (own == 1)):
         raise CorpusError(f"the {column.of} of a corpus are 1 or 0")
-    return own.astype(np.bool_)
+    if column.value == "int16" and not np.all((own >= _INT16.min) & (own <= _INT16.max)):
+        raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
+    return own.astype(column.dtype)
 
 
 # --- parts read again -------------------------------------------------------------------------------------
@@ -694,29 +664,26 @@ class PartReader:
                     turn_days(block, offsets, nodes, values, rows)
         return found
 
-    def node_power(self, name: str, days: IntArray, nodes: IntArray) -> dict[str, Float32Array]:
-        """Active and reactive power of nodes as stored [kW], [kvar], as `node_values`."""
-        self.refuse_absent(name)
-        return self.node_values(self.extras.columns(self.layout.steps, of=name), days, nodes)
-
     def values(self, name: str, days: IntArray, nodes: IntArray) -> NDArray[Any]:
-        """An array of `PartExtras`, (day, step, …); `nodes` are of an array per node."""
+        """An array of `EXTRAS`, (day, step, …); `nodes` are of an array per node."""
         self.refuse_absent(name)
         columns = [*self.extras.columns(self.layout.steps, of=name)]
         if columns[0].file == parts_of(LOADS):
-            active, reactive = self.node_values(columns, days, nodes).values()
-            return np.asarray(active.astype(np.float64) + 1j * reactive.astype(np.float64))
-        found = np.empty((len(days), self.layout.steps, len(columns)), dtype=np.float64)
-        parts = days // self.layout.days_per_part
-        for part in np.unique(parts).tolist():
-            rows = np.flatnonzero(parts == part)
-            for held, stored in self.groups(FEEDER, part, [column.name for column in columns]):
-                found[rows] = np.stack([block[days[rows] - held.start] for block in stored], axis=-1)
+            stored = self.node_values(columns, days, nodes).values()
+            found = np.stack([values.astype(np.float64) for values in stored], axis=-1)
+        else:
+            found = np.empty((len(days), self.layout.steps, len(columns)), dtype=np.float64)
+            parts = days // self.layout.days_per_part
+            for part in np.unique(parts).tolist():
+                rows = np.flatnonzero(parts == part)
+                for held, blocks in self.groups(FEEDER, part, [column.name for column in columns]):
+                    found[rows] = np.stack([block[days[rows] - held.start] for block in blocks], axis=-1)
         if columns[0].part:
-            return np.asarray(found[..., 0::2] + 1j * found[..., 1::2])
-        if columns[0].index is not None:
-            return found.astype(np.int64)
-        return found[..., 0].astype(np.bool_ if columns[0].value == "bool" else np.int64)
+            found = found[..., 0::2] + 1j * found[..., 1::2]
+        elif columns[0].value != "float32":
+            plain = columns[0].value == "bool" and columns[0].index is None
+            found = found.astype(np.bool_ if plain else np.int64)
+        return found[..., 0] if columns[0].index is None else found
 
     def refuse_absent(self, name: str) -> None:
         """Refuse an array that the corpus does not hold."""

@@ -54,6 +54,9 @@ RELEASE_FILES = frozenset(
 )
 """What a release may hold beside `data/` and the tables below."""
 _TABLES = frozenset({NODES_FILE, DAYS_FILE, *CONNECTION_FILES})
+_NOT_CONNECTED = (
+    f"{' and '.join(CONNECTION_FILES)} are not both there and whole, or contradict each other or the nodes."
+)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def validate_corpus(
             source = seen.source(directory, NODES_FILE)
         layout, release_id, nodes = read_nodes(directory, source)
         parts, problems = _listing(directory, layout, frozenset(other_files))
-        tables = {name for name in CONNECTION_FILES if (directory / name).exists()}
+        tables = {name for name in _TABLES if (directory / name).exists()}
     except CorpusError as error:
         return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
     extras, beside = NOTHING, list[str]()
@@ -130,20 +133,21 @@ def validate_corpus(
         elif parts[folder] and not beside:
             problems.append(f"{folder}/ does not hold its first part.")
     problems += beside
-    days = connections = None
-    try:
-        if (directory / DAYS_FILE).exists():
-            days = read_days(directory, layout, release_id, seen.source(directory, DAYS_FILE))
-    except (OSError, CorpusError):
-        problems.append(f"{DAYS_FILE} is damaged, of another corpus, or contradicts itself.")
-    try:
-        buses, pairs = (seen.source(directory, name) if name in tables else None for name in CONNECTION_FILES)
-        connections = read_connections(directory, layout, release_id, nodes, (buses, pairs))
-    except (OSError, CorpusError):
-        problems.append(
-            f"{' and '.join(CONNECTION_FILES)} are not both there and whole, or contradict each other or "
-            "the nodes."
-        )
+    found: dict[str, Any] = {}
+    for name, files, read, problem in (
+        (
+            "days",
+            (DAYS_FILE,),
+            read_days,
+            f"{DAYS_FILE} is damaged, of another corpus, or contradicts itself.",
+        ),
+        ("connections", CONNECTION_FILES, partial(read_connections, nodes=nodes), _NOT_CONNECTED),
+    ):
+        try:
+            sources = [seen.source(directory, file) if file in tables else None for file in files]
+            found[name] = read(directory, layout, release_id, *sources)
+        except (OSError, CorpusError):
+            problems.append(problem)
     return CorpusReport(
         tuple(problems),
         layout,
@@ -155,8 +159,7 @@ def validate_corpus(
         extras,
         seen.powers // 2,
         seen.scaled_down,
-        days,
-        connections,
+        **found,
     )
 
 
@@ -188,20 +191,17 @@ class _Seen:
         return pa.BufferReader(content)
 
 
-Parts = dict[str, list[int]]
-"""Numbers of the parts that are there, by folder."""
-
-
 def _listing(
     directory: Location, layout: CorpusLayout, other_files: frozenset[str]
-) -> tuple[Parts, list[str]]:
-    """Parts that are there, and what is there that should not be or the other way round."""
-    parts: Parts = {folder: [] for folder in FOLDERS}
+) -> tuple[dict[str, list[int]], list[str]]:
+    """Numbers of the parts that are there by folder, and what should not be there."""
+    parts: dict[str, list[int]] = {folder: [] for folder in FOLDERS}
     names, problems = _names_below(directory, other_files)
     for name in names:
-        found = _part_of(name, layout)
-        if found is not None:
-            parts[found[0]].append(found[1])
+        folder, _, file = name.rpartition("/")
+        part = part_number(file) if folder in FOLDERS else None
+        if part is not None and part < layout.n_parts:
+            parts[folder].append(part)
         elif name not in other_files | _TABLES:
             problems.append(f"{name} does not belong to the corpus.")
     return parts, problems
@@ -224,13 +224,6 @@ def _names_below(directory: Location, other_files: frozenset[str]) -> tuple[list
         elif name not in folders:
             problems.append(f"{name} does not belong to the corpus.")
     return names, problems
-
-
-def _part_of(name: str, layout: CorpusLayout) -> tuple[str, int] | None:
-    """Folder and number of the part of this relative name, None if it is none of the corpus."""
-    folder, _, file = name.rpartition("/")
-    part = part_number(file) if folder in FOLDERS else None
-    return None if part is None or part >= layout.n_parts else (folder, part)
 
 
 def _look_at_part(

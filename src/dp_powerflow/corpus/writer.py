@@ -12,10 +12,11 @@ import glob
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -43,6 +44,7 @@ from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
     Version,
+    below,
     hashes_of,
     loading,
     location,
@@ -56,8 +58,6 @@ from dp_powerflow.corpus.tables import (
     Connections,
     DayTable,
     NodeTable,
-    PartExtras,
-    encode_buses,
     encode_connections,
     encode_days,
     encode_nodes,
@@ -173,18 +173,6 @@ class RemoteStage:
             raise foreign_stage(f"{self.marker} and all below {self.target}")
         if taken:
             raise OutputTakenError(f"{self.target} exists already; choose another URL or remove it first")
-
-    def names(self) -> dict[str, str]:
-        """Names of the objects and their versions."""
-        with loading(self.target):
-            return self.target.below()
-
-    def hashes(self, written: Mapping[str, str]) -> dict[str, str]:
-        """SHA-256 of every object; those `written` by this run are known, the others are fetched."""
-        names = self.names()
-        with loading(self.target):
-            read = hashes_of(self.target, (name for name in names if name not in written))
-        return {name: written[name] if name in written else read[name] for name in names}
 
     def end(self) -> None:
         """The release is complete."""
@@ -317,20 +305,18 @@ class CorpusWriter:
         """
         if self.remote is not None:
             self.remote.begin()
-            self._refuse_foreign(self.remote.names())
-            self.missing_parts()
+            self._refuse_foreign()
             return
         refuse_taken(self._directory)
         self.refuse_other_stages(self.stage)
         with storing(self.target):
             self.partial.parent.mkdir(parents=True, exist_ok=True)
             self.partial.mkdir(mode=0o700, exist_ok=True)
-            for folder in (DATA, *self.extras.folders):
+            for folder in self._folders:
                 (self.partial / folder).mkdir(exist_ok=True)
             remove_temporaries(self.partial)
             free = shutil.disk_usage(self.partial).free
-        there = (path for folder in FOLDERS for path in (self.partial / folder).glob("*"))
-        self._refuse_foreign(path.relative_to(self.partial).as_posix() for path in there)
+        self._refuse_foreign()
         missing = sum(len(self.layout.days_of(part)) for part in self.missing_parts())
         needed = missing * self.layout.nodes * self.layout.steps * _BYTES_PER_PHASOR
         if free < needed:
@@ -342,19 +328,18 @@ class CorpusWriter:
 
     def missing_parts(self) -> tuple[int, ...]:
         """Parts that are still to be written."""
-        there = None if self.remote is None else self.remote.names()
-
-        def has(folder: str, part: int) -> bool:
-            name = f"{folder}/{part_name(part)}"
-            version = there.get(name) if there is not None else self._version(name)
-            return version is not None and self._is_sound(folder, part, version)
-
-        folders = (DATA, *self.extras.folders)
-        parts = range(self.layout.n_parts)
-        return tuple(part for part in parts if not all(has(folder, part) for folder in folders))
+        there = self._there()
+        names = [
+            [f"{folder}/{part_name(part)}" for folder in self._folders] for part in range(self.layout.n_parts)
+        ]
+        return tuple(
+            part
+            for part, files in enumerate(names)
+            if not all(name in there and self._is_sound(name, part, there[name]) for name in files)
+        )
 
     def write_part(
-        self, part: int, voltages: ComplexArray | NodeColumns, extras: PartExtras | None = None
+        self, part: int, voltages: ComplexArray | NodeColumns, extras: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
         """Round a part to the public grid and write it, each file whole or not at all, the voltages last.
 
@@ -371,7 +356,7 @@ class CorpusWriter:
         return self.write_files(self.encoded(part, voltages, extras))
 
     def encoded(
-        self, part: int, voltages: ComplexArray | NodeColumns, extras: PartExtras | None = None
+        self, part: int, voltages: ComplexArray | NodeColumns, extras: Mapping[str, Any] | None = None
     ) -> dict[str, memoryview]:
         """Files of a part by relative name, rounded to the public grid; parameters as of `write_part`."""
         return encode_part(self.extras, self.layout, self.release_id, part, voltages, extras)
@@ -393,20 +378,13 @@ class CorpusWriter:
 
         The node table has their columns too (`Connections.of_nodes`).
         """
-        if connections is None:
-            return {}
-        if len(connections.bus_of) != self.layout.nodes:
-            raise CorpusError("the connections of a corpus need one bus per node of it")
-        buses, pairs = (
-            encode(self.layout, self.release_id, connections) for encode in (encode_buses, encode_connections)
-        )
-        return self.write_files({BUSES_FILE: buses, CONNECTIONS_FILE: pairs})
+        made = {} if connections is None else encode_connections(self.layout, self.release_id, connections)
+        return self.write_files(made)
 
     def write_days(self, days: DayTable | None) -> dict[str, str]:
         """Write `days.parquet`: dates, days off and weather; nothing where days have no dates."""
-        if days is None:
-            return {}
-        return self.write_files({DAYS_FILE: encode_days(self.layout, self.release_id, days)})
+        made = {} if days is None else {DAYS_FILE: encode_days(self.layout, self.release_id, days)}
+        return self.write_files(made)
 
     def add_file(self, name: str, content: bytes) -> dict[str, str]:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.
@@ -433,13 +411,10 @@ class CorpusWriter:
         ----------
         written : of files whose bytes this run has hashed while it wrote them; only others are read.
         """
-        known = written or {}
-        if self.remote is not None:
-            return self.remote.hashes(known)
-        there = (path for path in self.partial.rglob("*") if path.is_file() and not is_temporary(path.name))
-        names = sorted(path.relative_to(self.partial).as_posix() for path in there)
-        found = {**known, **hashes_of(self.partial, (name for name in names if name not in known))}
-        return {name: found[name] for name in names}
+        known, names = written or {}, self._there()
+        with loading(self.target):
+            read = hashes_of(self.root, (name for name in names if name not in known))
+        return {name: known[name] if name in known else read[name] for name in names}
 
     def finish(self) -> Location:
         """Check that everything is there and give the directory its name; at a URL, the manifest too.
@@ -451,7 +426,7 @@ class CorpusWriter:
         """
         self._refuse_incomplete()
         if self.remote is not None:
-            if MANIFEST_FILE not in self.remote.names():
+            if MANIFEST_FILE not in self._there():
                 raise CorpusError(f"the corpus is not complete, missing: {MANIFEST_FILE}; add it last")
             self.remote.end()
             return self.target
@@ -485,38 +460,40 @@ class CorpusWriter:
             raise CorpusError(f"{self.target} is a URL and not a directory; give a path")
         return self.target
 
-    def _version(self, name: str) -> Version | None:
-        """What changes when a file below the directory does; None if there is none."""
-        try:
-            return version_of(self.partial / name)
-        except FileNotFoundError:
-            return None
+    @property
+    def _folders(self) -> tuple[str, ...]:
+        """Folders of the parts."""
+        return (DATA, *self.extras.folders)
 
-    def _is_sound(self, folder: str, part: int, version: Version) -> bool:
+    def _there(self) -> dict[str, Version]:
+        """Names of the files that are written, each with what changes when the file does."""
+        with loading(self.target):
+            return {name: version for name, version in below(self.root).items() if not is_temporary(name)}
+
+    def _is_sound(self, name: str, part: int, version: Version) -> bool:
         """Whether a file of a part is written in full; CorpusError if it is of another corpus."""
-        known = (f"{folder}/{part_name(part)}", version)
-        if known in self.sound:
+        if (name, version) in self.sound:
             return True
         try:
-            with open_parquet(self.root / folder / part_name(part)) as file:
+            with open_parquet(self.root / name) as file:
                 schema = file.schema_arrow
         except (OSError, pa.ArrowException):
             return False  # A disk that lost power may keep the name and lose the bytes: write it again.
+        folder = name.partition("/")[0]
         expected = part_schema(folder, self.layout, self.extras, self.release_id, part)
         if not schema.equals(expected, check_metadata=True):
             raise self._foreign()
-        self.sound.add(known)
+        self.sound.add((name, version))
         return True
 
-    def _refuse_foreign(self, names: Iterable[str]) -> None:
-        for name in names:
+    def _refuse_foreign(self) -> None:
+        for name in self._there():
             folder, _, file = name.rpartition("/")
-            if folder not in FOLDERS:
-                continue
             part = part_number(file)
-            known = folder in (DATA, *self.extras.folders)
-            if part is None or part >= self.layout.n_parts or not known:
+            known = folder in self._folders and part is not None and part < self.layout.n_parts
+            if folder in FOLDERS and not known:
                 raise self._foreign()
+        self.missing_parts()
 
     def _refuse_incomplete(self) -> None:
         missing = self.missing_parts()

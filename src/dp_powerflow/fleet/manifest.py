@@ -25,7 +25,7 @@ from dp_powerflow._names import PUBLIC_NAME
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
-from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, readers_of
+from dp_powerflow.corpus.storage import Location, RemotePath, children, loading, location, readers_of
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.manifest.model import (
     DIGEST,
@@ -137,10 +137,7 @@ def feeders_at(place: Location) -> list[str]:
 def contents(place: Location) -> dict[str, bool]:
     """Names at a place, sorted, and whether each is a folder and no link."""
     with loading(place):
-        if isinstance(place, RemotePath):
-            return place.children()
-        with os.scandir(place) as items:
-            return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
+        return children(place)
 
 
 def fleet_manifest(fleet_id: str, entries: Sequence[FeederEntry], page_sha256: str) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from typing import Any
 from dp_powerflow._parallel import run_on_pool
 from dp_powerflow._threads import cores, in_order
 from dp_powerflow.corpus.storage import (
-    KEPT_BYTES,
     Location,
     RemotePath,
     loading,
@@ -171,12 +170,10 @@ class _Reading:
     Attributes
     ----------
     state_path : private state directory; None without.
-    room : bytes of a feeder at a URL that are kept in memory.
     """
 
     place: Location
     state_path: str | os.PathLike[str] | None
-    room: int
 
     def start(self, threads: int | None) -> Callable[[str], _Feeder]:
         """Nothing to prepare."""
@@ -184,7 +181,7 @@ class _Reading:
 
     def feeder(self, directory: str) -> _Feeder:
         """What is found of one feeder."""
-        with one_reading(self.place / directory, self.room) as release:
+        with one_reading(self.place / directory) as release:
             content = None
             with suppress(OSError, DpPowerflowError):
                 content = manifest_content(release)
@@ -217,7 +214,7 @@ def _read_all(
     many = not str(place).startswith("memory:") and len(directories) >= WORTH_PROCESSES * cores()
     processes = cores() if many else 1
     at_once = _AT_ONCE if isinstance(place, RemotePath) else cores() // processes
-    reading = _Reading(place, state_path, KEPT_BYTES // (processes * at_once))
+    reading = _Reading(place, state_path)
     found: dict[str, _Feeder] = {}
     entries: dict[str, FeederEntry] = {}
 

@@ -296,9 +296,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "network_tables": facts.tables,
         "extras": {
             "holds": list(extras.holds),
-            "source_phases": extras.sources,
-            "regulators": extras.regulators,
-            "capacitors": extras.capacitors,
+            **extras.counts,
             "scaled_down_snapshots": facts.scaled_down if extras.scaled_down else None,
         }
         if extras.holds

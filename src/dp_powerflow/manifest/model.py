@@ -30,7 +30,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from dp_powerflow._names import LAST_READER
 from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
-from dp_powerflow.corpus.schema import NODES_FILE
+from dp_powerflow.corpus.schema import EXTRAS, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError, printable
 from dp_powerflow.privacy.budget import Neighbours, PrivacyUnit
 from dp_powerflow.privacy.ledger.accounts import AccountKind, ComposedCosts, InstanceCap, LoadsCap, TwinCap
@@ -544,13 +544,13 @@ class DeclaredPublic(Section):
     meters: Meters | None
 
 
+ExtraName = Annotated[str, Field(pattern=f"^({'|'.join(array.name for array in EXTRAS)})$")]
+
+
 class Extras(Section):
     """What is released beside the voltages, for all days: powers [kW, kvar], taps, states of capacitors."""
 
-    holds: Annotated[
-        list[Literal["loads", "generation", "head", "taps", "capacitors", "locked", "scaled_down"]],
-        Field(min_length=1),
-    ]
+    holds: Annotated[list[ExtraName], Field(min_length=1)]
     source_phases: Number
     regulators: Number
     capacitors: Number

@@ -256,6 +256,7 @@ _CONSTANTS = {
     "LARGEST_EPSILON": form.LARGEST_EPSILON,
     "NO_PROTECTION": form.NO_PROTECTION,
     "NO_PROTECTION_OF_CUSTOMERS": form.NO_PROTECTION_OF_CUSTOMERS,
+    "EXTRAS": {array.name: array.means for array in schema.EXTRAS},
     "POWER_GRID": schema.POWER_GRID,
     "VA_GRID": schema.VA_GRID,
     "VM_GRID": schema.VM_GRID,
@@ -304,26 +305,15 @@ class PublishedTable:
         return "*" in self.files
 
 
-def _layout_of(extras: form.Extras | None) -> schema.ExtrasLayout:
-    if extras is None:
-        return schema.ExtrasLayout()
-    return schema.ExtrasLayout(
-        loads="loads" in extras.holds,
-        generation="generation" in extras.holds,
-        sources=extras.source_phases,
-        regulators=extras.regulators,
-        capacitors=extras.capacitors,
-        scaled_down="scaled_down" in extras.holds,
-    )
-
-
 def published_tables(statement: form.Statement[Any]) -> Iterator[PublishedTable]:
     """All tables that a release holds, voltages first."""
     data = statement.data
     found: dict[str, list[schema.Column]] = {}
     for column in schema.released_columns(
         schema.CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part),
-        _layout_of(data.extras),
+        schema.ExtrasLayout()
+        if data.extras is None
+        else schema.ExtrasLayout.of(data.extras.holds, dict(data.extras)),
         weather=None if data.calendar is None else tuple(data.calendar.weather),
         coordinates=None if data.connections is None else data.connections.coordinates,
     ):

@@ -18,7 +18,6 @@ from dp_powerflow._parallel import Rest, Runner
 from dp_powerflow.corpus.grid import NodeColumns
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
-from dp_powerflow.corpus.tables import PartExtras
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
@@ -254,36 +253,28 @@ def part_voltages(job: PartJob, made: SolvedDays) -> NodeColumns:
     return NodeColumns(made.solution.v, np.searchsorted(_solved(job), job.released), made.steps)
 
 
-def part_extras(job: PartJob, solver: Solver, made: SolvedDays) -> PartExtras | None:
-    """What the corpus holds of the part beside its voltages (`CorpusWriter.extras`), in kW and kvar."""
+def part_extras(job: PartJob, solver: Solver, made: SolvedDays) -> dict[str, Any]:
+    """What the corpus holds of the part beside its voltages (`schema.EXTRAS`), in kW and kvar."""
     holds, feeder, solution = job.writer.extras, job.feeder, made.solution
-    if not holds.holds:
-        return None
     shape, kw = (made.days, made.steps, -1), feeder.base_mva * KW_PER_MW
-    taps = capacitors = locked = None
+    found: dict[str, Any] = {"scaled_down": made.scaled_down.reshape(shape[:2])}
+    if holds.source_phases:
+        found["head"] = head_power(feeder, solution.v).reshape(shape) * kw
     loads = generation = None
     if isinstance(solver, OperatedSolver) and isinstance(solution, OperatedSolution):
         if holds.loads:
             powers = solver.device_powers(made.load, made.generation, solution)
             loads, generation = (_at_released(job, made, power, nodes) for nodes, power in powers)
-        if holds.states:
-            taps, capacitors = solution.taps.reshape(shape), solution.capacitors.reshape(shape)
-            locked = solution.locked.reshape(made.days, made.steps)
+        found |= {name: getattr(solution, name).reshape(shape) for name in ("taps", "capacitors")}
+        found["locked"] = solution.locked.reshape(shape[:2])
     elif holds.loads:
         loads, nodes = _at_released(job, made, made.load, feeder.retained), feeder.retained[:0]
         injected = np.empty((len(made.load), 0), dtype=np.complex128)
         if made.generation is not None:
             injected, nodes = injected_power(job, made.generation, made), feeder.retained
         generation = _at_released(job, made, injected, nodes)
-    return PartExtras(
-        loads=loads,
-        generation=generation if holds.generation else None,
-        head=head_power(feeder, solution.v).reshape(shape) * kw if holds.sources else None,
-        taps=taps if holds.regulators else None,
-        capacitors=capacitors if holds.capacitors else None,
-        locked=locked,
-        scaled_down=made.scaled_down.reshape(made.days, made.steps) if holds.scaled_down else None,
-    )
+    found |= {"loads": loads, "generation": generation}
+    return {name: found[name] for name in holds.holds}
 
 
 def injected_power(job: PartJob, generation: ComplexArray, made: SolvedDays) -> ComplexArray:

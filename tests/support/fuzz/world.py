@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 import dp_powerflow as dpf
-from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
@@ -38,7 +37,9 @@ SEED = 7
 DAYS = ("2024-05-01", "2024-05-02", "2024-05-03")
 STEP_MINUTES = 360
 FLEET = "north"
-EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, scaled_down=True)
+EXTRAS = ExtrasLayout(
+    loads=True, generation=True, source_phases=3, regulators=2, capacitors=2, scaled_down=True
+)
 
 
 class World:
@@ -117,7 +118,7 @@ class World:
         v = np.empty((len(load), len(feeder.nodes)), dtype=np.complex128)
         v[:, feeder.energised], v[:, feeder.slack] = dpf.solve(feeder, load, all_nodes=True).v, feeder.v_slack
         order = np.arange(len(feeder.nodes), dtype=np.int64)
-        writer = GridfmWriter(directory, feeder, facts=NodeFacts(order=order, released=len(order) // 2))
+        writer = GridfmWriter(directory, feeder, order, released=len(order) // 2)
         writer.write_block(0, load, None, v, steps=6)
         writer.write_index(6)
         return directory

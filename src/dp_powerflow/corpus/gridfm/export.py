@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from dp_powerflow.corpus.gridfm.network import (
     GridfmBranches,
     PublishedLine,
     PublishedNetwork,
-    lines_of,
     places_of,
     supplied,
     with_shares,
@@ -38,7 +36,7 @@ from dp_powerflow.corpus.gridfm.tables import (
     scenario_tables,
     write_index,
 )
-from dp_powerflow.corpus.storage import refuse_taken, whole_folder
+from dp_powerflow.corpus.storage import put, refuse_taken, whole_folder
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -75,89 +73,49 @@ class GridfmVariety:
     pv_level: float = 3.0
 
 
-@dataclass(frozen=True, eq=False)
-class ReleasedPowers:
-    """What is perturbed.
-
-    Attributes
-    ----------
-    network : as it is exported.
-    lines : its lines.
-    demand, static : complex (scenario, loaded) net demand and generation of inverters [MW + j·Mvar].
-    """
-
-    network: PublishedNetwork
-    lines: tuple[PublishedLine, ...]
-    demand: ComplexArray
-    static: ComplexArray
-
-    @cached_property
-    def usual(self) -> FloatArray:
-        """(loaded,) mean active load [MW], not negative."""
-        return np.asarray(np.maximum((self.demand + self.static).real.mean(axis=0), 0.0))
-
-
-@dataclass(frozen=True, eq=False)
-class PerturbedBatch:
-    """Perturbed scenarios on one network.
-
-    Attributes
-    ----------
-    opened : branches of the released network that it does not have; None if it has them all.
-    picked : (scenario,) released scenario whose loads were perturbed.
-    refused : scenarios without a plausible solution, which are not here.
-    """
-
-    network: PublishedNetwork
-    opened: GridfmBranches | None
-    picked: IntArray
-    states: BusStates
-    refused: int
-
-
-def draw_batch(
-    released: ReleasedPowers, variety: GridfmVariety, count: int, rng: np.random.Generator
-) -> PerturbedBatch:
-    """Some scenarios on a drawn network."""
-    lines = released.lines
+def _perturbed_batch(
+    released: ReleasedTables, variety: GridfmVariety, first: int, count: int, rng: np.random.Generator
+) -> tuple[int, dict[str, pa.Table]]:
+    """Scenarios on a drawn network, numbered from `first` on: how many are plausible, and their tables."""
+    lines, loaded = released.lines, released.network.loaded
     strength = rng.uniform(-variety.line_spread, variety.line_spread, len(lines))
     factor = np.where(strength < 0.0, 1.0 / (1.0 - strength), 1.0 + strength)
     switches = rng.uniform() < variety.switched
-    pv = rng.uniform(size=len(released.network.loaded)) < variety.pv_share
+    pv = rng.uniform(size=len(loaded)) < variety.pv_share
     network = with_shares(released.network, lines, factor - 1.0)
     if switches:
-        scaled = tuple(
-            replace(line, series=line.series * share)
-            for line, share in zip(lines, factor.tolist(), strict=True)
+        scaled = zip(lines, factor.tolist(), strict=True)
+        network = _switched(
+            network, tuple(replace(line, series=line.series * share) for line, share in scaled), rng
         )
-        network = _switched(network, scaled, rng)
-    picked = rng.integers(len(released.demand), size=count)
+    picked = rng.integers(released.loaded_powers.shape[1], size=count)
     demand, static = _drawn_powers(released, picked, pv, variety, rng)
     v = network.solve(-demand, allow_failures=True)
     size = np.abs(v)
     good = ((size > PLAUSIBLE_PU[0]) & (size < PLAUSIBLE_PU[1])).all(axis=1)  # false of NaN
-    at_buses = np.zeros((2, int(np.sum(good)), network.n), dtype=np.complex128)
-    at_buses[:, :, network.loaded] = demand[good], static[good]
-    states = BusStates(at_buses[0], at_buses[1], v[good])
+    kept = int(np.sum(good))
+    at_buses = np.zeros((2, kept, network.n), dtype=np.complex128)
+    at_buses[:, :, loaded] = demand[good], static[good]
+    keys = first + np.arange(kept), picked[good] // released.corpus.layout.steps
     opened = _opened(released.network.branches, network.branches)
-    return PerturbedBatch(network, opened, picked[good], states, int(np.sum(~good)))
+    return kept, scenario_tables(network, keys, BusStates(*at_buses, v[good]), opened)
 
 
 def _drawn_powers(
-    released: ReleasedPowers,
+    released: ReleasedTables,
     picked: IntArray,
     pv: BoolArray,
     variety: GridfmVariety,
     rng: np.random.Generator,
 ) -> tuple[ComplexArray, ComplexArray]:
     """Complex (scenario, loaded) net demand and generation under other levels of load and PV."""
-    demand, static = released.demand[picked], released.static[picked]
+    demand, static = released.loaded_powers[:, picked]
     count, buses = demand.shape
     level = rng.uniform(*variety.load_levels, (count, 1))
     single = rng.uniform(1.0 - variety.load_spread, 1.0 + variety.load_spread, (count, buses))
     own_sun = rng.uniform(0.0, 1.0, (count, 1))
     sun = rng.uniform(0.0, variety.pv_level, (count, 1)) * rng.uniform(0.0, 1.0, (1, buses))
-    generation = static * own_sun + np.where(pv, sun * released.usual, 0.0)
+    generation = static * own_sun + np.where(pv, sun * released.usual_mw, 0.0)
     load = (demand + static) * level * single
     return np.asarray(load - generation), np.asarray(generation, dtype=np.complex128)
 
@@ -295,73 +253,52 @@ def export_gridfm(
             on_progress(done, total)
 
     with whole_folder(directory) as working:
-        exported = tuple(
-            _Network(tables, working / name / RAW, advance).write(name, variety)
-            for tables, name in zip(found, names, strict=True)
-        )
+        exported = []
+        for tables, name in zip(found, names, strict=True):
+            raw, count = working / name / RAW, len(tables.powers[0])
+            shutil.copytree(tables.directory, raw)
+            advance(count)
+            drawn = (0, 0) if variety is None else _write_perturbed(tables, raw, variety, advance)
+            write_index(raw, count + extra, tables.bus_of_row)
+            exported.append(ExportedNetwork(name, tables.network.n, count, extra, *drawn))
         (working / CONFIG_FILE).write_text(config_text(exported), encoding="utf-8")
-    return GridfmExport(directory, directory / CONFIG_FILE, exported)
+    return GridfmExport(directory, directory / CONFIG_FILE, tuple(exported))
 
 
-def config_text(networks: Iterable[ExportedNetwork]) -> str:
+def config_text(networks: Sequence[ExportedNetwork]) -> str:
     """A configuration of gridfm-graphkit (version 1) for power flow, split by day, for a laptop."""
-    networks = list(networks)
     content = json.loads((resources.files("dp_powerflow.corpus.gridfm") / "graphkit.json").read_text("utf-8"))
     content["data"]["networks"] = [network.name for network in networks]
     content["data"]["scenarios"] = [network.released + network.perturbed for network in networks]
     return json.dumps(content, indent=2) + "\n"  # JSON is YAML
 
 
-class _Network:
-    """Writes one network: a copy of the released scenarios, then perturbed ones."""
-
-    def __init__(self, tables: ReleasedTables, directory: Path, advance: Callable[[int], None]) -> None:
-        self._tables, self._directory, self._advance = tables, directory, advance
-
-    def write(self, name: str, variety: GridfmVariety | None) -> ExportedNetwork:
-        """Everything of the network."""
-        tables, extra = self._tables, 0 if variety is None else variety.scenarios
-        count = len(tables.powers[0])
-        shutil.copytree(tables.directory, self._directory)
-        self._advance(count)
-        networks, refused = (0, 0) if variety is None else self._perturbed(variety)
-        write_index(self._directory, count + extra, tables.bus_of_row)
-        return ExportedNetwork(name, tables.network.n, count, extra, networks, refused)
-
-    def _perturbed(self, variety: GridfmVariety) -> tuple[int, int]:
-        """Write perturbed scenarios after the released ones; how many networks, and how many were refused."""
-        network = self._tables.network
-        lines = lines_of(network)
-        if not lines:
-            raise CorpusError("no line was found in the tables of the network, so there is nothing to vary")
-        rng, steps = np.random.default_rng(variety.seed), self._tables.corpus.layout.steps
-        demand, static = (power[:, network.loaded] for power in self._tables.powers)
-        released = ReleasedPowers(network, lines, demand, static)
-        networks = refused = in_a_row = 0
-        for piece in pieces(len(demand), variety.scenarios):
-            parts: list[dict[str, pa.Table]] = []
-            number = piece.start
-            while number < piece.stop:
-                batch = draw_batch(released, variety, min(piece.stop - number, variety.per_network), rng)
-                count = len(batch.picked)
-                refused += batch.refused
-                in_a_row = 0 if count else in_a_row + 1
-                if in_a_row == _GIVE_UP:
-                    raise CorpusError(
-                        f"{_GIVE_UP} perturbed networks in a row have no plausible power flow; the levels of "
-                        "load or PV, or the spread of the lines, are too large for this feeder"
-                    )
-                if count:
-                    networks += 1
-                    keys = number + np.arange(count), batch.picked // steps
-                    parts.append(scenario_tables(batch.network, keys, batch.states, batch.opened))
-                    number += count
-                    self._advance(count)
-            self._put(piece, {name: pa.concat_tables([part[name] for part in parts]) for name in TABLES})
-        return networks, refused
-
-    def _put(self, piece: range, tables: Mapping[str, pa.Table]) -> None:
-        for table, content in tables.items():
-            path = self._directory / file_name(table, piece)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(encode_table(content.combine_chunks()))
+def _write_perturbed(
+    tables: ReleasedTables, directory: Path, variety: GridfmVariety, advance: Callable[[int], None]
+) -> tuple[int, int]:
+    """Write perturbed scenarios after the released ones; how many networks, and how many were refused."""
+    if not tables.lines:
+        raise CorpusError("no line was found in the tables of the network, so there is nothing to vary")
+    rng = np.random.default_rng(variety.seed)
+    networks = refused = in_a_row = 0
+    for piece in pieces(len(tables.powers[0]), variety.scenarios):
+        parts: list[dict[str, pa.Table]] = []
+        number = piece.start
+        while number < piece.stop:
+            asked = min(piece.stop - number, variety.per_network)
+            count, made = _perturbed_batch(tables, variety, number, asked, rng)
+            refused += asked - count
+            in_a_row = 0 if count else in_a_row + 1
+            if in_a_row == _GIVE_UP:
+                raise CorpusError(
+                    f"{_GIVE_UP} perturbed networks in a row have no plausible power flow; the levels of "
+                    "load or PV, or the spread of the lines, are too large for this feeder"
+                )
+            networks += count > 0
+            parts += [made] * (count > 0)
+            number += count
+            advance(count)
+        for table in TABLES:
+            content = pa.concat_tables([part[table] for part in parts]).combine_chunks()
+            put(directory / file_name(table, piece), encode_table(content), make_folder=True)
+    return networks, refused

@@ -10,7 +10,7 @@ the power flow is solved again; without it a rounding of 32 bits times 1e5 p.u. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -63,18 +63,13 @@ class GridfmBranches:
 
     def at(self, which: IntArray) -> GridfmBranches:
         """Some of the branches."""
-        return GridfmBranches(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
+        return GridfmBranches(**{name: values[which] for name, values in vars(self).items()})
 
     def with_open(self, opened: GridfmBranches) -> GridfmBranches:
         """The same with branches out of service after them, which have no admittance."""
         none = {name: np.zeros_like(getattr(opened, name)) for name in ("yff", "yft", "ytf", "ytt")}
-        both = (self, replace(opened, **none))
-        return GridfmBranches(
-            **{
-                field.name: np.concatenate([getattr(one, field.name) for one in both])
-                for field in fields(self)
-            }
-        )
+        both = [vars(self), vars(opened) | none]
+        return GridfmBranches(**{name: np.concatenate([one[name] for one in both]) for name in both[0]})
 
 
 def branches_of(y: sp.csr_array, turn_deg: FloatArray) -> GridfmBranches:
@@ -109,12 +104,6 @@ def branches_of(y: sp.csr_array, turn_deg: FloatArray) -> GridfmBranches:
         ytf=ytf,
         ytt=np.asarray(ytt * tap, dtype=np.complex128),
     )
-
-
-def shunts_of(y: sp.csr_array, branches: GridfmBranches) -> ComplexArray:
-    """Complex (bus,) what the diagonal of Y has beyond its branches [p.u.]."""
-    through = _at_buses(y.shape[0], branches.from_bus, branches.to_bus, branches.yff, branches.ytt)
-    return np.asarray(y.diagonal() - through)
 
 
 def _split_pairs(
@@ -235,7 +224,8 @@ class PublishedNetwork:
     @cached_property
     def shunt(self) -> ComplexArray:
         """Complex (node,) GS + j·BS [p.u.]: what the diagonal of Y has beyond its branches."""
-        return shunts_of(self.y, self.branches)
+        of = self.branches
+        return np.asarray(self.y.diagonal() - _at_buses(self.n, of.from_bus, of.to_bus, of.yff, of.ytt))
 
     def turned(self) -> PublishedNetwork:
         """The network with every voltage turned back by its nominal angle."""
@@ -268,8 +258,7 @@ class PublishedNetwork:
         tight = modulus(found.yft) * SN_MVA >= MERGED_ABOVE_MVA
         tight &= (found.tap == 1.0) & (self.angle_deg[i] == self.angle_deg[j])
         tight &= ~np.isin(i, self.reference) & ~np.isin(j, self.reference)
-        pairs = sp.coo_array((np.ones(int(np.sum(tight))), (i[tight], j[tight])), shape=(self.n, self.n))
-        _, group = connected_components(pairs.tocsr(), directed=False)
+        group = _parts(i[tight], j[tight], self.n)
         _, first, number = np.unique(group, return_index=True, return_inverse=True)
         return np.asarray(np.argsort(np.argsort(first))[number], dtype=np.int64)
 
@@ -284,7 +273,7 @@ class PublishedNetwork:
             y=summed(entries.data, row, column, n),
             reference=np.sort(bus_of[self.reference]),
             loaded=np.unique(bus_of[self.loaded]),
-            row=_first_rows(self.row, bus_of, n),
+            row=first_rows(self.row, bus_of, n),
             **{name: getattr(self, name)[first] for name in ("angle_deg", "phase", "turn_deg")},
         )
 
@@ -322,30 +311,21 @@ def turned_back(v: ComplexArray, by_deg: FloatArray) -> ComplexArray:
     return np.asarray(np.where(by_deg == 0.0, v, multiply(v, unit(-by_deg))))
 
 
-@dataclass(frozen=True, eq=False)
-class NodeFacts:
-    """What is said of the nodes of a feeder in its tables.
+def network_of(
+    feeder: Feeder, order: IntArray | None = None, *, released: int = 0, phase: IntArray | None = None
+) -> PublishedNetwork:
+    """The nodes of a feeder. It is the whole network: publish it of a twin only, never of a true network.
 
-    Attributes
+    Nothing but Y, the slack, the retained nodes, the nominal angles and the power base of the feeder is read.
+
+    Parameters
     ----------
     order : (node,) node k is node order[k] of the feeder; None keeps the order of the feeder.
     released : how many of the nodes, in this order, are the rows of `data/`.
     phase : (node,) numbers of the phases, in the order of the feeder; None takes them from nominal angles.
     """
-
-    order: IntArray | None = None
-    released: int = 0
-    phase: IntArray | None = None
-
-
-def network_of(feeder: Feeder, facts: NodeFacts | None = None) -> PublishedNetwork:
-    """The nodes of a feeder. It is the whole network: publish it of a twin only, never of a true network.
-
-    Nothing but Y, the slack, the retained nodes, the nominal angles and the power base of the feeder is read.
-    """
-    facts = NodeFacts() if facts is None else facts
-    n, phase = len(feeder.nodes), facts.phase
-    order = np.arange(n) if facts.order is None else np.asarray(facts.order, dtype=np.int64)
+    n = len(feeder.nodes)
+    order = np.arange(n) if order is None else np.asarray(order, dtype=np.int64)
     if not np.array_equal(np.sort(order), np.arange(n)):
         raise CorpusError(f"the order of the buses must be a permutation of the {n} nodes of the feeder")
     place = np.empty(n, dtype=np.int64)
@@ -362,7 +342,7 @@ def network_of(feeder: Feeder, facts: NodeFacts | None = None) -> PublishedNetwo
         loaded=np.sort(place[feeder.retained]),
         angle_deg=angle,
         phase=phases_of(angle) if phase is None else np.asarray(phase, dtype=np.int64)[order],
-        row=np.where(np.arange(n) < facts.released, np.arange(n), -1),
+        row=np.where(np.arange(n) < released, np.arange(n), -1),
         turn_deg=np.zeros(n),
     )
 
@@ -380,18 +360,24 @@ def summed(values: ComplexArray, row: IntArray, column: IntArray, n: int) -> sp.
     return _csr(found.data[there], found.coords[0][there], found.coords[1][there], n)
 
 
+def _parts(i: IntArray, j: IntArray, n: int) -> IntArray:
+    """(node,) number of the part that a node is joined to."""
+    pattern = sp.coo_array((np.ones(len(i)), (i, j)), shape=(n, n))
+    return np.asarray(connected_components(pattern.tocsr(), directed=False)[1], dtype=np.int64)
+
+
 def _csr(values: NDArray[Any], row: IntArray, column: IntArray, n: int) -> sp.csr_array:
     y = sp.csr_array(sp.coo_array((values, (row, column)), shape=(n, n)))
     y.sum_duplicates()
     return y
 
 
-def _first_rows(row: IntArray, bus_of: IntArray, n: int) -> IntArray:
-    released = np.flatnonzero(row >= 0)
-    found = np.full(n, -1, dtype=np.int64)
-    for node in released[np.argsort(-row[released])]:
-        found[bus_of[node]] = row[node]
-    return found
+def first_rows(row: IntArray, bus_of: IntArray, n: int) -> IntArray:
+    """(bus,) the first row of its nodes, -1 if none is released."""
+    released, none = row >= 0, len(row)
+    found = np.full(n, none, dtype=np.int64)
+    np.minimum.at(found, bus_of[released], row[released])
+    return np.where(found < none, found, -1)
 
 
 def published_feeder(network: PublishedNetwork) -> tuple[Feeder, IntArray]:
@@ -457,10 +443,7 @@ def lines_of(network: PublishedNetwork) -> tuple[PublishedLine, ...]:
     found = network.turned().branches
     i, j = found.from_bus, found.to_bus
     straight = (network.angle_deg[i] == network.angle_deg[j]) & (found.tap == 1.0) & (place[i] != place[j])
-    tapped = {
-        tuple(sorted(pair))
-        for pair in zip(place[i[found.tap != 1.0]], place[j[found.tap != 1.0]], strict=True)
-    }
+    tapped = set(map(tuple, np.sort(place[np.stack([i, j])[:, found.tap != 1.0]], axis=0).T.tolist()))
     ends: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for a, b in zip(i[straight].tolist(), j[straight].tolist(), strict=True):
         near, far = (a, b) if place[a] < place[b] else (b, a)
@@ -484,8 +467,7 @@ def places_of(network: PublishedNetwork) -> IntArray:
     angle = network.angle_deg
     phases = (angle[i] != angle[j]) & (angle[i] % _TURN_OF_PHASES == angle[j] % _TURN_OF_PHASES)
     within = phases & (entries.data.imag > 0.0)
-    pattern = sp.coo_array((np.ones(int(np.sum(within))), (i[within], j[within])), shape=entries.shape)
-    return np.asarray(connected_components(pattern.tocsr(), directed=False)[1], dtype=np.int64)
+    return _parts(i[within], j[within], network.n)
 
 
 def with_shares(
@@ -512,6 +494,5 @@ def supplied(network: PublishedNetwork) -> BoolArray:
     alike = angle[i] == angle[j]
     across = angle[i] % _TURN_OF_PHASES != angle[j] % _TURN_OF_PHASES  # windings of a transformer
     feeds = alike | across
-    pattern = sp.coo_array((np.ones(int(np.sum(feeds))), (i[feeds], j[feeds])), shape=entries.shape)
-    part = connected_components(pattern.tocsr(), directed=False)[1]
+    part = _parts(i[feeds], j[feeds], network.n)
     return np.isin(part, part[network.reference])

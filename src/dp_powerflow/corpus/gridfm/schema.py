@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dp_powerflow.corpus.tables import PARQUET
 from dp_powerflow.units import IntArray
 
 SCENARIOS_PER_PARTITION = 200
@@ -103,12 +105,10 @@ def partition_name(partition: int) -> str:
 
 def pieces(first_scenario: int, count: int) -> list[range]:
     """Scenarios of a block, cut where partitions end."""
-    stop, cut = first_scenario + count, []
-    while first_scenario < stop:
-        end = min(stop, (first_scenario // SCENARIOS_PER_PARTITION + 1) * SCENARIOS_PER_PARTITION)
-        cut.append(range(first_scenario, end))
-        first_scenario = end
-    return cut
+    stop = first_scenario + count
+    ends = range(first_scenario - first_scenario % SCENARIOS_PER_PARTITION, stop, SCENARIOS_PER_PARTITION)
+    cuts = [first_scenario, *ends[1:], stop]
+    return [range(start, end) for start, end in pairwise(cuts) if start < end]
 
 
 def file_name(table: str, piece: range) -> str:
@@ -124,21 +124,18 @@ def schema_of(table: str) -> pa.Schema:
     )
 
 
-def table_of(
-    table: str, keys: tuple[IntArray, IntArray], rows: int, columns: Mapping[str, Column]
-) -> pa.Table:
+def table_of(table: str, keys: tuple[IntArray, IntArray], columns: Mapping[str, Column]) -> pa.Table:
     """Some scenarios of a table.
 
     Parameters
     ----------
     keys : (scenario,) numbers of the scenarios, and the days that their loads are of: a split by day keeps
         the steps of a day together.
-    rows : rows of one scenario.
-    columns : every column but the first two and the constant ones.
+    columns : every column but the first two and the constant ones; first one that is of any scenario.
     """
     schema = schema_of(table)
     scenario, day = keys
-    shape = (len(scenario), rows)
+    shape = (len(scenario), np.size(next(iter(columns.values()))))
     full: dict[str, Column] = {
         "scenario": scenario[:, None],
         "load_scenario_idx": day[:, None],
@@ -163,17 +160,7 @@ def encode_table(table: pa.Table) -> bytes:
     """Parquet bytes of a table: equal input, equal bytes."""
     changing = [name for name in table.schema.names if name in CHANGING]
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=_ROWS_PER_GROUP,
-        version="2.6",
-        data_page_version="1.0",
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=False,
-        column_encoding=dict.fromkeys(changing, "BYTE_STREAM_SPLIT") or None,
-        write_page_checksum=True,
-        store_schema=False,
-    )
+    encoding = dict.fromkeys(changing, "BYTE_STREAM_SPLIT") or None
+    own = {"row_group_size": _ROWS_PER_GROUP, "store_schema": False, "column_encoding": encoding}
+    pq.write_table(table, sink, **{**PARQUET, **own})
     return bytes(sink.getvalue())

@@ -7,7 +7,7 @@ bits included. On a true network it would be the secret itself: never use it the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +21,10 @@ from dp_powerflow.corpus.grid import phasor
 from dp_powerflow.corpus.gridfm.network import (
     SN_MVA,
     GridfmBranches,
-    NodeFacts,
+    PublishedLine,
     PublishedNetwork,
+    first_rows,
+    lines_of,
     network_of,
     turned_back,
 )
@@ -44,7 +46,7 @@ from dp_powerflow.corpus.gridfm.schema import (
     table_of,
 )
 from dp_powerflow.corpus.reader import Corpus, open_corpus
-from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet, put, storing
+from dp_powerflow.corpus.storage import Location, children, loading, location, open_parquet, put, storing
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
@@ -117,26 +119,16 @@ def scenario_tables(
     there, out = network.branches.count, branches.count - network.branches.count
     branch: dict[str, Column] = {
         "idx": np.arange(branches.count),
-        "from_bus": branches.from_bus,
-        "to_bus": branches.to_bus,
+        **{name: getattr(branches, name) for name in ("from_bus", "to_bus", "r", "x", "tap")},
         **_parts("pf", "qf", np.pad(at_from, ((0, 0), (0, out)))),
         **_parts("pt", "qt", np.pad(at_to, ((0, 0), (0, out)))),
-        "r": branches.r,
-        "x": branches.x,
-        **_parts("Yff_r", "Yff_i", branches.yff),
-        **_parts("Yft_r", "Yft_i", branches.yft),
-        **_parts("Ytf_r", "Ytf_i", branches.ytf),
-        **_parts("Ytt_r", "Ytt_i", branches.ytt),
-        "tap": branches.tap,
         "shift": branches.shift_deg,
         "br_status": np.where(np.arange(branches.count) < there, 1, 0),
     }
-    return {
-        "bus_data": table_of("bus_data", keys, network.n, bus),
-        "gen_data": table_of("gen_data", keys, len(network.reference), gen),
-        "branch_data": table_of("branch_data", keys, branches.count, branch),
-        "y_bus_data": table_of("y_bus_data", keys, len(rows), y_bus),
-    }
+    for name in _TWO_PORT:
+        branch |= _parts(f"{name}_r", f"{name}_i", getattr(branches, name.lower()))
+    tables = zip(TABLES, (bus, gen, branch, y_bus), strict=True)
+    return {name: table_of(name, keys, columns) for name, columns in tables}
 
 
 def _flows(
@@ -169,25 +161,26 @@ class GridfmWriter:
     ----------
     directory : where the tables go; made when needed.
     feeder : the published twin, never a true network.
-    facts : order of the nodes and what else is said of them.
+    order, released, phase : of the nodes, as of `network_of`.
     """
 
     def __init__(
         self,
         directory: Location,
         feeder: Feeder,
+        order: IntArray | None = None,
         *,
-        facts: NodeFacts | None = None,
+        released: int = 0,
+        phase: IntArray | None = None,
     ) -> None:
-        facts = NodeFacts() if facts is None else facts
         self.directory = location(directory)
         self._base_mva = float(feeder.base_mva)
-        self._order = np.arange(len(feeder.nodes)) if facts.order is None else np.asarray(facts.order)
-        nodes = network_of(feeder, facts)
+        self._order = np.arange(len(feeder.nodes)) if order is None else np.asarray(order)
+        nodes = network_of(feeder, order, released=released, phase=phase)
         bus_of = nodes.groups()
         self._solves = bool(bus_of.max() + 1 < nodes.n)
         self.network: PublishedNetwork = nodes.merged(bus_of).turned()
-        self.bus_of_row: IntArray = bus_of[: facts.released]
+        self.bus_of_row: IntArray = bus_of[:released]
         bus_of_node = np.empty(nodes.n, dtype=np.int64)
         bus_of_node[self._order] = bus_of
         self._retained = bus_of_node[feeder.retained]
@@ -304,8 +297,8 @@ class GridfmData:
 
     def powers(self) -> tuple[ComplexArray, ComplexArray]:
         """Complex (scenario, bus) net demand, and generation of inverters [MW + j·Mvar]."""
-        demand = self.column("bus", "Pd") + 1j * self.column("bus", "Qd")
-        return demand, self.column("bus", "Psgen") + 1j * self.column("bus", "Qsgen")
+        found = [self.column("bus", name) for name in ("Pd", "Qd", "Psgen", "Qsgen")]
+        return found[0] + 1j * found[1], found[2] + 1j * found[3]
 
     def turn_deg(self) -> FloatArray:
         """(scenario, bus) angle that a voltage is turned back by [degrees]; 0 in tables of phasors."""
@@ -416,28 +409,24 @@ def read_gridfm(directory: Location | str, partition: int | None = None) -> Grid
     """
     total = count_scenarios(directory)
     n_partitions = -(-total // SCENARIOS_PER_PARTITION)
-    if not 0 < n_partitions <= _partitions_at(location(directory)):
+    place = location(directory)
+    with loading(place):
+        there = len(children(place / table_directory(next(iter(TABLES)))))
+    if not 0 < n_partitions <= there:
         raise CorpusError(f"{directory} does not hold the scenarios that {COUNT_FILE} counts; write it again")
-    if partition is None:
-        partitions, scenarios = range(n_partitions), range(total)
-    else:
-        if not 0 <= partition < n_partitions:
+    partitions, scenarios = range(n_partitions), range(total)
+    if partition is not None:
+        if partition not in partitions:
             raise CorpusError(f"{directory} has partitions 0 to {n_partitions - 1}, there is no {partition}")
         first = partition * SCENARIOS_PER_PARTITION
-        partitions = range(partition, partition + 1)
-        scenarios = range(first, min(first + SCENARIOS_PER_PARTITION, total))
-    place = location(directory)
+        partitions, scenarios = (
+            range(partition, partition + 1),
+            scenarios[first : first + SCENARIOS_PER_PARTITION],
+        )
     bus, gen, branch, y_bus = (_read_table(place, name, partitions, scenarios) for name in TABLES)
     data = GridfmData(scenarios, bus, gen, branch, y_bus, _bus_of_row(place))
     _check_buses(data, place)
     return data
-
-
-def _partitions_at(directory: Location) -> int:
-    """Number of partitions of the first table, by its folders."""
-    place = directory / table_directory(next(iter(TABLES)))
-    with loading(place):
-        return len(place.children() if isinstance(place, RemotePath) else list(place.iterdir()))
 
 
 def _check_buses(data: GridfmData, directory: Location) -> None:
@@ -465,7 +454,8 @@ def _read_table(directory: Location, table: str, partitions: range, scenarios: r
     for partition in partitions:
         path = directory / table_directory(table) / partition_name(partition)
         with loading(path):
-            tables += [_read_file(file, table) for file in _parquet_files(path)]
+            names = sorted(name for name in children(path) if name.endswith(".parquet"))
+            tables += [_read_file(path / name, table) for name in names]
     whole = pa.concat_tables(tables) if tables else schema_of(table).empty_table()
     found = whole["scenario"].to_numpy()
     inside = bool(((found >= scenarios.start) & (found < scenarios.stop)).all())
@@ -481,12 +471,6 @@ def _read_table(directory: Location, table: str, partitions: range, scenarios: r
             f"{scenarios.stop - 1} once each, its rows numbered from 0; write its blocks again"
         )
     return whole
-
-
-def _parquet_files(folder: Location) -> Sequence[Location]:
-    if isinstance(folder, RemotePath):
-        return [folder / name for name in folder.below() if name.endswith(".parquet") and "/" not in name]
-    return sorted(folder.glob("*.parquet"))
 
 
 def _read_file(place: Location, table: str) -> pa.Table:
@@ -537,13 +521,26 @@ class ReleasedTables:
         return demand, static
 
     @cached_property
+    def loaded_powers(self) -> ComplexArray:
+        """Complex (2, scenario, loaded) the same of the nodes that may draw or inject power."""
+        return np.stack(self.powers)[:, :, self.network.loaded]
+
+    @cached_property
+    def usual_mw(self) -> FloatArray:
+        """(loaded,) mean active load [MW], not negative."""
+        return np.asarray(np.maximum(self.loaded_powers.sum(axis=0).real.mean(axis=0), 0.0))
+
+    @cached_property
+    def lines(self) -> tuple[PublishedLine, ...]:
+        """The lines of the network."""
+        return lines_of(self.network)
+
+    @cached_property
     def network(self) -> PublishedNetwork:
         """The network, in the frame of the tables."""
         data = self._first
         turn, v = data.turn_deg()[0], data.voltage()[0]
-        row = np.full(data.n_buses, -1, dtype=np.int64)
-        for number in reversed(range(len(data.bus_of_row))):
-            row[data.bus_of_row[number]] = number
+        rows = data.bus_of_row
         reference = np.flatnonzero(data.column("bus", "REF")[0])
         used = np.any([(power != 0).any(axis=0) for power in self.powers], axis=0)
         y = data.admittance()
@@ -555,7 +552,7 @@ class ReleasedTables:
             loaded=np.setdiff1d(np.flatnonzero(used), reference),
             angle_deg=turn,
             phase=data.column("bus", "phase")[0],
-            row=row,
+            row=first_rows(np.arange(len(rows)), rows, data.n_buses),
             turn_deg=turn,
         )
 

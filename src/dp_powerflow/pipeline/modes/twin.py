@@ -15,7 +15,6 @@ from functools import partial
 import numpy as np
 
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.storage import Location, location
@@ -225,8 +224,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
         order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
         with_loads = section.publish == "network and loads"
         count = min(section.graph_days or days, days) if with_loads else 0
-        facts = NodeFacts(order=order, released=len(released), phase=BusGraph.of(feeder).phase)
-        return GraphTables(GridfmWriter(root / TWIN, feeder, facts=facts), count)
+        phase = BusGraph.of(feeder).phase
+        writer = GridfmWriter(root / TWIN, feeder, order, released=len(released), phase=phase)
+        return GraphTables(writer, count)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
@@ -235,7 +235,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return ExtrasLayout(
             loads="loads" in chosen,
             generation="loads" in chosen and feeds_in,
-            sources=len(feeder.slack) if "head" in chosen else 0,
+            source_phases=len(feeder.slack) if "head" in chosen else 0,
             regulators=len(moving.regulators) if acting and "states" in chosen else 0,
             capacitors=len(moving.capacitors) if acting and "states" in chosen else 0,
             scaled_down=True,
