@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -421,12 +421,7 @@ def _at_neutral(
 # Capacitors of an OpenDSS circuit that a control switches.
 
 
-_KINDS: dict[str, Literal["voltage", "kvar", "current", "time"]] = {
-    "voltage": "voltage",
-    "kvar": "kvar",
-    "current": "current",
-    "time": "time",
-}
+_KINDS = ("voltage", "kvar", "current", "time")
 _WITH_CURRENT = ("line", "transformer", "reactor")
 """Classes whose current follows from their admittance and their voltages."""
 _SAME = 1e-9
@@ -520,9 +515,8 @@ class CapacitorReader:
 
     def _control(self, name: str, seen: list[str | None], phases: int, *, delta: bool) -> CapacitorControl:
         control = Properties(self._engine, "capcontrol", name)
-        kind = _KINDS.get(control.text("type"))
-        if kind is None:
-            raise NotModelledError("type")
+        kind: Any = control.text("type")
+        _refuse(type=kind not in _KINDS)
         override = control.yes("voltoverride") and kind != "voltage"
         voltage_phase, current_phase = control.text("ptphase"), control.text("ctphase")
         _refuse(vbus=override and bool(control.text("vbus")), disabled_element=not seen)
@@ -766,7 +760,7 @@ def _curves(engine: Engine, name: str) -> dict[str, InverterCurve]:
             raise NotModelledError(
                 "inverter-setting", key=key, stated=own.text(key), usual=modelled[0] or "none"
             )
-    listed = [word.split(".") for word in own.text("derlist").strip("[]() ").replace(",", " ").split()]
+    listed = [word.split(".") for word in own.words("derlist")]
     chosen = [parts[-1] for parts in listed if parts[0] != "storage"]
     available = own.text("refreactivepower") == "varaval"
     voltage, reactive = _points(engine, own.text("vvc_curve1"))
@@ -792,7 +786,7 @@ def _points(engine: Engine, name: str) -> tuple[tuple[float, ...], tuple[float, 
     circuit.SetActiveClass("xycurve")
     _refuse(no_curve=not name or name not in [known.lower() for known in circuit.ActiveClass.AllNames])
     circuit.ActiveClass.Name = name
-    own = Properties.of_active(engine)
+    own = Properties(engine)
     plain = {"xshift": 0.0, "yshift": 0.0, "xscale": 1.0, "yscale": 1.0}
     _refuse(shifted_curve=any(own.number(key) != usual for key, usual in plain.items()))
     x, y = own.numbers("xarray"), own.numbers("yarray")
@@ -830,23 +824,23 @@ class Declared:
     left_out, refused : as in `Operation`.
     """
 
-    capacitor_controls: dict[str, list[str | None]] = field(default_factory=dict)
-    pv: list[tuple[PVSystem, dss.NamedBranches]] = field(default_factory=list)
-    generators: list[tuple[Generator, dss.NamedBranches]] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    capacitor_controls: dict[str, list[str | None]]
+    pv: list[tuple[PVSystem, dss.NamedBranches]]
+    generators: list[tuple[Generator, dss.NamedBranches]]
+    left_out: list[str]
+    refused: list[str]
 
 
 def read_declared(engine: Engine) -> Declared:
     """What has to be read before anything is disabled."""
-    found = Declared(capacitor_controls=monitored_nodes(engine))
-    curves = inverter_curves(engine, found.refused)
-    found.generators = declared_generators(engine, found.left_out)
-    found.left_out += other_sources(engine)
-    found.pv = [
-        (replace(pv, curve=curves.get(pv.name)), names) for pv, names in declared_pv(engine, found.left_out)
-    ]
-    return found
+    refused: list[str] = []
+    left_out: list[str] = []
+    controls, curves = monitored_nodes(engine), inverter_curves(engine, refused)
+    generators = declared_generators(engine, left_out)
+    left_out += other_sources(engine)
+    systems = declared_pv(engine, left_out)
+    pv = [(replace(system, curve=curves.get(system.name)), names) for system, names in systems]
+    return Declared(controls, pv, generators, left_out, refused)
 
 
 def operation_of(

@@ -68,7 +68,7 @@ def read_dss(
     FeederError : OpenDSS objects to something, or the circuit cannot be represented.
     """
     engine = dss.build_circuit(origin, dss.engine_of(origin)) if engine is None else engine
-    with dss.objections(origin):
+    with dss.objections("feeder-rejected.cannot-say", origin.where):
         return _translated(engine, origin, name, taps, base_mva)
 
 
