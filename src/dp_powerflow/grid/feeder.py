@@ -366,10 +366,13 @@ def _kinds(feeder: Feeder, bus_of: IntArray) -> dict[tuple[int, int], str]:
 
 def islanded_nodes(feeder: Feeder) -> list[str]:
     """Names of the nodes that no chain of admittances connects to a slack node."""
-    pattern = sp.csr_array(feeder.y != 0)
-    _, component = connected_components(pattern, directed=False)
-    fed = np.isin(component, component[feeder.slack])
-    return [feeder.nodes[k] for k in np.flatnonzero(~fed)]
+    return [feeder.nodes[k] for k in np.flatnonzero(~fed_nodes(feeder.y, feeder.slack))]
+
+
+def fed_nodes(y: sp.csc_array, sources: IntArray) -> BoolArray:
+    """(node,) whether a chain of admittances leads from a source to it."""
+    _, component = connected_components(sp.csr_array(y != 0), directed=False)
+    return np.isin(component, component[sources])
 
 
 Connected = TypeVar("Connected", Load, PVSystem)

@@ -109,19 +109,6 @@ def engine_of(origin: DssOrigin) -> Engine:
     return _spare.plain
 
 
-@contextmanager
-def _kept_if_sound(engine: Engine | None) -> Iterator[None]:
-    """An engine in which a circuit fails compiles no other one."""
-    try:
-        yield
-    except FeederError:
-        if engine is not None and _spare.plain is engine:
-            _spare.plain = None
-        if _spare.own is not None and _spare.own[1] is engine:
-            _spare.own = None
-        raise
-
-
 def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     """An engine with the circuit compiled, not yet solved.
 
@@ -130,7 +117,7 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     engine : of `engine_of`, is cleared; None makes a fresh one. A fresh one takes longer than a small
         circuit, and dss-python never gives its memory back (about 2 MB).
     """
-    with _kept_if_sound(engine):
+    try:
         if engine is not None:
             run(engine, "ClearAll", origin)
         else:
@@ -149,6 +136,12 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
         for name in sources:  # at another frequency they have no voltage
             if Properties(engine, "vsource", name).number("frequency") != solved:
                 raise refusal("feeder.other-frequency", solved=solved, name=name)
+    except FeederError:  # an engine in which a circuit fails compiles no other one
+        if engine is not None and _spare.plain is engine:
+            _spare.plain = None
+        if _spare.own is not None and _spare.own[1] is engine:
+            _spare.own = None
+        raise
     return engine
 
 

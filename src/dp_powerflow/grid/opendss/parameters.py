@@ -198,9 +198,8 @@ class ElementFrame:
 
     @property
     def key(self) -> ParameterKey | None:
-        """Its level, None without one; two classes of transformers may share a name."""
-        name = f"autotrans.{self.name}" if self.kind == "autotrans" else self.name
-        return None if self.quantity is None else ParameterKey(self.quantity, name)
+        """Its level, None without one."""
+        return None if self.quantity is None else ParameterKey(self.quantity, self.name)
 
 
 @dataclass(frozen=True)
@@ -225,13 +224,8 @@ class Frame:
     refused: tuple[str, ...] = ()
 
 
-_REACTANCES = {
-    ("transformer", 2): ("XHL",),
-    ("transformer", 3): ("XHL", "XHT", "XLT"),
-    ("autotrans", 2): ("XHX",),
-    ("autotrans", 3): ("XHX", "XHT", "XXT"),
-}
-"""Class and number of windings → reactances between windings; of more windings there is one array."""
+_REACTANCES = {2: ("XHL",), 3: ("XHL", "XHT", "XLT")}
+"""Number of windings → reactances between windings; of more windings there is one array."""
 
 
 def figures_of(element: ElementFrame, values: FloatArray) -> str:
@@ -246,7 +240,7 @@ def figures_of(element: ElementFrame, values: FloatArray) -> str:
         return f"Pmpp={float(values[0])!r} kVA={float(values[1])!r}"
     pairs = element.windings * (element.windings - 1) // 2
     reactances = f"Xscarray={array(values[:pairs])}"
-    if named := _REACTANCES.get((element.kind, element.windings)):
+    if named := _REACTANCES.get(element.windings):
         reactances = " ".join(f"{x}={value!r}" for x, value in zip(named, values.tolist(), strict=False))
     return f"{reactances} %Rs={array(values[pairs:])}"
 
@@ -324,10 +318,6 @@ class ElementReader:
     def _head(self, kind: str, own: Properties) -> str:
         """Where the element is connected, and its public figures."""
         return f"{self._buses()} {_stated(own, kind)}"
-
-    def _base_frequency(self, own: Properties) -> str:
-        stated = own.number("basefreq")
-        return "" if stated == self.frequency else f" basefreq={to_digits(stated, RATING)!r}"
 
     def _note_open(self, kind: str, name: str) -> None:
         """Remember the commands that open what is open of the element."""
@@ -428,35 +418,31 @@ class ElementReader:
         return found
 
     def _transformer(self, own: Properties, name: str) -> ElementFrame:
-        kind = class_of(self.circuit.ActiveCktElement.Name)
         windings = int(own.number("windings"))
         pairs = windings * (windings - 1) // 2
         figures = np.array([*own.numbers("xscarray")[:pairs], *own.numbers("%rs")[:windings]])
-        parts = [_stated(own, "transformer") + self._base_frequency(own)]
+        parts = [_stated(own, "transformer")]
         buses = [str(bus).lower() for bus in self.circuit.ActiveCktElement.BusNames]
-        self._note_open(kind, name)
-        parts += [self._winding(own, kind, name, k, buses[k - 1]) for k in range(1, windings + 1)]
-        return self._with_level(ElementFrame(kind, name, " ".join(parts), windings=windings), figures)
+        self._note_open("transformer", name)
+        parts += [self._winding(own, name, k, buses[k - 1]) for k in range(1, windings + 1)]
+        return self._with_level(
+            ElementFrame("transformer", name, " ".join(parts), windings=windings), figures
+        )
 
-    def _winding(self, own: Properties, kind: str, name: str, winding: int, bus: str) -> str:
-        dss.run(self.engine, f'Edit "{kind}.{name}" wdg={winding}', self.origin)
-        self.circuit.SetActiveElement(f"{kind}.{name}")
+    def _winding(self, own: Properties, name: str, winding: int, bus: str) -> str:
+        dss.run(self.engine, f'Edit "transformer.{name}" wdg={winding}', self.origin)
+        self.circuit.SetActiveElement(f"transformer.{name}")
         low, high, count = own.number("mintap"), own.number("maxtap"), own.number("numtaps")
         step = to_step((high - low) / count, 1e-9) if count > 0 and high > low else _TAP_STEP
         tap = tap_on_step(own.number("tap"), step)
         key = (name, winding)
-        if kind == "transformer":
-            self.steps[key] = step
+        self.steps[key] = step
         if not self.origin.public and tap != 1.0 and not self._regulated.get(key, False):
             # Nobody can tell a tap that somebody set from one that a control left: it has to be declared.
-            if kind != "transformer":
-                raise refusal("taps.autotrans", name=name)
             self.left_taps.append(key)
             tap = 1.0
-        if key in self._regulated:
-            tap = 1.0
-        stated = _stated(own, "winding" if kind == "transformer" else "autotrans-winding")
-        return f'wdg={winding} bus="{bus}" {stated} tap={tap!r}'
+        tap = 1.0 if key in self._regulated else tap
+        return f'wdg={winding} bus="{bus}" {_stated(own, "winding")} tap={tap!r}'
 
     def _regulator(self, own: Properties, name: str) -> ElementFrame:
         transformer = own.name("transformer")
@@ -487,7 +473,7 @@ class ElementReader:
         return ElementFrame(element.kind, element.name, f"{element.properties} {figured}")
 
     def _source(self, own: Properties, name: str) -> ElementFrame:
-        return ElementFrame("vsource", name, self._head("vsource", own) + self._base_frequency(own))
+        return ElementFrame("vsource", name, self._head("vsource", own))
 
     def _capacitor(self, own: Properties, name: str) -> ElementFrame:
         if np.any(own.numbers("harm")):
@@ -504,7 +490,7 @@ class ElementReader:
         covered = self.protected.covers(Quantity.CAPACITOR) and level_of(kvar) > 0.0
         if not covered:
             parts += [f"{key}={array(significant(z, FIGURE))}" for key, z in series.items()]
-        parts.append(f"states=[{' '.join(str(int(state)) for state in states)}]{self._base_frequency(own)}")
+        parts.append(f"states=[{' '.join(str(int(state)) for state in states)}]")
         made = self._with_level(ElementFrame("capacitor", name, " ".join(parts)), kvar)
         if not covered:
             return made
@@ -517,24 +503,19 @@ class ElementReader:
         self._note_open("reactor", name)
         head = f"{self._buses()} phases={own.text('phases')}"
         if own.is_delta:
-            self._note_compensating(name, own.number("kvar") < 0.0)
-            size = _stated(own, "delta-reactor") + self._base_frequency(own)
-            return ElementFrame("reactor", name, f"{head} conn=delta {size}")
+            self.compensating += [f"reactor.{name}"] * (own.number("kvar") < 0.0)
+            return ElementFrame("reactor", name, f"{head} conn=delta {_stated(own, 'delta-reactor')}")
         conductors = int(active.NumConductors)
         block = dss.primitive(active)[:conductors, :conductors]
         if conductors == 0 or not np.all(np.isfinite(block)) or np.linalg.matrix_rank(block) < conductors:
             raise refusal("feeder.reactor", name=name)
         z = np.linalg.inv(block)
-        self._note_compensating(name, bool(np.any(np.diag(z).imag < 0.0)))
+        self.compensating += [f"reactor.{name}"] * bool(np.any(np.diag(z).imag < 0.0))
         r, x = (
             as_matrix(significant(np.where(np.abs(part) < 1e-9 * np.abs(z).max(), 0.0, part), FIGURE))
             for part in (z.real, z.imag)
         )
         return ElementFrame("reactor", name, f"{head} rmatrix={matrix(r)} xmatrix={matrix(x)}")
-
-    def _note_compensating(self, name: str, capacitive: bool) -> None:
-        if capacitive:
-            self.compensating.append(f"reactor.{name}")
 
     def _load(self, own: Properties, name: str) -> ElementFrame:
         model = int(own.number("model"))
@@ -576,7 +557,6 @@ READERS: Mapping[str, Callable[[ElementReader, Properties, str], LineFrame | Ele
     "vsource": ElementReader._source,
     "line": ElementReader._line,
     "transformer": ElementReader._transformer,
-    "autotrans": ElementReader._transformer,
     "capacitor": ElementReader._capacitor,
     "reactor": ElementReader._reactor,
     "load": ElementReader._load,

@@ -414,14 +414,8 @@ def _file_name(text: str, start: int) -> tuple[str, int]:
 def _existing(folder: Path, named: str) -> Path | None:
     """The file that a script names, relative to its folder; upper and lower case are the same."""
     path = Path(named.strip().replace("\\", "/"))
-    for candidate in (path, path.with_name(path.name + ".dss") if path.name else path):
-        whole = folder / candidate
-        if whole.is_file():
-            return whole.resolve()
-        found = _any_case(folder, candidate)
-        if found is not None:
-            return found
-    return None
+    candidates = (path, path.with_name(path.name + ".dss") if path.name else path)
+    return next(filter(None, (_any_case(folder, candidate) for candidate in candidates)), None)
 
 
 def _any_case(folder: Path, path: Path) -> Path | None:
