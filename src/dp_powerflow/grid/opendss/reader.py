@@ -153,7 +153,7 @@ def _translated(
         origin=origin,
         operation=operation_of(
             engine,
-            OperationBuilder(nodes, index, y_siemens, factors, volts),
+            OperationBuilder(nodes, index, y_siemens, factors),
             declared,
             tuple(generators),
             dss.regulated_taps(engine),
