@@ -12,7 +12,7 @@ import numpy as np
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.operation import Response
-from dp_powerflow.grid.reduction import Network, kron_amplification, sigma_min
+from dp_powerflow.grid.reduction import Network, kron_amplification
 from dp_powerflow.grid.sources import twin_problems
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.comparison import Comparison, compare
@@ -134,7 +134,7 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
         taps_from=feeder.taps_from,
         taps={f"{tap.transformer}.{tap.winding}": tap.ratio for tap in feeder.taps},
         base_mva=feeder.base_mva,
-        sigma_min_y=sigma_min(network),
+        sigma_min_y=1.0 / network.impedance_norm,
         kappa_kron=amplification.exact,
         kappa_kron_paper=amplification.paper,
         kappa_radius=amplification.largest_radius,

@@ -283,8 +283,8 @@ REFUSED = {
     "New Fault.f bus1=b phases=1 r=3.1234": "fault.f",
     "New UPFC.u bus1=b bus2=e phases=1": "upfc.u",
     "New GICTransformer.g bush=b busx=e phases=3 r1=0.1 r2=0.1": "gictransformer.g",
-    # It passed, and no tap file could have declared it.
-    f"{AUTO}\nEdit AutoTrans.reg wdg=2 tap=1.05": "AutoTrans 'reg' is off neutral",
+    # Its tap passed, and no tap file could have declared it.
+    f"{AUTO}\nEdit AutoTrans.reg wdg=2 tap=1.05": "element 'autotrans.reg', whose figures would stay",
     # A saved circuit states the steps that a control left: one bit of the lines per step.
     "New Capacitor.bank bus1=b phases=3 kvar=[300 300] kv=12.47 numsteps=2 states=[1 0]": "has open steps",
     # It ended in a ValueError that quoted the file.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,20 +37,30 @@ CAPACITOR = """
 New Capacitor.bank bus1=b phases=3 kvar=900 kv=12.47 {bank}
 New CapControl.cc capacitor=bank element=line.b terminal=1 {settings}
 """
-OF_REGULATOR = "type=current element=transformer.reg terminal=2 ctphase=max"
 
 
-def feeder_of(folder: Path, **parts: str) -> Feeder:
-    settings = parts.pop("settings", "")
-    blanks = {"conns": "wye wye", "control": CONTROL.format(settings=settings), "load": "", "more": ""}
+def feeder_of(folder: Path, *, drop_islanded: bool = False, **parts: str) -> Feeder:
+    """The circuit with settings of its regulator, and a bank where `capacitor` has those of its control."""
+    parts = {"conns": "wye wye", "load": "", "more": "", "bank": "", "settings": "", **parts}
+    parts.setdefault("control", CONTROL.format(**parts))
+    if "capacitor" in parts:
+        parts["more"] += CAPACITOR.format(bank=parts["bank"], settings=parts["capacitor"])
     path = folder / "feeder.dss"
-    path.write_text(CIRCUIT.format(**(blanks | parts)))
-    return open_feeder(path)
+    path.write_text(CIRCUIT.format(**parts))
+    return open_feeder(path, drop_islanded=drop_islanded)
 
 
-def regulator_of(folder: Path, **parts: str) -> Regulator:
-    (found,) = feeder_of(folder, **parts).as_operated.regulators
-    return found
+def balanced_with_the_engine(feeder: Feeder, *commands: str) -> EngineSolution:
+    """OpenDSS's solution, at which the currents of the feeder as operated balance."""
+    solution = solved(feeder, *commands)
+    assert np.abs(imbalance(feeder, solution)).max() < 1e-9
+    return solution
+
+
+def complex_of(values: Any) -> np.ndarray:
+    """Phasors of the engine, which gives them in either form."""
+    array = np.asarray(values)
+    return array.view(np.complex128) if array.dtype == np.float64 else array
 
 
 def opened(name: str, request: pytest.FixtureRequest) -> Feeder:
@@ -138,65 +149,47 @@ def test_settings_of_ieee_9500_are_those_of_its_files(foreign_cases: Path) -> No
 # -------------------------------------------------------------------------------------- regulators
 
 
-@pytest.mark.parametrize("conns", ["wye wye", "delta delta", "delta wye", "wye delta"])
+PHASES = ("", "ptphase=3", "ptphase=max", "ptphase=min")
+OTHER_WINDING = "winding=1 tapwinding=2"
+
+
 @pytest.mark.parametrize(
-    "settings", ["", "ptphase=3", "ptphase=max", "ptphase=min", "winding=1 tapwinding=2"]
+    ("conns", "settings"),
+    [
+        *(("wye wye", phase) for phase in PHASES),
+        *(("delta wye", phase) for phase in PHASES),
+        *((conns, OTHER_WINDING) for conns in ("wye wye", "wye delta")),
+    ],
 )
 def test_every_connection_of_a_regulator_agrees_with_the_engine(
     tmp_path: Path, conns: str, settings: str
 ) -> None:
     feeder = feeder_of(tmp_path, conns=conns, settings=settings)
     assert feeder.as_operated.refused == ()
-    solution = solved(feeder)
-    assert np.abs(imbalance(feeder, solution)).max() < 1e-9
+    solution = balanced_with_the_engine(feeder)
     (each,) = feeder.as_operated.regulators
     base = 1000.0 * feeder.base_kv[0]
     seen = [abs(solution.v[a] - (solution.v[b] if b >= 0 else 0.0)) * base for a, b in each.measured]
     chosen = {Pick.HIGHEST: max(seen), Pick.LOWEST: min(seen), Pick.ONE: seen[0]}[each.pick] / each.pt_ratio
     ratio = solution.ratios["reg", 2]
     assert abs(chosen - each.target_v) <= each.band_v / 2.0 or ratio in (each.lowest, each.highest)
-    delta = conns.split()[0 if "winding=1" in settings else 1] == "delta"
-    assert each.winding_v == pytest.approx(12470.0 if delta else 12470.0 / np.sqrt(3.0))
+    assert each.winding_v == pytest.approx(12470.0 / np.sqrt(3.0))
     assert len(each.measured) == (3 if "max" in settings or "min" in settings else 1)
 
 
-def test_the_phase_that_a_delta_winding_measures_is_the_engine_s(tmp_path: Path) -> None:
-    for conns in ("delta delta", "wye delta"):
-        feeder = feeder_of(tmp_path, conns=conns, settings="ptphase=2 vreg=210")
-        (each,) = feeder.as_operated.regulators
-        solution = solved(feeder, "Set ControlMode=Off")
-        transformers = solution.engine.ActiveCircuit.Transformers
-        transformers.Name, transformers.Wdg = "reg", 2
-        coils = np.asarray(transformers.WdgVoltages)
-        coils = coils.view(np.complex128) if coils.dtype == np.float64 else coils
-        ((a, b),) = each.measured
-        assert (solution.v[a] - solution.v[b]) * 1000.0 * feeder.base_kv[a] == pytest.approx(
-            coils[1], rel=1e-6
-        )
-
-
-def test_a_remote_bus_is_measured_by_its_own_ratio(tmp_path: Path) -> None:
-    each = regulator_of(tmp_path, settings="bus=b.2 remoteptratio=50 R=3 X=5")
-    feeder = open_feeder(tmp_path / "feeder.dss")
-    assert each.measured == ((feeder.node_index["b.2"], -1),)
-    assert (each.pt_ratio, each.drop_r_v, each.drop_x_v) == (50.0, 0.0, 0.0)
-    assert each.pt_ratio / each.winding_v == pytest.approx(60.0 / (12470.0 / np.sqrt(3.0)))
-
-
 def test_a_tap_on_the_other_winding_moves_the_other_way(tmp_path: Path) -> None:
-    each = regulator_of(tmp_path, settings="tapwinding=1")
-    feeder = open_feeder(tmp_path / "feeder.dss")
-    assert each.opposite
-    assert each.winding == 1
+    feeder = feeder_of(tmp_path, settings="tapwinding=1")
+    (each,) = feeder.as_operated.regulators
+    assert (each.opposite, each.winding) == (True, 1)
     assert [feeder.nodes[outer] for _, outer in each.phases] == ["a.1", "a.2", "a.3"]
     assert feeder.nodes[each.measured[0][0]] == "r.1"
-    assert np.abs(imbalance(feeder, solved(feeder))).max() < 1e-9
+    balanced_with_the_engine(feeder)
 
 
 def test_delays_limits_and_ranges_are_the_file_s(tmp_path: Path) -> None:
     settings = "delay=30 maxtapchange=3 vlimit=126 reversible=yes revthreshold=40"
     more = "Edit Transformer.reg wdg=2 maxtap=1.05 mintap=0.95 numtaps=16"
-    each = regulator_of(tmp_path, settings=settings, more=more)
+    (each,) = feeder_of(tmp_path, settings=settings, more=more).as_operated.regulators
     assert (each.delay_s, each.most_steps, each.limit_v) == (30.0, 3, 126.0)
     assert each.reverse is not None
     assert each.reverse.threshold_kw == 40.0
@@ -209,29 +202,7 @@ def test_a_regulator_that_cannot_move_is_none(tmp_path: Path, settings: str) -> 
     assert feeder_of(tmp_path, settings=settings).as_operated.regulators == ()
 
 
-@pytest.mark.parametrize(
-    ("parts", "named"),
-    [
-        ({"settings": "ldc_z=3"}, "LDC_Z"),
-        ({"settings": "cogen=yes"}, "cogeneration"),
-        ({"settings": "inversetime=yes"}, "inversetime"),
-        ({"settings": "tapwinding=1 R=3"}, "another winding"),
-        ({"settings": "bus=b.1 vlimit=126"}, "voltage limit"),
-        ({"more": "New RegControl.twice transformer=reg winding=2"}, "another control"),
-        ({"control": "", "load": "model=6"}, "model 6"),
-        ({"load": "model=8 zipv=[0 0 1 0 0 1 0.8]"}, "drops out"),
-        ({"load": "model=8 zipv=[0.5 0 1 0 0 1 0]"}, "add up"),
-        ({"more": CAPACITOR.format(bank="numsteps=2", settings="type=kvar")}, "several steps"),
-        ({"more": CAPACITOR.format(bank="XL=5", settings="type=kvar")}, "series impedance"),
-        ({"more": CAPACITOR.format(bank="", settings="type=pf onsetting=0.9 offsetting=1")}, "type PF"),
-        ({"more": CAPACITOR.format(bank="", settings="type=kvar element=load.one")}, "neither a line"),
-        (
-            {"more": "MakeBusList" + CAPACITOR.format(bank="", settings="type=kvar voltoverride=y vbus=b")},
-            "vbus",
-        ),
-        ({"more": CAPACITOR.format(bank="", settings=OF_REGULATOR)}, "a winding that"),
-    ],
-)
+@pytest.mark.parametrize(("parts", "named"), TABLES["settings_that_are_not_modelled_are_named"])
 def test_settings_that_are_not_modelled_are_named_and_the_feeder_still_opens(
     tmp_path: Path, parts: dict[str, str], named: str
 ) -> None:
@@ -240,6 +211,7 @@ def test_settings_that_are_not_modelled_are_named_and_the_feeder_still_opens(
     assert len(feeder.loads) == 2
 
 
+BY_TIME = "type=time onsetting=8 offsetting=20"
 WINDINGS = {
     "between phases": "phases=1 windings=2 buses=[b.1.2 c.1.2] kvs=[12.47 12.47]",
     "own neutral": "phases=3 windings=2 buses=[b c.1.2.3.4] kvs=[12.47 12.47]",
@@ -294,10 +266,8 @@ def test_loads_of_every_model_draw_what_the_engine_says(
     more = f"New Load.pair bus1=b.1.2 phases=2 kv=12.47 kw=90 kvar=40 {law}\n" if conn == "wye" else ""
     more += f"New Load.delta bus1=b.3.1 phases=1 conn=delta kv=12.47 kw=90 kvar=40 {law}\n"
     more += f"Vsource.source.pu={source_pu}"
-    feeder = feeder_of(tmp_path, control="", load=f"{law} conn=wye", more=more)
-    if conn == "delta":
-        feeder = feeder_of(tmp_path, control="", load=law, more=more.replace("wye", "delta"))
-    assert np.abs(imbalance(feeder, solved(feeder))).max() < 1e-9
+    load = law if conn == "delta" else f"{law} conn=wye"
+    balanced_with_the_engine(feeder_of(tmp_path, control="", load=load, more=more))
 
 
 def test_limits_of_a_load_are_kept_with_its_law(tmp_path: Path) -> None:
@@ -318,7 +288,7 @@ def test_limits_of_a_load_are_kept_with_its_law(tmp_path: Path) -> None:
     ],
 )
 def test_reactive_power_of_the_probes_is_the_engine_s(tmp_path: Path, settings: str) -> None:
-    feeder = feeder_of(tmp_path, more=CAPACITOR.format(bank="", settings=settings))
+    feeder = feeder_of(tmp_path, capacitor=settings)
     (bank,) = feeder.as_operated.capacitors
     solution = solved(feeder)
     whole = with_inner(feeder.as_operated, solution.v, solution.ratios)
@@ -329,25 +299,22 @@ def test_reactive_power_of_the_probes_is_the_engine_s(tmp_path: Path, settings: 
     circuit = solution.engine.ActiveCircuit
     circuit.SetActiveElement("transformer.reg" if "reg" in settings else "line.b")
     element = circuit.ActiveCktElement
-    powers = np.asarray(element.Powers)
-    powers = powers.view(np.complex128) if powers.dtype == np.float64 else powers
     terminal = 2 if "terminal=2" in settings else 1
     per = int(element.NumConductors)
-    expected = powers[(terminal - 1) * per : terminal * per].sum().imag
+    expected = complex_of(element.Powers)[(terminal - 1) * per : terminal * per].sum().imag
     assert np.imag(seen) * 1000.0 * feeder.base_mva == pytest.approx(expected, abs=1e-2)
 
 
 def test_currents_of_the_probes_are_the_engine_s(tmp_path: Path) -> None:
     settings = "type=current terminal=2 ctphase=avg onsetting=400 offsetting=1 ctratio=2"
-    feeder = feeder_of(tmp_path, more=CAPACITOR.format(bank="", settings=settings))
+    feeder = feeder_of(tmp_path, capacitor=settings)
     (bank,) = feeder.as_operated.capacitors
     assert (bank.control.pick_current, len(bank.control.probes), bank.control.ct_ratio) == (Pick.MEAN, 3, 2.0)
     solution = solved(feeder)
     whole = with_inner(feeder.as_operated, solution.v, solution.ratios)
     seen = [np.dot(probe.coefficients, whole[list(probe.nodes)]) for probe in bank.control.probes]
     solution.engine.ActiveCircuit.SetActiveElement("line.b")
-    ampere = np.asarray(solution.engine.ActiveCircuit.ActiveCktElement.Currents)
-    ampere = ampere.view(np.complex128) if ampere.dtype == np.float64 else ampere
+    ampere = complex_of(solution.engine.ActiveCircuit.ActiveCktElement.Currents)
     base = feeder.base_mva * 1e6 / (1000.0 * feeder.base_kv[0])
     np.testing.assert_allclose(np.abs(seen) * base, np.abs(ampere[3:]), rtol=1e-6)
 
@@ -361,7 +328,7 @@ New Load.low bus1=low phases=3 kv=4.16 kw=1400 kvar=100
     settings = (
         "type=current element=transformer.down terminal=2 ctphase=2 ctratio=1 onsetting=900 offsetting=120"
     )
-    feeder = feeder_of(tmp_path, more=more + CAPACITOR.format(bank="", settings=settings))
+    feeder = feeder_of(tmp_path, more=more, capacitor=settings)
     (bank,) = feeder.as_operated.capacitors
     (probe,) = bank.control.probes
     assert feeder.nodes[probe.node] == "b.2"
@@ -369,40 +336,26 @@ New Load.low bus1=low phases=3 kv=4.16 kw=1400 kvar=100
 
 
 @pytest.mark.parametrize(
-    ("bank", "settings", "pick", "measured"),
-    [
-        ("", "ptphase=2", Pick.ONE, [("r.2", None)]),
-        ("", "ptphase=avg", Pick.MEAN, [("r.1", None), ("r.2", None), ("r.3", None)]),
-        ("", "ptphase=max terminal=2", Pick.HIGHEST, [("b.1", None), ("b.2", None), ("b.3", None)]),
-        ("conn=delta", "ptphase=3", Pick.ONE, [("r.3", "r.1")]),
-        (
-            "",
-            "element=capacitor.bank ptphase=min",
-            Pick.LOWEST,
-            [("b.1", None), ("b.2", None), ("b.3", None)],
-        ),
-    ],
+    ("bank", "settings", "pick", "measured"), TABLES["a_voltage_control_measures_the_phases_that_it_names"]
 )
 def test_a_voltage_control_measures_the_phases_that_it_names(
-    tmp_path: Path, bank: str, settings: str, pick: Pick, measured: list[tuple[str, str | None]]
+    tmp_path: Path, bank: str, settings: str, pick: str, measured: list[str]
 ) -> None:
-    more = CAPACITOR.format(
-        bank=bank, settings=f"type=voltage ptratio=60 onsetting=100 offsetting=130 {settings}"
-    )
-    feeder = feeder_of(tmp_path, more=more)
+    control = f"type=voltage ptratio=60 onsetting=100 offsetting=130 {settings}"
+    feeder = feeder_of(tmp_path, bank=bank, capacitor=control)
     (found,) = feeder.as_operated.capacitors
-    assert found.control.pick is pick
-    named = [(feeder.nodes[a], feeder.nodes[b] if b >= 0 else None) for a, b in found.control.measured]
+    assert found.control.pick == pick
+    named = [" ".join(feeder.nodes[k] for k in pair if k >= 0) for pair in found.control.measured]
     assert named == measured
     assert (found.control.on, found.control.off, found.control.override_v) == (100.0, 130.0, None)
-    assert np.abs(imbalance(feeder, solved(feeder))).max() < 1e-9
+    balanced_with_the_engine(feeder)
 
 
 def test_delays_and_overrides_of_a_capacitor_control(tmp_path: Path) -> None:
     settings = (
         "type=time onsetting=8 offsetting=20 delay=5 delayoff=6 deadtime=7 voltoverride=yes vmin=110 vmax=128"
     )
-    feeder = feeder_of(tmp_path, more=CAPACITOR.format(bank="states=[0]", settings=settings))
+    feeder = feeder_of(tmp_path, bank="states=[0]", capacitor=settings)
     (bank,) = feeder.as_operated.capacitors
     control = bank.control
     assert (control.kind, control.on, control.off, control.probes) == ("time", 8.0, 20.0, ())
@@ -414,11 +367,9 @@ def test_delays_and_overrides_of_a_capacitor_control(tmp_path: Path) -> None:
 
 def test_other_capacitors_stay_in_the_admittances(tmp_path: Path) -> None:
     fixed = "New Capacitor.fixed bus1=a phases=3 kvar=300 kv=12.47"
-    feeder = feeder_of(
-        tmp_path, more=fixed + CAPACITOR.format(bank="", settings="type=time onsetting=8 offsetting=20")
-    )
+    feeder = feeder_of(tmp_path, more=fixed, capacitor=BY_TIME)
     assert [bank.name for bank in feeder.as_operated.capacitors] == ["bank"]
-    assert np.abs(imbalance(feeder, solved(feeder))).max() < 1e-9
+    balanced_with_the_engine(feeder)
 
 
 # ------------------------------------------------------------------------------------ generation
@@ -443,8 +394,7 @@ New Storage.t bus1=b phases=3 kv=12.47 kwrated=100
         "1 generator that is dispatched",
         "2 storage units",
     )
-    solution = solved(feeder, "Disable Generator.dispatched")
-    assert np.abs(imbalance(feeder, solution)).max() < 1e-9
+    balanced_with_the_engine(feeder, "Disable Generator.dispatched")
 
 
 def test_pv_has_its_power_factor_and_limits(tmp_path: Path) -> None:
@@ -467,14 +417,9 @@ CURVES = TABLES["CURVES"]
 
 
 def test_volt_var_curves_of_the_file_are_those_of_their_pv(tmp_path: Path) -> None:
-    more = (
-        CURVES
-        + """
-New InvControl.a mode=voltvar vvc_curve1=full derlist=[pvsystem.two] refreactivepower=varmax
-New InvControl.b mode=voltvar vvc_curve1=part derlist=[pvsystem.one]
-"""
-    )
-    feeder = feeder_of(tmp_path, more=more)
+    controls = """New InvControl.a mode=voltvar vvc_curve1=full derlist=[pvsystem.two] refreactivepower=varmax
+New InvControl.b mode=voltvar vvc_curve1=part derlist=[pvsystem.one]"""
+    feeder = feeder_of(tmp_path, more=CURVES + controls)
     one, two, three = feeder.pv
     assert feeder.as_operated.refused == ()
     assert two.curve == InverterCurve((0.92, 0.98, 1.02, 1.08), (0.44, 0.0, 0.0, -0.22), "rated")
@@ -493,10 +438,7 @@ def test_one_phase_between_two_nodes_looks_at_its_voltage_to_ground(tmp_path: Pa
     assert curve.voltage[0] == pytest.approx(0.92 * np.sqrt(3.0))
 
 
-@pytest.mark.parametrize(
-    ("control", "named"),
-    TABLES["other_inverter_controls_are_named"],
-)
+@pytest.mark.parametrize(("control", "named"), TABLES["other_inverter_controls_are_named"])
 def test_other_inverter_controls_are_named(tmp_path: Path, control: str, named: str) -> None:
     feeder = feeder_of(tmp_path, more=CURVES + control)
     (reason,) = feeder.as_operated.refused
@@ -510,21 +452,7 @@ def test_a_feeder_that_nothing_moves_has_no_operation(tmp_path: Path) -> None:
 
 
 def test_islanded_nodes_take_what_stands_on_them_along(tmp_path: Path) -> None:
-    more = (
-        CAPACITOR.format(bank="", settings="type=time onsetting=8 offsetting=20")
-        + """
-New Transformer.lone phases=1 windings=2 buses=[lost.1 gone.1] kvs=[7.2 7.2] kvas=[900 900] xhl=1
-New RegControl.lone transformer=lone winding=2 vreg=122 band=2 ptratio=60
-New Capacitor.lone bus1=gone.1 phases=1 kvar=100 kv=7.2
-New CapControl.lone capacitor=lone element=capacitor.lone type=voltage ptratio=60 onsetting=100 offsetting=130
-New Generator.lone bus1=gone.1 phases=1 kv=7.2 kw=10
-"""
-    )
-    feeder_of(tmp_path)
-    path = tmp_path / "island.dss"
-    blanks = {"conns": "wye wye", "control": CONTROL.format(settings=""), "load": "", "more": more}
-    path.write_text(CIRCUIT.format(**blanks))
-    feeder = open_feeder(path, drop_islanded=True)
+    feeder = feeder_of(tmp_path, more=TABLES["LONE"], capacitor=BY_TIME, drop_islanded=True)
     operation = feeder.as_operated
     assert operation.nodes[: len(feeder.nodes)] == feeder.nodes
     assert [each.name for each in operation.regulators] == ["creg"]
@@ -532,4 +460,4 @@ New Generator.lone bus1=gone.1 phases=1 kv=7.2 kw=10
     assert operation.generators == ()
     assert operation.left_out == ("1 generator where nothing feeds it",)
     assert operation.refused == ()
-    assert np.abs(imbalance(feeder, solved(feeder, "Disable Transformer.lone"))).max() < 1e-9
+    balanced_with_the_engine(feeder, "Disable Transformer.lone")

@@ -88,18 +88,6 @@ def test_in_a_single_release_all_that_is_missing_is_named_at_once() -> None:
 # -------------------------------------------------------- what must not pass for a network without
 
 
-def test_a_regulator_of_another_class_is_a_transformer_and_gets_noise() -> None:
-    auto = (
-        "New AutoTrans.reg phases=3 windings=2 buses=[c d] kvs=[12.47 12.0] kvas=[500 500] xhx=4 "
-        "%rs=[0.6 0.6]\nEdit Load.ld kv=12"
-    )
-    twin = drawn(two_lines(more=f"Disable Transformer.step\nDisable PVSystem.roof\n{auto}"))
-    assert twin.absent == ("pv",)
-    assert [key.element for key in twin.positions if key.quantity is Quantity.TRANSFORMER] == [
-        "autotrans.reg"
-    ]
-
-
 def test_a_series_reactor_in_place_of_the_transformer_is_refused() -> None:
     series = "Disable Transformer.step\nDisable PVSystem.roof\nEdit Load.ld kv=12.47\n"
     series += "New Reactor.limiter phases=3 bus1=c bus2=d r=0.1 x=0.5"

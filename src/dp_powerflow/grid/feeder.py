@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -366,10 +366,13 @@ def _kinds(feeder: Feeder, bus_of: IntArray) -> dict[tuple[int, int], str]:
 
 def islanded_nodes(feeder: Feeder) -> list[str]:
     """Names of the nodes that no chain of admittances connects to a slack node."""
-    pattern = sp.csr_array(feeder.y != 0)
-    _, component = connected_components(pattern, directed=False)
-    fed = np.isin(component, component[feeder.slack])
-    return [feeder.nodes[k] for k in np.flatnonzero(~fed)]
+    return [feeder.nodes[k] for k in np.flatnonzero(~fed_nodes(feeder.y, feeder.slack))]
+
+
+def fed_nodes(y: sp.csc_array, sources: IntArray) -> BoolArray:
+    """(node,) whether a chain of admittances leads from a source to it."""
+    _, component = connected_components(sp.csr_array(y != 0), directed=False)
+    return np.isin(component, component[sources])
 
 
 Connected = TypeVar("Connected", Load, PVSystem)
@@ -390,16 +393,13 @@ def without_islands(feeder: Feeder) -> Feeder:
             if all(node in moved for branch in each.branches for node in branch)
         )
 
-    loads, pv = kept_of(feeder.loads), kept_of(feeder.pv)
     lines = tuple(
         replace(line, nodes=tuple(moved[k] for k in line.nodes))
         for line in feeder.lines
         if all(k in moved for k in line.nodes)
     )
-    lost = {
-        kind: len(getattr(feeder, kind)) - len(kept_ones)
-        for kind, kept_ones in (("loads", loads), ("pv", pv), ("lines", lines))
-    }
+    rest: dict[str, Any] = {"loads": kept_of(feeder.loads), "pv": kept_of(feeder.pv), "lines": lines}
+    lost = {kind: len(getattr(feeder, kind)) - len(elements) for kind, elements in rest.items()}
     return replace(
         feeder,
         nodes=tuple(feeder.nodes[k] for k in kept),
@@ -408,9 +408,7 @@ def without_islands(feeder: Feeder) -> Feeder:
         slack=np.array([moved[int(k)] for k in feeder.slack]),
         nominal_angle_deg=feeder.nominal_angle_deg[kept],
         neutral=np.array([moved[int(k)] for k in feeder.neutral if int(k) in moved], dtype=np.int64),
-        loads=loads,
-        pv=pv,
-        lines=lines,
+        **rest,
         notes=(*feeder.notes, said("note.islands", dead=len(dead), **lost)),
         operation=feeder.operation and without_nodes(feeder.operation, kept.tolist()),
     )

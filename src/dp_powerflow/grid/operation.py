@@ -349,6 +349,7 @@ def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
         control = replace(control, measured=shifted(control.measured), probes=probes)
         capacitors.append(replace(bank, branches=shifted(bank.branches), control=control))
     generators = [each for each in operation.generators if len(shifted(each.branches)) == len(each.branches)]
+    unfed = unfed_generators(len(operation.generators) - len(generators))
     return replace(
         operation,
         nodes=tuple(operation.nodes[k] for k in places),
@@ -356,6 +357,6 @@ def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
         regulators=tuple(regulators),
         capacitors=tuple(capacitors),
         generators=tuple(replace(each, branches=shifted(each.branches)) for each in generators),
-        left_out=(*operation.left_out, *unfed_generators(len(operation.generators) - len(generators))),
+        left_out=tuple(dict.fromkeys((*operation.left_out, *unfed))),
         refused=tuple(refused),
     )

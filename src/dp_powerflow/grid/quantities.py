@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from importlib import resources
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -64,12 +65,7 @@ class Protected:
 
     def covers(self, quantity: Quantity) -> bool:
         """Whether a figure that is not of a line is covered."""
-        covered = {
-            Quantity.TRANSFORMER: self.transformers,
-            Quantity.CAPACITOR: self.capacitors,
-            Quantity.PV: self.pv,
-        }
-        return covered[quantity]
+        return any(of is quantity and getattr(self, figure) for figure, of in _MEASURED.items())
 
 
 Protect = Literal["all", "if present"]
@@ -170,10 +166,31 @@ def rounding(rule: str) -> Callable[[float], float]:
     return partial(to_step, step=float(figure)) if kind == "step" else partial(round, ndigits=int(figure))
 
 
-def frame_rules(source: str) -> dict[str, dict[str, str]]:
-    """Class or table of a source → property → rule, in the order of `data/frames.toml`."""
+def codes_of_one_line(spans: Iterable[tuple[str, object, object]]) -> frozenset[str]:
+    """Codes that one line alone uses: they state its own figures, and are no entries of a public catalogue.
+
+    Lines between the same two buses count as one: parallel circuits share their totals too.
+
+    Parameters
+    ----------
+    spans : code and two buses of every line.
+    """
+    used = Counter(code for code, _ in {(code, frozenset(buses)) for code, *buses in spans})
+    return frozenset(code for code, count in used.items() if code and count == 1)
+
+
+Rule = TypeVar("Rule")
+
+
+def frame_rules(source: str, rule: Callable[[str], Rule]) -> dict[str, dict[str, Rule]]:
+    """Class or table of a source → property → rule, in the order of `data/frames.toml`.
+
+    Parameters
+    ----------
+    rule : what the words of a rule, such as "3 digits", stand for.
+    """
     text = resources.files(__package__).joinpath("data", "frames.toml").read_text(encoding="utf-8")
     return {
-        kind: {name: rule for names, rule in rules.items() for name in names.split()}
+        kind: {name: rule(words) for names, words in rules.items() for name in names.split()}
         for kind, rules in tomllib.loads(text)[source].items()
     }

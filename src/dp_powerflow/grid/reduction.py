@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, splu, svds
+from scipy.sparse.linalg import splu
 
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.refusals import refusal
@@ -58,41 +58,19 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 
 Map = Callable[[ComplexArray], ComplexArray]
+Solve = Callable[[ComplexArray, str], ComplexArray]
+"""x and "N", "T" or "H" ↦ A⁻¹·x, A⁻ᵀ·x or A⁻ᴴ·x."""
 
 NORM_FAILURE = 1e-12
 """Probability over its own start vector with which `norm_bound` may be too small."""
 DENSE_UP_TO = 300
 """Retained nodes of a network up to which matrices are written out; the one switch to sparse methods."""
-_DENSE_BELOW = 32
 _STEPS = 160
 _TWICE_BELOW = 0.7
 """A vector that orthogonalisation shortens by more is orthogonalised again (twice is enough)."""
 _SYMMETRIC = 4.0 * float(np.finfo(np.float64).eps)
 _ROUNDING = 1.0 + 1e-9
 """Raises a bound by more than rounding in the iteration can lower it."""
-
-
-def spectral_norm(apply: Map, adjoint: Map, shape: tuple[int, int]) -> float:
-    """Largest singular value of an operator, by Lanczos to machine precision; an estimate from below.
-
-    Parameters
-    ----------
-    apply, adjoint : x ↦ A·x and y ↦ Aᴴ·y; they also take matrices, column by column.
-    shape : (rows, columns) of A.
-    """
-    if min(shape) == 0:
-        return 0.0
-    if min(shape) < _DENSE_BELOW:
-        return _dense_norm(apply, adjoint, shape)
-    operator = LinearOperator(shape, matvec=apply, rmatvec=adjoint, dtype=np.complex128)
-    # A fixed start makes the result reproducible; a generic direction meets every singular vector.
-    angle = np.arange(min(shape)) * (np.sqrt(5.0) - 1.0) * np.pi
-    start = np.cos(angle) + 1j * np.sin(angle * np.sqrt(2.0))
-    try:
-        values = svds(operator, k=1, v0=start, return_singular_vectors=False, maxiter=20 * max(shape))
-    except ArpackNoConvergence:
-        raise refusal("feeder.norm") from None
-    return float(values[0])
 
 
 def norm_bound(
@@ -110,7 +88,8 @@ def norm_bound(
 
     Parameters
     ----------
-    apply, adjoint, shape : as in `spectral_norm`.
+    apply, adjoint : x ↦ A·x and y ↦ Aᴴ·y.
+    shape : (rows, columns) of A.
     steps : of Lanczos; 160 put the bound 0.3 % above the norm of a feeder of 10,000 nodes.
     dense_up_to : size of an operator that is written out.
     """
@@ -218,46 +197,41 @@ class Amplification:
         return self.exact * (1.0 + radius * self.growth / (1.0 - radius * self.reach))
 
 
+def psi_norms(solve: Solve, y_zk: sp.csc_array, y_kz: sp.csc_array, y: sp.csc_array) -> tuple[float, float]:
+    """Upper bounds on ‖Ψ_R‖₂ and ‖Ψ_L‖₂, a `norm_bound` each, one where Y is symmetric.
+
+    Parameters
+    ----------
+    solve : of Y_ZZ.
+    """
+
+    def norm(apply: Map, adjoint: Map) -> float:
+        return float(np.hypot(1.0, norm_bound(apply, adjoint, y_zk.shape)))  # ΨᴴΨ = I + ΦᴴΦ
+
+    right = norm(lambda x: solve(y_zk @ x, "N"), lambda x: y_zk.conj().T @ solve(x, "H"))
+    if is_symmetric(y):
+        return right, right
+    left = norm(lambda x: solve(y_kz.T @ x, "T"), lambda x: y_kz.conj() @ np.conj(solve(np.conj(x), "N")))
+    return right, left
+
+
 def kron_amplification(network: Network) -> Amplification:
-    """κ_Kron both ways; upper bounds but for the printed one (`norm_bound`)."""
-    n_z, n_k = len(network.zero_injection), len(network.kept)
-    conj = np.conj
-
-    def phi(x: ComplexArray) -> ComplexArray:
-        return network.solve_zz(network.y_zk @ x)
-
-    def phi_h(x: ComplexArray) -> ComplexArray:
-        return np.asarray(network.y_zk.conj().T @ conj(network.solve_zz(conj(x), transpose=True)))
-
-    def phi_left(x: ComplexArray) -> ComplexArray:
-        return network.solve_zz(network.y_kz.T @ x, transpose=True)
-
-    def phi_left_h(x: ComplexArray) -> ComplexArray:
-        return np.asarray(network.y_kz.conj() @ conj(network.solve_zz(conj(x))))
-
-    # ΨᴴΨ = I + ΦᴴΦ
-    norm_right = np.hypot(1.0, norm_bound(phi, phi_h, (n_z, n_k)))
-    norm_left = norm_right
-    if not is_symmetric(network.feeder.y):
-        norm_left = np.hypot(1.0, norm_bound(phi_left, phi_left_h, (n_z, n_k)))
-
-    def inverse_h(x: ComplexArray) -> ComplexArray:
-        return conj(network.solve_zz(conj(x), transpose=True))
-
-    coupling = spectral_norm(lambda x: network.y_kz @ x, lambda x: network.y_kz.conj().T @ x, (n_k, n_z))
-    product = coupling * spectral_norm(network.solve_zz, inverse_h, (n_z, n_z))
-
+    """κ_Kron both ways; upper bounds (`norm_bound`)."""
+    solve, y_kz, n_z = network.solve_zz, network.y_kz, len(network.zero_injection)
+    right, left = psi_norms(solve, network.y_zk, y_kz, network.feeder.y)
+    coupling = norm_bound(lambda x: y_kz @ x, lambda x: y_kz.conj().T @ x, y_kz.shape)
+    product = coupling * norm_bound(solve, lambda x: solve(x, "H"), (n_z, n_z))
     project = LineProjector(network.feeder, network.zero_injection)
     growth = norm_bound(
-        lambda x: network.solve_zz(project(x)), lambda x: project.adjoint(inverse_h(x)), (n_z, project.size)
+        lambda x: solve(project(x)), lambda x: project.adjoint(solve(x, "H")), (n_z, project.size)
     )
     reach = norm_bound(
-        lambda x: project.adjoint(network.solve_zz(project(x))),
-        lambda x: project.adjoint(inverse_h(project(x))),
+        lambda x: project.adjoint(solve(project(x))),
+        lambda x: project.adjoint(solve(project(x), "H")),
         (project.size, project.size),
     )
     failure = _NORMS * NORM_FAILURE if project.size > DENSE_UP_TO else 0.0
-    return Amplification((1.0 + product) ** 2, float(norm_left * norm_right), growth, reach, failure)
+    return Amplification((1.0 + product) ** 2, left * right, growth, reach, failure)
 
 
 class LineProjector:
@@ -318,12 +292,6 @@ def _has_shunt(line: Line) -> bool:
     same = np.vstack([np.eye(m // 2), np.eye(m // 2)])
     drawn = np.abs(line.primitive @ same).max(initial=0.0)
     return bool(drawn > _SHUNT_ABOVE * np.abs(line.primitive).max(initial=0.0))
-
-
-def sigma_min(network: Network) -> float:
-    """σ_min of the reduced Y, an estimate: its inverse is the retained block of the full one's."""
-    n = network.n
-    return 1.0 / spectral_norm(network.solve, lambda x: network.solve(x, adjoint=True), (n, n))
 
 
 def weighted_impedance_norm(network: Network, weights: FloatArray) -> float:
@@ -409,11 +377,11 @@ class Network:
         """Number of retained nodes."""
         return len(self.retained)
 
-    def solve_zz(self, right: ComplexArray, *, transpose: bool = False) -> ComplexArray:
-        """Y_ZZ⁻¹·right, or Y_ZZ⁻ᵀ·right."""
+    def solve_zz(self, right: ComplexArray, trans: str = "N") -> ComplexArray:
+        """Y_ZZ⁻¹·right; with "T" or "H" that of its transpose or adjoint."""
         if self._factor is None:
             return np.zeros_like(right)
-        return np.asarray(self._factor.solve(np.ascontiguousarray(right), trans="T" if transpose else "N"))
+        return np.asarray(self._factor.solve(np.ascontiguousarray(right), trans=trans))
 
     @cached_property
     def y_reduced(self) -> ComplexArray:
@@ -518,18 +486,11 @@ class Network:
 
     def psi_at(self, nodes: IntArray, *, left: bool = False) -> ComplexArray:
         """Rows of Ψ_R = [I; −Y_ZZ⁻¹Y_ZK] (or of Ψ_L) at some nodes: complex (node, kept)."""
-        rows = np.zeros((len(nodes), len(self.kept)), dtype=np.complex128)
-        position = {int(k): p for p, k in enumerate(self.kept)}
-        eliminated = {int(k): p for p, k in enumerate(self.zero_injection)}
-        unit = np.zeros((len(self.zero_injection), len(nodes)), dtype=np.complex128)
-        for row, node in enumerate(nodes):
-            if int(node) in position:
-                rows[row, position[int(node)]] = 1.0
-            else:
-                unit[eliminated[int(node)], row] = 1.0
+        rows = np.equal.outer(nodes, self.kept).astype(np.complex128)
+        unit = np.equal.outer(self.zero_injection, nodes).astype(np.complex128)
         if unit.any():
             coupling = self.y_kz if left else self.y_zk.T
-            rows -= (coupling @ self.solve_zz(unit, transpose=not left)).T
+            rows -= (coupling @ self.solve_zz(unit, "N" if left else "T")).T
         return rows
 
     def line_change(self, line: Line, change: ComplexArray) -> LineChange:
@@ -539,25 +500,11 @@ class Network:
         G = PᵀE_Z·Y_ZZ⁻¹·E_ZᵀP (Woodbury): exact for changes of any size, nothing is reduced again.
         """
         nodes = np.asarray(line.nodes, dtype=np.int64)
-        impedance = self._zz_impedance(nodes)
-        core: ComplexArray = np.asarray(
-            np.linalg.solve(np.eye(len(nodes)) + change @ impedance, change), dtype=np.complex128
-        )
+        unit = np.equal.outer(self.zero_injection, nodes).astype(np.complex128)
+        impedance = unit.T @ self.solve_zz(unit)
+        core = np.asarray(np.linalg.solve(np.eye(len(nodes)) + change @ impedance, change), np.complex128)
         left = self.psi_at(nodes, left=True)[:, : self.n].T
         return LineChange(left, core, self.psi_at(nodes))
-
-    def _zz_impedance(self, nodes: IntArray) -> ComplexArray:
-        """PᵀE_Z·Y_ZZ⁻¹·E_ZᵀP: zero in the rows and columns of kept nodes."""
-        eliminated = {int(k): p for p, k in enumerate(self.zero_injection)}
-        at = [(row, eliminated[int(node)]) for row, node in enumerate(nodes) if int(node) in eliminated]
-        impedance = np.zeros((len(nodes), len(nodes)), dtype=np.complex128)
-        if at:
-            rows = [row for row, _ in at]
-            where = [z for _, z in at]
-            unit = np.zeros((len(self.zero_injection), len(at)), dtype=np.complex128)
-            unit[where, range(len(at))] = 1.0
-            impedance[np.ix_(rows, rows)] = self.solve_zz(unit)[where, :]
-        return impedance
 
 
 def _factorise(matrix: sp.csc_array) -> Any:

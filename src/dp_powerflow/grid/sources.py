@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from types import ModuleType
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,7 +38,7 @@ from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
 from dp_powerflow.grid.quantities import Protected, Quantity
-from dp_powerflow.grid.refusals import Problems, reasons_of, refusal, said
+from dp_powerflow.grid.refusals import Problems, reasons_of, refusal, said, some_of
 from dp_powerflow.units import ComplexArray
 
 BUILT_IN = ("ieee13", "ieee123", "ieee123-pv")
@@ -47,7 +46,6 @@ SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")
 LOAD_COLUMNS = ("name", "kw", "kvar")
 CUSTOMERS = "customers"
-_NAMES_SHOWN = 3
 _MOST_DIGITS = 18
 _STRETCH = 1.5
 _USUAL = Protected()
@@ -174,7 +172,6 @@ def built_in_commands(name: str) -> list[str]:
 def check_feeder(feeder: Feeder) -> None:
     """Raise a `FeederError` that names everything wrong with the feeder."""
     islanded = islanded_nodes(feeder) if len(feeder.slack) else []
-    shown = ", ".join(islanded[:_NAMES_SHOWN]) + (", …" if len(islanded) > _NAMES_SHOWN else "")
     problems = {
         "feeder-without-source.none": not len(feeder.slack),
         "feeder-zero-impedance.element": not np.all(np.isfinite(feeder.y.data)),
@@ -182,7 +179,9 @@ def check_feeder(feeder: Feeder) -> None:
         "feeder-without-load.none": not len(feeder.retained),
     }
     Problems(
-        refusal(name, count=len(islanded), shown=shown) for name, holds in problems.items() if holds
+        refusal(name, count=len(islanded), shown=some_of(islanded))
+        for name, holds in problems.items()
+        if holds
     ).refuse()
 
 
@@ -325,8 +324,10 @@ class Rebuilder:
     def __init__(
         self, feeder: Feeder, protected: Protected | None = None, *, drop_islanded: bool = False
     ) -> None:
-        if not isinstance(feeder.origin, DssOrigin | pandapower_reader.PandapowerOrigin):
+        origin = feeder.origin
+        if not isinstance(origin, DssOrigin | pandapower_reader.PandapowerOrigin):
             raise refusal("feeder.no-source")
+        self._source = opendss_parameters if isinstance(origin, DssOrigin) else pandapower_parameters
         self.feeder = feeder
         self._protected = Protected() if protected is None else protected
         self._drop_islanded = drop_islanded
@@ -350,21 +351,19 @@ class Rebuilder:
             problems = Problems([error])
             # What else is wrong shows on the same feeder with all its states taken as declared.
             with problems.gather():
-                declared = self._with(_as_if_public(self.feeder))
+                declared = self._with(origin=replace(cast(DssOrigin, self.feeder.origin), public=True))
                 declared.check(declared._parameters(), lines_alone=True)
             problems.refuse()
             raise
 
-    def _with(self, feeder: Feeder) -> Rebuilder:
+    def _with(self, **changed: object) -> Rebuilder:
+        """INTERNAL. The same for a feeder that differs, to find what is wrong."""
         other = copy.copy(self)
-        other.feeder, other._built = feeder, []
+        other.feeder, other._built = replace(self.feeder, **cast(Any, changed)), []
         return other
 
     def _parameters(self) -> NetworkParameters:
-        found: NetworkParameters = _source_of(self.feeder).read_parameters(
-            self.feeder.origin, self._protected
-        )
-        return found
+        return self._source.read_parameters(cast(Any, self.feeder.origin), self._protected)
 
     def check(self, parameters: NetworkParameters, *, lines_alone: bool = False) -> None:
         """Refuse a feeder that its levels do not give back, or a line that does not move with them.
@@ -375,7 +374,8 @@ class Rebuilder:
         codes = {line.line: line.code for line in parameters.coded} if self._protected.codes else {}
         self.build(levels, codes)
         # Compared at the taps of the feeder: a twin that solves its own may be a step beside them.
-        source = self._at_own_taps()
+        solved = self.feeder.taps_from == TAPS_SOLVED
+        source = self._with(taps_from=TAPS_DECLARED + "for a comparison") if solved else self
         same = source.build(levels, codes)
         rebuilt = self.feeder, same, source.build({k: _STRETCH * level for k, level in levels.items()}, codes)
         if any(each.nodes != self.feeder.nodes for each in rebuilt):
@@ -384,12 +384,6 @@ class Rebuilder:
         if not lines_alone:
             problems.add(*_others_rebuilt_wrongly(rebuilt, levels))
         problems.refuse()
-
-    def _at_own_taps(self) -> Rebuilder:
-        """INTERNAL. One that builds with the taps of the feeder, wherever they come from."""
-        if self.feeder.taps_from != TAPS_SOLVED:
-            return self
-        return self._with(replace(self.feeder, taps_from=TAPS_DECLARED + "for a comparison"))
 
     def build(self, levels: Levels, codes: Mapping[str, str] | None = None) -> Feeder:
         """The feeder of the same source whose elements have these levels and its lines these codes.
@@ -406,22 +400,10 @@ class Rebuilder:
         bad = [key for key, level in levels.items() if not (np.isfinite(level) and level > 0.0)]
         if bad:
             raise refusal("feeder.level", bad=bad)
-        made: Feeder = _source_of(self.feeder).rebuild(self.feeder, self._protected, levels, codes)
+        made = self._source.rebuild(self.feeder, self._protected, levels, codes)
         made = without_islands(made) if self._drop_islanded else made
         self._built = [*self._built[-1:], (dict(levels), dict(codes), made)]
         return made
-
-
-def _source_of(feeder: Feeder) -> ModuleType:
-    """What reads and rebuilds a feeder."""
-    return opendss_parameters if isinstance(feeder.origin, DssOrigin) else pandapower_parameters
-
-
-def _as_if_public(feeder: Feeder) -> Feeder:
-    """INTERNAL. The feeder with nothing that was solved on it; for no result but a list of what is wrong."""
-    origin = feeder.origin
-    assert isinstance(origin, DssOrigin | pandapower_reader.PandapowerOrigin)
-    return replace(feeder, origin=replace(origin, public=True))
 
 
 def network_parameters(feeder: Feeder) -> NetworkParameters:

@@ -21,7 +21,7 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Tap
-from dp_powerflow.grid.opendss.script import PROTECTION, listed
+from dp_powerflow.grid.opendss.script import PROTECTION, class_of, listed
 from dp_powerflow.grid.opendss.script import DssOrigin as DssOrigin
 from dp_powerflow.grid.refusals import Problems, refusal
 from dp_powerflow.units import ComplexArray
@@ -58,7 +58,7 @@ _OPENS = re.compile(r"\b(?:state|action|normal)\s*=\s*[\[(\"']?\s*[ot]|\bopen\b"
 def with_declared_loads(origin: DssOrigin, powers: Mapping[str, tuple[float, float]]) -> DssOrigin:
     """The circuit with nominal loads of a declared table: name → (kW, kvar)."""
     commands = [f'Edit "Load.{name}" kW={kw!r} kvar={kvar!r}' for name, (kw, kvar) in powers.items()]
-    places = tuple(origin.places) or tuple(_where(origin) for _ in origin.commands)
+    places = tuple(origin.places) or tuple(origin.where for _ in origin.commands)
     return replace(
         origin,
         commands=(*origin.commands, "Set LoadMult=1", *commands),
@@ -109,19 +109,6 @@ def engine_of(origin: DssOrigin) -> Engine:
     return _spare.plain
 
 
-@contextmanager
-def _kept_if_sound(engine: Engine | None) -> Iterator[None]:
-    """An engine in which a circuit fails compiles no other one."""
-    try:
-        yield
-    except FeederError:
-        if engine is not None and _spare.plain is engine:
-            _spare.plain = None
-        if _spare.own is not None and _spare.own[1] is engine:
-            _spare.own = None
-        raise
-
-
 def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     """An engine with the circuit compiled, not yet solved.
 
@@ -130,7 +117,7 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     engine : of `engine_of`, is cleared; None makes a fresh one. A fresh one takes longer than a small
         circuit, and dss-python never gives its memory back (about 2 MB).
     """
-    with _kept_if_sound(engine):
+    try:
         if engine is not None:
             run(engine, "ClearAll", origin)
         else:
@@ -141,12 +128,20 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
         engine.DataPath = _folder_of_reports()
         _run_all(engine, origin)
         if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
-            raise refusal("feeder-rejected.no-circuit", where=_where(origin))
+            raise refusal("feeder-rejected.no-circuit", where=origin.where)
         _refuse_ambiguous(engine)
-        sources = enabled_names(engine, "vsource")
+        sources, solved = enabled_names(engine, "vsource"), float(engine.ActiveCircuit.Solution.Frequency)
         if not sources:
-            raise refusal("feeder-without-source.disabled", where=_where(origin))
-        _refuse_other_frequency(engine, sources)
+            raise refusal("feeder-without-source.disabled", where=origin.where)
+        for name in sources:  # at another frequency they have no voltage
+            if Properties(engine, "vsource", name).number("frequency") != solved:
+                raise refusal("feeder.other-frequency", solved=solved, name=name)
+    except FeederError:  # an engine in which a circuit fails compiles no other one
+        if engine is not None and _spare.plain is engine:
+            _spare.plain = None
+        if _spare.own is not None and _spare.own[1] is engine:
+            _spare.own = None
+        raise
     return engine
 
 
@@ -159,14 +154,6 @@ def _refuse_ambiguous(engine: Engine) -> None:
     if twice:
         others = f", and {len(twice) - 1} more such pairs" if len(twice) > 1 else ""
         raise refusal("feeder.same-name", twice=twice, others=others)
-
-
-def _refuse_other_frequency(engine: Engine, sources: Iterable[str]) -> None:
-    """Refuse a frequency at which the sources have no voltage."""
-    solved = float(engine.ActiveCircuit.Solution.Frequency)
-    for name in sources:
-        if Properties(engine, "vsource", name).number("frequency") != solved:
-            raise refusal("feeder.other-frequency", solved=solved, name=name)
 
 
 def _folder_of_reports() -> str:
@@ -191,9 +178,11 @@ def _run_all(engine: Engine, origin: DssOrigin) -> None:
         if rejected:
             continue
         try:
-            _refuse_more_phases(engine, command, place or _where(origin))
-            if numbered:
-                _refuse_late_windings(command, place or _where(origin))
+            _refuse_more_phases(engine, command, place or origin.where)
+            # More than two windings once the buses are numbered: the engine writes beyond its memory then.
+            windings = _WINDINGS.search(command) if numbered else None
+            if windings is not None and windings[1] not in ("1", "2"):
+                raise refusal("feeder-script.late-windings", place=place or origin.where)
             numbered = numbered or command.strip().lower().startswith(_NUMBERING)
             run(engine, command, origin, place)
         except FeederError as error:
@@ -221,52 +210,38 @@ def _refuse_more_phases(engine: Engine, command: str, place: str) -> None:
         raise refusal("feeder-script.more-phases", place=place)
 
 
-def _refuse_late_windings(command: str, place: str) -> None:
-    """Refuse more than two windings once the buses are numbered: the engine writes beyond its memory then."""
-    stated = _WINDINGS.search(command)
-    if stated is not None and stated[1] not in ("1", "2"):
-        raise refusal("feeder-script.late-windings", place=place)
-
-
 def _disable_device(engine: Engine) -> bool:
     """Disable the active element if it is a device of protection; whether it is one."""
     element = engine.ActiveCircuit.ActiveCktElement if engine.NumCircuits else None
-    if element is None or _class_of(str(element.Name)) not in PROTECTION:
+    if element is None or class_of(str(element.Name)) not in PROTECTION:
         return False
     element.Enabled = False
     return True
 
 
 def run(engine: Engine, command: str, origin: DssOrigin, place: str | None = None) -> None:
-    """One text command; what the engine objects to becomes a `FeederError` with its message."""
-    try:
+    """One text command."""
+    with objections("feeder-rejected.element", place or origin.where):
         engine.Text.Command = command
-    except DSSException as error:
-        at = place or _where(origin)
-        raise refusal(
-            "feeder-rejected.element", at=at, advice=_advice(error), message=_message(error)
-        ) from None
 
 
 @contextmanager
-def objections(origin: DssOrigin) -> Iterator[None]:
-    """What the engine objects to when it is asked about its circuit becomes a `FeederError`."""
+def objections(sentence: str, where: str) -> Iterator[None]:
+    """What the engine objects to becomes a `FeederError` with its message on one line, without its number."""
     try:
         yield
     except DSSException as error:
-        raise refusal(
-            "feeder-rejected.cannot-say", where=_where(origin), advice=_advice(error), message=_message(error)
-        ) from None
+        advice = "correct what it names"
+        if re.search("inversion|singular|impedance", str(error), re.IGNORECASE):
+            advice = "give every element a non-zero impedance, such as 1e-6 ohm for a switch"
+        message = " ".join(str(error.args[-1]).split()) if error.args else ""
+        raise refusal(sentence, where=where, advice=advice, message=message) from None
 
 
 def solve(engine: Engine, origin: DssOrigin) -> bool:
     """Solve the present circuit; whether it converged."""
-    try:
+    with objections("feeder-unsolved.circuit", origin.where):
         engine.ActiveCircuit.Solution.Solve()
-    except DSSException as error:
-        raise refusal(
-            "feeder-unsolved.circuit", where=_where(origin), advice=_advice(error), message=_message(error)
-        ) from None
     return bool(engine.ActiveCircuit.Solution.Converged)
 
 
@@ -309,7 +284,7 @@ def _disable(engine: Engine, chosen: Callable[[str], bool]) -> dict[str, int]:
     """Disable the elements of the chosen classes; how many of each took part."""
     disabled: Counter[str] = Counter()
     for name in engine.ActiveCircuit.AllElementNames:
-        kind = _class_of(name)
+        kind = class_of(name)
         if chosen(kind) and is_enabled(engine, name):
             engine.ActiveCircuit.ActiveCktElement.Enabled = False
             disabled[kind] += 1
@@ -331,8 +306,8 @@ def settle_controls(engine: Engine, origin: DssOrigin) -> dict[str, int]:
 
 def idle_devices(engine: Engine) -> dict[str, int]:
     """How many devices of protection of a kind are disabled; before `settle_controls`."""
-    names = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) in PROTECTION]
-    return dict(Counter(_class_of(name) for name in names if not is_enabled(engine, name)))
+    names = [name for name in engine.ActiveCircuit.AllElementNames if class_of(name) in PROTECTION]
+    return dict(Counter(class_of(name) for name in names if not is_enabled(engine, name)))
 
 
 def circuit_without_injections(origin: DssOrigin, taps: Iterable[Tap], *, but: str | None = None) -> Engine:
@@ -360,19 +335,13 @@ def enabled_names(engine: Engine, kind: str) -> list[str]:
 
 
 class Properties:
-    """Properties of one element, which becomes the active one."""
+    """Properties of one element, which becomes the active one; without a kind, of the active object."""
 
-    def __init__(self, engine: Engine, kind: str, name: str) -> None:
+    def __init__(self, engine: Engine, kind: str = "", name: str = "") -> None:
         circuit = engine.ActiveCircuit
-        circuit.SetActiveElement(f"{kind}.{name}")
-        self._of = circuit.ActiveCktElement.Properties
-
-    @classmethod
-    def of_active(cls, engine: Engine) -> Properties:
-        """Of the active object, which carries no current."""
-        found = cls.__new__(cls)
-        found._of = engine.ActiveCircuit.ActiveDSSElement.Properties
-        return found
+        if kind:
+            circuit.SetActiveElement(f"{kind}.{name}")
+        self._of = (circuit.ActiveCktElement if kind else circuit.ActiveDSSElement).Properties
 
     def text(self, name: str) -> str:
         return str(self._of(name).Val).strip().lower()
@@ -381,7 +350,10 @@ class Properties:
         return float(self._of(name).Val)
 
     def numbers(self, name: str) -> list[float]:
-        return [float(word) for word in self.text(name).strip("[]() ").replace(",", " ").split()]
+        return list(map(float, self.words(name)))
+
+    def words(self, name: str) -> list[str]:
+        return self.text(name).strip("[]() ").replace(",", " ").split()
 
     def name(self, name: str) -> str:
         """Name of another element, without its class."""
@@ -432,26 +404,6 @@ def primitive(element: Engine) -> ComplexArray:
     flat = flat.view(np.complex128) if flat.dtype == np.float64 else flat
     size = int(element.NumConductors) * int(element.NumTerminals)
     return flat.reshape(size, size, order="F")
-
-
-def _class_of(element: str) -> str:
-    return element.split(".", 1)[0].lower()
-
-
-def _where(origin: DssOrigin) -> str:
-    return f"feeder file {origin.path}" if origin.path else "the feeder"
-
-
-def _advice(error: DSSException) -> str:
-    if re.search("inversion|singular|impedance", str(error), re.IGNORECASE):
-        return "give every element a non-zero impedance, such as 1e-6 ohm for a switch"
-    return "correct what it names"
-
-
-def _message(error: DSSException) -> str:
-    """The engine's own words on one line, without its number."""
-    text = str(error.args[-1]) if error.args else str(error)
-    return re.sub(r"\s+", " ", text).strip()
 
 
 SOLVER_TOLERANCE, _ROUGH_TOLERANCE = 1e-10, 1e-7

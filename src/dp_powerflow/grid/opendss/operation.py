@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -143,18 +143,12 @@ class OperationBuilder:
     index : name of a node of the circuit → its index.
     y : sparse complex (node, node) [S], of the frozen frame.
     scale : (node,) what a pair of nodes' admittance is multiplied by at both ends [p.u./S]^½.
-    volts : complex (circuit node,) no-load voltage [V].
     """
 
     def __init__(
-        self,
-        nodes: tuple[str, ...],
-        index: dict[str, int],
-        y: sp.csc_array,
-        scale: FloatArray,
-        volts: ComplexArray,
+        self, nodes: tuple[str, ...], index: dict[str, int], y: sp.csc_array, scale: FloatArray
     ) -> None:
-        self.nodes, self.index, self.volts = nodes, index, volts
+        self.nodes, self.index = nodes, index
         self.inner: list[str] = []
         self.scale = scale.tolist()
         self._frozen = y
@@ -260,17 +254,18 @@ class RegulatorReader:
         _refuse(disabled_transformer=not dss.is_enabled(self._engine, f"transformer.{transformer}"))
         control = Properties(self._engine, "regcontrol", name)
         winding, own = int(control.number("winding")), int(control.number("tapwinding"))
-        bus = control.text("bus")
-        drop = control.number("r") != 0.0 or control.number("x") != 0.0
+        stated = _settings(control, "regulator")
         _refuse(
-            ldc_z=control.number("ldc_z") > 0.0 and not bus,
+            remote=bool(control.text("bus")),
+            ldc_z=control.number("ldc_z") > 0.0,
             cogen=control.yes("cogen"),
             inverse_time=control.yes("inversetime"),
-            other_drop=drop and winding != own and not bus,
+            other_drop=winding != own and any(stated[drop] != 0.0 for drop in ("drop_r_v", "drop_x_v")),
         )
+        neutral_delay_s = control.number("tapdelay") if control.yes("revneutral") else None
+        backwards = ReverseSettings(**_settings(control, "reverse"), neutral_delay_s=neutral_delay_s)
         pick = _PICKS.get(control.text("ptphase"), Pick.ONE)
         phase = 1 if pick is not Pick.ONE else int(control.number("ptphase"))
-        remote_ratio = control.number("remoteptratio")
         settings = Regulator(
             name=name,
             transformer=transformer,
@@ -279,93 +274,47 @@ class RegulatorReader:
             measured=(),
             pick=pick,
             compensated=0,
-            **_settings(control, "regulator"),
-            drop_r_v=0.0 if bus else control.number("r"),
-            drop_x_v=0.0 if bus else control.number("x"),
+            **stated,
             winding_v=0.0,
             most_steps=int(control.number("maxtapchange")),
             opposite=winding != own,
             limit_v=control.number("vlimit") or None,
-            reverse=_reverse(control) if control.yes("reversible") and not bus else None,
+            reverse=backwards if control.yes("reversible") else None,
         )
-        moved, delta = self._windings(settings, winding, phase)
+        moved = self._windings(settings, winding, phase)
         found = moved.regulator
-        if found.steps < 1 or found.highest <= found.lowest or found.most_steps < 1:
-            return None
-        return self._remote(moved, bus, remote_ratio, second=delta or phase != 1) if bus else moved
+        idle = found.steps < 1 or found.highest <= found.lowest or found.most_steps < 1
+        return None if idle else moved
 
-    def _windings(self, settings: Regulator, winding: int, phase: int) -> tuple[Moved, bool]:
-        """What is moved and measured, and whether the measured winding is a delta."""
+    def _windings(self, settings: Regulator, winding: int, phase: int) -> Moved:
+        """What is moved and measured."""
         transformers = self._circuit.Transformers
         transformers.Name = settings.transformer
         transformers.Wdg = settings.winding
         low, high, steps = float(transformers.MinTap), float(transformers.MaxTap), int(transformers.NumTaps)
         transformers.Wdg = winding
-        delta, kv = bool(transformers.IsDelta), float(transformers.kV)
-        element = self._circuit.ActiveCktElement
+        kv, element = float(transformers.kV), self._circuit.ActiveCktElement
         phases, per_terminal = int(element.NumPhases), int(element.NumConductors)
         conductors = self._admittances.of(element)
         first = (settings.winding - 1) * per_terminal
         # A coil between two nodes is moved by moving both: what counts is the voltage across it.
         own = tuple(k for k in range(first, first + per_terminal) if conductors[k] != GROUND)
         grounded = conductors[first] == GROUND or own != tuple(range(first, first + len(own)))
-        _refuse(grounded_first=grounded)
-        seen = self._winding_branches(
-            conductors[(winding - 1) * per_terminal :][:per_terminal], phases, delta
-        )
+        _refuse(grounded_first=grounded, delta_winding=bool(transformers.IsDelta) and phases > 1)
+        at = conductors[(winding - 1) * per_terminal :][:per_terminal]
+        seen = tuple((at[k], at[phases]) for k in range(phases))
         phase = phase if phase <= phases else 1
         one = settings.pick is Pick.ONE
         settings = replace(
             settings,
             measured=(seen[phase - 1],) if one else seen,
             compensated=phase - 1 if one else 0,
-            winding_v=1000.0 * coil_kv(kv, phases, delta=delta),
+            winding_v=1000.0 * coil_kv(kv, phases, delta=False),
             lowest=low,
             highest=high,
             steps=steps,
         )
-        return Moved(tuple(conductors), own, settings), delta
-
-    def _remote(self, moved: Moved, bus: str, ratio: float, *, second: bool) -> Moved:
-        """One that holds the voltage of another bus: the engine looks at the first node that it names."""
-        settings = moved.regulator
-        _refuse(remote_kind=second or settings.limit_v is not None)
-        parts = bus.split(".")
-        node = f"{parts[0]}.{parts[1] if len(parts) > 1 else 1}"
-        if node not in self._admittances.index:
-            raise NotModelledError("remote-node", node=node)
-        # The engine turns volts into taps by the ratio of the winding's own voltage transformer.
-        held = replace(
-            settings,
-            measured=((self._admittances.index[node], GROUND),),
-            pick=Pick.ONE,
-            compensated=0,
-            pt_ratio=ratio,
-            winding_v=settings.winding_v * ratio / settings.pt_ratio,
-        )
-        return replace(moved, regulator=held)
-
-    def _winding_branches(self, nodes: Sequence[int], phases: int, delta: bool) -> tuple[Branch, ...]:
-        """Branches whose voltages are those of the active winding's coils."""
-        if not delta:
-            return tuple((nodes[k], nodes[phases]) for k in range(phases))
-        if phases == 1:
-            return ((nodes[0], nodes[1]),)
-        # The engine turns delta windings one way or the other; its own voltages tell which.
-        flat, known = np.asarray(self._circuit.Transformers.WdgVoltages), self._admittances.volts
-        seen = flat.view(np.complex128) if flat.dtype == np.float64 else flat
-        for turn in (1, -1):
-            branches = tuple((nodes[k], nodes[(k + turn) % phases]) for k in range(phases))
-            volts = np.array([known[a] - known[b] for a, b in branches])
-            if np.allclose(volts, seen, rtol=1e-6, atol=1e-6 * float(np.abs(volts).max())):
-                return branches
-        raise NotModelledError("delta-voltages")
-
-
-def _reverse(control: Properties) -> ReverseSettings:
-    """Settings for power that flows backwards; a control of a remote bus has none."""
-    neutral_delay_s = control.number("tapdelay") if control.yes("revneutral") else None
-    return ReverseSettings(**_settings(control, "reverse"), neutral_delay_s=neutral_delay_s)
+        return Moved(tuple(conductors), own, settings)
 
 
 def place_regulators(
@@ -421,12 +370,7 @@ def _at_neutral(
 # Capacitors of an OpenDSS circuit that a control switches.
 
 
-_KINDS: dict[str, Literal["voltage", "kvar", "current", "time"]] = {
-    "voltage": "voltage",
-    "kvar": "kvar",
-    "current": "current",
-    "time": "time",
-}
+_KINDS = ("voltage", "kvar", "current", "time")
 _WITH_CURRENT = ("line", "transformer", "reactor")
 """Classes whose current follows from their admittance and their voltages."""
 _SAME = 1e-9
@@ -520,9 +464,8 @@ class CapacitorReader:
 
     def _control(self, name: str, seen: list[str | None], phases: int, *, delta: bool) -> CapacitorControl:
         control = Properties(self._engine, "capcontrol", name)
-        kind = _KINDS.get(control.text("type"))
-        if kind is None:
-            raise NotModelledError("type")
+        kind: Any = control.text("type")
+        _refuse(type=kind not in _KINDS)
         override = control.yes("voltoverride") and kind != "voltage"
         voltage_phase, current_phase = control.text("ptphase"), control.text("ctphase")
         _refuse(vbus=override and bool(control.text("vbus")), disabled_element=not seen)
@@ -612,17 +555,10 @@ def _probe(monitored: _Monitored, conductor: int, admittances: OperationBuilder)
 
 def _is_plain(block: ComplexArray, nodes: Sequence[int], branches: Sequence[Branch], siemens: float) -> bool:
     """Whether the admittance of a bank [S] is that of its branches, which share `siemens`."""
-    each = 1j * siemens / len(branches)
-    expected = np.zeros_like(block)
-    place = {node: k for k, node in reversed(list(enumerate(nodes))) if node != GROUND}
-    for first, second in branches:
-        for node, other in ((first, second), (second, first)):
-            if node != GROUND:
-                expected[place[node], place[node]] += each
-                if other != GROUND:
-                    expected[place[node], place[other]] -= each
-    kept = sorted(place.values())
-    difference = (block - expected)[np.ix_(kept, kept)]
+    known = [node for node in dict.fromkeys(nodes) if node != GROUND]
+    kept = [nodes.index(node) for node in known]
+    incidence = np.array([[(node == one) - (node == other) for node in known] for one, other in branches])
+    difference = block[np.ix_(kept, kept)] - 1j * siemens / len(branches) * incidence.T @ incidence
     return bool(np.abs(difference).max() <= _SAME * siemens)
 
 
@@ -766,7 +702,7 @@ def _curves(engine: Engine, name: str) -> dict[str, InverterCurve]:
             raise NotModelledError(
                 "inverter-setting", key=key, stated=own.text(key), usual=modelled[0] or "none"
             )
-    listed = [word.split(".") for word in own.text("derlist").strip("[]() ").replace(",", " ").split()]
+    listed = [word.split(".") for word in own.words("derlist")]
     chosen = [parts[-1] for parts in listed if parts[0] != "storage"]
     available = own.text("refreactivepower") == "varaval"
     voltage, reactive = _points(engine, own.text("vvc_curve1"))
@@ -792,7 +728,7 @@ def _points(engine: Engine, name: str) -> tuple[tuple[float, ...], tuple[float, 
     circuit.SetActiveClass("xycurve")
     _refuse(no_curve=not name or name not in [known.lower() for known in circuit.ActiveClass.AllNames])
     circuit.ActiveClass.Name = name
-    own = Properties.of_active(engine)
+    own = Properties(engine)
     plain = {"xshift": 0.0, "yshift": 0.0, "xscale": 1.0, "yscale": 1.0}
     _refuse(shifted_curve=any(own.number(key) != usual for key, usual in plain.items()))
     x, y = own.numbers("xarray"), own.numbers("yarray")
@@ -830,23 +766,23 @@ class Declared:
     left_out, refused : as in `Operation`.
     """
 
-    capacitor_controls: dict[str, list[str | None]] = field(default_factory=dict)
-    pv: list[tuple[PVSystem, dss.NamedBranches]] = field(default_factory=list)
-    generators: list[tuple[Generator, dss.NamedBranches]] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    capacitor_controls: dict[str, list[str | None]]
+    pv: list[tuple[PVSystem, dss.NamedBranches]]
+    generators: list[tuple[Generator, dss.NamedBranches]]
+    left_out: list[str]
+    refused: list[str]
 
 
 def read_declared(engine: Engine) -> Declared:
     """What has to be read before anything is disabled."""
-    found = Declared(capacitor_controls=monitored_nodes(engine))
-    curves = inverter_curves(engine, found.refused)
-    found.generators = declared_generators(engine, found.left_out)
-    found.left_out += other_sources(engine)
-    found.pv = [
-        (replace(pv, curve=curves.get(pv.name)), names) for pv, names in declared_pv(engine, found.left_out)
-    ]
-    return found
+    refused: list[str] = []
+    left_out: list[str] = []
+    controls, curves = monitored_nodes(engine), inverter_curves(engine, refused)
+    generators = declared_generators(engine, left_out)
+    left_out += other_sources(engine)
+    systems = declared_pv(engine, left_out)
+    pv = [(replace(system, curve=curves.get(system.name)), names) for system, names in systems]
+    return Declared(controls, pv, generators, left_out, refused)
 
 
 def operation_of(

@@ -32,20 +32,19 @@ from dp_powerflow.grid.feeder import (
 from dp_powerflow.grid.opendss import engine as dss
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, Properties
 from dp_powerflow.grid.opendss.operation import (
-    declared_pv,
     generator_multiplier,
     inverter_curves,
     load_multiplier,
-    other_sources,
     power_factor,
 )
 from dp_powerflow.grid.opendss.reader import METRES, read_dss
-from dp_powerflow.grid.opendss.script import split_words
-from dp_powerflow.grid.operation import InverterCurve, Operation
+from dp_powerflow.grid.opendss.script import class_of, split_words
+from dp_powerflow.grid.operation import InverterCurve
 from dp_powerflow.grid.quantities import (
     SHAPE_GRID,
     Protected,
     Quantity,
+    codes_of_one_line,
     frame_rules,
     level_of,
     rounding,
@@ -88,10 +87,7 @@ def _rule(words: str) -> Rule:
     return lambda own, key: repr(rounded(own.number(key)))
 
 
-_FRAME = {
-    kind: {key: _rule(words) for key, words in rules.items()}
-    for kind, rules in frame_rules("opendss").items()
-}
+_FRAME = frame_rules("opendss", _rule)
 """Class → properties in the order in which the engine is told them, and how each is rounded."""
 
 
@@ -202,9 +198,8 @@ class ElementFrame:
 
     @property
     def key(self) -> ParameterKey | None:
-        """Its level, None without one; two classes of transformers may share a name."""
-        name = f"autotrans.{self.name}" if self.kind == "autotrans" else self.name
-        return None if self.quantity is None else ParameterKey(self.quantity, name)
+        """Its level, None without one."""
+        return None if self.quantity is None else ParameterKey(self.quantity, self.name)
 
 
 @dataclass(frozen=True)
@@ -216,7 +211,7 @@ class Frame:
     start, end : commands before and after those of the elements.
     steps : (transformer, winding) → step of its tap.
     left_taps : windings off neutral that no enabled regulator moves: their taps may be solved ones.
-    left_out, refused : of `Operation`, as far as a twin does not have what they are about.
+    refused : of `Operation`, as far as a twin does not have what the sentences are about.
     """
 
     start: tuple[str, ...]
@@ -226,17 +221,11 @@ class Frame:
     steps: tuple[tuple[tuple[str, int], float], ...]
     left_taps: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
 
 
-_REACTANCES = {
-    ("transformer", 2): ("XHL",),
-    ("transformer", 3): ("XHL", "XHT", "XLT"),
-    ("autotrans", 2): ("XHX",),
-    ("autotrans", 3): ("XHX", "XHT", "XXT"),
-}
-"""Class and number of windings → reactances between windings; of more windings there is one array."""
+_REACTANCES = {2: ("XHL",), 3: ("XHL", "XHT", "XLT")}
+"""Number of windings → reactances between windings; of more windings there is one array."""
 
 
 def figures_of(element: ElementFrame, values: FloatArray) -> str:
@@ -251,38 +240,9 @@ def figures_of(element: ElementFrame, values: FloatArray) -> str:
         return f"Pmpp={float(values[0])!r} kVA={float(values[1])!r}"
     pairs = element.windings * (element.windings - 1) // 2
     reactances = f"Xscarray={array(values[:pairs])}"
-    if named := _REACTANCES.get((element.kind, element.windings)):
+    if named := _REACTANCES.get(element.windings):
         reactances = " ".join(f"{x}={value!r}" for x, value in zip(named, values.tolist(), strict=False))
     return f"{reactances} %Rs={array(values[pairs:])}"
-
-
-@dataclass(frozen=True)
-class Operated:
-    """What a frame has for the feeder as operated.
-
-    Attributes
-    ----------
-    elements : controls, and the curves that they name.
-    switched : capacitors that one of them switches.
-    left_out, refused : of `Operation`, as far as a twin does not have what they are about.
-    """
-
-    elements: tuple[ElementFrame, ...]
-    switched: frozenset[str]
-    left_out: tuple[str, ...]
-    refused: tuple[str, ...]
-
-
-def read_operated(engine: Engine) -> Operated:
-    """Controls that a twin has, while they are enabled; buses must have their nodes."""
-    refused: list[str] = []
-    left_out = other_sources(engine)
-    declared_pv(engine, left_out)
-    capacitors = list(_capacitor_controls(engine, refused))
-    elements = [control for _, control in capacitors]
-    elements += _inverter_controls(inverter_curves(engine, refused))
-    switched = frozenset(capacitor for capacitor, _ in capacitors)
-    return Operated(tuple(elements), switched, tuple(left_out), tuple(refused))
 
 
 def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[tuple[str, ElementFrame]]:
@@ -290,18 +250,14 @@ def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[tuple[st
     for name in dss.enabled_names(engine, "capcontrol"):
         own = Properties(engine, "capcontrol", name)
         capacitor, element, elsewhere = own.name("capacitor"), own.text("element"), own.text("vbus")
+        words = f'element="{element}" capacitor="{capacitor}" {_stated(own, "capcontrol")}'
+        known = class_of(element) in READERS.keys() - {"regcontrol"} and dss.is_enabled(engine, element)
         if not dss.is_enabled(engine, f"capacitor.{capacitor}"):
             continue
-        if element.split(".", 1)[0] not in READERS.keys() - {"regcontrol"} or not dss.is_enabled(
-            engine, element
-        ):
-            refused.append(said("operated.twin-element", name=name, element=element))
-        elif elsewhere:
-            refused.append(said("operated.twin-vbus", name=name))
-        else:
-            stated = _stated(Properties(engine, "capcontrol", name), "capcontrol")
-            words = f'element="{element}" capacitor="{capacitor}" {stated}'
+        if known and not elsewhere:
             yield capacitor, ElementFrame("capcontrol", name, words)
+            continue
+        refused.append(said(f"operated.twin-{'vbus' if known else 'element'}", name=name, element=element))
 
 
 def _inverter_controls(curves: Mapping[str, InverterCurve]) -> Iterator[ElementFrame]:
@@ -363,10 +319,6 @@ class ElementReader:
         """Where the element is connected, and its public figures."""
         return f"{self._buses()} {_stated(own, kind)}"
 
-    def _base_frequency(self, own: Properties) -> str:
-        stated = own.number("basefreq")
-        return "" if stated == self.frequency else f" basefreq={to_digits(stated, RATING)!r}"
-
     def _note_open(self, kind: str, name: str) -> None:
         """Remember the commands that open what is open of the element."""
         element = self.circuit.ActiveCktElement
@@ -381,23 +333,14 @@ class ElementReader:
     # ---------------------------------------------------------------------------------- lines
 
     def _codes_of_one_line(self) -> frozenset[str]:
-        """Codes that one line alone uses: they state its own figures, and are no entries of a catalogue.
-
-        Lines between the same two buses count as one: parallel circuits share their totals too. Where codes
-        are drawn, or the network is public, the whole catalogue is declared public.
-        """
+        """Where codes are drawn, or the network is public, the whole catalogue is declared public."""
         if self.origin.public or self.protected.codes:
             return frozenset()
-        spans = {
-            (
-                str(lines.LineCode).lower(),
-                frozenset(str(bus).split(".", 1)[0].lower() for bus in (lines.Bus1, lines.Bus2)),
-            )
+        return codes_of_one_line(
+            (str(lines.LineCode).lower(), class_of(lines.Bus1), class_of(lines.Bus2))
             for lines in self.circuit.Lines
             if not lines.IsSwitch
-        }
-        used = Counter(code for code, _ in spans)
-        return frozenset(code for code, count in used.items() if code and count == 1)
+        )
 
     def _codes(self) -> Iterator[tuple[str, Code]]:
         for codes in self.circuit.LineCodes:
@@ -475,35 +418,31 @@ class ElementReader:
         return found
 
     def _transformer(self, own: Properties, name: str) -> ElementFrame:
-        kind = str(self.circuit.ActiveCktElement.Name).split(".", 1)[0].lower()
         windings = int(own.number("windings"))
         pairs = windings * (windings - 1) // 2
         figures = np.array([*own.numbers("xscarray")[:pairs], *own.numbers("%rs")[:windings]])
-        parts = [_stated(own, "transformer") + self._base_frequency(own)]
+        parts = [_stated(own, "transformer")]
         buses = [str(bus).lower() for bus in self.circuit.ActiveCktElement.BusNames]
-        self._note_open(kind, name)
-        parts += [self._winding(own, kind, name, k, buses[k - 1]) for k in range(1, windings + 1)]
-        return self._with_level(ElementFrame(kind, name, " ".join(parts), windings=windings), figures)
+        self._note_open("transformer", name)
+        parts += [self._winding(own, name, k, buses[k - 1]) for k in range(1, windings + 1)]
+        return self._with_level(
+            ElementFrame("transformer", name, " ".join(parts), windings=windings), figures
+        )
 
-    def _winding(self, own: Properties, kind: str, name: str, winding: int, bus: str) -> str:
-        dss.run(self.engine, f'Edit "{kind}.{name}" wdg={winding}', self.origin)
-        self.circuit.SetActiveElement(f"{kind}.{name}")
+    def _winding(self, own: Properties, name: str, winding: int, bus: str) -> str:
+        dss.run(self.engine, f'Edit "transformer.{name}" wdg={winding}', self.origin)
+        self.circuit.SetActiveElement(f"transformer.{name}")
         low, high, count = own.number("mintap"), own.number("maxtap"), own.number("numtaps")
         step = to_step((high - low) / count, 1e-9) if count > 0 and high > low else _TAP_STEP
         tap = tap_on_step(own.number("tap"), step)
         key = (name, winding)
-        if kind == "transformer":
-            self.steps[key] = step
+        self.steps[key] = step
         if not self.origin.public and tap != 1.0 and not self._regulated.get(key, False):
             # Nobody can tell a tap that somebody set from one that a control left: it has to be declared.
-            if kind != "transformer":
-                raise refusal("taps.autotrans", name=name)
             self.left_taps.append(key)
             tap = 1.0
-        if key in self._regulated:
-            tap = 1.0
-        stated = _stated(own, "winding" if kind == "transformer" else "autotrans-winding")
-        return f'wdg={winding} bus="{bus}" {stated} tap={tap!r}'
+        tap = 1.0 if key in self._regulated else tap
+        return f'wdg={winding} bus="{bus}" {_stated(own, "winding")} tap={tap!r}'
 
     def _regulator(self, own: Properties, name: str) -> ElementFrame:
         transformer = own.name("transformer")
@@ -534,7 +473,7 @@ class ElementReader:
         return ElementFrame(element.kind, element.name, f"{element.properties} {figured}")
 
     def _source(self, own: Properties, name: str) -> ElementFrame:
-        return ElementFrame("vsource", name, self._head("vsource", own) + self._base_frequency(own))
+        return ElementFrame("vsource", name, self._head("vsource", own))
 
     def _capacitor(self, own: Properties, name: str) -> ElementFrame:
         if np.any(own.numbers("harm")):
@@ -551,7 +490,7 @@ class ElementReader:
         covered = self.protected.covers(Quantity.CAPACITOR) and level_of(kvar) > 0.0
         if not covered:
             parts += [f"{key}={array(significant(z, FIGURE))}" for key, z in series.items()]
-        parts.append(f"states=[{' '.join(str(int(state)) for state in states)}]{self._base_frequency(own)}")
+        parts.append(f"states=[{' '.join(str(int(state)) for state in states)}]")
         made = self._with_level(ElementFrame("capacitor", name, " ".join(parts)), kvar)
         if not covered:
             return made
@@ -564,24 +503,19 @@ class ElementReader:
         self._note_open("reactor", name)
         head = f"{self._buses()} phases={own.text('phases')}"
         if own.is_delta:
-            self._note_compensating(name, own.number("kvar") < 0.0)
-            size = _stated(own, "delta-reactor") + self._base_frequency(own)
-            return ElementFrame("reactor", name, f"{head} conn=delta {size}")
+            self.compensating += [f"reactor.{name}"] * (own.number("kvar") < 0.0)
+            return ElementFrame("reactor", name, f"{head} conn=delta {_stated(own, 'delta-reactor')}")
         conductors = int(active.NumConductors)
         block = dss.primitive(active)[:conductors, :conductors]
         if conductors == 0 or not np.all(np.isfinite(block)) or np.linalg.matrix_rank(block) < conductors:
             raise refusal("feeder.reactor", name=name)
         z = np.linalg.inv(block)
-        self._note_compensating(name, bool(np.any(np.diag(z).imag < 0.0)))
+        self.compensating += [f"reactor.{name}"] * bool(np.any(np.diag(z).imag < 0.0))
         r, x = (
             as_matrix(significant(np.where(np.abs(part) < 1e-9 * np.abs(z).max(), 0.0, part), FIGURE))
             for part in (z.real, z.imag)
         )
         return ElementFrame("reactor", name, f"{head} rmatrix={matrix(r)} xmatrix={matrix(x)}")
-
-    def _note_compensating(self, name: str, capacitive: bool) -> None:
-        if capacitive:
-            self.compensating.append(f"reactor.{name}")
 
     def _load(self, own: Properties, name: str) -> ElementFrame:
         model = int(own.number("model"))
@@ -623,7 +557,6 @@ READERS: Mapping[str, Callable[[ElementReader, Properties, str], LineFrame | Ele
     "vsource": ElementReader._source,
     "line": ElementReader._line,
     "transformer": ElementReader._transformer,
-    "autotrans": ElementReader._transformer,
     "capacitor": ElementReader._capacitor,
     "reactor": ElementReader._reactor,
     "load": ElementReader._load,
@@ -649,7 +582,11 @@ def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame
     """What a twin has beside its levels, and PRIVATE the levels; refuses what neither of them can hold."""
     engine = dss.build_circuit(origin, dss.engine_of(origin))
     dss.run(engine, "makebuslist", origin)
-    operated = read_operated(engine)
+    refused: list[str] = []
+    # While the controls are enabled.
+    switched = list(_capacitor_controls(engine, refused))
+    operated = [control for _, control in switched]
+    operated += _inverter_controls(inverter_curves(engine, refused))
     controls = dss.settle_controls(engine, origin)
     circuit = engine.ActiveCircuit
     problems = Problems()
@@ -657,7 +594,7 @@ def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame
     problems.add(*_allocated_loads(engine, origin))
     dss.run(engine, "makebuslist", origin)
     engine.YMatrix.BuildYMatrixD(1, 0)
-    reading = ElementReader(engine, origin, protected, operated.switched)
+    reading = ElementReader(engine, origin, protected, frozenset(dict(switched)))
     elements: dict[str, LineFrame | ElementFrame] = {}
     for kind, read in READERS.items():
         for name in (name for name in names if name.startswith(f"{kind}.")):
@@ -679,14 +616,13 @@ def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame
     start = f"Set DefaultBaseFrequency={reading.frequency!r}"
     frame = Frame(
         start=("ClearAll", start, f'New "Circuit.{circuit.Name}" {first.properties}'),
-        elements=(*network, *operated.elements),
+        elements=(*network, *operated),
         end=(*reading.opened, *bases),
         catalogue=tuple(sorted(reading.catalogue.items())),
         steps=tuple(sorted(reading.steps.items())),
         left_taps=tuple(reading.left_taps),
         notes=tuple(_notes(names, controls, operated, reading)),
-        left_out=operated.left_out,
-        refused=operated.refused,
+        refused=tuple(refused),
     )
     levels = {key: level for key, level in reading.levels.items() if level > 0.0}
     return frame, NetworkParameters(levels, tuple(reading.coded), tuple(reading.compensating))
@@ -698,7 +634,7 @@ def _enabled_names(engine: Engine, problems: Problems) -> list[str]:
     odd = [name for name in names if set(name) & _FORBIDDEN]
     problems.add(*(refusal("twin-not-possible.quote", odd=name) for name in odd))
     enabled = [name for name in names if dss.is_enabled(engine, name)]
-    strangers = [name for name in enabled if name.split(".", 1)[0] not in {*READERS, *_INJECTIONS, *_IDLE}]
+    strangers = [name for name in enabled if class_of(name) not in {*READERS, *_INJECTIONS, *_IDLE}]
     problems.add(*(refusal("twin-not-possible.stranger", stranger=name) for name in strangers))
     return enabled
 
@@ -738,13 +674,13 @@ def _voltage_bases(engine: Engine, origin: DssOrigin) -> list[str]:
 
 
 def _notes(
-    names: list[str], controls: Mapping[str, int], operated: Operated, reading: ElementReader
+    names: list[str], controls: Mapping[str, int], operated: list[ElementFrame], reading: ElementReader
 ) -> Iterator[str]:
     """What a twin does not have, or has in public."""
-    lost = Counter(controls) - Counter(element.kind for element in operated.elements)
+    lost = Counter(controls) - Counter(element.kind for element in operated)
     for kind, count in sorted(lost.items()):
         yield said("note.controls", count=count, kind=kind, left_out="are left out")
-    counts = Counter(name.split(".", 1)[0] for name in names)
+    counts = Counter(map(class_of, names))
     for kind in sorted(_INJECTIONS & counts.keys()):
         yield f"{counts[kind]} elements of class {kind} are left out"
     for note, count in (
@@ -785,13 +721,12 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
         new = replace(read(taps=neutral, engine=circuit), taps_from=TAPS_NOT_FOUND)
     lines = (element for element in frame.elements if isinstance(element, LineFrame))
     code_of = {line.name: codes.get(line.name, line.code) or None for line in lines}
-    operation = new.operation
-    if frame.left_out or frame.refused:
-        operation = operation or Operation(new.nodes, new.y)
+    operation, left_out = new.operation, feeder.as_operated.left_out
+    if left_out or frame.refused:
         operation = replace(
-            operation,
-            left_out=tuple(dict.fromkeys((*frame.left_out, *operation.left_out))),
-            refused=tuple(dict.fromkeys((*frame.refused, *operation.refused))),
+            new.as_operated,
+            left_out=tuple(dict.fromkeys((*left_out, *new.as_operated.left_out))),
+            refused=tuple(dict.fromkeys((*frame.refused, *new.as_operated.refused))),
         )
     return replace(
         new,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, joined, modulus
 from dp_powerflow._bits.elementary import solve as small_solve
@@ -21,6 +21,7 @@ from dp_powerflow.grid.feeder import (
     Load,
     PVSystem,
     Tap,
+    fed_nodes,
 )
 from dp_powerflow.grid.opendss import engine as dss
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, Properties
@@ -68,7 +69,7 @@ def read_dss(
     FeederError : OpenDSS objects to something, or the circuit cannot be represented.
     """
     engine = dss.build_circuit(origin, dss.engine_of(origin)) if engine is None else engine
-    with dss.objections(origin):
+    with dss.objections("feeder-rejected.cannot-say", origin.where):
         return _translated(engine, origin, name, taps, base_mva)
 
 
@@ -110,29 +111,18 @@ def _translated(
     all_volts = np.concatenate([volts, emf_volts])
     phasor = joined(all_volts.real / all_kv / 1000.0, all_volts.imag / all_kv / 1000.0)
     magnitude = modulus(phasor[: len(bus_nodes)])
-    neutral = _neutral_nodes(bus_nodes, magnitude, _fed(y_siemens, len(emf_nodes)))
+    behind = (node.rsplit(".", 1) for node in emf_nodes)
+    nodes = (*bus_nodes, *(f"emf({bus}).{phase}" for bus, phase in behind))
+    sources = np.arange(len(bus_nodes), len(nodes))
+    neutral = _neutral_nodes(bus_nodes, magnitude, fed_nodes(y_siemens, sources))
     _note_wrong_bases(bus_nodes, magnitude, neutral, notes)
     factors = 1.0 / np.sqrt(admittance_base_siemens(all_kv, base_mva))
     scale = sp.diags_array(factors)
-    nodes = (
-        *bus_nodes,
-        *(f"emf({node.rsplit('.', 1)[0]}).{node.rsplit('.', 1)[1]}" for node in emf_nodes),
-    )
     angles = _ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG)
     at = _Places({**index, None: GROUND}, neutral)
-    loads: list[Load] = []
-    pv: list[PVSystem] = []
-    generators: list[Generator] = []
-    for load, names in named_loads:
-        with problems.gather():
-            loads.append(replace(load, branches=at.branches(f"load '{load.name}'", names)))
-    for unit, names in declared.pv:
-        with problems.gather():
-            pv.append(replace(unit, branches=at.branches(f"PV system '{unit.name}'", names)))
-    unfed = Problems()
-    for each, names in declared.generators:
-        with unfed.gather():
-            generators.append(replace(each, branches=at.branches(f"generator '{each.name}'", names)))
+    loads = list(at.placed("load", named_loads, problems))
+    pv = list(at.placed("PV system", declared.pv, problems))
+    generators = list(at.placed("generator", declared.generators, Problems()))
     declared.left_out += unfed_generators(len(declared.generators) - len(generators))
     problems.refuse()
     between = sum(any(neutral & set(pair) for pair in load.branches) for load in loads)
@@ -149,7 +139,7 @@ def _translated(
         base_kv=all_kv,
         base_mva=base_mva,
         y=sp.csc_array(scale @ y_siemens @ scale),
-        slack=np.arange(len(bus_nodes), len(bus_nodes) + len(emf_nodes)),
+        slack=sources,
         v_slack=phasor[len(bus_nodes) :],
         nominal_angle_deg=angles,
         loads=tuple(loads),
@@ -163,7 +153,7 @@ def _translated(
         origin=origin,
         operation=operation_of(
             engine,
-            OperationBuilder(nodes, index, y_siemens, factors, volts),
+            OperationBuilder(nodes, index, y_siemens, factors),
             declared,
             tuple(generators),
             dss.regulated_taps(engine),
@@ -232,12 +222,23 @@ def _declared_loads(
     return declared
 
 
+Element = TypeVar("Element", Load, PVSystem, Generator)
+
+
 @dataclass(frozen=True)
 class _Places:
     """Where nodes of the circuit are, by name (None is ground), and which of them are neutral."""
 
     index: dict[str | None, int]
     neutral: frozenset[int]
+
+    def placed(
+        self, what: str, named: Iterable[tuple[Element, dss.NamedBranches]], problems: Problems
+    ) -> Iterator[Element]:
+        """The elements at their nodes; what of them cannot be placed is a problem."""
+        for element, names in named:
+            with problems.gather():
+                yield replace(element, branches=self.branches(f"{what} '{element.name}'", names))
 
     def branches(self, what: str, names: dss.NamedBranches) -> tuple[tuple[int, int], ...]:
         """The branches of an element, by the indices of their nodes."""
@@ -336,12 +337,6 @@ def _highest_of_bus(nodes: list[str], values: FloatArray) -> FloatArray:
     for bus, value in zip(buses, values.tolist(), strict=True):
         highest[bus] = max(highest.get(bus, 0.0), value)
     return np.array([highest[bus] for bus in buses])
-
-
-def _fed(y: sp.csc_array, sources: int) -> BoolArray:
-    """(node,) whether a chain of admittances leads from one of the last nodes, the sources, to it."""
-    _, component = connected_components(sp.csr_array(y != 0), directed=False)
-    return np.isin(component, component[len(component) - sources :])
 
 
 def _neutral_nodes(nodes: list[str], magnitude: FloatArray, fed: BoolArray) -> frozenset[int]:

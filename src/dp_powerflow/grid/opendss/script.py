@@ -105,6 +105,11 @@ class DssOrigin:
     protective: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
 
+    @property
+    def where(self) -> str:
+        """What a sentence calls it."""
+        return f"feeder file {self.path}" if self.path else "the feeder"
+
 
 @dataclass(frozen=True)
 class Word:
@@ -180,7 +185,7 @@ class _Reader:
             if first.name.lower().startswith("solution."):
                 raise refusal("feeder-script.solution", place=place)
             if "." in first.name:
-                self._kind = _class_of(first.name)
+                self._kind = class_of(first.name)
             self._element(line.strip(), place)
             return
         text = line[first.start + len(first.raw) :].strip()
@@ -195,7 +200,7 @@ class _Reader:
             self._add(f'{verb} "{found}"', place)
         elif verb in _OF_ELEMENTS:
             if verb not in _CONTINUING:
-                self._kind = _class_of(rest[0].value) if rest else ""
+                self._kind = class_of(rest[0].value) if rest else ""
             self._element(f"{verb} {text}", place, given=1 if verb in _CONTINUING else 2)
         elif verb in _OF_CIRCUITS:
             self._add(f"{verb} {text}".strip(), place)
@@ -328,7 +333,8 @@ def _matched(text: str, known: tuple[str, ...]) -> str | None:
     return next((name for name in known if lowered and name.startswith(lowered)), None)
 
 
-def _class_of(element: str) -> str:
+def class_of(element: str) -> str:
+    """Class of an element by its name, "class.name", quoted or not."""
     return element.strip("\"'([{ ").split(".", 1)[0].lower()
 
 
@@ -408,14 +414,8 @@ def _file_name(text: str, start: int) -> tuple[str, int]:
 def _existing(folder: Path, named: str) -> Path | None:
     """The file that a script names, relative to its folder; upper and lower case are the same."""
     path = Path(named.strip().replace("\\", "/"))
-    for candidate in (path, path.with_name(path.name + ".dss") if path.name else path):
-        whole = folder / candidate
-        if whole.is_file():
-            return whole.resolve()
-        found = _any_case(folder, candidate)
-        if found is not None:
-            return found
-    return None
+    candidates = (path, path.with_name(path.name + ".dss") if path.name else path)
+    return next(filter(None, (_any_case(folder, candidate) for candidate in candidates)), None)
 
 
 def _any_case(folder: Path, path: Path) -> Path | None:

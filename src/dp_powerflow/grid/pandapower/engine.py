@@ -27,7 +27,7 @@ DRAWING = ("load", "asymmetric_load", "motor", "ward", "xward")
 FEEDING = ("sgen", "asymmetric_sgen", "gen")
 ZERO_IMPEDANCE = "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm"
 
-_RULES = frame_rules("pandapower")
+_RULES = frame_rules("pandapower", str)
 _ENDS = {
     kind: tuple(column for column, rule in rules.items() if rule == "index" and column.endswith("bus"))
     for kind, rules in _RULES.items()
@@ -110,28 +110,25 @@ def check_net(net: Any) -> None:
     problems.refuse()
     if not len(net.bus):
         raise refusal("feeder.no-bus")
-    problems.add(*_wrong_ends(net))
-    problems.refuse()
-    problems.add(*_not_represented(net))
-    problems.refuse()
+    for found in (_wrong_ends, _not_represented):
+        problems.add(*found(net))
+        problems.refuse()
 
 
 def _wrong_ends(net: Any) -> Iterator[FeederError]:
     """Elements on buses that the net does not have."""
-    names = Names(net)
-    known = set(net.bus.index)
-    for kind, columns in _ENDS.items():
-        for column in columns:
-            yield from _strange_ends(names, kind, net[kind].index, net[kind][column], known)
-    joins = net.switch[net.switch.et == "b"]
-    yield from _strange_ends(names, "switch", joins.index, joins.element, known)
+    names, known = Names(net), set(net.bus.index)
+    ends = [(kind, net[kind][column]) for kind, columns in _ENDS.items() for column in columns]
+    for kind, buses in (*ends, ("switch", net.switch.element[net.switch.et == "b"])):
+        for element, bus in buses.items():
+            if bus not in known:
+                yield refusal("feeder-unknown-bus.none", kind=kind, name=names.of(kind, element), bus=bus)
 
 
 def _not_represented(net: Any) -> Iterator[FeederError]:
     names = Names(net)
     for kind in _NOT_LINEAR:
-        count = len(in_service(net, kind))
-        if count:
+        if count := len(in_service(net, kind)):
             yield refusal("feeder-not-modelled.not-linear", count=count, kind=kind)
     alive = set(net.bus.index[net.bus.in_service.astype(bool)])
     slack_gens = [row for row in in_service(net, "gen") if row.slack]
@@ -140,18 +137,8 @@ def _not_represented(net: Any) -> Iterator[FeederError]:
     for kind in (*DRAWING, *FEEDING):
         for row in in_service(net, kind):
             if row.bus not in alive:
-                yield refusal(
-                    "feeder-unknown-bus.dead",
-                    kind=kind,
-                    name=names.of(kind, row.Index),
-                    bus=names.of("bus", row.bus),
-                )
-
-
-def _strange_ends(names: Names, kind: str, index: Any, buses: Any, known: set[int]) -> Iterator[FeederError]:
-    for element, bus in zip(index, buses, strict=True):
-        if bus not in known:
-            yield refusal("feeder-unknown-bus.none", kind=kind, name=names.of(kind, element), bus=bus)
+                name, bus = names.of(kind, row.Index), names.of("bus", row.bus)
+                yield refusal("feeder-unknown-bus.dead", kind=kind, name=name, bus=bus)
 
 
 def with_branch_model(net: Any) -> Any:
@@ -165,14 +152,8 @@ def with_branch_model(net: Any) -> Any:
     try:
         # No iteration: what is wanted is what pandapower sets up before the first one.
         with third_party_warnings(), np.errstate(divide="ignore", invalid="ignore"):
-            pandapower.runpp(
-                passive,
-                calculate_voltage_angles=True,
-                init="flat",
-                max_iteration=0,
-                numba=False,
-                lightsim2grid=False,
-            )
+            options = {"calculate_voltage_angles": True, "numba": False, "lightsim2grid": False}
+            pandapower.runpp(passive, init="flat", max_iteration=0, **options)
     except pandapower.LoadflowNotConverged:
         pass
     except ArithmeticError:
@@ -259,7 +240,12 @@ def load_net(path: Path) -> Any:
         raise refusal("feeder-not-found.path", path=path)
     try:
         with third_party_warnings():
-            net = _up_to_date(_decoded(_without_ballast(_text(path.read_bytes()))))
+            content = path.read_bytes()  # in any encoding of Unicode, with or without a mark at its start
+            net = _up_to_date(
+                _decode(
+                    _without_ballast(content.decode(json.detect_encoding(content))), own_copy(empty_net())
+                )
+            )
     except NotDataError as error:
         raise refusal("feeder-rejected.not-data", path=path, error=error) from None
     except Exception:  # pandapower and pandas may raise anything on a file that no program of theirs wrote
@@ -267,11 +253,6 @@ def load_net(path: Path) -> Any:
     if not isinstance(net, pandapower.pandapowerNet):
         raise refusal("feeder-rejected.not-a-net", path=path)
     return net
-
-
-def _text(content: bytes) -> str:
-    """Text in any encoding of Unicode, with or without a mark at its start."""
-    return content.decode(json.detect_encoding(content))
 
 
 def _up_to_date(net: Any) -> Any:
@@ -283,7 +264,8 @@ def _up_to_date(net: Any) -> Any:
 
 
 @functools.cache
-def _empty_net() -> Any:
+def empty_net() -> Any:
+    """A new net, which nobody may change."""
     with third_party_warnings():
         return require("pandapower").create_empty_network()
 
@@ -298,7 +280,7 @@ def _without_ballast(text: str) -> str:
     if not isinstance(tables, dict):
         return text
     tables.pop("profiles", None)
-    empty = _empty_net()
+    empty = empty_net()
     if tables.get("format_version") == empty["format_version"]:
         for name in [name for name, table in tables.items() if _says_nothing(table, empty.get(name))]:
             del tables[name]
@@ -323,10 +305,6 @@ def _says_nothing(table: Any, new: Any) -> bool:
 
 
 # ------------------------------------------------------------------------------------------ what is made
-
-
-def _decoded(text: str) -> Any:
-    return _decode(text, own_copy(_empty_net()))
 
 
 def _decode(text: str, net: Any = None) -> Any:

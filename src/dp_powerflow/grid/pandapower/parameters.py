@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,6 +27,7 @@ from dp_powerflow.grid.pandapower.engine import (
     FEEDING,
     Names,
     check_net,
+    empty_net,
     in_service,
     own_copy,
     require,
@@ -46,6 +46,7 @@ from dp_powerflow.grid.pandapower.reader import (
 from dp_powerflow.grid.quantities import (
     Protected,
     Quantity,
+    codes_of_one_line,
     frame_rules,
     level_of,
     rounded,
@@ -85,12 +86,7 @@ def _rule(words: str) -> Rule:
     return lambda value: rounded(float(value))
 
 
-def _rules(source: str) -> dict[str, dict[str, Rule]]:
-    tables = frame_rules(source)
-    return {kind: {name: _rule(words) for name, words in rules.items()} for kind, rules in tables.items()}
-
-
-_FRAME, _ZERO_SEQUENCE = _rules("pandapower"), _rules("zero-sequence")
+_FRAME, _ZERO_SEQUENCE = frame_rules("pandapower", _rule), frame_rules("zero-sequence", _rule)
 _OPTIONS = _FRAME.pop("options")
 """Table → column → how its figures are rounded; by phases some more; options of the net."""
 _VOLTS, _THREE, _FIVE = _rule("4 decimals"), _rule("3 digits"), _rule("5 digits")
@@ -134,7 +130,8 @@ def framed(net: Any, controls: TapControls, *, keep_taps: bool, by_phase: bool) 
     keep_taps : whether tap positions are public: declared, or of a public net. Otherwise they are neutral.
     by_phase : whether the net is read by phases, with its zero sequence.
     """
-    made = copy.deepcopy(_empty_net())
+    made = copy.deepcopy(empty_net())
+    made["std_types"] = {}
     made["f_hz"], made["sn_mva"] = _THREE(net.f_hz), _FIVE(net.sn_mva)
     with third_party_warnings():
         for kind, rules in _FRAME.items():
@@ -156,12 +153,6 @@ def framed(net: Any, controls: TapControls, *, keep_taps: bool, by_phase: bool) 
     options = net.get("user_pf_options") or {}
     made["user_pf_options"] = {key: rule(options[key]) for key, rule in _OPTIONS.items() if key in options}
     return made
-
-
-@functools.cache
-def _empty_net() -> Any:
-    with third_party_warnings():
-        return require("pandapower").create_empty_network(add_stdtypes=False)
 
 
 def _table(source: Any, empty: Any, rules: Mapping[str, Rule], scaled: tuple[str, ...]) -> Any:
@@ -453,9 +444,8 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
 def _catalogue(origin: PandapowerOrigin, protected: Protected) -> dict[str, _Entry]:
     """The standard line types of the net that are public.
 
-    A type of the owner's that one line alone has, or parallel ones, states that line's own figures: with a
-    length of 1 its totals. It is no entry, unless every type is declared public. Where a line is its length
-    and its type, a net that is read by phases has no use for types without a zero sequence.
+    A type of the owner's that one line alone has is none, unless every type is declared public. Where a line
+    is its length and its type, a net that is read by phases has no use for types without a zero sequence.
     """
     net = origin.net
     entries = _entries(net.std_types.get("line", {}) if "std_types" in net else {})
@@ -463,12 +453,9 @@ def _catalogue(origin: PandapowerOrigin, protected: Protected) -> dict[str, _Ent
         entries = {name: entry for name, entry in entries.items() if entry.zero is not None}
     if origin.public or protected.codes:
         return entries
-    spans = {
-        (row.std_type, frozenset((int(row.from_bus), int(row.to_bus)))) for row in in_service(net, "line")
-    }
-    used = Counter(stated for stated, _ in spans)
-    library = _library()
-    return {name: entry for name, entry in entries.items() if used[name] != 1 or library.get(name) == entry}
+    lone = codes_of_one_line((row.std_type, row.from_bus, row.to_bus) for row in in_service(net, "line"))
+    library = _entries(empty_net().std_types["line"])  # pandapower's own types, which every net may have
+    return {name: entry for name, entry in entries.items() if name not in lone or library.get(name) == entry}
 
 
 def _entries(types: Mapping[str, Mapping[str, float]]) -> dict[str, _Entry]:
@@ -483,13 +470,6 @@ def _entries(types: Mapping[str, Mapping[str, float]]) -> dict[str, _Entry]:
             stated = zero if all(map(math.isfinite, zero)) else None
             entries[str(name)] = _Entry(r, x, c, 0.0 if math.isnan(g) else g, stated)
     return entries
-
-
-@functools.cache
-def _library() -> dict[str, _Entry]:
-    """pandapower's own types, which every net may have."""
-    with third_party_warnings():
-        return _entries(require("pandapower").create_empty_network().std_types["line"])
 
 
 def _lines(net: Any, protected: Protected, catalogue: Mapping[str, _Entry]) -> Iterator[_Line]:

@@ -23,7 +23,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import is_symmetric, norm_bound
+from dp_powerflow.grid.reduction import norm_bound, psi_norms
 from dp_powerflow.powerflow.batch import in_threads
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -129,22 +129,11 @@ class Elimination:
     @cached_property
     def psi(self) -> float:
         """Upper bound on ‖Ψ_L‖₂ and ‖Ψ_R‖₂ (two `norm_bound`s)."""
-        factor, n_z = self._factor, len(self.others)
+        factor = self._factor
         if factor is None:
             return 1.0
-        right = norm_bound(
-            lambda x: factor.solve(self._y_zr @ x),
-            lambda x: self._y_zr.conj().T @ factor.solve(np.asarray(x), trans="H"),
-            (n_z, self.n),
-        )
-        if is_symmetric(self.y):
-            return float(np.hypot(1.0, right))
-        left = norm_bound(
-            lambda x: factor.solve(self._y_rz.T @ x, trans="T"),
-            lambda x: self._y_rz.conj() @ np.conj(factor.solve(np.conj(x))),
-            (n_z, self.n),
-        )
-        return float(np.hypot(1.0, max(left, right)))
+        y_zr, y_rz = self._y_zr, self._y_rz
+        return max(psi_norms(lambda x, how: factor.solve(np.asarray(x), trans=how), y_zr, y_rz, self.y))
 
     @cached_property
     def log_abs_det_outside(self) -> float:
