@@ -105,9 +105,7 @@ def test_closed_form_and_implied_loads_need_no_dense_network(ieee123: Feeder) ->
     dense, sparse = Network(ieee123), Network(ieee123, dense_up_to=0)
     one, other = (printed_closed_form(network, *ANSI_RANGE, 1e-4) for network in (dense, sparse))
     assert other.denominator == pytest.approx(one.denominator, rel=1e-6)
-    for low, high in zip(
-        implied_load_range(dense, ANSI_RANGE), implied_load_range(sparse, ANSI_RANGE), strict=True
-    ):
+    for low, high in zip(implied_load_range(dense), implied_load_range(sparse), strict=True):
         assert np.allclose(low, high, rtol=1e-9)
     # The determinant is followed on sparse factors and changes sign there too.
     found = check_assumptions(sparse, nominal_days(ieee123, 2), None)

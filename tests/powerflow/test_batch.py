@@ -74,21 +74,6 @@ def test_a_snapshot_does_not_depend_on_its_batch_or_the_threads(ieee123: Feeder,
     np.testing.assert_array_equal(whole.v[:12], single)
 
 
-def test_streamed_blocks_share_one_buffer_and_agree_with_the_batch(
-    ieee123: Feeder, solver: BatchSolver
-) -> None:
-    load = random_loads(ieee123, 100)
-    blocks = (load[k : k + 30] for k in range(0, 100, 30))
-    pieces, addresses = [], set()
-    for solution in solver.stream(blocks):
-        addresses.add(solution.v.ctypes.data)
-        pieces.append(solution.v.copy())
-    assert len(addresses) == 1
-    np.testing.assert_array_equal(np.concatenate(pieces), solver.solve(load).v)
-    paired = list(solver.stream([(load[:4], 0.5 * load[:4])]))
-    np.testing.assert_array_equal(paired[0].v, solver.solve(load[:4], 0.5 * load[:4]).v)
-
-
 def test_close_to_the_nose_newton_finds_the_high_voltage_solution() -> None:
     z, direction = 0.1 + 0.2j, 1.0 + 0.4j
     limit = largest_load(z, direction)

@@ -61,7 +61,7 @@ def neutral(feeder: Feeder) -> IntArray:
 def from_neutral(feeder: Feeder) -> OperatedSolver:
     """A solver of snapshots whose table of taps is neutral at all levels, so that controls have far to go."""
     solver = OperatedSolver(feeder)
-    solver._first = neutral(feeder)
+    solver.first_states = neutral(feeder)
     return solver
 
 

@@ -475,6 +475,10 @@ class OperatedSolver(Solver):
     threads : None for one per core.
     volt_var : curve of every PV system, instead of those of the file.
     file_curves : whether PV systems follow the curves of the file where `volt_var` names none.
+
+    Attributes
+    ----------
+    first_states : (level, control) table that taps and capacitors start from, regulators first.
     """
 
     columns: Columns = "elements"
@@ -503,16 +507,11 @@ class OperatedSolver(Solver):
             raise PowerFlowError(f"controls must be 'frozen', 'snapshot' or 'day', not {controls!r}")
         if steps < 1:
             raise PowerFlowError("a day has at least one step")
-        self._controls, self._steps = controls, steps
-        self._volt_var, self._file_curves = volt_var, file_curves
+        self.controls, self._steps = controls, steps
+        self.volt_var, self._file_curves = volt_var, file_curves
         self._arrays = prepare_operated(feeder, volt_var, self._tolerance, file_curves=file_curves)
         self._memory = threading.local()
-        self._first = self._frozen_states() if controls == "frozen" else self._table()
-
-    @property
-    def first_states(self) -> IntArray:
-        """(level, control) table that taps and capacitors start from, regulators first."""
-        return self._first
+        self.first_states = self._frozen_states() if controls == "frozen" else self._table()
 
     def solve(
         self,
@@ -532,10 +531,10 @@ class OperatedSolver(Solver):
         nodes : "retained", or "all" for every energised node; then the mismatch is measured at all of them.
         out : complex (snapshot, node) to write into.
         """
-        steps = self._steps if self._controls == "day" else 1
+        steps = self._steps if self.controls == "day" else 1
         if len(load) % steps:
             raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
-        return self._run(load, generation, nodes, out, self._first, steps)
+        return self._run(load, generation, nodes, out, self.first_states, steps)
 
     def solve_from(
         self,
@@ -565,16 +564,6 @@ class OperatedSolver(Solver):
             injected = None if generation is None else generation[rows]
             self._run(load[rows], injected, nodes, v[rows], np.ascontiguousarray(states[first:last][:1]), 1)
         return v
-
-    @property
-    def volt_var(self) -> VoltVarCurve | None:
-        """Curve of every PV system; None without one, or where those of the file count."""
-        return self._volt_var
-
-    @property
-    def controls(self) -> ControlMode:
-        """Whether taps and capacitors move, and what they start from."""
-        return self._controls
 
     def device_powers(
         self, load: ComplexArray, generation: ComplexArray | None, solution: OperatedSolution
@@ -616,7 +605,7 @@ class OperatedSolver(Solver):
         first: IntArray,
         steps: int,
     ) -> OperatedSolution:
-        feeder, arrays, acting = self._feeder, self._arrays, self._controls != "frozen"
+        feeder, arrays, acting = self._feeder, self._arrays, self.controls != "frozen"
         load = checked_power(load, len(feeder.loads), "load", "load of the feeder")
         n = len(load)
         injected = self._injected(generation, n)
@@ -702,7 +691,7 @@ class OperatedSolver(Solver):
         power = checked_power(generation, len(systems), "generation", of).copy()
         if len(power) != n:
             raise PowerFlowError(f"generation has {len(power)} snapshots but load has {n}")
-        if self._volt_var is not None:
+        if self.volt_var is not None:
             power.imag = 0.0
             return power
         base_kva = self._feeder.base_mva * 1000.0

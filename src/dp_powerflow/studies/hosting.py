@@ -259,11 +259,6 @@ class Hosted:
         return np.where(at < 0, -1, at * _MINUTES // self.study.steps)
 
     @property
-    def looks(self) -> int:
-        """Snapshots that were solved with new PV."""
-        return sum(block.looks for block in self.blocks)
-
-    @property
     def node_ids(self) -> list[str]:
         """Of the candidates."""
         return [self.study.node_ids[k] for k in self.places.tolist()]
@@ -789,7 +784,6 @@ class Capacities:
     at : integer (day, candidate) step of the day that binds; −1 where nothing does.
     broken : (day,) whether a limit is broken without new PV at any step.
     scaled_down : snapshots whose powers were lowered, as in the release.
-    looks : integer, snapshots that were solved.
     """
 
     steps: IntArray
@@ -797,7 +791,6 @@ class Capacities:
     at: IntArray
     broken: BoolArray
     scaled_down: int
-    looks: int
 
 
 class _Block:
@@ -831,7 +824,6 @@ class _Block:
         bounds = bounds_of(study.feeder, solved.solution.v, limits, conductors)
         self._whole = HeldSnapshots(solved.load, solved.generation, sun, _states(solved), bounds)
         self._v = solved.solution.v
-        self._looks = 0
 
     def found(self) -> Capacities:
         """Search, then verify."""
@@ -845,7 +837,6 @@ class _Block:
             at=np.where(brackets.row < 0, -1, brackets.row % self._steps).reshape(shape),
             broken=np.asarray(self._whole.bounds.broken.reshape(self._days, -1).any(axis=1)),
             scaled_down=self._scaled_down,
-            looks=self._looks,
         )
 
     # ------------------------------------------------------------------ snapshot by snapshot
@@ -930,7 +921,6 @@ class _Block:
         self, hosts: Hosts, rows: HeldSnapshots, at: IntArray, candidate: IntArray, capacity: IntArray
     ) -> tuple[FloatArray, IntArray]:
         """Margin and code (`Bounds.margins`) of snapshots `at` with new PV, whatever their number."""
-        self._looks += len(at)
         power = np.asarray((capacity * rows.sun[at]) * self._per_step, dtype=np.complex128)
         order = np.argsort(at, kind="stable")
         margin, code = np.empty(len(at)), np.empty(len(at), dtype=np.int64)
@@ -955,7 +945,6 @@ class _Block:
                 some = np.arange(first, min(first + together, self._candidates))
                 peak = own[np.argmax(rows.sun[own])]
                 amount = probe * float(rows.sun[peak])
-                self._looks += len(some)
                 v = hosts.voltages(
                     rows, np.full(len(some), peak), some, np.full(len(some), amount * self._per_step)
                 )
@@ -996,7 +985,6 @@ class _Block:
         first = (pairs // self._candidates) * steps
         at = (first[:, None] + np.arange(steps)).reshape(-1)
         power = (np.repeat(capacity, steps) * rows.sun[at]) * self._per_step
-        self._looks += len(at)
         v = hosts.voltages(rows, at, np.repeat(pairs % self._candidates, steps), power)
         margin, code = (each.reshape(-1, steps) for each in rows.bounds.margins(v, at))
         worst, each = margin.argmin(axis=1), np.arange(len(pairs))
