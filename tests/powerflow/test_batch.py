@@ -48,17 +48,6 @@ def test_the_power_balance_holds_at_every_node_of_ieee123(ieee123: Feeder, solve
     np.testing.assert_allclose(solution.mismatch, measured, rtol=0, atol=floor)
 
 
-@pytest.mark.slow
-def test_release_tolerance_is_reached_on_ieee123(ieee123: Feeder) -> None:
-    solver = BatchSolver(ieee123, tolerance=1e-12)
-    load = random_loads(ieee123, 200)
-    solution = solver.solve(load)
-    assert solution.converged.all()
-    assert solution.mismatch.max() <= 1e-12
-    tighter = DenseSolver(ieee123, tolerance=1e-13).solve(load)
-    np.testing.assert_allclose(solution.v, tighter.v, rtol=0, atol=1e-12)
-
-
 def test_a_snapshot_does_not_depend_on_its_batch_or_the_threads(ieee123: Feeder, solver: BatchSolver) -> None:
     load = random_loads(ieee123, 700)
     load[5] *= 2.5

@@ -222,7 +222,7 @@ class DaySolver:
 
     def __init__(self, network: Network, voltvar: VoltVar | None = None) -> None:
         self._solver = BatchSolver(network.feeder, voltvar=voltvar)
-        self._jacobian = JacobianBatch.from_feeder(network.feeder)
+        self._jacobian = JacobianBatch(network.feeder)
         self._voltvar = voltvar
         # A reference of a large network costs seconds and serves all days; a small one fits its own best.
         self._references: list[Reference] | None = [] if self._jacobian.large else None
@@ -339,7 +339,7 @@ def nonsingular_on_box(network: Network) -> Assumption:
 
 def _spectrum(network: Network, v: ComplexArray, s: ComplexArray) -> tuple[list[float], float]:
     """Signs of det M̃ point by point until both are seen, and the smallest σ_min so far."""
-    elimination = Elimination.from_feeder(network.feeder)
+    elimination = Elimination(network.feeder)
     signs: list[float] = []
     smallest = np.inf
     for a, c in zip(*diagonal_terms(v, s), strict=True):

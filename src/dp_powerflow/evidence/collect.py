@@ -105,12 +105,7 @@ def remark_calibration(
     mu_prime = centre + _HEADROOM * (float(worst_mu[:pilot].max()) - centre)
     spread = mu_prime * c_star * kappa_r
     mu_0 = mu_prime / (1.0 - spread) if spread < 1.0 else math.inf
-    return counted(worst_mu[pilot:], mu_0, mu_prime, confidence)
-
-
-def counted(worst_mu: FloatArray, mu_0: float, mu_prime: float, confidence: float) -> RemarkCalibration:
-    """Days above μ₀′, with the upper Clopper–Pearson bound of their probability."""
-    exceeding, days = int(np.count_nonzero(worst_mu > mu_prime)), len(worst_mu)
+    exceeding, days = int(np.count_nonzero(worst_mu[pilot:] > mu_prime)), len(worst_mu[pilot:])
     delta = 1.0 if exceeding == days else float(betaincinv(exceeding + 1, days - exceeding, confidence))
     return RemarkCalibration(mu_0, mu_prime, exceeding, days, confidence, delta)
 

@@ -50,18 +50,9 @@ TYPICAL_STEEPNESS = 0.5
 the curve is flat and where it is steep, however steep that is."""
 _ROUGH = 1e-8
 _NEVER = 1e300
-_PICKS = {
-    Pick.ONE: control.PICK_ONE,
-    Pick.HIGHEST: control.PICK_HIGHEST,
-    Pick.LOWEST: control.PICK_LOWEST,
-    Pick.MEAN: control.PICK_MEAN,
-}
-_KINDS = {
-    "voltage": control.CAP_VOLTAGE,
-    "kvar": control.CAP_KVAR,
-    "current": control.CAP_CURRENT,
-    "time": control.CAP_TIME,
-}
+_PICKS = {pick: number for number, pick in enumerate(Pick)}
+_KINDS = {kind: number for number, kind in enumerate(("voltage", "kvar", "current", "time"))}
+"""Numbers of the kernels, whose PICK_… and CAP_… have the same order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,6 +413,14 @@ def _capacitor(feeder: Feeder, bank: SwitchedCapacitor) -> list[float]:
     ]
 
 
+def frozen_ratios(feeder: Feeder) -> FloatArray:
+    """(regulator,) ratios at which the taps of a feeder stand."""
+    given = {(tap.transformer.lower(), tap.winding): tap.ratio for tap in feeder.taps}
+    regulators = feeder.as_operated.regulators
+    found = [given.get((each.transformer.lower(), each.winding), 1.0) for each in regulators]
+    return np.array(found, dtype=np.float64)
+
+
 ControlMode = Literal["frozen", "snapshot", "day"]
 """Taps stay where the feeder has them; every snapshot starts from the table of taps; every day does, and
 keeps its taps from step to step."""
@@ -706,11 +705,8 @@ class OperatedSolver(Solver):
     def _frozen_states(self) -> IntArray:
         """Taps where the feeder has them, capacitors as the file has them."""
         operation = self._feeder.as_operated
-        ratio = {(tap.transformer.lower(), tap.winding): tap.ratio for tap in self._feeder.taps}
-        states = []
-        for regulator in operation.regulators:
-            exact = (ratio.get((regulator.transformer, regulator.winding), 1.0) - 1.0) / regulator.step
-            states.append(round(exact))
+        at = zip(operation.regulators, frozen_ratios(self._feeder).tolist(), strict=True)
+        states = [round((ratio - 1.0) / regulator.step) for regulator, ratio in at]
         states += [int(bank.closed) for bank in operation.capacitors]
         return np.array([states], dtype=np.int64).reshape(1, -1)
 

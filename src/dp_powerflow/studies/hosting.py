@@ -626,11 +626,6 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
     ----------
     candidates : (candidate,) nodes of the feeder.
     most_kva : largest apparent power of a new system [kVA].
-
-    Raises
-    ------
-    PowerFlowError
-        If another engine than the package's own solves the study.
     """
     feeder = base.feeder
     wider = with_places(feeder, candidates, most_kva)
@@ -642,14 +637,11 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
             feeder.as_operated.regulators or feeder.as_operated.capacitors
         )
         return Prepared(base, held, Hosts(base.on(wider), *columns) if moves else None)
-    if isinstance(base, BatchSolver):
-        own = np.searchsorted(wider.retained, feeder.retained)
-        places = np.searchsorted(wider.retained, candidates)
-        curves = _curves(base.voltvar, own, places, len(wider.retained))
-        return Prepared(base, Hosts(base.on(wider, voltvar=curves), own, own, places), None)
-    raise PowerFlowError(
-        "hosting capacity is computed by the package's own solvers; this is a bug, report it"
-    )
+    assert isinstance(base, BatchSolver)
+    own = np.searchsorted(wider.retained, feeder.retained)
+    places = np.searchsorted(wider.retained, candidates)
+    curves = _curves(base.voltvar, own, places, len(wider.retained))
+    return Prepared(base, Hosts(base.on(wider, voltvar=curves), own, own, places), None)
 
 
 def with_places(feeder: Feeder, candidates: IntArray, most_kva: float) -> Feeder:
@@ -674,9 +666,8 @@ def _curves(known: VoltVar | None, columns: IntArray, places: IntArray, size: in
 
 def turned(base: Solver) -> bool:
     """Whether PV systems of a study follow a volt-var curve, so that no power factor can be chosen."""
-    if isinstance(base, OperatedSolver):
-        return base.volt_var is not None
-    return isinstance(base, BatchSolver) and base.voltvar is not None
+    curves = base.volt_var if isinstance(base, OperatedSolver) else getattr(base, "voltvar", None)
+    return curves is not None
 
 
 _HALVE_EVERY = 4
@@ -686,9 +677,13 @@ Look = Callable[[IntArray, IntArray], tuple[FloatArray, IntArray, IntArray]]
 """Searches and an integer for each → margin (negative if infeasible), what is broken, and where."""
 
 
-@dataclass(eq=False)
 class Brackets:
-    """Where the searches stand.
+    """Where the searches stand; at first nothing is known but that 0 is feasible.
+
+    Parameters
+    ----------
+    margin : (search,) of 0.
+    top : largest integer.
 
     Attributes
     ----------
@@ -698,27 +693,12 @@ class Brackets:
     code, row : (search,) what is broken at `high`, and where.
     """
 
-    top: int
-    low: IntArray
-    high: IntArray
-    low_margin: FloatArray
-    high_margin: FloatArray
-    code: IntArray
-    row: IntArray
-
-    @classmethod
-    def new(cls, margin: FloatArray, top: int) -> Brackets:
-        """Nothing is known but that 0 is feasible, with this margin."""
-        n = len(margin)
-        return cls(
-            top,
-            np.zeros(n, dtype=np.int64),
-            np.full(n, top + 1, dtype=np.int64),
-            margin.copy(),
-            np.full(n, -np.inf),
-            np.zeros(n, dtype=np.int64),
-            np.full(n, -1, dtype=np.int64),
+    def __init__(self, margin: FloatArray, top: int) -> None:
+        n, self.top = len(margin), top
+        self.low, self.high, self.code, self.row = (
+            np.full(n, value, dtype=np.int64) for value in (0, top + 1, 0, -1)
         )
+        self.low_margin, self.high_margin = margin.copy(), np.full(n, -np.inf)
 
     def run(self, chosen: IntArray, guess: IntArray, look: Look) -> None:
         """Narrow the chosen searches until `high` is `low` + 1.
@@ -848,7 +828,7 @@ class _Block:
         rows = _chosen(self._whole, sunny)
         margin = rows.bounds.margins(self._v[sunny], np.arange(len(sunny)))[0]
         n = self._days * self._candidates
-        brackets = Brackets.new(np.full(n, np.inf), self._top)
+        brackets = Brackets(np.full(n, np.inf), self._top)
         if not len(sunny):
             brackets.low[:] = self._top
             return brackets
@@ -964,7 +944,7 @@ class _Block:
         """Search with whole days, from what taps as drawn allow."""
         rows = self._whole
         margin = rows.bounds.margins(self._v, np.arange(len(rows)))[0].reshape(self._days, -1).min(axis=1)
-        brackets = Brackets.new(np.repeat(margin, self._candidates), self._top)
+        brackets = Brackets(np.repeat(margin, self._candidates), self._top)
 
         def look(pairs: IntArray, capacity: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
             margin = np.empty(len(pairs))

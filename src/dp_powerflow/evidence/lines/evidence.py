@@ -124,7 +124,7 @@ class Side:
         self.hidden: IntArray = np.setdiff1d(np.arange(network.n), released)
         # One thread each: lines, not snapshots, are shared out among threads.
         self.solver = BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=1)
-        self._jacobian = JacobianBatch.from_feeder(feeder, threads=1, factors=self.solver.plans.factors)
+        self._jacobian = JacobianBatch(feeder, threads=1, factors=self.solver.plans.factors)
         if network.large and len(self.hidden):
             raise PrivacyError(
                 "losses per line are not there for large feeders with nodes that carry generation but no load"
@@ -264,26 +264,12 @@ class LineLosses:
 
     Attributes
     ----------
-    forward : (neighbour, day), days drawn on the true network, log p(v|Y) − log p(v|Y′).
-    reverse : (neighbour, day), days drawn on the neighbour, log p(v|Y′) − log p(v|Y).
+    by_direction : (neighbour, direction, day). Forward, of days drawn on the true network, log p(v|Y) −
+        log p(v|Y′); reverse, of days drawn on the neighbour, log p(v|Y′) − log p(v|Y).
     """
 
     neighbours: tuple[Neighbour, ...]
-    forward: FloatArray
-    reverse: FloatArray
-
-    @property
-    def by_direction(self) -> FloatArray:
-        """(neighbour, direction, day)."""
-        return np.stack([self.forward, self.reverse], axis=1)
-
-    @property
-    def by_line(self) -> dict[str, list[int]]:
-        """Numbers of the neighbours that change a line, by its name."""
-        found: dict[str, list[int]] = {}
-        for k, item in enumerate(self.neighbours):
-            found.setdefault(item.line.name, []).append(k)
-        return found
+    by_direction: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,7 +349,7 @@ class LineLoss:
                     done += made.days
                     if progress is not None:
                         progress(done, days.n_days * len(neighbours))
-        return LineLosses(tuple(neighbours), found[:, 0], found[:, 1])
+        return LineLosses(tuple(neighbours), found)
 
     @property
     def _injected(self) -> Generation | None:
@@ -662,8 +648,11 @@ def judge(
     day = least_epsilon(bounds.hockey, used)
     tail = least_epsilon(bounds.tail, used)
     sums = {days: _summed(by_direction, days, delta, confidence) for days in HORIZONS}
+    of_line: dict[str, list[int]] = {}
+    for k, item in enumerate(losses.neighbours):
+        of_line.setdefault(item.line.name, []).append(k)
     rows = []
-    for name, own in losses.by_line.items():
+    for name, own in of_line.items():
         values = by_direction[own]
         finite = values[np.isfinite(values)]
         epsilon = float(day[own].max())

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.errors import PowerFlowError, require
+from dp_powerflow.errors import require
 from dp_powerflow.grid.feeder import Feeder, Load, PVSystem
-from dp_powerflow.powerflow.batch import BatchSolver, Solution, Solver
-from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
+from dp_powerflow.powerflow.batch import Solution, Solver
+from dp_powerflow.powerflow.operated import OperatedSolution, frozen_ratios
 from dp_powerflow.studies.dispatch.network import (
     UNKNOWNS,
     AcStates,
@@ -28,7 +28,6 @@ from dp_powerflow.studies.dispatch.network import (
     Q,
     Tangent,
     U,
-    frozen_ratios,
     ratios,
 )
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray, kw_to_pu
@@ -325,8 +324,6 @@ class UnitsPowerFlow:
     """
 
     def __init__(self, solver: Solver, units: Sequence[Unit]) -> None:
-        if not isinstance(solver, BatchSolver | OperatedSolver):
-            raise PowerFlowError("units are dispatched with the batch solvers only; leave out the engine")
         self.feeder = solver.feeder
         self._by_element = solver.columns == "elements"
         self._with = with_units(self.feeder, units, as_loads=self._by_element)

@@ -28,6 +28,7 @@ from scipy.sparse.linalg import SuperLU, splu
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import GROUND, Feeder
+from dp_powerflow.powerflow.operated import frozen_ratios
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 SINGULAR = 1e-6
@@ -309,14 +310,6 @@ class _Builder:
                         bus, at = self.place[a]
                         found[k, number[bus], at, self.place[b][1]] += y if a == b else -y
         return found
-
-
-def frozen_ratios(feeder: Feeder) -> FloatArray:
-    """(regulator,) ratios at which the taps of a feeder stand."""
-    given = {(tap.transformer.lower(), tap.winding): tap.ratio for tap in feeder.taps}
-    regulators = feeder.as_operated.regulators
-    found = [given.get((each.transformer.lower(), each.winding), 1.0) for each in regulators]
-    return np.array(found, dtype=np.float64)
 
 
 def ratios(feeder: Feeder, taps: IntArray) -> FloatArray:
