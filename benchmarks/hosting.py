@@ -100,9 +100,7 @@ def year(days: int, workers: int, sample: int, kind: HostingCapacity) -> None:
     hosted, wall, processor = timed(lambda: kind.capacities(study, workers=workers))
     figures = findings_of(hosted).figures
     print(f"{figures['nodes']} nodes, {days} days, {workers} workers, controls {figures['regulators']}")
-    print(
-        f"{wall:.1f} s of wall clock, {processor:.1f} s of processor, {hosted.looks:,} snapshots with new PV"
-    )
+    print(f"{wall:.1f} s of wall clock, {processor:.1f} s of processor")
     for name in ("quantiles_kw", "median_by_node_kw", "binds_percent", "days_broken_before"):
         print(f"{name}: {figures[name]}")
     if hosted.acting or not sample:

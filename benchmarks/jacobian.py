@@ -20,7 +20,7 @@ def main() -> None:
     nominal = -feeder.nominal_injection[feeder.retained]
     factor = np.random.default_rng(0).uniform(0.3, 1.2, (SNAPSHOTS, len(nominal)))
     load = factor * nominal
-    solver, jacobian = BatchSolver(feeder), JacobianBatch.from_feeder(feeder)
+    solver, jacobian = BatchSolver(feeder), JacobianBatch(feeder)
     v = solver.solve(load[:100]).v
     jacobian.log_abs_det(v, -load[:100])
     jacobian.sigma_min_lower_bound(v, -load[:100], gap=1e-2)  # compiled by now

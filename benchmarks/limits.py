@@ -252,7 +252,7 @@ def stages(workload: Workload, machine: Machine, folder: Path) -> Iterator[Stage
         with Timer(rows["sum"], layout, block, timed):
             solve_days(_Solved(solver, solution), _Drawn(source, drawn), block)
         if isinstance(solver, BatchSolver):
-            jacobian = jacobian or JacobianBatch.from_feeder(solver.feeder, threads=1)
+            jacobian = jacobian or JacobianBatch(solver.feeder, threads=1)
             with Timer(rows["Jacobian"], layout, block, timed):
                 jacobian.sigma_min_lower_bound(made.solution.v, -made.load, references=references)
         with Timer(rows["powers"], layout, block, timed):

@@ -22,7 +22,7 @@ SETTINGS = {
     "no fuses, switches or ties": Reliability(
         years=YEARS, lateral_fuses="none", transformer_fuses=False, sectionalise=False, ties=False
     ),
-    "lognormal repair": Reliability(years=YEARS, repair_law="lognormal"),
+    "fixed repair": Reliability(years=YEARS, repair_law="fixed"),
 }
 
 

@@ -70,7 +70,7 @@ def setting(feeder: Feeder, law: LoadLaw) -> Setting:
     rng = np.random.default_rng(1)
     sun = Generation.from_irradiance(feeder, rng.uniform(0.0, 1.0, (DAYS, STEPS))) if feeder.pv else None
     voltvar = VoltVar.for_feeder(feeder) if feeder.pv else None
-    found = monte_carlo(DaySolver(network, sun, voltvar), sampler(law, 20, 1))
+    found = monte_carlo(DaySolver(network, voltvar), sampler(law, 20, 1), sun)
     low, high = MARGINS[0] * law.scale.min(), MARGINS[1] * law.scale.max()
     return Setting(
         network,

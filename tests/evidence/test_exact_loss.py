@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -61,20 +59,8 @@ def test_manifold_density_of_one_node_integrates_to_one_along_the_curve() -> Non
     assert abs(np.sum(np.exp(log_f + volume) * arc) - 1.0) > 0.5
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
-def test_mean_of_exp_minus_loss_is_one(n: int, rng: np.random.Generator) -> None:
-    network, _ = random_network(n, rng)
-    law = small_law(n, 2, rng, random_q=True)
-    other = Admittance(network.y * 1.01, network.b * 1.01)
-    v = solve(network, draw(law, 40_000, rng))
-    loss = full_support_loss(law, network, other, v)
-    assert np.var(loss.total) < 0.5
-    ratio = np.exp(-loss.total)
-    assert ratio.mean() == pytest.approx(1.0, abs=5 * ratio.std() / np.sqrt(len(ratio)))
-
-
 def test_loss_is_antisymmetric_and_zero_for_the_same_network(rng: np.random.Generator) -> None:
-    network, _ = random_network(3, rng)
+    network = random_network(3, rng)
     law = small_law(3, 2, rng, random_q=True)
     other = Admittance(network.y * 1.02, network.b * 1.02)
     v = solve(network, draw(law, 20, rng))
@@ -85,7 +71,7 @@ def test_loss_is_antisymmetric_and_zero_for_the_same_network(rng: np.random.Gene
 
 def test_row_scaling_keeps_the_manifold_and_its_loss_satisfies_the_identity(rng: np.random.Generator) -> None:
     """Paper correction 4: scaling a row of Y and b by a real number moves every load along its own ray."""
-    network, _ = random_network(2, rng)
+    network = random_network(2, rng)
     law = small_law(2, 2, rng, random_q=False)
     factors = np.array([1.02, 0.99])
     other = Admittance(factors[:, None] * network.y, factors * network.b)
@@ -93,13 +79,3 @@ def test_row_scaling_keeps_the_manifold_and_its_loss_satisfies_the_identity(rng:
     loss: Loss = manifold_loss(law, network, other, v)
     ratio = np.exp(-loss.total)
     assert ratio.mean() == pytest.approx(1.0, abs=5 * ratio.std() / np.sqrt(len(ratio)))
-
-
-def test_an_impossible_load_under_the_other_network_is_an_infinite_loss(rng: np.random.Generator) -> None:
-    network, _ = random_network(2, rng)
-    wide = small_law(2, 1, rng, random_q=True)
-    law = replace(wide.within((0.5, 1.5)), q_size=wide.q_size)
-    load = (law.scale * 0.51 * (1 + 1j * law.tan_theta))[None, None, :]
-    v = solve(network, load)
-    other = Admittance(network.y * 0.9, network.b * 0.9)
-    assert full_support_loss(law, network, other, v).total[0] == np.inf

@@ -70,7 +70,7 @@ def log_det_of_released(network: Admittance, v: np.ndarray, released: np.ndarray
 )
 def test_no_loss_exceeds_the_bound_with_hidden_nodes(n: int, seed: int, size: float, sun: float) -> None:
     rng = np.random.default_rng(seed)
-    network, _ = random_network(n, rng)
+    network = random_network(n, rng)
     hidden = np.sort(rng.choice(n, size=int(rng.integers(1, n - 1)), replace=False))
     released = np.setdiff1d(np.arange(n), hidden)
     law = small_law(len(released), 3, rng, random_q=True)

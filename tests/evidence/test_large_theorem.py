@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +18,11 @@ from dp_powerflow.evidence.calibration import (
 )
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence
 from dp_powerflow.lowlevel import (
-    DaySolver,
     LoadLaw,
-    LoadSampler,
     Network,
     OperatingSet,
-    monte_carlo,
     network_facts,
-    solve_days,
 )
-from dp_powerflow.model.sample import SolvedDays
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from support.laws import nominal_days
 from support.synthetic import write_synthetic
@@ -57,7 +51,7 @@ def test_evidence_of_the_sparse_path_is_that_of_the_dense_one(
         patch.setattr(Network, "y_reduced", property(lambda _: pytest.fail("made a dense network")))
         patch.setattr(JacobianBatch, "y_reduced", property(lambda _: pytest.fail("made a dense matrix")))
         sparse = evidence_of(large, law)
-    monkeypatch.setattr(JacobianBatch, "from_feeder", partial(JacobianBatch.from_feeder, dense_up_to=10_000))
+    monkeypatch.setattr(calibration, "JacobianBatch", partial(JacobianBatch, dense_up_to=10_000))
     dense = evidence_of(Network(medium, dense_up_to=10_000), law)
     for of_sparse, of_dense in zip(sparse.rows, dense.rows, strict=True):
         assert of_sparse.mode == of_dense.mode
@@ -105,30 +99,9 @@ def test_closed_form_and_implied_loads_need_no_dense_network(ieee123: Feeder) ->
     dense, sparse = Network(ieee123), Network(ieee123, dense_up_to=0)
     one, other = (printed_closed_form(network, *ANSI_RANGE, 1e-4) for network in (dense, sparse))
     assert other.denominator == pytest.approx(one.denominator, rel=1e-6)
-    for low, high in zip(
-        implied_load_range(dense, ANSI_RANGE), implied_load_range(sparse, ANSI_RANGE), strict=True
-    ):
+    for low, high in zip(implied_load_range(dense), implied_load_range(sparse), strict=True):
         assert np.allclose(low, high, rtol=1e-9)
     # The determinant is followed on sparse factors and changes sign there too.
     found = check_assumptions(sparse, nominal_days(ieee123, 2), None)
     assert "changes sign" in found[0].finding
     assert "changes sign" in check_assumptions(dense, nominal_days(ieee123, 2), None)[0].finding
-
-
-def test_days_come_in_blocks_that_fit_memory(medium: Feeder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calibration takes the sampler's blocks one by one, so its memory is that of a block."""
-    network, law = Network(medium), nominal_days(medium, 2)
-    asked: list[int] = []
-
-    def counting(*args: Any, **public: Any) -> SolvedDays:
-        made = solve_days(*args, **public)
-        asked.append(made.days)
-        return made
-
-    monkeypatch.setattr(calibration, "solve_days", counting)
-    key = StreamKey.from_insecure_seed(1)
-    found = monte_carlo(DaySolver(network), LoadSampler(law, key, 20, block_days=7))
-    assert asked == [7, 7, 6]
-    assert np.isfinite(found.worst_mu).all()
-    blocks = LoadSampler(law, key, 20)
-    assert blocks.days_per_block * law.n <= 2048

@@ -47,7 +47,7 @@ def gaussian_delta(spread: float, epsilon: float) -> float:
 def made_up(losses: np.ndarray) -> LineLosses:
     """Losses (neighbour, direction, day) that belong to lines of a chain."""
     lines = chain(len(losses) // 2).lines
-    return LineLosses(scaled_both_ways(lines, 0.01), losses[:, 0], losses[:, 1])
+    return LineLosses(scaled_both_ways(lines, 0.01), losses)
 
 
 def test_bound_of_a_mean_covers_and_is_never_below_the_smallest_share() -> None:

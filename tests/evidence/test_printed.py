@@ -14,9 +14,7 @@ from dp_powerflow import Feeder
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import (
-    RemarkCalibration,
     confirmed_paper_bound,
-    counted,
     printed_formula,
     remark_calibration,
     why_no_number,
@@ -26,7 +24,6 @@ from dp_powerflow.evidence.theorem import corrected_bound, paper_bound
 from dp_powerflow.grid.reduction import Amplification
 from dp_powerflow.lowlevel import LoadLaw, Network, NetworkFacts, OperatingSet
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.units import FloatArray
 from support.random_networks import small_law
 from support.small import small_config
 
@@ -40,25 +37,6 @@ def law(rng: np.random.Generator) -> LoadLaw:
     return small_law(6, 4, rng, random_q=False).within((0.3, 2.0))
 
 
-def exceedance(
-    worst_mu: FloatArray, mu_0: float, c_star: float, kappa_r: float, confidence: float
-) -> RemarkCalibration:
-    """δ_M of a threshold μ₀ that was chosen beforehand."""
-    return counted(worst_mu, mu_0, mu_0 / (1.0 + mu_0 * c_star * kappa_r), confidence)
-
-
-def test_delta_of_a_threshold_is_counted_on_the_smaller_one() -> None:
-    """μ₀′ = μ₀/(1 + μ₀·C⋆·κr) is counted against; μ₀ stands in the formula."""
-    worst = np.linspace(1.0, 2.0, 1000)
-    assert exceedance(worst, 3.0, 10.0, 0.0, 0.95).delta == pytest.approx(1 - 0.05 ** (1 / 1000))
-    assert exceedance(worst, 1.5, 10.0, 0.0, 0.95).delta > 0.5
-    found = exceedance(worst, 3.0, 10.0, 0.1 / 3.0, 0.95)
-    assert (found.mu_0, found.mu_prime) == (3.0, 1.5)
-    assert found.exceeding == np.count_nonzero(worst > 1.5)
-    assert found.delta == beta.ppf(0.95, found.exceeding + 1, 1000 - found.exceeding)
-    assert exceedance(worst, 3.0, 10.0, 0.1, 0.95).delta == 1.0
-
-
 def test_the_remark_puts_mu_0_into_the_formula_not_mu_prime() -> None:
     c, kappa_r = 20.0, 1e-3
     found = remark_calibration(WORST, c, kappa_r, 0.95)
@@ -66,6 +44,7 @@ def test_the_remark_puts_mu_0_into_the_formula_not_mu_prime() -> None:
     assert found.mu_0 > found.mu_prime >= WORST[:100].max()
     assert found.days == 900
     assert found.exceeding == np.count_nonzero(WORST[100:] > found.mu_prime)
+    assert found.delta == beta.ppf(0.95, found.exceeding + 1, 900 - found.exceeding)
     assert remark_calibration(WORST, c, 1.0, 0.95).mu_0 == math.inf
 
 

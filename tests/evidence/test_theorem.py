@@ -54,7 +54,7 @@ def truncated(law: LoadLaw, width: float) -> LoadLaw:
 @given(n=st.integers(2, 8), seed=st.integers(0, 2**32 - 1), size=st.floats(1e-7, 1e-3))
 def test_full_support_terms_never_exceed_their_bounds(n: int, seed: int, size: float) -> None:
     rng = np.random.default_rng(seed)
-    network, _ = random_network(n, rng)
+    network = random_network(n, rng)
     law = small_law(n, 3, rng, random_q=True)
     other = changed(network, size, rng)
     load = draw(law, 50, rng)
@@ -77,7 +77,7 @@ def test_full_support_terms_never_exceed_their_bounds(n: int, seed: int, size: f
 @given(n=st.integers(2, 8), seed=st.integers(0, 2**32 - 1), size=st.floats(1e-6, 1e-3))
 def test_corrected_terms_never_exceed_their_bounds_on_the_manifold(n: int, seed: int, size: float) -> None:
     rng = np.random.default_rng(seed)
-    network, _ = random_network(n, rng)
+    network = random_network(n, rng)
     law = truncated(small_law(n, 3, rng, random_q=False), 3.0)
     # A real scaling of rows is what keeps the manifold (paper correction 4).
     rows = rng.normal(size=n)
@@ -103,7 +103,7 @@ def test_corrected_terms_never_exceed_their_bounds_on_the_manifold(n: int, seed:
 @given(n=st.integers(2, 8), seed=st.integers(0, 2**32 - 1), size=st.floats(1e-5, 0.3))
 def test_operating_set_over_neighbours_holds_for_the_same_loads(n: int, seed: int, size: float) -> None:
     rng = np.random.default_rng(seed)
-    network, _ = random_network(n, rng)
+    network = random_network(n, rng)
     law = small_law(n, 2, rng, random_q=True)
     other = changed(network, size, rng)
     load = draw(law, 30, rng)
@@ -120,7 +120,7 @@ def test_operating_set_over_neighbours_holds_for_the_same_loads(n: int, seed: in
 @given(n=st.integers(1, 6), seed=st.integers(0, 2**32 - 1), size=st.floats(1e-6, 0.5))
 def test_change_of_mtilde_is_within_c_star(n: int, seed: int, size: float) -> None:
     rng = np.random.default_rng(seed)
-    network, _ = random_network(n, rng)
+    network = random_network(n, rng)
     other = changed(network, size, rng)
     v = rng.uniform(0.9, 1.1, n) * np.exp(2j * np.pi * rng.random(n))
     moved = [real_form(net.y, *diagonal_terms(v, injection(net.y, net.b, v))) for net in (network, other)]
@@ -224,6 +224,6 @@ def test_spread_does_not_move_the_mean_load(rng: np.random.Generator) -> None:
 
 
 def test_implied_load_gives_the_loads_back(rng: np.random.Generator) -> None:
-    network, _ = random_network(5, rng)
+    network = random_network(5, rng)
     load = draw(small_law(5, 2, rng, random_q=True), 10, rng)
     assert np.allclose(implied_load(network, solve(network, load)), load, atol=1e-12)

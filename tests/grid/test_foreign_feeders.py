@@ -180,7 +180,7 @@ def check(name: str, source: Path, n: int, *, from_neutral: bool) -> None:
         return
     solver = OperatedSolver(open_feeder(source, drop_islanded=True), threads=1)
     if from_neutral:
-        solver._first = np.array([neutral(solver.feeder)], dtype=np.int64)
+        solver.first_states = np.array([neutral(solver.feeder)], dtype=np.int64)
     load = random_loads(solver.feeder, n)
     solution = solver.solve(load, nodes="all")
     floating = FLOATING in name

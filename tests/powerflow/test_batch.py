@@ -48,17 +48,6 @@ def test_the_power_balance_holds_at_every_node_of_ieee123(ieee123: Feeder, solve
     np.testing.assert_allclose(solution.mismatch, measured, rtol=0, atol=floor)
 
 
-@pytest.mark.slow
-def test_release_tolerance_is_reached_on_ieee123(ieee123: Feeder) -> None:
-    solver = BatchSolver(ieee123, tolerance=1e-12)
-    load = random_loads(ieee123, 200)
-    solution = solver.solve(load)
-    assert solution.converged.all()
-    assert solution.mismatch.max() <= 1e-12
-    tighter = DenseSolver(ieee123, tolerance=1e-13).solve(load)
-    np.testing.assert_allclose(solution.v, tighter.v, rtol=0, atol=1e-12)
-
-
 def test_a_snapshot_does_not_depend_on_its_batch_or_the_threads(ieee123: Feeder, solver: BatchSolver) -> None:
     load = random_loads(ieee123, 700)
     load[5] *= 2.5
@@ -72,21 +61,6 @@ def test_a_snapshot_does_not_depend_on_its_batch_or_the_threads(ieee123: Feeder,
     np.testing.assert_array_equal(whole.v[order], shuffled.v)
     np.testing.assert_array_equal(whole.iterations[order], shuffled.iterations)
     np.testing.assert_array_equal(whole.v[:12], single)
-
-
-def test_streamed_blocks_share_one_buffer_and_agree_with_the_batch(
-    ieee123: Feeder, solver: BatchSolver
-) -> None:
-    load = random_loads(ieee123, 100)
-    blocks = (load[k : k + 30] for k in range(0, 100, 30))
-    pieces, addresses = [], set()
-    for solution in solver.stream(blocks):
-        addresses.add(solution.v.ctypes.data)
-        pieces.append(solution.v.copy())
-    assert len(addresses) == 1
-    np.testing.assert_array_equal(np.concatenate(pieces), solver.solve(load).v)
-    paired = list(solver.stream([(load[:4], 0.5 * load[:4])]))
-    np.testing.assert_array_equal(paired[0].v, solver.solve(load[:4], 0.5 * load[:4]).v)
 
 
 def test_close_to_the_nose_newton_finds_the_high_voltage_solution() -> None:

@@ -82,21 +82,16 @@ def test_wrong_shapes_and_options_are_refused(
         solver_of(feeder).solve(load, generation, **options)
 
 
-@pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"tolerance": np.nan}, {"threads": 0}])
-def test_bad_settings_are_refused(solver_of: Callable[..., Any], options: dict[str, Any]) -> None:
-    with pytest.raises(PowerFlowError):
-        solver_of(one_line(), **options)
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
+        *((kind, bad) for kind in SOLVERS.values() for bad in ({"tolerance": np.nan}, {"threads": 0})),
         (BatchSolver, {"max_iterations": 0}),
         (OperatedSolver, {"steps": 0}),
         (OperatedSolver, {"controls": "off"}),
     ],
 )
-def test_bad_settings_of_one_solver_are_refused(kind: Any, options: dict[str, Any]) -> None:
+def test_bad_settings_are_refused(kind: Any, options: dict[str, Any]) -> None:
     with pytest.raises(PowerFlowError):
         kind(one_line(), **options)
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from dp_powerflow import BatchSolver, Feeder
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.powerflow.batch import prepare
-from dp_powerflow.powerflow.factor import factorise, no_load_voltage
+from dp_powerflow.powerflow.factor import no_load_voltage
 from dp_powerflow_paper.dense import DenseSolver
 from support.small_feeders import feeder_of
 
@@ -28,33 +28,11 @@ def test_no_load_voltage_solves_its_equation_to_the_last_bits(ieee123: Feeder) -
     assert (residual <= 2e-16 * (abs(rows) @ abs(everywhere)).astype(np.float64)).all()
 
 
-def test_the_core_is_the_kron_reduction_onto_its_nodes(ieee123: Feeder) -> None:
-    factors = factorise(ieee123)
-    n, n_core = len(factors.w), factors.n_core
-    full = factors.full.toarray()
-    a, b = slice(0, n_core), slice(n_core, n)
-    schur = full[a, a] - full[a, b] @ np.linalg.solve(full[b, b], full[b, a])
-    core = factors.core.toarray()
-    # The dense Schur complement itself cancels 6e6 p.u. against 6e6 p.u.
-    np.testing.assert_allclose(core, schur, rtol=0, atol=1e-7)
-    retained = factors.position[np.searchsorted(ieee123.energised, ieee123.retained)]
-    assert (retained < n_core).all()
-
-
 def test_partial_reduction_is_cheaper_than_none_and_than_all(ieee123: Feeder) -> None:
     plan = prepare(ieee123, None, 1e-8).plan
     entries = int(plan.lower_ptr[plan.n_core])
     assert len(ieee123.retained) < plan.n_core < len(ieee123.energised)
     assert entries < 0.6 * 871
-
-
-def test_a_radial_feeder_has_no_fill() -> None:
-    n = 200
-    rng = np.random.default_rng(0)
-    branches = [(k, int(rng.integers(k + 1, min(k + 4, n) + 1)), 0.01 + 0.01j) for k in range(n)]
-    feeder = feeder_of(n + 1, branches, [(k, 1e-4 + 0j) for k in range(n)])
-    plan = prepare(feeder, None, 1e-8).plan
-    assert int(plan.lower_ptr[plan.n_core]) <= n - 1
 
 
 def test_an_unsymmetric_matrix_is_solved(ieee13: Feeder) -> None:

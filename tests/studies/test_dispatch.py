@@ -29,7 +29,7 @@ from dp_powerflow.studies.dispatch.dispatcher import (
     Snapshots,
     Unit,
 )
-from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow, P, Q, States, U
+from dp_powerflow.studies.dispatch.network import AcStates, BusTree, LinDistFlow, P, Q, U
 from dp_powerflow.studies.study import Findings, sentences_of
 from dp_powerflow.units import ComplexArray, FloatArray
 from support.pandapower_nets import quiet
@@ -164,7 +164,7 @@ def _wye_only(feeder: Feeder, node: int) -> bool:
 
 
 def test_small_programs_have_the_optimum_of_the_whole_one_by_cvxpy() -> None:
-    """Limits that cannot bind are left out; cvxpy gets all of them. The duality gap is closed."""
+    """Limits that cannot bind are left out; cvxpy gets all of them."""
     feeder = dpf.open_feeder("ieee123")
     units = [
         Unit(f"u{k}", load.branches, 1.2 * load.kw, load.kw, 0.0, 0.04 + 1e-3 * (k % 7), 1e-5)
@@ -177,18 +177,16 @@ def test_small_programs_have_the_optimum_of_the_whole_one_by_cvxpy() -> None:
     one = np.ones(3)
     found = dispatcher.run(Snapshots(load, None, IMPORT * one, one, one > 0))
     assert found.status == ("solved",) * 3
-    assert found.gap.max() < 1e-6
     assert (found.upper > 1e-3).any()
     assert (found.flow_dual > 1e-3).any()
     network, states = dispatcher.network, found.base
-    linear = network.states(states.v, states.ratio, states.closed)
-    flows, tangents = network.flows(linear), network.tangents(linear)
+    flows, tangents = network.flows(states), network.tangents(states)
     imported = network.imported(flows).real
     there = network.number >= 0
     for k in range(3):
         point = Point(
             np.zeros(len(units), dtype=np.complex128),
-            np.abs(linear.v[k][there]) ** 2,
+            np.abs(states.v[k][network.node_of]) ** 2,
             flows.received[k][there],
             float(imported[k]),
         )
@@ -197,21 +195,14 @@ def test_small_programs_have_the_optimum_of_the_whole_one_by_cvxpy() -> None:
         assert found.linear_cost[k] == pytest.approx(peer.cost * feeder.base_mva * 1e3, rel=1e-6)
 
 
-def test_an_infeasible_snapshot_is_kept_and_marked() -> None:
+def test_snapshots_without_dispatch_or_power_flow_are_kept_and_marked() -> None:
     feeder = feeder33()
-    load = np.concatenate([nominal(feeder), nominal(feeder, 2.5)])
+    load = np.concatenate([nominal(feeder, scale) for scale in (1.0, 2.5, 50.0)])
     found = dispatched(feeder, units33(feeder)[:1], Options(v_min=0.9), load)
-    assert found.status == ("solved", "infeasible")
+    assert found.status == ("solved", "infeasible", "no power flow")
     assert np.isnan(found.power[1]).all()
     np.testing.assert_array_equal(found.checked.v[1], found.base.v[1])
     assert np.isfinite(found.cost[1])
-
-
-def test_snapshots_without_power_flow_are_kept_and_marked() -> None:
-    feeder = feeder33()
-    load = np.concatenate([nominal(feeder, 50.0), nominal(feeder)])
-    found = dispatched(feeder, units33(feeder), Options(v_min=0.9), load)
-    assert found.status == ("no power flow", "solved")
 
 
 def test_a_missing_solver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,9 +367,9 @@ def ac(feeder: Feeder, level: float, injected: ComplexArray | None = None) -> Co
     return v
 
 
-def states_of(network: LinDistFlow, v: ComplexArray) -> States:
+def states_of(network: LinDistFlow, v: ComplexArray) -> AcStates:
     closed = np.array([[float(bank.closed) for bank in network.tree.feeder.as_operated.capacitors]])
-    return network.states(v, network.tree.ratio[None], closed.reshape(1, -1))
+    return AcStates(v, network.tree.ratio[None], closed.reshape(1, -1), np.ones(1, dtype=np.bool_))
 
 
 def injection(feeder: Feeder, size: float) -> ComplexArray:
@@ -445,17 +436,6 @@ def test_the_tangent_at_an_ac_solution_errs_by_the_square_of_the_change(feeder: 
     assert gaps[1] < gaps[0] / 7
     assert import_gaps[0] < 1e-3
     assert import_gaps[1] < import_gaps[0]
-
-
-def test_flows_balance_at_every_bus(feeder: Feeder) -> None:
-    """What the sources give is what is drawn and lost, and all of the losses are in branches."""
-    network = LinDistFlow(BusTree.of(feeder))
-    flows = network.flows(states_of(network, ac(feeder, 0.5)))
-    drawn = -0.5 * feeder.nominal_injection.sum()
-    losses = network.imported(flows)[0].real - drawn.real
-    assert 0.0 < losses < 0.1 * drawn.real
-    in_lines = (flows.sent.sum(axis=2) - flows.received.sum(axis=2)).real.sum()
-    assert in_lines == pytest.approx(losses, rel=1e-3)
 
 
 def test_a_meshed_feeder_is_refused_with_the_line_to_open() -> None:

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from pydantic import ValidationError
 
 from dp_powerflow import BatchSolver, Feeder, OperatedSolution, OperatedSolver, open_feeder
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.grid.feeder import GROUND, Line, Load, PVSystem, Tap
+from dp_powerflow.grid.feeder import GROUND, Line, PVSystem, Tap
 from dp_powerflow.lowlevel import Study, solve_days
 from dp_powerflow.model.sample import SolvedDays
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.studies.study import GivenDays, GivenLaw, sentences_of
+from support.small_feeders import one_line
 from support.studies import SOLVED_TO, random_days, study_of
 
 STEPS = 24
@@ -48,21 +48,10 @@ def within(v: np.ndarray, base: np.ndarray, v_min: float, v_max: float, worse: f
 
 def two_nodes(z: complex = Z, v0: float = V0) -> Feeder:
     """A source, one line, one load."""
-    y = np.array([[1.0, -1.0], [-1.0, 1.0]]) / z
-    line = Line("only", (1, 0), y[::-1, ::-1].astype(np.complex128), 100.0, False)
-    return Feeder(
-        name="two",
-        nodes=("b.1", "emf(a).1"),
-        base_kv=np.array([2.4, 2.4]),
-        base_mva=1.0,
-        y=sp.csc_array(y.astype(np.complex128)),
-        slack=np.array([1]),
-        v_slack=np.array([v0 + 0j]),
-        nominal_angle_deg=np.zeros(2),
-        loads=(Load("l", ((0, GROUND),), 100.0, 0.0, "wye"),),
-        pv=(),
-        lines=(line,),
-    )
+    line = Line("only", (1, 0), np.array([[1.0, -1.0], [-1.0, 1.0]]) / z, 100.0, False)
+    feeder, v = one_line(z, 0.1), np.array([v0 + 0j])
+    nodes = ("b.1", "emf(a).1")
+    return replace(feeder, nodes=nodes, base_kv=np.array([2.4, 2.4]), v_slack=v, lines=(line,))
 
 
 def constant(feeder: Feeder, kw: float, days: int = 1) -> GivenDays:

@@ -20,7 +20,7 @@ from dp_powerflow.pipeline.deriving.derived import card_bytes, open_files, parse
 from dp_powerflow.pipeline.modes.twin import released_connections
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.studies.dispatch import OptimalDispatch
-from dp_powerflow.studies.dispatch.network import BusTree, LinDistFlow
+from dp_powerflow.studies.dispatch.network import AcStates, BusTree, LinDistFlow
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.studies.reliability import Reliability
 from dp_powerflow.studies.reliability.feeder import public_buses
@@ -263,7 +263,7 @@ def test_import_through_a_transformer_that_turns_phases_is_that_of_y(tmp_path: P
     v[:, feeder.energised], v[:, feeder.slack] = solver.solve(load, None, nodes="all").v, feeder.v_slack
     network = LinDistFlow(BusTree.of(feeder))
     none = np.zeros((1, 0))
-    found = network.imported(network.flows(network.states(v, none, none)))
+    found = network.imported(network.flows(AcStates(v, none, none, np.ones(1, dtype=np.bool_))))
     at_sources = (v[0] * np.conj(feeder.y @ v[0]))[feeder.slack].sum()
     np.testing.assert_allclose(found, [at_sources], rtol=1e-9)
 

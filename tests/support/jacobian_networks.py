@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
-from dp_powerflow.units import ComplexArray, IntArray
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.units import ComplexArray
+from support.small_feeders import feeder_of
 
 
 @dataclass(frozen=True, eq=False)
 class RandomNetwork:
-    """Energised network `full` (node, node), its retained nodes, and the dense reduced Y and b."""
+    """A feeder, and its dense reduced Y and b."""
 
-    full: sp.csc_array
-    retained: IntArray
+    feeder: Feeder
     y: ComplexArray
     b: ComplexArray
 
     @property
     def n(self) -> int:
-        return len(self.retained)
+        return len(self.b)
 
     def operating_point(
         self, rng: np.random.Generator, snapshots: int, loading: float
@@ -46,30 +46,23 @@ class RandomNetwork:
 def random_network(seed: int, nodes: int, *, loops: int = 0, retained_share: float = 0.5) -> RandomNetwork:
     """A tree of `nodes` nodes behind one slack, plus `loops` more branches; impedances of about 0.01 p.u."""
     rng = np.random.default_rng(seed)
-    rows, columns, values = [], [], []
-
-    def branch(i: int, j: int) -> None:
-        y = 1.0 / (rng.uniform(0.005, 0.02) + 1j * rng.uniform(0.005, 0.03))
-        for row, column, sign in ((i, i, 1), (j, j, 1), (i, j, -1), (j, i, -1)):
-            rows.append(row)
-            columns.append(column)
-            values.append(sign * y)
-
-    for node in range(1, nodes + 1):
-        branch(int(rng.integers(max(0, node - 4), node)), node)
-    for _ in range(loops):
-        first, second = rng.choice(np.arange(1, nodes + 1), 2, replace=False) if nodes > 1 else (0, 1)
-        branch(int(first), int(second))
-    whole = sp.csc_array((values, (rows, columns)), shape=(nodes + 1, nodes + 1)).toarray()
-    shunts = 1j * rng.uniform(0.0, 0.02, nodes + 1)
-    whole += np.diag(shunts)
-    full = sp.csc_array(whole[1:, 1:])
+    ends = [(int(rng.integers(max(0, node - 4), node)), node) for node in range(1, nodes + 1)]
+    for _ in range(loops if nodes > 1 else 0):
+        first, second = rng.choice(np.arange(1, nodes + 1), 2, replace=False)
+        ends.append((int(first), int(second)))
+    # Node 0 is the slack, which `feeder_of` has at the end.
+    branches = [
+        ((i - 1) % (nodes + 1), j - 1, complex(rng.uniform(0.005, 0.02), rng.uniform(0.005, 0.03)))
+        for i, j in ends
+    ]
+    shunts = [(node, 1j * rng.uniform(0.0, 0.02)) for node in range(nodes + 1)]
     count = max(1, round(retained_share * nodes))
     retained = np.sort(rng.choice(nodes, count, replace=False)).astype(np.int64)
+    feeder = feeder_of(nodes + 1, branches, [(int(k), 0.1 + 0.0j) for k in retained], shunts=shunts)
     others = np.setdiff1d(np.arange(nodes), retained)
-    dense = whole[1:, :]
-    inner = np.linalg.solve(dense[np.ix_(others, others + 1)], dense[others, :]) if len(others) else None
-    kept = dense[retained, :]
-    if inner is not None:
-        kept = kept - dense[np.ix_(retained, others + 1)] @ inner
-    return RandomNetwork(full, retained, kept[:, retained + 1], kept[:, 0])
+    dense = feeder.y.toarray()
+    kept = dense[retained]
+    if len(others):
+        inner = np.linalg.solve(dense[np.ix_(others, others)], dense[others])
+        kept = kept - dense[np.ix_(retained, others)] @ inner
+    return RandomNetwork(feeder, kept[:, retained], kept[:, -1])

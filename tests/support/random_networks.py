@@ -11,8 +11,8 @@ from dp_powerflow_paper.losses import Admittance, injection
 from support.laws import gaussian_classes
 
 
-def random_network(n: int, rng: np.random.Generator) -> tuple[Admittance, np.ndarray]:
-    """A connected network of n nodes fed by one slack at 1 p.u.; also its slack column."""
+def random_network(n: int, rng: np.random.Generator) -> Admittance:
+    """A connected network of n nodes fed by one slack at 1 p.u."""
     y = np.zeros((n + 1, n + 1), dtype=complex)
     for i in range(n):
         j = n if i == 0 else int(rng.integers(0, i))
@@ -21,7 +21,7 @@ def random_network(n: int, rng: np.random.Generator) -> tuple[Admittance, np.nda
         y[j, j] += series
         y[i, j] -= series
         y[j, i] -= series
-    return Admittance(y[:n, :n], y[:n, n]), y[:n, n]
+    return Admittance(y[:n, :n], y[:n, n])
 
 
 def solve(network: Admittance, load: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,7 +172,12 @@ def _pilot(days: int) -> int:
 
 
 def monte_carlo(
-    solver: DaySolver, days: LoadSource, *, confidence: float = CONFIDENCE, progress: Progress | None = None
+    solver: DaySolver,
+    days: LoadSource,
+    generation: Generation | None = None,
+    *,
+    confidence: float = CONFIDENCE,
+    progress: Progress | None = None,
 ) -> MonteCarlo:
     """N_cal days, and the set that holds all of them: Remark mc_calibration improved.
 
@@ -187,13 +191,14 @@ def monte_carlo(
     Parameters
     ----------
     days : draws of the load law; never with a release's key.
+    generation : public, before volt-var; day d of a calibration takes day d modulo its horizon.
     """
     count = days.n_days
     if count < _FEWEST_DAYS or not 0.0 < confidence < 1.0:
         raise PrivacyError(
             f"a calibration needs at least {_FEWEST_DAYS} days and a confidence between 0 and 1"
         )
-    extremes, outside = solver.extremes(days, progress)
+    extremes, outside = solver.extremes(days, generation, progress)
     pilot = _pilot(count)
     centre = np.median(extremes[:pilot], axis=0)
     spread = np.maximum(extremes[:pilot].max(axis=0) - centre, 1e-9)
@@ -213,39 +218,28 @@ def monte_carlo(
 
 
 class DaySolver:
-    """Solves days on the true network and bounds ‖M̃⁻¹‖; prepared once for any number of calibrations.
+    """Solves days on the true network and bounds ‖M̃⁻¹‖; prepared once for any number of calibrations."""
 
-    Parameters
-    ----------
-    generation : public, before volt-var; day d of a calibration takes day d modulo its horizon.
-    """
-
-    def __init__(
-        self, network: Network, generation: Generation | None = None, voltvar: VoltVar | None = None
-    ) -> None:
+    def __init__(self, network: Network, voltvar: VoltVar | None = None) -> None:
         self._solver = BatchSolver(network.feeder, voltvar=voltvar)
-        self._jacobian = JacobianBatch.from_feeder(network.feeder)
-        self._generation, self._voltvar = generation, voltvar
+        self._jacobian = JacobianBatch(network.feeder)
+        self._voltvar = voltvar
         # A reference of a large network costs seconds and serves all days; a small one fits its own best.
         self._references: list[Reference] | None = [] if self._jacobian.large else None
-
-    def under(self, generation: Generation | None) -> DaySolver:
-        """The same solver with other generation."""
-        other = copy(self)
-        other._generation = generation
-        return other
 
     @property
     def failure(self) -> float:
         """Probability that a norm behind the bounds on ‖M̃⁻¹‖ so far is too small."""
         return self._jacobian.failure(len(self._references or ()))
 
-    def extremes(self, days: LoadSource, progress: Progress | None) -> tuple[FloatArray, float]:
+    def extremes(
+        self, days: LoadSource, generation: Generation | None, progress: Progress | None
+    ) -> tuple[FloatArray, float]:
         """(day, 4): −min|v|, max|v|, max|s|, max‖M̃⁻¹‖ of every day; and the share outside ANSI's range."""
         extremes, outside = [], []
         low, high = ANSI_RANGE
         for block in range(days.n_blocks):
-            made = solve_days(self._solver, days, block, generation=self._generation)
+            made = solve_days(self._solver, days, block, generation=generation)
             per_step = self._of_steps(made)
             extremes.append(per_step.reshape(made.days, made.steps, 4).max(axis=1))
             outside.append((per_step[:, 0] > -low) | (per_step[:, 1] > high))
@@ -294,34 +288,30 @@ def check_assumptions(
     law: LoadLaw,
     operating: OperatingSet | None,
     *,
-    box: tuple[float, float] = ANSI_RANGE,
     voltvar: VoltVar | None = None,
     generation: Generation | None = None,
 ) -> tuple[Assumption, ...]:
     """(i) and (ii) over the paper's set S_0, (i) again over the operating set, and (iii)."""
     return (
-        nonsingular_on_box(network, box),
+        nonsingular_on_box(network),
         _nonsingular_on_operating_set(operating),
-        _loads_within_margins(network, law, box, generation),
+        _loads_within_margins(network, law, generation),
         _volt_var_compliance(network, voltvar, generation),
     )
 
 
-def implied_load_range(network: Network, box: tuple[float, float]) -> tuple[FloatArray, FloatArray]:
+def implied_load_range(network: Network) -> tuple[FloatArray, FloatArray]:
     """(node,) smallest and largest active load that voltages of S_0 imply, exactly [p.u.].
 
     S_0 leaves every phase angle free, so in Re{v_k·conj((Yv)_k + b_k)} each off-diagonal product can be
     turned to either sign at full magnitude; the maximum over |v_k| of a quadratic is at an end or its vertex.
     """
-    low, high = box
+    low, high = ANSI_RANGE
     diagonal = network.rows.diagonal
     conductance = np.real(diagonal)
     coupling = (network.rows.abs_sum - np.abs(diagonal)) * high + np.abs(network.b)
     ends = np.array([low, high])
-    most = np.max(
-        -(conductance[:, None] * ends**2) + coupling[:, None] * ends,
-        axis=1,
-    )
+    most = np.max(-(conductance[:, None] * ends**2) + coupling[:, None] * ends, axis=1)
     vertex = coupling / (2.0 * np.where(conductance > 0.0, conductance, np.inf))
     inside = (vertex > low) & (vertex < high)
     most = np.where(inside, np.maximum(most, coupling * vertex / 2.0), most)
@@ -329,11 +319,11 @@ def implied_load_range(network: Network, box: tuple[float, float]) -> tuple[Floa
     return least, most
 
 
-def nonsingular_on_box(network: Network, box: tuple[float, float]) -> Assumption:
+def nonsingular_on_box(network: Network) -> Assumption:
     """Assumption 1 (i) over the paper's set S_0: refuted by two signs of det M̃, never proved."""
     rng = np.random.default_rng(0)
     shape = (_POINTS, network.n)
-    v = rng.uniform(*box, shape) * np.exp(2j * np.pi * rng.random(shape))
+    v = rng.uniform(*ANSI_RANGE, shape) * np.exp(2j * np.pi * rng.random(shape))
     s = v * np.conj(network.apply(v.T).T + network.b)
     signs, smallest = _spectrum(network, v, s)
     name = "(i) Jacobian nonsingular on S_0"
@@ -349,7 +339,7 @@ def nonsingular_on_box(network: Network, box: tuple[float, float]) -> Assumption
 
 def _spectrum(network: Network, v: ComplexArray, s: ComplexArray) -> tuple[list[float], float]:
     """Signs of det M̃ point by point until both are seen, and the smallest σ_min so far."""
-    elimination = Elimination.from_feeder(network.feeder)
+    elimination = Elimination(network.feeder)
     signs: list[float] = []
     smallest = np.inf
     for a, c in zip(*diagonal_terms(v, s), strict=True):
@@ -371,11 +361,9 @@ def _nonsingular_on_operating_set(operating: OperatingSet | None) -> Assumption:
     return Assumption(name, True, finding)
 
 
-def _loads_within_margins(
-    network: Network, law: LoadLaw, box: tuple[float, float], generation: Generation | None
-) -> Assumption:
+def _loads_within_margins(network: Network, law: LoadLaw, generation: Generation | None) -> Assumption:
     name = "(ii) voltages of S_0 imply loads within the margins"
-    least, most = implied_load_range(network, box)
+    least, most = implied_load_range(network)
     if generation is not None:
         most = most + generation.peak
     if law.positions is not None:

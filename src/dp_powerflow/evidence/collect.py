@@ -62,7 +62,6 @@ from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
 Evaluate = Callable[[NetworkFacts, LoadLaw, OperatingSet, float, float], Bound]
-NOT_A_BOUND = "formula as printed, not a bound here"
 _PILOT_SHARE = 0.1
 _FEWEST_PILOTS = 10
 _HEADROOM = 2.0
@@ -106,12 +105,7 @@ def remark_calibration(
     mu_prime = centre + _HEADROOM * (float(worst_mu[:pilot].max()) - centre)
     spread = mu_prime * c_star * kappa_r
     mu_0 = mu_prime / (1.0 - spread) if spread < 1.0 else math.inf
-    return counted(worst_mu[pilot:], mu_0, mu_prime, confidence)
-
-
-def counted(worst_mu: FloatArray, mu_0: float, mu_prime: float, confidence: float) -> RemarkCalibration:
-    """Days above μ₀′, with the upper Clopper–Pearson bound of their probability."""
-    exceeding, days = int(np.count_nonzero(worst_mu > mu_prime)), len(worst_mu)
+    exceeding, days = int(np.count_nonzero(worst_mu[pilot:] > mu_prime)), len(worst_mu[pilot:])
     delta = 1.0 if exceeding == days else float(betaincinv(exceeding + 1, days - exceeding, confidence))
     return RemarkCalibration(mu_0, mu_prime, exceeding, days, confidence, delta)
 
@@ -125,7 +119,6 @@ class PrintedFormula:
     least, median, most : of the steps, each with T = 1.
     day : all steps.
     tail_delta : δ of τ; δ_M of the calibration is added to it.
-    label : what it is.
     """
 
     calibration: RemarkCalibration
@@ -134,7 +127,6 @@ class PrintedFormula:
     most: Terms
     day: Terms
     tail_delta: float
-    label: str = NOT_A_BOUND
 
     @property
     def delta(self) -> float:
@@ -212,7 +204,7 @@ def with_exact_kappa(facts: NetworkFacts) -> NetworkFacts:
     return replace(facts, amplification=replace(facts.amplification, paper=exact))
 
 
-_DERIVED = ("epsilon", "delta", "formula", "bias", "floor", "mu", "denominator", "scope", "largest_radius")
+_DERIVED = ("epsilon", "delta", "formula", "bias", "mu", "denominator", "largest_radius")
 _SMALLEST_RADIUS = 1e-15
 _BISECTIONS = 60
 
@@ -284,7 +276,6 @@ class Composed:
     days: int
     epsilon: float | None
     delta: float
-    rule: str = "basic composition: the days are independent given the network, ε and δ add up"
 
 
 def over_days(bound: Bound, days: int) -> Composed:
@@ -315,11 +306,8 @@ def radius_in_lines(feeder: Feeder, radius: float) -> RadiusInLines:
     if not lines:
         return RadiusInLines(None, None, None, None)
     norms = np.array([np.linalg.norm(line.primitive) for line in lines])
-    metres = [
-        radius / norm * line.length_m
-        for norm, line in zip(norms, lines, strict=True)
-        if line.length_m is not None
-    ]
+    pairs = zip(norms, lines, strict=True)
+    metres = [radius / norm * line.length_m for norm, line in pairs if line.length_m is not None]
     return RadiusInLines(
         weakest=radius / float(norms.min()),
         median=radius / float(np.median(norms)),
@@ -458,25 +446,16 @@ def collect_evidence(
     any_day : a day of the corpus has the generation of any day of the horizon, drawn at random; otherwise
         day d has its own.
     """
-    network, law, generation, voltvar = (
-        instance.network,
-        instance.law,
-        instance.generation,
-        instance.voltvar,
-    )
-    facts = network_facts(
-        network, volt_var=voltvar is not None, released=law.positions, generation=generation
-    )
+    network, law, generation = instance.network, instance.law, instance.generation
+    voltvar, released = instance.voltvar, instance.law.positions
+    facts = network_facts(network, volt_var=voltvar is not None, released=released, generation=generation)
     truncated = law.within()
-    solver = DaySolver(network, None, voltvar)
+    solver = DaySolver(network, voltvar)
 
     def calibrate(of: LoadLaw, days: int, purpose: str, report: Progress | None = None) -> MonteCarlo:
         own = key.bind("law", purpose)
-        return monte_carlo(
-            solver.under(_sunny_days(generation, own, None if any_day else policy.days, days)),
-            LoadSampler(of, own, days),
-            progress=report,
-        )
+        sunny = _sunny_days(generation, own, None if any_day else policy.days, days)
+        return monte_carlo(solver, LoadSampler(of, own, days), sunny, progress=report)
 
     cut = calibrate(truncated, policy.calibration_days, "truncated", progress)
     # Days beyond the margins, which may have no power flow, concern the mode that draws them.
@@ -501,10 +480,7 @@ def collect_evidence(
     if law.q_sigma is not None:
         cases["full-support"] = BoundCase(full_support_bound, facts, law, _charged(found, failure))
     tail = _tail_share(policy, cut.operating)
-    formula = printed_formula(
-        facts, truncated, cut.operating, cut.worst_mu, (policy.radius, tail, cut.confidence)
-    )
-    rows = [_row(mode, case, policy, drawn_from(mode, law)) for mode, case in cases.items()]
+    asked = policy.radius, tail, cut.confidence
     return Evidence(
         policy=policy,
         n=facts.n,
@@ -519,8 +495,8 @@ def collect_evidence(
         monte_carlo_truncated=cut,
         assumptions=assumptions,
         lines=radius_in_lines(network.feeder, policy.radius),
-        printed_formula=formula,
-        rows=tuple(rows),
+        printed_formula=printed_formula(facts, truncated, cut.operating, cut.worst_mu, asked),
+        rows=tuple(_row(mode, case, policy, drawn_from(mode, law)) for mode, case in cases.items()),
     )
 
 
@@ -613,10 +589,10 @@ def why_no_number(
         return f"r = {radius:g} is too large for a bound on κ of this network"
     if bound != "paper":
         return None
-    if not nonsingular_on_box(network, ANSI_RANGE).holds:
+    if not nonsingular_on_box(network).holds:
         return "Assumption 1 (i) of the paper fails on this network"
     nodes, low, high = margins
-    least, most = implied_load_range(network, ANSI_RANGE)
+    least, most = implied_load_range(network)
     if np.any(least[nodes] < low) or np.any(most[nodes] > high):
         return "Assumption 1 (ii) of the paper fails on this network"
     return None

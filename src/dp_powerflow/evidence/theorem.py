@@ -47,23 +47,6 @@ CONFIDENCE = 0.95
 """Of a calibration, unless another is asked for."""
 Mode = Literal["paper", "corrected", "full-support"]
 
-SCOPE: dict[Mode, str] = {
-    "paper": (
-        "Networks within r of this one in Frobenius norm whose voltages lie on the same manifold. With fixed "
-        "power factors no change of a line's length, impedance or state is among them: who knows the power "
-        "factors rules out any such change from one snapshot."
-    ),
-    "corrected": (
-        "Networks that differ from this one on existing lines by at most r in Frobenius norm, whose voltages "
-        "lie on the same manifold. With fixed power factors no change of a line's length, impedance or state "
-        "is among them."
-    ),
-    "full-support": (
-        "Networks that differ from this one on existing lines by at most r in Frobenius norm, power factors "
-        "free: changes of a line's length or impedance are covered up to that size."
-    ),
-}
-
 
 @dataclass(frozen=True)
 class HiddenNodes:
@@ -221,11 +204,6 @@ class Terms:
         return self.jacobian + self.quadratic + self.mean
 
     @property
-    def floor(self) -> float:
-        """What no noise on the loads can cross: the Jacobian term."""
-        return self.jacobian
-
-    @property
     def formula(self) -> float:
         """B + ψ̄·τ(δ).  # Eq. eps_delta"""
         return self.bias + self.tail
@@ -258,11 +236,6 @@ class Bound:
     def epsilon(self) -> float | None:
         """ε, or None where it would not be a bound."""
         return None if self.violations else self.terms.formula
-
-    @property
-    def scope(self) -> str:
-        """In plain words, whom the bound speaks of."""
-        return SCOPE[self.mode]
 
 
 def paper_bound(

@@ -8,8 +8,7 @@ collapse (`docs/explanation/power-flow.md`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -17,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import divide, modulus, multiply, square
-from dp_powerflow._threads import cores
+from dp_powerflow._threads import cores, in_order
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow._kernels import solve as kernels
@@ -113,6 +112,10 @@ class BatchSolver(Solver):
     max_iterations : linear solves of the fixed point per snapshot before Newton's method is asked.
     threads : None for one per core.
     voltvar : curves that turn the generation of some nodes, None for constant generation.
+
+    Attributes
+    ----------
+    plans : the arrays in use: the factors, with the rounding floors of the mismatch, and all made of them.
     """
 
     def __init__(
@@ -127,18 +130,8 @@ class BatchSolver(Solver):
         super().__init__(feeder, tolerance, threads, max_iterations=int(max_iterations), voltvar=voltvar)
         if max_iterations < 1:
             raise PowerFlowError("max_iterations must be at least 1")
-        self._max_iterations, self._voltvar = int(max_iterations), voltvar
-        self._plans = prepare(feeder, voltvar, self._tolerance)
-
-    @property
-    def voltvar(self) -> VoltVar | None:
-        """Curves that turn the generation of some nodes."""
-        return self._voltvar
-
-    @property
-    def plans(self) -> Plans:
-        """The arrays in use: the factors, with the rounding floors of the mismatch, and all made of them."""
-        return self._plans
+        self._max_iterations, self.voltvar = int(max_iterations), voltvar
+        self.plans = prepare(feeder, voltvar, self._tolerance)
 
     def solve(
         self,
@@ -158,9 +151,11 @@ class BatchSolver(Solver):
         out : complex (snapshot, node) to write into. Reuse one: fresh memory costs up to as much as the
             solution itself.
         """
-        load, generation = checked_pair(self._feeder, load, generation)
+        load, generation = checked_pair(self.feeder, load, generation)
         n = len(load)
-        targets, check = self._targets(nodes)
+        plans = self.plans
+        targets = plans.factors.position[np.searchsorted(self.feeder.energised, self._asked(nodes))]
+        check = plans.core_check if nodes == "retained" else plans.full_check
         v = checked_output((n, len(targets)), out)
         task = kernels.Task(
             load=load.view(np.float64),
@@ -174,7 +169,7 @@ class BatchSolver(Solver):
             tolerance=self._tolerance,
             max_iterations=self._max_iterations,
         )
-        plan = self._plans.plan
+        plan = plans.plan
         in_threads(
             lambda first: kernels.solve_range(
                 first, min(first + _TASK, n), plan, check, kernels.new_work(plan), task
@@ -184,7 +179,7 @@ class BatchSolver(Solver):
         )
         refuse_bad_power(task.status)
         slow = np.flatnonzero(~task.converged)
-        system = kernels.System(plan, self._plans.factors.blocks, self._plans.core_check)
+        system = kernels.System(plan, plans.factors.blocks, plans.core_check)
         in_threads(
             lambda first: kernels.newton_range(slow[first : first + LANES], system, check, task),
             range(0, len(slow), LANES),
@@ -192,39 +187,11 @@ class BatchSolver(Solver):
         )
         return Solution(v, task.converged, task.iterations, task.mismatch)
 
-    def stream(
-        self,
-        blocks: Iterable[ComplexArray | tuple[ComplexArray, ComplexArray]],
-        *,
-        nodes: Nodes = "retained",
-    ) -> Iterator[Solution]:
-        """Solve one block of snapshots after the other in bounded memory.
-
-        Each item is a load, or a pair of load and generation. The voltages of a solution live in a buffer
-        that the next block overwrites: reduce or copy them first.
-        """
-        buffer = np.empty((0, len(self._targets(nodes)[0])), dtype=np.complex128)
-        for block in blocks:
-            load, generation = block if isinstance(block, tuple) else (block, None)
-            if len(load) > len(buffer):
-                buffer = np.empty((len(load), buffer.shape[1]), dtype=np.complex128)
-            yield self.solve(load, generation, nodes=nodes, out=buffer[: len(load)])
-
-    def _targets(self, nodes: Nodes) -> tuple[IntArray, Check]:
-        feeder, plans = self._feeder, self._plans
-        at = plans.factors.position[np.searchsorted(feeder.energised, self._asked(nodes))]
-        return at, plans.core_check if nodes == "retained" else plans.full_check
-
 
 def in_threads(run: Callable[[int], None], starts: Sequence[int], threads: int) -> None:
     """Call run(start) for every start; the work inside must leave Python's lock."""
-    if threads == 1 or len(starts) <= 1:
-        for start in starts:
-            run(start)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(run, starts):
-            pass
+    for _ in in_order(run, starts, threads if len(starts) > 1 else 1):
+        pass
 
 
 def checked_threads(threads: int | None) -> int:

@@ -64,7 +64,6 @@ class Comparison:
     operated_pu : of the feeder as operated, None if it was not compared.
     same_states_pu : of the feeder as operated where the states are the same, None if they never are.
     frozen_pu : of the frozen frame, None if it was not compared.
-    reversed : snapshots, of the feeder as operated, in which a reversible regulator worked backwards.
     worst : nodes that are farthest apart, and by how much, where the controls here start from where those of
         the other program rest: what is left is explained by nothing. None if it was not compared.
     """
@@ -75,7 +74,6 @@ class Comparison:
     operated_pu: float | None = None
     same_states_pu: float | None = None
     frozen_pu: float | None = None
-    reversed: int = 0
     worst: dict[str, float] | None = None
 
     def refused(self, accepted: float | None = None) -> str | None:
@@ -220,13 +218,13 @@ def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison
         return Comparison(f"not measured: {error}", worst=worst)
     settled = theirs.settled & ((theirs.levels != OWN) | (theirs.levels == OWN).all())
     v, solved = frozen.v, frozen.converged
-    same, reversed_ = np.zeros_like(solved), np.zeros_like(solved)
+    same = np.zeros_like(solved)
     if solver is not None:
         v, solved = frozen.v.copy(), frozen.converged.copy()
         for rows, load, generation in theirs.groups(feeder):
             found = solver.solve(load, generation, nodes="all")
             states = np.concatenate([found.taps, found.capacitors], axis=1)
-            v[rows], solved[rows], reversed_[rows] = found.v, found.converged, found.reversed
+            v[rows], solved[rows] = found.v, found.converged
             same[rows] = (states == theirs.states[rows]).all(axis=1)
     usable = settled & solved
     if not usable.any():
@@ -244,7 +242,6 @@ def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison
         same_states=int((usable & same).sum()),
         operated_pu=_largest(v, theirs.v, usable),
         same_states_pu=_largest(v, theirs.v, usable & same),
-        reversed=int(reversed_[usable].sum()),
     )
 
 

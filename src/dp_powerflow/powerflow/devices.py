@@ -28,7 +28,6 @@ from dp_powerflow.powerflow._kernels import devices as kernels
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 _COLUMNS_AT_A_TIME = 256
-_POWER_STEPS, _SMALLEST_SHARE = 60, 1e-9
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class VoltVar:
             unit = np.zeros((network.n, len(columns)), dtype=np.complex128)
             unit[columns, np.arange(len(columns))] = 1.0
             impedance[:, start : start + len(columns)] = np.abs(network.solve(unit)[self.nodes])
-        return _spectral_radius(impedance * answers)
+        return float(np.abs(np.linalg.eigvals(impedance * answers)).max())
 
     def _by_node(self, u: FloatArray, method: str) -> FloatArray:
         values = np.zeros(np.shape(u))
@@ -151,16 +150,6 @@ class VoltVar:
             at = self.curve_of == index
             values[..., at] = getattr(curve, method)(np.asarray(u)[..., at])
         return values
-
-
-def _spectral_radius(matrix: FloatArray) -> float:
-    """Upper bound of a matrix without negative entries: max (Ax)_i/x_i of any x > 0 (Collatz, Wielandt)."""
-    x, bound = np.ones(len(matrix)), np.inf
-    for _ in range(_POWER_STEPS):
-        y = matrix @ x
-        bound = min(bound, float(np.max(y / x)))
-        x = np.maximum(y / y.max(), _SMALLEST_SHARE)
-    return bound
 
 
 def curve_arrays(curves: Sequence[VoltVarCurve | InverterCurve]) -> tuple[FloatArray, FloatArray, FloatArray]:

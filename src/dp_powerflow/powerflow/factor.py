@@ -355,13 +355,8 @@ def factorise(feeder: Feeder) -> Factors:
     """Factors of the energised part of a feeder's Y."""
     _refuse_unconnected(feeder)
     energised = feeder.energised
-    y = sp.csc_array(feeder.y)[:, energised][energised]
-    return factorise_matrix(y, no_load_voltage(feeder), np.isin(energised, feeder.retained))
-
-
-def factorise_matrix(y: sp.csc_array, w: ComplexArray, loaded: BoolArray) -> Factors:
-    """Factors of a matrix (node, node), given its no-load voltage and which nodes are loaded."""
-    factors = _assemble(y, w, loaded, *best_reduction(y, ~loaded))
+    y, loaded = sp.csc_array(feeder.y)[:, energised][energised], np.isin(energised, feeder.retained)
+    factors = _assemble(y, no_load_voltage(feeder), loaded, *best_reduction(y, ~loaded))
     if not _backward_error(factors) < _LARGEST_BACKWARD_ERROR:
         raise PowerFlowError(_SINGULAR)
     return factors

@@ -50,18 +50,9 @@ TYPICAL_STEEPNESS = 0.5
 the curve is flat and where it is steep, however steep that is."""
 _ROUGH = 1e-8
 _NEVER = 1e300
-_PICKS = {
-    Pick.ONE: control.PICK_ONE,
-    Pick.HIGHEST: control.PICK_HIGHEST,
-    Pick.LOWEST: control.PICK_LOWEST,
-    Pick.MEAN: control.PICK_MEAN,
-}
-_KINDS = {
-    "voltage": control.CAP_VOLTAGE,
-    "kvar": control.CAP_KVAR,
-    "current": control.CAP_CURRENT,
-    "time": control.CAP_TIME,
-}
+_PICKS = {pick: number for number, pick in enumerate(Pick)}
+_KINDS = {kind: number for number, kind in enumerate(("voltage", "kvar", "current", "time"))}
+"""Numbers of the kernels, whose PICK_… and CAP_… have the same order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,6 +413,14 @@ def _capacitor(feeder: Feeder, bank: SwitchedCapacitor) -> list[float]:
     ]
 
 
+def frozen_ratios(feeder: Feeder) -> FloatArray:
+    """(regulator,) ratios at which the taps of a feeder stand."""
+    given = {(tap.transformer.lower(), tap.winding): tap.ratio for tap in feeder.taps}
+    regulators = feeder.as_operated.regulators
+    found = [given.get((each.transformer.lower(), each.winding), 1.0) for each in regulators]
+    return np.array(found, dtype=np.float64)
+
+
 ControlMode = Literal["frozen", "snapshot", "day"]
 """Taps stay where the feeder has them; every snapshot starts from the table of taps; every day does, and
 keeps its taps from step to step."""
@@ -475,6 +474,10 @@ class OperatedSolver(Solver):
     threads : None for one per core.
     volt_var : curve of every PV system, instead of those of the file.
     file_curves : whether PV systems follow the curves of the file where `volt_var` names none.
+
+    Attributes
+    ----------
+    first_states : (level, control) table that taps and capacitors start from, regulators first.
     """
 
     columns: Columns = "elements"
@@ -503,16 +506,11 @@ class OperatedSolver(Solver):
             raise PowerFlowError(f"controls must be 'frozen', 'snapshot' or 'day', not {controls!r}")
         if steps < 1:
             raise PowerFlowError("a day has at least one step")
-        self._controls, self._steps = controls, steps
-        self._volt_var, self._file_curves = volt_var, file_curves
+        self.controls, self._steps = controls, steps
+        self.volt_var, self._file_curves = volt_var, file_curves
         self._arrays = prepare_operated(feeder, volt_var, self._tolerance, file_curves=file_curves)
         self._memory = threading.local()
-        self._first = self._frozen_states() if controls == "frozen" else self._table()
-
-    @property
-    def first_states(self) -> IntArray:
-        """(level, control) table that taps and capacitors start from, regulators first."""
-        return self._first
+        self.first_states = self._frozen_states() if controls == "frozen" else self._table()
 
     def solve(
         self,
@@ -532,10 +530,10 @@ class OperatedSolver(Solver):
         nodes : "retained", or "all" for every energised node; then the mismatch is measured at all of them.
         out : complex (snapshot, node) to write into.
         """
-        steps = self._steps if self._controls == "day" else 1
+        steps = self._steps if self.controls == "day" else 1
         if len(load) % steps:
             raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
-        return self._run(load, generation, nodes, out, self._first, steps)
+        return self._run(load, generation, nodes, out, self.first_states, steps)
 
     def solve_from(
         self,
@@ -565,16 +563,6 @@ class OperatedSolver(Solver):
             injected = None if generation is None else generation[rows]
             self._run(load[rows], injected, nodes, v[rows], np.ascontiguousarray(states[first:last][:1]), 1)
         return v
-
-    @property
-    def volt_var(self) -> VoltVarCurve | None:
-        """Curve of every PV system; None without one, or where those of the file count."""
-        return self._volt_var
-
-    @property
-    def controls(self) -> ControlMode:
-        """Whether taps and capacitors move, and what they start from."""
-        return self._controls
 
     def device_powers(
         self, load: ComplexArray, generation: ComplexArray | None, solution: OperatedSolution
@@ -616,7 +604,7 @@ class OperatedSolver(Solver):
         first: IntArray,
         steps: int,
     ) -> OperatedSolution:
-        feeder, arrays, acting = self._feeder, self._arrays, self._controls != "frozen"
+        feeder, arrays, acting = self._feeder, self._arrays, self.controls != "frozen"
         load = checked_power(load, len(feeder.loads), "load", "load of the feeder")
         n = len(load)
         injected = self._injected(generation, n)
@@ -702,7 +690,7 @@ class OperatedSolver(Solver):
         power = checked_power(generation, len(systems), "generation", of).copy()
         if len(power) != n:
             raise PowerFlowError(f"generation has {len(power)} snapshots but load has {n}")
-        if self._volt_var is not None:
+        if self.volt_var is not None:
             power.imag = 0.0
             return power
         base_kva = self._feeder.base_mva * 1000.0
@@ -717,11 +705,8 @@ class OperatedSolver(Solver):
     def _frozen_states(self) -> IntArray:
         """Taps where the feeder has them, capacitors as the file has them."""
         operation = self._feeder.as_operated
-        ratio = {(tap.transformer.lower(), tap.winding): tap.ratio for tap in self._feeder.taps}
-        states = []
-        for regulator in operation.regulators:
-            exact = (ratio.get((regulator.transformer, regulator.winding), 1.0) - 1.0) / regulator.step
-            states.append(round(exact))
+        at = zip(operation.regulators, frozen_ratios(self._feeder).tolist(), strict=True)
+        states = [round((ratio - 1.0) / regulator.step) for regulator, ratio in at]
         states += [int(bank.closed) for bank in operation.capacitors]
         return np.array([states], dtype=np.int64).reshape(1, -1)
 

@@ -259,11 +259,6 @@ class Hosted:
         return np.where(at < 0, -1, at * _MINUTES // self.study.steps)
 
     @property
-    def looks(self) -> int:
-        """Snapshots that were solved with new PV."""
-        return sum(block.looks for block in self.blocks)
-
-    @property
     def node_ids(self) -> list[str]:
         """Of the candidates."""
         return [self.study.node_ids[k] for k in self.places.tolist()]
@@ -631,11 +626,6 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
     ----------
     candidates : (candidate,) nodes of the feeder.
     most_kva : largest apparent power of a new system [kVA].
-
-    Raises
-    ------
-    PowerFlowError
-        If another engine than the package's own solves the study.
     """
     feeder = base.feeder
     wider = with_places(feeder, candidates, most_kva)
@@ -647,14 +637,11 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
             feeder.as_operated.regulators or feeder.as_operated.capacitors
         )
         return Prepared(base, held, Hosts(base.on(wider), *columns) if moves else None)
-    if isinstance(base, BatchSolver):
-        own = np.searchsorted(wider.retained, feeder.retained)
-        places = np.searchsorted(wider.retained, candidates)
-        curves = _curves(base.voltvar, own, places, len(wider.retained))
-        return Prepared(base, Hosts(base.on(wider, voltvar=curves), own, own, places), None)
-    raise PowerFlowError(
-        "hosting capacity is computed by the package's own solvers; this is a bug, report it"
-    )
+    assert isinstance(base, BatchSolver)
+    own = np.searchsorted(wider.retained, feeder.retained)
+    places = np.searchsorted(wider.retained, candidates)
+    curves = _curves(base.voltvar, own, places, len(wider.retained))
+    return Prepared(base, Hosts(base.on(wider, voltvar=curves), own, own, places), None)
 
 
 def with_places(feeder: Feeder, candidates: IntArray, most_kva: float) -> Feeder:
@@ -679,9 +666,8 @@ def _curves(known: VoltVar | None, columns: IntArray, places: IntArray, size: in
 
 def turned(base: Solver) -> bool:
     """Whether PV systems of a study follow a volt-var curve, so that no power factor can be chosen."""
-    if isinstance(base, OperatedSolver):
-        return base.volt_var is not None
-    return isinstance(base, BatchSolver) and base.voltvar is not None
+    curves = base.volt_var if isinstance(base, OperatedSolver) else getattr(base, "voltvar", None)
+    return curves is not None
 
 
 _HALVE_EVERY = 4
@@ -691,9 +677,13 @@ Look = Callable[[IntArray, IntArray], tuple[FloatArray, IntArray, IntArray]]
 """Searches and an integer for each → margin (negative if infeasible), what is broken, and where."""
 
 
-@dataclass(eq=False)
 class Brackets:
-    """Where the searches stand.
+    """Where the searches stand; at first nothing is known but that 0 is feasible.
+
+    Parameters
+    ----------
+    margin : (search,) of 0.
+    top : largest integer.
 
     Attributes
     ----------
@@ -703,27 +693,12 @@ class Brackets:
     code, row : (search,) what is broken at `high`, and where.
     """
 
-    top: int
-    low: IntArray
-    high: IntArray
-    low_margin: FloatArray
-    high_margin: FloatArray
-    code: IntArray
-    row: IntArray
-
-    @classmethod
-    def new(cls, margin: FloatArray, top: int) -> Brackets:
-        """Nothing is known but that 0 is feasible, with this margin."""
-        n = len(margin)
-        return cls(
-            top,
-            np.zeros(n, dtype=np.int64),
-            np.full(n, top + 1, dtype=np.int64),
-            margin.copy(),
-            np.full(n, -np.inf),
-            np.zeros(n, dtype=np.int64),
-            np.full(n, -1, dtype=np.int64),
+    def __init__(self, margin: FloatArray, top: int) -> None:
+        n, self.top = len(margin), top
+        self.low, self.high, self.code, self.row = (
+            np.full(n, value, dtype=np.int64) for value in (0, top + 1, 0, -1)
         )
+        self.low_margin, self.high_margin = margin.copy(), np.full(n, -np.inf)
 
     def run(self, chosen: IntArray, guess: IntArray, look: Look) -> None:
         """Narrow the chosen searches until `high` is `low` + 1.
@@ -789,7 +764,6 @@ class Capacities:
     at : integer (day, candidate) step of the day that binds; −1 where nothing does.
     broken : (day,) whether a limit is broken without new PV at any step.
     scaled_down : snapshots whose powers were lowered, as in the release.
-    looks : integer, snapshots that were solved.
     """
 
     steps: IntArray
@@ -797,7 +771,6 @@ class Capacities:
     at: IntArray
     broken: BoolArray
     scaled_down: int
-    looks: int
 
 
 class _Block:
@@ -831,7 +804,6 @@ class _Block:
         bounds = bounds_of(study.feeder, solved.solution.v, limits, conductors)
         self._whole = HeldSnapshots(solved.load, solved.generation, sun, _states(solved), bounds)
         self._v = solved.solution.v
-        self._looks = 0
 
     def found(self) -> Capacities:
         """Search, then verify."""
@@ -845,7 +817,6 @@ class _Block:
             at=np.where(brackets.row < 0, -1, brackets.row % self._steps).reshape(shape),
             broken=np.asarray(self._whole.bounds.broken.reshape(self._days, -1).any(axis=1)),
             scaled_down=self._scaled_down,
-            looks=self._looks,
         )
 
     # ------------------------------------------------------------------ snapshot by snapshot
@@ -857,7 +828,7 @@ class _Block:
         rows = _chosen(self._whole, sunny)
         margin = rows.bounds.margins(self._v[sunny], np.arange(len(sunny)))[0]
         n = self._days * self._candidates
-        brackets = Brackets.new(np.full(n, np.inf), self._top)
+        brackets = Brackets(np.full(n, np.inf), self._top)
         if not len(sunny):
             brackets.low[:] = self._top
             return brackets
@@ -930,7 +901,6 @@ class _Block:
         self, hosts: Hosts, rows: HeldSnapshots, at: IntArray, candidate: IntArray, capacity: IntArray
     ) -> tuple[FloatArray, IntArray]:
         """Margin and code (`Bounds.margins`) of snapshots `at` with new PV, whatever their number."""
-        self._looks += len(at)
         power = np.asarray((capacity * rows.sun[at]) * self._per_step, dtype=np.complex128)
         order = np.argsort(at, kind="stable")
         margin, code = np.empty(len(at)), np.empty(len(at), dtype=np.int64)
@@ -955,7 +925,6 @@ class _Block:
                 some = np.arange(first, min(first + together, self._candidates))
                 peak = own[np.argmax(rows.sun[own])]
                 amount = probe * float(rows.sun[peak])
-                self._looks += len(some)
                 v = hosts.voltages(
                     rows, np.full(len(some), peak), some, np.full(len(some), amount * self._per_step)
                 )
@@ -975,7 +944,7 @@ class _Block:
         """Search with whole days, from what taps as drawn allow."""
         rows = self._whole
         margin = rows.bounds.margins(self._v, np.arange(len(rows)))[0].reshape(self._days, -1).min(axis=1)
-        brackets = Brackets.new(np.repeat(margin, self._candidates), self._top)
+        brackets = Brackets(np.repeat(margin, self._candidates), self._top)
 
         def look(pairs: IntArray, capacity: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
             margin = np.empty(len(pairs))
@@ -996,7 +965,6 @@ class _Block:
         first = (pairs // self._candidates) * steps
         at = (first[:, None] + np.arange(steps)).reshape(-1)
         power = (np.repeat(capacity, steps) * rows.sun[at]) * self._per_step
-        self._looks += len(at)
         v = hosts.voltages(rows, at, np.repeat(pairs % self._candidates, steps), power)
         margin, code = (each.reshape(-1, steps) for each in rows.bounds.margins(v, at))
         worst, each = margin.argmin(axis=1), np.arange(len(pairs))

@@ -66,11 +66,8 @@ CHAINS: Mapping[str, Chain] = {
 
 def figures_of(protected: Protected) -> Figures:
     """The entry of the table that is nearest to what is protected."""
-    return (
-        "impedance and capacitors"
-        if protected.capacitors and protected.lines != "length"
-        else protected.lines
-    )
+    both = protected.capacitors and protected.lines != "length"
+    return "impedance and capacitors" if both else protected.lines
 
 
 def scale_of(design: TwinDesign) -> float:

@@ -80,44 +80,33 @@ def refuse_disguised(parameters: NetworkParameters, protected: Protected, struct
     ----------
     structure : the network, or one with its nodes and elements.
     """
-    absent = absent_from(parameters, protected)
-    found = [sentence for figure in absent for sentence in _disguised(figure, parameters, structure)]
+    disguises: dict[Figure, str] = {}
+    if TRANSFORMER in BusGraph.of(structure).kind_of.values():
+        disguises["transformers"] = (
+            "something that is neither line nor switch joins two of its buses, as a series reactor or an "
+            "impedance, and its figures would be public; model it as a transformer"
+        )
+    for name in parameters.compensating[:1]:
+        disguises["capacitors"] = (
+            f"'{name}' feeds in reactive power as one does, and its size would be public; model it as a "
+            "capacitor"
+        )
+    for unit in structure.as_operated.generators[:1]:
+        sentence = f"generator '{unit.name}' feeds in, and its size would be public; model it as a PV system"
+        disguises["pv"] = sentence
+    found = [
+        f"the feeder has no {WITHOUT[figure]} that the twin could protect, but {disguises[figure]}, or "
+        + _without(figure)
+        for figure in absent_from(parameters, protected)
+        if figure in disguises
+    ]
     if found:
         raise PrivacyError("; ".join(found))
 
 
-def _disguised(figure: Figure, parameters: NetworkParameters, structure: Feeder) -> Iterator[str]:
-    if figure == "transformers" and TRANSFORMER in BusGraph.of(structure).kind_of.values():
-        yield _sentence(
-            figure,
-            "something that is neither line nor switch joins two of its buses, as a series reactor or an "
-            "impedance, and its figures would be public; model it as a transformer",
-        )
-    if figure == "capacitors" and parameters.compensating:
-        yield _sentence(
-            figure,
-            f"'{parameters.compensating[0]}' feeds in reactive power as one does, and its size would be "
-            "public; model it as a capacitor",
-        )
-    if figure == "pv" and structure.as_operated.generators:
-        yield _sentence(
-            figure,
-            f"generator '{structure.as_operated.generators[0].name}' feeds in, and its size would be public; "
-            "model it as a PV system",
-        )
-
-
-def _sentence(figure: Figure, what: str) -> str:
-    none = f"the feeder has no {WITHOUT[figure]} that the twin could protect"
-    return f"{none}, but {what}, or {_without(figure)}"
-
-
 def _without(figure: Figure) -> str:
-    return (
-        "set network.lines to 'impedance'"
-        if figure == "lengths"
-        else f"leave out network.{_KEYS.get(figure, figure)}"
-    )
+    instead = f"leave out network.{_KEYS.get(figure, figure)}"
+    return "set network.lines to 'impedance'" if figure == "lengths" else instead
 
 
 FORMAT = "dp-powerflow twin, version 2"

@@ -241,10 +241,9 @@ class Lab:
         law = self.law(max(self.scale.epsilons_load), 0).with_floor(self.data.calibration_floor)
         within = law.within(self.margins(max(self.scale.p_max_factors)))
         count, sun = self.scale.calibration_days, self.data.generation
-        solver = DaySolver(
-            self.data.network, None if sun is None else sun.drawn(generator, count), self.data.voltvar
-        )
-        measured = monte_carlo(solver, LoadSampler(within, key, count))
+        sunny = None if sun is None else sun.drawn(generator, count)
+        solver = DaySolver(self.data.network, self.data.voltvar)
+        measured = monte_carlo(solver, LoadSampler(within, key, count), sunny)
         range_ = measured.operating
         c = symbols.c_star_printed(self.facts.n, range_.v_min, range_.v_max)
         kappa_r = self.facts.amplification.exact * self.data.radius

@@ -55,30 +55,6 @@ _FLOOR_OF_LOAD = 1e-9
 _PROBE = 1e-4
 
 
-@dataclass(frozen=True, eq=False)
-class Audit:
-    """Lower confidence bounds on ε, all true together with the stated confidence.
-
-    Attributes
-    ----------
-    lower : (neighbour, direction), 0 where the test shows nothing.
-    days : under each network; `tested` of them after the thresholds were chosen.
-    """
-
-    lower: FloatArray
-    delta: float
-    days: int
-    tested: int
-    confidence: float
-
-    def by_line(self, neighbours: Sequence[Neighbour]) -> dict[str, float]:
-        """The largest lower bound of every line's changes and directions."""
-        found: dict[str, float] = {}
-        for item, row in zip(neighbours, self.lower, strict=True):
-            found[item.line.name] = max(found.get(item.line.name, 0.0), float(row.max()))
-        return found
-
-
 def fresh_days(law: LoadLaw, key: StreamKey, days: int, generation: ComplexArray | None = None) -> Release:
     """The mechanism: draw days of a law anew for every network, solve, give away the voltages of its nodes.
 
@@ -105,7 +81,7 @@ def audit_lines(
     delta: float,
     confidence: float = CONFIDENCE,
     progress: Progress | None = None,
-) -> Audit:
+) -> FloatArray:
     """Test Y against every neighbour on days drawn anew under both.
 
     Parameters
@@ -114,6 +90,10 @@ def audit_lines(
     release : the mechanism under audit; number 0 is the true network, k + 1 neighbour k.
     delta : of the claim.
     confidence : of all bounds together.
+
+    Returns
+    -------
+    (neighbour, direction) lower confidence bounds on ε, 0 where the test shows nothing.
     """
     law = engine.law
     true, on_true = _Rough.of(engine.feeder, engine), release(engine.feeder, 0)
@@ -138,7 +118,7 @@ def audit_lines(
             lower[start : start + len(batch)] = list(pool.map(score_both, batch))
         if progress is not None:
             progress(start + len(batch), len(neighbours))
-    return Audit(lower, delta, days, days - pilot, confidence)
+    return lower
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,39 +207,18 @@ def _ratio(own: FloatArray, other: FloatArray, threshold: float, delta: float, a
     return float(np.log(max(float(hit) - delta, 1e-300) / float(false)))
 
 
-@dataclass(frozen=True, eq=False)
-class Attack:
-    """Estimates of x of one line, which is 0 in truth.
-
-    Attributes
-    ----------
-    estimates : (trial,) from `days` released days each.
-    with_loads : the same when the loads behind the voltages are published: (trial,).
-    """
-
-    days: int
-    estimates: FloatArray
-    with_loads: FloatArray
-
-    @property
-    def error(self) -> float:
-        """Root mean square error of x."""
-        return float(np.sqrt(np.mean(self.estimates**2)))
-
-    @property
-    def error_with_loads(self) -> float:
-        """The same when paired loads are published."""
-        return float(np.sqrt(np.mean(self.with_loads**2)))
-
-
 def regress_line(
     network: Network, law: LoadLaw, line: Line, v: ComplexArray, load: ComplexArray, days: int
-) -> Attack:
+) -> tuple[FloatArray, FloatArray]:
     """Attack one line with voltages, complex (day, step, node), in groups of days.
 
     Parameters
     ----------
     load : the loads behind the voltages, used only for the variant where they are published.
+
+    Returns
+    -------
+    (trial,) estimates of x, which is 0 in truth, each from so many days; and those with published loads.
     """
     if law.q_sigma is None:
         raise PrivacyError("the attack's weights need random reactive load")
@@ -286,7 +245,7 @@ def regress_line(
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(denominator > 0.0, numerator / denominator, np.inf)
 
-    return Attack(days, fit(expected), fit(load))
+    return fit(expected), fit(load)
 
 
 @dataclass(frozen=True)
@@ -317,14 +276,11 @@ class LineReport:
 
     Attributes
     ----------
-    audit_delta, audit_days : of the audit, None and 0 if it was not asked for.
     contradicted : lines whose lower bound passes their upper one: there is a bug if there is any.
     """
 
     request: LineRequest
     evidence: LineEvidence
-    audit_delta: float | None
-    audit_days: int
     contradicted: tuple[str, ...]
 
 
@@ -344,12 +300,13 @@ def collect_lines(
     days = engine.draws(key.bind("purpose", "losses of lines"), request.draws)
     losses = engine.losses(neighbours, days, progress)
     evidence = judge(losses, request.x, engine.law.steps, request.delta, confidence=request.confidence)
-    audit = None
+    lower: dict[str, float] = {}
     if request.audit_days:
         audit_key = key.bind("purpose", "audit of lines")
         release = fresh_days(engine.law, audit_key, request.audit_days, engine.generation)
-        audit = audit_lines(engine, neighbours, release, evidence.delta, request.confidence, progress)
-    lower = {} if audit is None else audit.by_line(neighbours)
+        bounds = audit_lines(engine, neighbours, release, evidence.delta, request.confidence, progress)
+        for item, row in zip(neighbours, bounds, strict=True):
+            lower[item.line.name] = max(lower.get(item.line.name, 0.0), float(row.max()))
     errors = _attack(engine, request, key)
     rows = tuple(
         replace(
@@ -363,8 +320,6 @@ def collect_lines(
     return LineReport(
         request=request,
         evidence=replace(evidence, rows=rows),
-        audit_delta=None if audit is None else audit.delta,
-        audit_days=request.audit_days,
         contradicted=tuple(row.line for row in rows if contradicted(row)),
     )
 
@@ -384,6 +339,7 @@ def _attack(engine: LineLoss, request: LineRequest, key: StreamKey) -> dict[str,
     network = Network(engine.feeder)
     found = {}
     for line in engine.feeder.lines:
-        attack = regress_line(network, engine.law, line, made.v, made.drawn, request.regressed_days)
-        found[line.name] = (attack.error, attack.error_with_loads)
+        both = regress_line(network, engine.law, line, made.v, made.drawn, request.regressed_days)
+        alone, with_loads = (float(np.sqrt(np.mean(estimates**2))) for estimates in both)
+        found[line.name] = (alone, with_loads)
     return found

@@ -52,20 +52,18 @@ class Neighbour:
     ----------
     what : in words, such as "admittance × 1.01".
     change : complex (node of the line, node of the line) [p.u.], added to the line's primitive.
-    size : x of a scaled line, None for other changes.
     """
 
     line: Line
     what: str
     change: ComplexArray
-    size: float | None = None
 
 
 def scaled(line: Line, x: float) -> Neighbour:
     """All of the line's admittance, shunts included, times (1 + x)."""
     if not (np.isfinite(x) and x > -1.0 and x != 0.0):
         raise PrivacyError("a line can be scaled by 1 + x with x above −1 and not 0")
-    return Neighbour(line, f"admittance × {1.0 + x:g}", np.asarray(x * line.primitive), float(x))
+    return Neighbour(line, f"admittance × {1.0 + x:g}", np.asarray(x * line.primitive))
 
 
 def scaled_both_ways(lines: Iterable[Line], x: float) -> tuple[Neighbour, ...]:
@@ -126,7 +124,7 @@ class Side:
         self.hidden: IntArray = np.setdiff1d(np.arange(network.n), released)
         # One thread each: lines, not snapshots, are shared out among threads.
         self.solver = BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=1)
-        self._jacobian = JacobianBatch.from_feeder(feeder, threads=1, factors=self.solver.plans.factors)
+        self._jacobian = JacobianBatch(feeder, threads=1, factors=self.solver.plans.factors)
         if network.large and len(self.hidden):
             raise PrivacyError(
                 "losses per line are not there for large feeders with nodes that carry generation but no load"
@@ -266,26 +264,12 @@ class LineLosses:
 
     Attributes
     ----------
-    forward : (neighbour, day), days drawn on the true network, log p(v|Y) − log p(v|Y′).
-    reverse : (neighbour, day), days drawn on the neighbour, log p(v|Y′) − log p(v|Y).
+    by_direction : (neighbour, direction, day). Forward, of days drawn on the true network, log p(v|Y) −
+        log p(v|Y′); reverse, of days drawn on the neighbour, log p(v|Y′) − log p(v|Y).
     """
 
     neighbours: tuple[Neighbour, ...]
-    forward: FloatArray
-    reverse: FloatArray
-
-    @property
-    def by_direction(self) -> FloatArray:
-        """(neighbour, direction, day)."""
-        return np.stack([self.forward, self.reverse], axis=1)
-
-    @property
-    def by_line(self) -> dict[str, list[int]]:
-        """Numbers of the neighbours that change a line, by its name."""
-        found: dict[str, list[int]] = {}
-        for k, item in enumerate(self.neighbours):
-            found.setdefault(item.line.name, []).append(k)
-        return found
+    by_direction: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,7 +349,7 @@ class LineLoss:
                     done += made.days
                     if progress is not None:
                         progress(done, days.n_days * len(neighbours))
-        return LineLosses(tuple(neighbours), found[:, 0], found[:, 1])
+        return LineLosses(tuple(neighbours), found)
 
     @property
     def _injected(self) -> Generation | None:
@@ -563,28 +547,27 @@ class DeltaBounds:
     tail: FloatArray
     hockey: FloatArray
     supported: float
-    trials: int
 
 
-def delta_bounds(losses: FloatArray, alpha: float, grid: tuple[float, ...] = GRID) -> DeltaBounds:
+def delta_bounds(losses: FloatArray, alpha: float) -> DeltaBounds:
     """Bounds from independent losses (neighbour, direction, draw), all true together but for α."""
     neighbours, directions, trials = losses.shape
-    each = alpha / (neighbours * directions * len(grid) * _STATISTICS)
-    tail = np.empty((neighbours, directions, len(grid)))
+    each = alpha / (neighbours * directions * len(GRID) * _STATISTICS)
+    tail = np.empty((neighbours, directions, len(GRID)))
     hockey = np.empty_like(tail)
-    for column, epsilon in enumerate(grid):
+    for column, epsilon in enumerate(GRID):
         tail[..., column] = upper_share((losses > epsilon).sum(axis=-1), trials, each)
         excess = -np.expm1(np.minimum(epsilon - losses, 0.0))
         # The hockey stick never exceeds the tail, so the tail's bound holds for it too.
         hockey[..., column] = np.minimum(tail[..., column], upper_mean(excess.mean(axis=-1), trials, each))
-    return DeltaBounds(tail, hockey, smallest_share(trials, each), trials)
+    return DeltaBounds(tail, hockey, smallest_share(trials, each))
 
 
-def least_epsilon(bound: FloatArray, delta: float, grid: tuple[float, ...] = GRID) -> FloatArray:
+def least_epsilon(bound: FloatArray, delta: float) -> FloatArray:
     """Least ε of the grid whose bound is at most δ, +∞ where there is none: (...,) for (..., grid)."""
     holds = bound <= delta * (1.0 + 1e-12)  # δ = smallest supported δ is meant to hold
     first = holds.argmax(axis=-1)
-    return np.where(holds.any(axis=-1), np.asarray(grid)[first], np.inf)
+    return np.where(holds.any(axis=-1), np.asarray(GRID)[first], np.inf)
 
 
 @dataclass(frozen=True)
@@ -654,13 +637,7 @@ class LineEvidence:
 
 
 def judge(
-    losses: LineLosses,
-    x: float,
-    steps: int,
-    delta: float,
-    *,
-    confidence: float = CONFIDENCE,
-    horizons: tuple[int, ...] = HORIZONS,
+    losses: LineLosses, x: float, steps: int, delta: float, *, confidence: float = CONFIDENCE
 ) -> LineEvidence:
     """Evidence of a day, and of several, from losses on independent draws."""
     if not (0.0 < delta < 1.0 and 0.0 < confidence < 1.0):
@@ -670,9 +647,12 @@ def judge(
     used = max(delta, bounds.supported)
     day = least_epsilon(bounds.hockey, used)
     tail = least_epsilon(bounds.tail, used)
-    sums = {days: _summed(by_direction, days, delta, confidence, len(horizons)) for days in horizons}
+    sums = {days: _summed(by_direction, days, delta, confidence) for days in HORIZONS}
+    of_line: dict[str, list[int]] = {}
+    for k, item in enumerate(losses.neighbours):
+        of_line.setdefault(item.line.name, []).append(k)
     rows = []
-    for name, own in losses.by_line.items():
+    for name, own in of_line.items():
         values = by_direction[own]
         finite = values[np.isfinite(values)]
         epsilon = float(day[own].max())
@@ -687,7 +667,7 @@ def judge(
                 mean=float(finite.mean()) if len(finite) else float("inf"),
                 worst=float(finite.max()) if len(finite) else float("inf"),
                 infinite=float(1.0 - len(finite) / values.size),
-                horizons=tuple(_horizon(days, epsilon, used, sums[days], own) for days in horizons),
+                horizons=tuple(_horizon(days, epsilon, used, sums[days], own) for days in HORIZONS),
             )
         )
     changes = tuple(dict.fromkeys(item.what for item in losses.neighbours))
@@ -696,9 +676,7 @@ def judge(
     )
 
 
-def _summed(
-    losses: FloatArray, days: int, delta: float, confidence: float, horizons: int
-) -> tuple[FloatArray, float]:
+def _summed(losses: FloatArray, days: int, delta: float, confidence: float) -> tuple[FloatArray, float]:
     """Least ε (neighbour, direction) of several days, and its δ.
 
     Days are independent given the network, so the loss of D days is the sum of D independent losses; disjoint
@@ -708,7 +686,7 @@ def _summed(
     if groups == 0:
         return np.full(losses.shape[:2], np.inf), 1.0
     total = losses[..., : groups * days].reshape(*losses.shape[:2], groups, days).sum(axis=-1)
-    bounds = delta_bounds(total, (1.0 - confidence) / horizons)
+    bounds = delta_bounds(total, (1.0 - confidence) / len(HORIZONS))
     used = max(delta, bounds.supported)
     return least_epsilon(bounds.hockey, used), used
 

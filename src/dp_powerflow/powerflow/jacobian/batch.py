@@ -13,16 +13,14 @@ from math import inf, log
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from dp_powerflow._bits.compiled import kernel
-from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import DENSE_UP_TO, NORM_FAILURE
 from dp_powerflow.powerflow._kernels.simd import Emitter, instruction
 from dp_powerflow.powerflow.batch import checked_threads, in_threads
-from dp_powerflow.powerflow.factor import BlockPlan, Factors, factorise_matrix
+from dp_powerflow.powerflow.factor import BlockPlan, Factors, factorise
 from dp_powerflow.powerflow.jacobian.matrices import (
     NORMS,
     Elimination,
@@ -30,7 +28,6 @@ from dp_powerflow.powerflow.jacobian.matrices import (
     SparseJacobian,
     dense_reference,
     diagonal_terms,
-    energised_network,
     factorised,
     real_form,
 )
@@ -209,11 +206,9 @@ class JacobianBatch:
 
     Parameters
     ----------
-    y : sparse complex (node, node) [p.u.], all nodes but the slack.
-    retained : (retained,) indices of the retained nodes in it, the order of every array below.
     threads : None for one per core.
     dense_up_to : most retained nodes for which anything dense is made.
-    factors : of y, where a solver has them.
+    factors : of the feeder, where a solver has them.
 
     Methods take `v` and `s`, complex (snapshot, retained): voltage and total injection, generation
     included [p.u.].
@@ -221,43 +216,22 @@ class JacobianBatch:
 
     def __init__(
         self,
-        y: sp.csc_array,
-        retained: IntArray,
-        *,
-        threads: int | None = None,
-        dense_up_to: int = DENSE_UP_TO,
-        factors: Factors | None = None,
-    ) -> None:
-        self.retained = np.asarray(retained, dtype=np.int64)
-        if len(self.retained) == 0:
-            raise PowerFlowError("the network has no retained node; give it a load or generation")
-        self.threads = checked_threads(threads)
-        self.large = len(self.retained) > dense_up_to
-        self._y = sp.csc_array(y, dtype=np.complex128)
-        self._given = factors
-
-    @classmethod
-    def from_feeder(
-        cls,
         feeder: Feeder,
         *,
         threads: int | None = None,
         dense_up_to: int = DENSE_UP_TO,
         factors: Factors | None = None,
-    ) -> JacobianBatch:
-        """Of a feeder, its retained nodes in the order of `feeder.retained`."""
-        return cls(*energised_network(feeder), threads=threads, dense_up_to=dense_up_to, factors=factors)
-
-    @property
-    def n(self) -> int:
-        """Number of retained nodes."""
-        return len(self.retained)
+    ) -> None:
+        self.threads = checked_threads(threads)
+        self.large = len(feeder.retained) > dense_up_to
+        self._feeder, self._given = feeder, factors
+        self._retained = np.searchsorted(feeder.energised, feeder.retained)
 
     def log_abs_det(self, v: ComplexArray, s: ComplexArray) -> FloatArray:
         """log|det M̃|: (snapshot,), NaN where a voltage is zero or any figure NaN."""
-        v, s, _ = self._checked(v, s, None)
+        v, s = (np.ascontiguousarray(each, dtype=np.complex128) for each in (v, s))
         blocks, out = self._factors.blocks, np.empty((2, len(v)))
-        load_of = np.argsort(self._factors.position[self.retained])
+        load_of = np.argsort(self._factors.position[self._retained])
 
         def run(first: int) -> None:
             rows = slice(first, first + _TASK)
@@ -296,12 +270,11 @@ class JacobianBatch:
         references : of earlier calls for this network, tried before new ones are made; new ones are appended.
         """
         known = [] if references is None else references
-        arrays = self._checked(v, s, generation_slope)
-        finite = _usable(arrays)
+        finite = _usable((v, s) if generation_slope is None else (v, s, generation_slope))
         if not finite.any():
             return np.full(len(finite), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            a, c = diagonal_terms(arrays[0], arrays[1], arrays[2] if generation_slope is not None else None)
+            a, c = diagonal_terms(v, s, generation_slope)
         a[~finite] = c[~finite] = np.nan
         if not known:
             known.append(self._reference(a[finite].mean(axis=0), c[finite].mean(axis=0)))
@@ -342,7 +315,7 @@ class JacobianBatch:
     @cached_property
     def elimination(self) -> Elimination:
         """The network with its zero-injection part factorised."""
-        return Elimination(self._y, self.retained)
+        return Elimination(self._feeder)
 
     @cached_property
     def y_reduced(self) -> ComplexArray:
@@ -351,41 +324,22 @@ class JacobianBatch:
 
     @cached_property
     def _factors(self) -> Factors:
-        if self._given is not None:
-            return self._given
-        loaded = np.isin(np.arange(self._y.shape[0]), self.retained)
-        return factorise_matrix(self._y, np.ones(len(loaded), dtype=np.complex128), loaded)
+        return factorise(self._feeder) if self._given is None else self._given
 
     @cached_property
     def _log_abs_det_outside(self) -> float:
         """log|det| of what M̃ has on the nodes of the core that are not retained."""
         core = self._factors.core
-        others = np.setdiff1d(np.arange(core.shape[0]), self._factors.position[self.retained])
+        others = np.setdiff1d(np.arange(core.shape[0]), self._factors.position[self._retained])
         if not len(others):
             return 0.0
         pivots = factorised(core[others, :][:, others]).U.diagonal()
         return 2.0 * float(np.sum(np.log(np.abs(pivots))))
-
-    def _checked(
-        self, v: ComplexArray, s: ComplexArray, slope: ComplexArray | None
-    ) -> tuple[ComplexArray, ...]:
-        absent = np.empty((0, self.n), dtype=np.complex128)
-        given = {"v": v, "s": s, "generation_slope": absent if slope is None else slope}
-        arrays = {name: np.ascontiguousarray(array, np.complex128) for name, array in given.items()}
-        for name, array in arrays.items():
-            if array.ndim != 2 or array.shape[1] != self.n:
-                raise PowerFlowError(
-                    f"{name} has shape {array.shape}; it must be (snapshot, retained node) = (any, {self.n})"
-                )
-        if {len(v)} != {len(s), len(v if slope is None else slope)}:
-            raise PowerFlowError("v, s and generation_slope must have the same number of snapshots")
-        return tuple(arrays.values())
 
 
 def _usable(arrays: tuple[ComplexArray, ...]) -> BoolArray:
     """(snapshot,) whether all figures are finite and no voltage is zero."""
     usable = (arrays[0] != 0.0).all(axis=1)
     for array in arrays:
-        if len(array):
-            usable &= np.isfinite(array).all(axis=1)
+        usable &= np.isfinite(array).all(axis=1)
     return np.asarray(usable, dtype=np.bool_)

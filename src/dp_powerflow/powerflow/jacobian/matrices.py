@@ -71,36 +71,26 @@ _ENTRIES = 1 << 20
 """Entries of a and c at a time."""
 
 
-def energised_network(feeder: Feeder) -> tuple[sp.csc_array, IntArray]:
-    """Y of all nodes but the slack, and where the retained ones are among them."""
-    energised = feeder.energised
-    y = sp.csr_array(feeder.y)[energised, :][:, energised]
-    return sp.csc_array(y), np.searchsorted(energised, feeder.retained)
-
-
 class Elimination:
     """What L has in common at all snapshots: Y on all nodes, and its zero-injection part factorised.
 
-    Parameters
+    Attributes
     ----------
     y : sparse complex (node, node) [p.u.], all nodes but the slack.
-    retained : (retained,) indices of the retained nodes.
+    retained : (retained,) places of the retained nodes in it.
     """
 
-    def __init__(self, y: sp.csc_array, retained: IntArray) -> None:
-        self.y = sp.csr_array(y, dtype=np.complex128)
+    def __init__(self, feeder: Feeder) -> None:
+        energised = feeder.energised
+        self.y = sp.csr_array(sp.csr_array(feeder.y)[energised, :][:, energised])
         self.adjoint = sp.csr_array(self.y.conj().T)
         self.sizes = abs(self.y)
-        self.retained = retained
-        self.others = np.setdiff1d(np.arange(y.shape[0]), retained)
+        self.retained: IntArray = np.searchsorted(energised, feeder.retained)
+        self.others = np.setdiff1d(np.arange(len(energised)), self.retained)
+        retained = self.retained
         self._y_zr = sp.csr_array(self.y[self.others, :][:, retained])
         self._y_rz = sp.csr_array(self.y[retained, :][:, self.others])
         self._factor = factorised(self.y[self.others, :][:, self.others]) if len(self.others) else None
-
-    @classmethod
-    def from_feeder(cls, feeder: Feeder) -> Elimination:
-        """Of a feeder, its retained nodes in the order of `feeder.retained`."""
-        return cls(*energised_network(feeder))
 
     @property
     def n(self) -> int:

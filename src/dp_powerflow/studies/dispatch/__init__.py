@@ -669,8 +669,7 @@ class _DispatchedDays:
     def _result(self, day: int, at: IntArray, found: Dispatched, load: ComplexArray) -> DayResult:
         network, base_kva = self.dispatcher.network, self.study.feeder.base_mva * KW_PER_MW
         price = self.price[day][at]
-        states = [network.states(each.v, each.ratio, each.closed) for each in (found.base, found.checked)]
-        flows = [network.flows(each) for each in states]
+        flows = [network.flows(each) for each in (found.base, found.checked)]
         vm = [np.abs(each.v[:, network.node_of]) for each in (found.base, found.checked)]
         limits, there = self.dispatcher.limits, network.number >= 0
         beyond_v = np.maximum(vm[1] - limits.highest, limits.lowest - vm[1])

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.errors import PowerFlowError, require
+from dp_powerflow.errors import require
 from dp_powerflow.grid.feeder import Feeder, Load, PVSystem
-from dp_powerflow.powerflow.batch import BatchSolver, Solution, Solver
-from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
+from dp_powerflow.powerflow.batch import Solution, Solver
+from dp_powerflow.powerflow.operated import OperatedSolution, frozen_ratios
 from dp_powerflow.studies.dispatch.network import (
     UNKNOWNS,
+    AcStates,
     BusTree,
     LinDistFlow,
     P,
     Q,
     Tangent,
     U,
-    frozen_ratios,
     ratios,
 )
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray, kw_to_pu
@@ -106,7 +106,6 @@ class Dispatch:
     ----------
     power : complex (unit,) [p.u.].
     cost : of units and import, per p.u.
-    gap : relative difference of the primal and the dual objective.
     u : (place,) squared voltages of the linear equations.
     price : complex (place,) cost of one more p.u. drawn there: active, and reactive as imaginary part.
     upper, lower : (place,) dual values of the voltage limits, per p.u. of squared voltage.
@@ -116,7 +115,6 @@ class Dispatch:
     status: str
     power: ComplexArray
     cost: float
-    gap: float
     u: FloatArray
     price: ComplexArray
     upper: FloatArray
@@ -248,12 +246,10 @@ class _Program:
         dual = np.asarray(solution.z)
         duals, gradient = self._duals(dual, 2.0 * max(self.price, 0.0) * (self.weight.T @ lost))
         price = self.tangent.prices(gradient)
-        first, second = float(solution.obj_val), float(solution.obj_val_dual)
         return Dispatch(
             status=status,
             power=x[:count] + 1j * x[count:],
             cost=cost,
-            gap=abs(first - second) / max(1.0, abs(cost)),
             u=point.u + z[U * n : (U + 1) * n],
             price=price[:n] + 1j * price[n : 2 * n],
             **duals,
@@ -282,9 +278,7 @@ class _Program:
 def nothing(status: str, places: int, units: int) -> Dispatch:
     """What is known of a snapshot without a dispatch."""
     nan, none = np.full(places, np.nan), float("nan")
-    return Dispatch(
-        status, np.full(units, complex(none, none)), none, none, nan, nan * (1 + 1j), nan, nan, nan
-    )
+    return Dispatch(status, np.full(units, complex(none, none)), none, nan, nan * (1 + 1j), nan, nan, nan)
 
 
 def _reached(room: FloatArray, most: FloatArray) -> BoolArray:
@@ -320,27 +314,6 @@ class Unit:
     sun: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class AcStates:
-    """AC solutions of some snapshots.
-
-    Attributes
-    ----------
-    v : complex (snapshot, node) of all nodes of the feeder, sources included [p.u.]; NaN where not converged.
-    ratio : (snapshot, regulator).
-    closed : (snapshot, switched capacitor) 1 closed, 0 open.
-    converged : (snapshot,).
-    """
-
-    v: ComplexArray
-    ratio: FloatArray
-    closed: FloatArray
-    converged: BoolArray
-
-    def __getitem__(self, which: IntArray) -> AcStates:
-        return AcStates(self.v[which], self.ratio[which], self.closed[which], self.converged[which])
-
-
 class UnitsPowerFlow:
     """Power flow of a feeder with units, by the solver that the study names.
 
@@ -348,17 +321,13 @@ class UnitsPowerFlow:
     ----------
     solver : of the feeder without units; what it takes as loads and generation is kept.
     units : where power is injected.
-    threads : of the solver.
     """
 
-    def __init__(self, solver: Solver, units: Sequence[Unit], threads: int | None = 1) -> None:
-        if not isinstance(solver, BatchSolver | OperatedSolver):
-            raise PowerFlowError("units are dispatched with the batch solvers only; leave out the engine")
-        self._threads = threads
+    def __init__(self, solver: Solver, units: Sequence[Unit]) -> None:
         self.feeder = solver.feeder
         self._by_element = solver.columns == "elements"
         self._with = with_units(self.feeder, units, as_loads=self._by_element)
-        self._solver: Solver = solver.on(self._with, threads=threads)
+        self._solver: Solver = solver.on(self._with)
 
     def solve(self, load: ComplexArray, generation: ComplexArray | None, power: ComplexArray) -> AcStates:
         """Voltages of every snapshot.
@@ -458,7 +427,6 @@ class Dispatched:
     power : complex (snapshot, unit) [kW + j·kvar].
     cost : (snapshot,) of units and import after the AC check, per hour; of import alone without a dispatch.
     linear_cost : (snapshot,) what the program found.
-    gap : (snapshot,) relative duality gap of the last program.
     import_kw : (snapshot,) active power of the sources after the AC check.
     base : AC states without units.
     checked : AC states with the dispatch.
@@ -473,7 +441,6 @@ class Dispatched:
     power: ComplexArray
     cost: FloatArray
     linear_cost: FloatArray
-    gap: FloatArray
     import_kw: FloatArray
     base: AcStates
     checked: AcStates
@@ -591,14 +558,12 @@ class Dispatcher:
         for start in range(0, len(which), _AT_ONCE):
             chosen = which[start : start + _AT_ONCE]
             some = states[chosen]
-            linear = self.network.states(some.v, some.ratio, some.closed)
-            flows = self.network.flows(linear)
+            flows, tangents = self.network.flows(some), self.network.tangents(some)
             imported = self.network.imported(flows).real
-            tangents = self.network.tangents(linear)
             for at, (k, tangent) in enumerate(zip(chosen.tolist(), tangents, strict=True)):
                 point = Point(
                     power=power[k],
-                    u=np.abs(linear.v[at][self._there]) ** 2,
+                    u=np.abs(some.v[at][self.network.node_of]) ** 2,
                     received=flows.received[at][self._there],
                     imported=float(imported[at]),
                 )
@@ -662,7 +627,6 @@ class Dispatcher:
             power=power,
             cost=self._cost(power) + snapshots.price_per_kwh * import_kw,
             linear_cost=np.array([dispatch.cost for dispatch in each]) * self._base_kva,
-            gap=np.array([dispatch.gap for dispatch in each]),
             import_kw=import_kw,
             base=base,
             checked=checked,
@@ -685,7 +649,5 @@ class Dispatcher:
         at = np.flatnonzero(states.converged)
         for start in range(0, len(at), _AT_ONCE):
             part = at[start : start + _AT_ONCE]
-            some = states[part]
-            flows = self.network.flows(self.network.states(some.v, some.ratio, some.closed))
-            found[part] = self.network.imported(flows).real * self._base_kva
+            found[part] = self.network.imported(self.network.flows(states[part])).real * self._base_kva
         return found

@@ -28,6 +28,7 @@ from scipy.sparse.linalg import SuperLU, splu
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import GROUND, Feeder
+from dp_powerflow.powerflow.operated import frozen_ratios
 from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
 
 SINGULAR = 1e-6
@@ -311,14 +312,6 @@ class _Builder:
         return found
 
 
-def frozen_ratios(feeder: Feeder) -> FloatArray:
-    """(regulator,) ratios at which the taps of a feeder stand."""
-    given = {(tap.transformer.lower(), tap.winding): tap.ratio for tap in feeder.taps}
-    regulators = feeder.as_operated.regulators
-    found = [given.get((each.transformer.lower(), each.winding), 1.0) for each in regulators]
-    return np.array(found, dtype=np.float64)
-
-
 def ratios(feeder: Feeder, taps: IntArray) -> FloatArray:
     """(…, regulator) ratios of taps, (…, regulator) steps away from neutral."""
     step = np.array([each.step for each in feeder.as_operated.regulators], dtype=np.float64)
@@ -337,19 +330,24 @@ _SPLU = {"permc_spec": "NATURAL", "diag_pivot_thresh": 0.1, "options": {"Symmetr
 
 
 @dataclass(frozen=True, eq=False)
-class States:
-    """States of the network around which it is linearised; the first axis is the snapshot.
+class AcStates:
+    """AC solutions of some snapshots, around which the network is linearised.
 
     Attributes
     ----------
-    v : complex (snapshot, bus, m) [p.u.], 1 where padded.
+    v : complex (snapshot, node) of all nodes of the feeder, sources included [p.u.]; NaN where not converged.
     ratio : (snapshot, regulator).
     closed : (snapshot, switched capacitor) 1 closed, 0 open.
+    converged : (snapshot,).
     """
 
     v: ComplexArray
     ratio: FloatArray
     closed: FloatArray
+    converged: BoolArray
+
+    def __getitem__(self, which: IntArray) -> AcStates:
+        return AcStates(self.v[which], self.ratio[which], self.closed[which], self.converged[which])
 
     def __len__(self) -> int:
         return len(self.v)
@@ -388,11 +386,7 @@ class LinDistFlow:
         self._scaled = (tree.regulator[child] >= 0).any(axis=(1, 2))
         self._z0 = pseudo_inverse(tree.fixed[child, CHILD, CHILD] + tree.moved[child, CHILD, CHILD])
 
-    def states(self, v: ComplexArray, ratio: FloatArray, closed: FloatArray) -> States:
-        """States of AC solutions: v is complex (snapshot, node) with the sources."""
-        return States(self.tree.spread(v), ratio, closed)
-
-    def flows(self, states: States) -> Flows:
+    def flows(self, states: AcStates) -> Flows:
         """Power and current of every branch at the voltages of the states."""
         b = self._blocks(states)
         shape = (len(states), *self.tree.nodes.shape)
@@ -420,7 +414,7 @@ class LinDistFlow:
         own = np.where(tree.there, v[tree.nodes], 0.0)[tree.parent < 0]
         return complex(np.sum(own * np.conj(_times(tree.shunt[tree.parent < 0], own))))
 
-    def tangents(self, states: States) -> list[Tangent]:
+    def tangents(self, states: AcStates) -> list[Tangent]:
         """The linear equations at every state."""
         blocks = self._blocks(states)
         data = self._entries(states, blocks)
@@ -435,7 +429,7 @@ class LinDistFlow:
 
     # ---------------------------------------------------------------------------------- inside
 
-    def _blocks(self, states: States) -> _Blocks:
+    def _blocks(self, states: AcStates) -> _Blocks:
         tree, child = self.tree, self._child
         ratio = np.concatenate([states.ratio, np.ones((len(states), 1))], axis=1)
         scale = 1.0 / ratio[:, tree.regulator[child]]  # −1, no regulator, is the last column
@@ -446,14 +440,15 @@ class LinDistFlow:
         z = np.broadcast_to(self._z0, (len(states), *self._z0.shape)).copy()
         if self._scaled.any():
             z[:, self._scaled] = pseudo_inverse(y[:, self._scaled, CHILD, CHILD])
-        v_p, v_c = states.v[:, self._parent], states.v[:, child]
+        v = tree.spread(states.v)
+        v_p, v_c = v[:, self._parent], v[:, child]
         t, n = -z @ y[:, :, CHILD, PARENT], -y[:, :, PARENT, CHILD] @ z
         stray = y[:, :, PARENT, PARENT] + y[:, :, PARENT, CHILD] @ t
         j = -(_times(y[:, :, CHILD, PARENT], v_p) + _times(y[:, :, CHILD, CHILD], v_c))
         i_p = _times(stray, v_p) + _times(n, j)
         return _Blocks(v_p, v_c, t, n, z, stray, j, i_p)
 
-    def _entries(self, states: States, b: _Blocks) -> list[FloatArray]:
+    def _entries(self, states: AcStates, b: _Blocks) -> list[FloatArray]:
         """Entries of the equations, in the order of `_pattern`; each (snapshot, branch or bus, m, m)."""
         u_p, u_c = np.abs(b.v_p) ** 2, np.abs(b.v_c) ** 2
         by_p = _diagonal(1.0 / np.conj(b.v_c))
@@ -467,7 +462,7 @@ class LinDistFlow:
             rise = np.conj(b.v_c)[..., None] * b.t * along[..., None, :]
             found += [-sent.real, -sent.imag, -2.0 * rise.real, -rise.imag / u_c[..., None]]
         shunt = self.tree.shunt + np.einsum("sk,kbij->sbij", states.closed, self.tree.banks)
-        v = states.v
+        v = self.tree.spread(states.v)
         for along in (v / (2.0 * np.abs(v) ** 2), 1j * v):
             drawn = _turned(shunt, v, _times(shunt, v), along)
             found += [-drawn.real, -drawn.imag]

@@ -9,7 +9,6 @@ own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,7 +18,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 from pydantic import AfterValidator, Field
 
-from dp_powerflow._bits.elementary import cos, exp, log
+from dp_powerflow._bits.elementary import exp, log
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.page import Axis, Bars, Figure, Histogram, Item, Series, Table
 from dp_powerflow.privacy.random import StreamKey
@@ -83,7 +82,6 @@ class Reliability(Kind):
         regulator_repair_hours : mean time to repair or replace [h].
     underground_codes : conductor codes of cables; all other lines are overhead.
     repair_law : law of a repair time about its mean.
-    repair_spread : standard deviation of the logarithm of a lognormal repair time.
     lateral_fuses : which laterals have a fuse at their head: "single-phase" those that leave a bus of more
         phases with one, "fewer-phases" those that leave with fewer, "none" none.
     transformer_fuses : whether every transformer has a fuse before it.
@@ -96,8 +94,6 @@ class Reliability(Kind):
         has as many as it takes, and at least one.
     years : simulated years.
     seed : of the simulation; nothing private is in it.
-    load : "time-of-day": the energy of a simulated interruption follows the drawn mean day; "mean": it does
-        not.
 
     Examples
     --------
@@ -119,8 +115,7 @@ class Reliability(Kind):
     transformer_repair_hours: Hours = 10.0
     regulator_repair_hours: Hours = 10.0
     underground_codes: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    repair_law: Literal["exponential", "lognormal", "fixed"] = "exponential"
-    repair_spread: Annotated[float, Field(gt=0.0, le=3.0)] = 0.8
+    repair_law: Literal["exponential", "fixed"] = "exponential"
     lateral_fuses: Literal["none", "single-phase", "fewer-phases"] = "single-phase"
     transformer_fuses: bool = True
     devices: BusPairs = ()
@@ -131,7 +126,6 @@ class Reliability(Kind):
     kw_per_customer: Annotated[float, Field(gt=0.0, le=1e6)] = 5.0
     years: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000
     seed: Annotated[int, Field(ge=0)] = 0
-    load: Literal["time-of-day", "mean"] = "time-of-day"
 
     def check(self, study: Study) -> None:
         """Refuse a study without lengths or customers, a feeder that is not radial, and unknown buses.
@@ -363,29 +357,14 @@ def mean_cut_short(mean: FloatArray, hours: float, settings: Reliability) -> Flo
     """E[min(R, hours)] of repair times R with these means [h]."""
     if settings.repair_law == "fixed":
         return np.asarray(np.minimum(mean, hours))
-    if settings.repair_law == "exponential":
-        return np.asarray(mean * (1.0 - exp(-hours / mean)))
-    spread = settings.repair_spread
-    far = (np.array([math.log(hours / each) for each in mean]) + 0.5 * spread**2) / spread
-    below = np.array([_normal(x - spread) for x in far])
-    return np.asarray(mean * below + hours * (1.0 - np.array([_normal(x) for x in far])))
+    return np.asarray(mean * (1.0 - exp(-hours / mean)))
 
 
 def drawn_hours(mean: FloatArray, generator: np.random.Generator, settings: Reliability) -> FloatArray:
     """A repair time for every mean [h]."""
     if settings.repair_law == "fixed":
         return mean
-    first = log(1.0 - generator.random(len(mean)))
-    if settings.repair_law == "exponential":
-        return -mean * first
-    normal = np.sqrt(-2.0 * first) * cos(2.0 * math.pi * generator.random(len(mean)))
-    spread = settings.repair_spread
-    return mean * exp(spread * normal - 0.5 * spread**2)
-
-
-def _normal(x: float) -> float:
-    """Φ."""
-    return 0.5 * math.erfc(-x / math.sqrt(2.0))
+    return -mean * log(1.0 - generator.random(len(mean)))
 
 
 HOURS_PER_YEAR = 8760.0
@@ -517,8 +496,6 @@ def simulate(
     of = sections.of_element[element]
     until_switched = np.minimum(until_repair, settings.switching_hours)
     share = customers / customers.sum()
-    if settings.load == "mean":
-        load_kw = load_kw.mean(axis=1, keepdims=True)
     energy, reached, hours = np.zeros(len(of)), np.zeros(len(of)), np.zeros(len(of))
     for mask, duration in ((sections.switched, until_switched), (sections.repaired, until_repair)):
         weights = _rows(mask, share)[of]

@@ -32,23 +32,13 @@ _M_PER_KM = 1000.0
 
 
 class Part(StrEnum):
-    """What can fail."""
+    """What can fail; the names begin the names of its settings."""
 
     OVERHEAD = "overhead line"
     UNDERGROUND = "cable"
     SWITCH = "switch"
     TRANSFORMER = "transformer"
     REGULATOR = "regulator"
-
-
-_SETTINGS = {
-    Part.OVERHEAD: ("overhead_per_km_year", "overhead_repair_hours"),
-    Part.UNDERGROUND: ("underground_per_km_year", "underground_repair_hours"),
-    Part.SWITCH: ("switch_per_year", "switch_repair_hours"),
-    Part.TRANSFORMER: ("transformer_per_year", "transformer_repair_hours"),
-    Part.REGULATOR: ("regulator_per_year", "regulator_repair_hours"),
-}
-"""Faults per year, of a line per km and year, and mean time to repair [h]."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +243,9 @@ def _part(line: Line, cables: set[str]) -> Part:
 
 
 def _element(pair: Pair, part: Part, settings: Reliability, length_km: float = 1.0) -> Element:
-    rate, hours = (float(getattr(settings, name)) for name in _SETTINGS[part])
-    by_length = part in (Part.OVERHEAD, Part.UNDERGROUND)
+    name, by_length = part.name.lower(), part in (Part.OVERHEAD, Part.UNDERGROUND)
+    rate = float(getattr(settings, f"{name}_per_km_year" if by_length else f"{name}_per_year"))
+    hours = float(getattr(settings, f"{name}_repair_hours"))
     return Element(pair, part, rate * length_km if by_length else rate, hours)
 
 
