@@ -39,13 +39,7 @@ from dp_powerflow_paper.recovery.methods import (
     split_days,
     training_days,
 )
-from dp_powerflow_paper.recovery.report import (
-    Part,
-    kept,
-    to_json,
-    to_markdown,
-    write_all,
-)
+from dp_powerflow_paper.recovery.report import Part, kept, to_json, to_markdown, write_all
 from dp_powerflow_paper.recovery.runs import Run, Shared
 from dp_powerflow_paper.recovery.training import Curves, Schedule
 from dp_powerflow_paper.wasserstein.evaluation import WORST, Outcome
@@ -81,7 +75,6 @@ OUTCOME = Outcome(
     runs={WORST: [47.0, 48.0]},
 )
 FOUND = Chosen(OUTCOME, (47.0, 49.5))
-CHOSEN: dict[str, Chosen | str] = {"released": FOUND, "never": "the formula is at least 60; lower r"}
 
 
 def voltages(days: int, seed: int) -> np.ndarray:
@@ -90,23 +83,25 @@ def voltages(days: int, seed: int) -> np.ndarray:
     return 1.0 + generator.normal(0.0, 0.01, (days, 1, 5)) + 0.02 * wave
 
 
-def source() -> Source:
-    return Source(
-        voltages(24, 0),
-        split_days(24, 4, np.random.default_rng(0)),
-        {"released": lambda run, generator, days: voltages(len(days), int(generator.integers(1 << 30)))},
-        epsilon_step=50.0,
-        delta=1e-5,
-    )
+def source(name: str = "released", fails: Sequence[int] = ()) -> Source:
+    """A method whose days of those numbers have one snapshot without power flow."""
+
+    def release(run: int, generator: np.random.Generator, days: IntArray) -> FloatArray:
+        vm = voltages(len(days), int(generator.integers(1 << 30)))
+        vm[np.isin(days, fails), 7] = np.nan
+        return vm
+
+    split = split_days(24, 4, np.random.default_rng(0))
+    return Source(voltages(24, 0), split, {name: release}, epsilon_step=50.0, delta=1e-5)
 
 
-def quiet(done: int, total: int) -> None:
-    """No progress."""
+def recovered(given: Source, folder: Path, plan: Plan = SMALL) -> Recovery:
+    return run_recovery(given, plan, folder, seed=0, workers=1, progress=silent)
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Recovery:
-    return run_recovery(source(), SMALL, tmp_path_factory.mktemp("runs"), seed=0, workers=1, progress=quiet)
+    return recovered(source(), tmp_path_factory.mktemp("runs"))
 
 
 def test_days_held_out_are_nobodys_training_days() -> None:
@@ -122,8 +117,7 @@ def test_every_method_has_all_runs_and_the_budget_is_that_of_all_days(found: Rec
     assert list(found.curves) == [NOISE_FREE, "released", DP_SGD]
     assert all(len(runs) == 2 for runs in found.curves.values())
     assert found.days == 13  # 10 windows a day
-    assert found.calibration.epsilon == 50.0 * 96 * 13
-    assert found.calibration.steps == 3 * 4
+    assert (found.calibration.epsilon, found.calibration.steps) == (50.0 * 96 * 13, 3 * 4)
     assert found.dp_sgd[1].noise_multiplier == found.calibration.leading_order
     assert set(found.searched) == {(0.1, 0.01), (0.1, 0.05)}
     best = min(found.searched, key=lambda pair: found.searched[pair])
@@ -131,31 +125,30 @@ def test_every_method_has_all_runs_and_the_budget_is_that_of_all_days(found: Rec
 
 
 def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) -> None:
-    parts = [Part(50.0, found, CHOSEN)]
-    written = write_all("made up", parts, tmp_path / "new")
-    text, paths = written.text, written.files
-    assert [path.suffix for path in paths] == [".md", ".json", *2 * [".svg", ".png"]]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[3::2])
-    assert all(b"<svg" in path.read_bytes() for path in paths[2::2])
-    assert f"| DP-SGD | {1e6 * kept(found.curves[DP_SGD], 'test')[0]:.3g} ± " in text
-    assert "| released | 50 | ε = 47 to 49.5 per step | no | 0.1 | 1.5 (1) | — | 0.25 | 1 |" in text
-    assert "| never | ε not reached |" in text
-    assert "| never | 50 | none: the formula is at least 60; lower r | — |" in text
-    assert "Every snapshot that was trained on has a power flow." in text
-    assert "| true δ of the classical σ | 0.586 |" in text  # paper correction 10: at ε = 50, δ = 1e-5
-    stored = json.loads(paths[1].read_text(encoding="utf-8"))
+    chosen = {"released": FOUND, "never": "the formula is at least 60; lower r"}
+    written = write_all("made up", [Part(50.0, found, chosen)], tmp_path / "new")
+    assert [path.suffix for path in written.files] == [".md", ".json", *2 * [".svg", ".png"]]
+    assert all(path.stat().st_size for path in written.files)
+    for line in (
+        f"| DP-SGD | {1e6 * kept(found.curves[DP_SGD], 'test')[0]:.3g} ± ",
+        "| released | 50 | ε = 47 to 49.5 per step | no | 0.1 | 1.5 (1) | — | 0.25 | 1 |",
+        "| never | ε not reached |",
+        "| never | 50 | none: the formula is at least 60; lower r | — |",
+        "Every snapshot that was trained on has a power flow.",
+        "| true δ of the classical σ | 0.586 |",  # paper correction 10: at ε = 50, δ = 1e-5
+    ):
+        assert line in written.text
+    stored = json.loads(written.files[1].read_text(encoding="utf-8"))
     assert stored["insecure_seed"] is True
     part = stored["epsilons"][0]
     assert part["chosen"]["released"]["outcome"]["claim"]["network"]["proved"] is False
     assert part["methods"][NOISE_FREE]["best_epoch"] == [run.best + 1 for run in found.curves[NOISE_FREE]]
-
-
-def test_a_run_that_diverged_is_null_in_json_and_not_hidden(found: Recovery) -> None:
+    # A run that diverged is null in JSON, and not hidden.
     nan = np.full(3, np.nan)
-    broken = replace(found, curves={**found.curves, DP_SGD: (Curves(nan, nan, nan, 0, 2),)})
-    parts = [Part(50.0, broken, CHOSEN)]
-    stored = to_json("made up", parts)
-    json.dumps(stored, allow_nan=False)
+    parts = [
+        Part(50.0, replace(found, curves={**found.curves, DP_SGD: (Curves(nan, nan, nan, 0, 2),)}), chosen)
+    ]
+    stored = json.loads(json.dumps(to_json("made up", parts), allow_nan=False))
     assert stored["epsilons"][0]["methods"][DP_SGD]["test_mse"] == [None]
     assert "| DP-SGD | nan" in to_markdown("made up", parts)
 
@@ -171,92 +164,56 @@ def test_a_run_is_not_trained_twice_and_a_changed_one_is(
         return real(runs, shared)
 
     monkeypatch.setattr(recovery_runs, "execute", counted)
-    told: list[tuple[int, int]] = []
-
-    def go(given: Source, plan: Plan = SMALL) -> Recovery:
-        trained.clear()
-        told.clear()
-        return run_recovery(
-            given,
-            plan,
-            tmp_path,
-            seed=0,
-            workers=1,
-            progress=lambda done, total: told.append((done, total)),
-        )
-
-    first = go(source())
+    first = recovered(source(), tmp_path)
     assert len(trained) == 2 + 3 * 2
-    assert told[-1] == (8, 8)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    second = go(source())
+    trained.clear()
+    second = recovered(source(), tmp_path)
     assert trained == []
     for name, runs in first.curves.items():
         for one, other in zip(runs, second.curves[name], strict=True):
             np.testing.assert_array_equal(one.test, other.test)
     (tmp_path / "released-e50-1.json").write_text("{ half a fi", encoding="utf-8")
-    go(source())
+    recovered(source(), tmp_path)
     assert trained == [("released e50", 1)]
-    go(source(), replace(SMALL, adam=replace(SHORT, learning_rate=1e-3)))
+    slower = replace(SMALL, adam=replace(SHORT, learning_rate=1e-3))
+    trained.clear()
+    recovered(source(), tmp_path, slower)
     assert {name for name, _ in trained} == {NOISE_FREE, "released e50"}
-    go(replace(source(), epsilon_step=25.0), replace(SMALL, adam=replace(SHORT, learning_rate=1e-3)))
-    assert {name for name, _ in trained} >= {"DP-SGD e25"}  # other noise
-    assert NOISE_FREE not in {name for name, _ in trained}
+    trained.clear()
+    recovered(replace(source(), epsilon_step=25.0), tmp_path, slower)
+    methods = {name for name, _ in trained}
+    assert "DP-SGD e25" in methods  # other noise
+    assert NOISE_FREE not in methods
 
 
-def holes(fails: IntArray) -> Source:
-    """Days of which those of the year named have one snapshot without power flow."""
-
-    def release(run: int, generator: np.random.Generator, days: IntArray) -> FloatArray:
-        vm = voltages(len(days), int(generator.integers(1 << 30)))
-        vm[np.isin(days, fails), 7] = np.nan
-        return vm
-
-    return replace(source(), releases={"holes": release})
-
-
-def test_days_without_power_flow_are_left_out_and_others_drawn(tmp_path: Path) -> None:
-    plan = replace(SMALL, samples=60)  # 6 days of 10 windows
-    given = holes(np.array([]))
-    order = training_days(given.split, 0, 0)
-    found = run_recovery(holes(order[:2]), plan, tmp_path, seed=0, workers=1, progress=quiet)
+def test_days_without_power_flow_are_left_out_and_others_drawn_and_a_method_without_any_is_told(
+    tmp_path: Path,
+) -> None:
+    order = training_days(source().split, 0, 0)
+    found = recovered(source("holes", order[:2]), tmp_path / "some", replace(SMALL, samples=60))
     told = found.holes["holes"]
     assert len(found.curves["holes"]) == 2
     assert np.isfinite(found.curves["holes"][0].test).all()
-    assert told.without == 0
-    assert told.left_out >= 2
-    assert 0 < told.failed < 1 / 96
+    assert (told.without, told.left_out >= 2, 0 < told.failed < 1 / 96) == (0, True, True)
     text = to_markdown("made up", [Part(50.0, found, {"holes": FOUND})])
     assert f"| holes | 50 | {100 * told.failed:.2g} % | {told.left_out} | 0 of 2 |" in text
 
-
-def test_a_method_without_power_flow_is_told_and_not_fatal(tmp_path: Path) -> None:
-    plan = replace(SMALL, samples=30)  # 3 days, of at most 12 that are drawn
-    given = holes(np.arange(24))
-    found = run_recovery(given, plan, tmp_path, seed=0, workers=1, progress=quiet)
+    # 3 days of 10 windows, of at most 12 that are drawn.
+    found = recovered(source("holes", range(24)), tmp_path / "none", replace(SMALL, samples=30))
     assert list(found.curves) == [NOISE_FREE, DP_SGD]
     told = found.holes["holes"]
     assert told == replace(told, failed=1 / 96, left_out=2 * 3 * MOST_DRAWS, without=2)
-    text = to_markdown("made up", [Part(50.0, found, {"holes": FOUND})])
-    assert "| holes | no training set: 1 % of the snapshots have no power flow |" in text
-    write_all("made up", [Part(50.0, found, {"holes": FOUND})], tmp_path / "written")
-
-
-PLAN = replace(QUICK, runs=2)
-ONCE = Schedule(epochs=1, patience=1, batch=64, learning_rate=3e-3)
-TINY = replace(PLAN, samples=100, held_out_samples=20, adam=ONCE, dp_sgd=ONCE)
+    written = write_all("made up", [Part(50.0, found, {"holes": FOUND})], tmp_path / "written")
+    assert "| holes | no training set: 1 % of the snapshots have no power flow |" in written.text
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> ExperimentOptions:
-    return ExperimentOptions(
-        out=tmp_path_factory.mktemp("recovery"), data="simulated", quick=True, calibration_days=20
-    )
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return open_bench(options_in(tmp_path_factory.mktemp("recovery")), replace(QUICK, runs=2), (200.0,))
 
 
-@pytest.fixture(scope="module")
-def bench(options: ExperimentOptions) -> Bench:
-    return open_bench(options, PLAN, (200.0,))
+def options_in(folder: Path, days: int = 20) -> ExperimentOptions:
+    return ExperimentOptions(out=folder, data="simulated", quick=True, calibration_days=days)
 
 
 @pytest.mark.slow
@@ -265,7 +222,6 @@ def test_nothing_is_fitted_to_days_held_out(bench: Bench) -> None:
     all_days = bench.data.history.days
     assert not {all_days[day] for day in held_out} & set(bench.lab.data.history.days)
     assert bench.lab.data.history.n_days == len(all_days) - len(held_out)
-    assert bench.lab.data.n_days == len(bench.split.train)
     # The days the search measures distances to are training days too.
     truth = bench.data.true_load(np.sort(bench.split.train))
     days = bench.lab.data.spread_days(bench.lab.scale.days)
@@ -273,46 +229,32 @@ def test_nothing_is_fitted_to_days_held_out(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_every_run_has_a_fit_of_its_own_and_the_days_it_is_asked_for(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outcomes = search(bench.lab)
-    source, chosen = source_at(bench, outcomes, 200.0)
+def test_every_run_has_a_fit_of_its_own_and_the_days_it_is_asked_for(bench: Bench) -> None:
+    source, chosen = source_at(bench, search(bench.lab), 200.0)
     assert list(chosen) == [column.label for column in COLUMNS]
     assert len(chosen) == len(COLUMNS)  # no two have one label
-    assert set(source.releases) == {name for name, found in chosen.items() if isinstance(found, Chosen)}
-    assert all(not found.network["proved"] for found in chosen.values() if isinstance(found, Chosen))
+    found = {name: one for name, one in chosen.items() if isinstance(one, Chosen)}
+    assert set(source.releases) == set(found)
+    assert not any(one.network["proved"] for one in found.values())
     assert source.delta == bench.lab.delta
     days = bench.split.train[:2]
-    for name, release in source.releases.items():
-        vm = release(0, np.random.default_rng(0), days)
-        assert vm.shape == (2, 96, len(bench.data.loaded)), name
+    for release in source.releases.values():
+        assert release(0, np.random.default_rng(0), days).shape == (2, 96, len(bench.data.loaded))
     release = source.releases[Column("dp-powerflow").label]
     one, other = (release(run, np.random.default_rng(0), days) for run in (0, 1))
     assert np.isfinite(one).all()
     assert not np.array_equal(one, other)
-    _every_method_trains_once(source, tmp_path, monkeypatch)
     free = on_days(noise_free(bench.lab.setting), bench.data, days)
     np.testing.assert_allclose(np.abs(free.release(np.random.default_rng(1), 2)), bench.true[days], atol=1e-9)
 
 
-def _every_method_trains_once(source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
-    pytest.importorskip("opacus", reason="opacus is not installed: pip install 'dp-powerflow[ml]'")
-    found = run_recovery(source, TINY, folder, seed=0, workers=1, progress=silent)
-    assert list(found.curves) == [NOISE_FREE, *source.releases, DP_SGD]
-    assert all(len(runs) == 2 for runs in found.curves.values())
-    monkeypatch.setattr(recovery_runs, "execute", None)  # training again would call it
-    again = run_recovery(source, TINY, folder, seed=0, workers=1, progress=silent)
-    assert again.curves.keys() == found.curves.keys()
-
-
-def test_other_processes_make_the_fits_that_are_missing(options: ExperimentOptions, bench: Bench) -> None:
-    point = Configuration("full-support", 200.0, 5.0)
-    wanted = missing_fits(bench.lab, [point], 2)
+def test_other_processes_make_the_fits_that_are_missing(tmp_path: Path) -> None:
+    plan, point = replace(QUICK, runs=2), Configuration("full-support", 200.0, 5.0)
+    lab = open_bench(options_in(tmp_path), plan, (200.0,)).lab
+    wanted = missing_fits(lab, [point], 2)
     assert wanted == [(5.0, 0, 1.0), (5.0, 1, 1.0)]
-    Fits(options, PLAN, (200.0,), tuple(wanted)).start(None)(1)
-    assert missing_fits(bench.lab, [point], 2) == [(5.0, 0, 1.0)]
+    Fits(options_in(tmp_path), plan, (200.0,), tuple(wanted)).start(None)(1)
+    assert missing_fits(lab, [point], 2) == [(5.0, 0, 1.0)]
 
 
 @pytest.mark.slow
@@ -334,6 +276,5 @@ def test_the_literal_recipe_is_within_epsilon_or_says_its_smallest(bench: Bench)
 def test_a_calibration_that_fails_is_not_taken_for_a_mechanism_that_cannot_reach_epsilon(
     tmp_path: Path,
 ) -> None:
-    options = ExperimentOptions(out=tmp_path, data="simulated", quick=True, calibration_days=3)
     with pytest.raises(PrivacyError, match="at least 20 days"):
-        search(open_bench(options, QUICK, (200.0,)).lab, [Column("gmm-noise")])
+        search(open_bench(options_in(tmp_path, 3), QUICK, (200.0,)).lab, [Column("gmm-noise")])

@@ -13,14 +13,8 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from dp_powerflow.privacy.budget import rho_to_epsilon
-from dp_powerflow_paper.recovery.methods import (
-    SampleBudget,
-    calibrate,
-    sampled_epsilon,
-    zcdp,
-)
+from dp_powerflow_paper.recovery.methods import SampleBudget, calibrate, sampled_epsilon, zcdp
 from dp_powerflow_paper.recovery.training import (
-    Curves,
     Privacy,
     PrivateSteps,
     Samples,
@@ -40,9 +34,7 @@ from dp_powerflow_paper.recovery.training import (
 
 
 def test_a_day_of_96_steps_has_two_windows_that_share_three_hours() -> None:
-    assert windows_per_day(96) == 2
-    assert windows_per_day(48) == 1
-    assert windows_per_day(120) == 3
+    assert [windows_per_day(steps) for steps in (96, 48, 120)] == [2, 1, 3]
     vm = np.arange(3 * 96 * 5, dtype=float).reshape(3, 96, 5)
     windows = cut_windows(vm)
     assert windows.shape == (3 * 2 * 5, 48)
@@ -64,13 +56,6 @@ def test_hidden_blocks_are_contiguous_24_long_and_equally_likely() -> None:
     assert np.abs(counts - 800).max() < 5 * np.sqrt(800)
 
 
-def library_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
-    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
-    accountant = RdpAccountant(orders=[float(order) for order in range(2, 512)])
-    accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
-    return float(accountant.get_epsilon(delta))
-
-
 def test_zcdp_conversion_gives_the_number_worked_out_by_hand_and_is_the_papers() -> None:
     # √(24 + 1) − √24 = 0.1010205, squared
     assert zcdp(SampleBudget(1.0, 24.0)) == pytest.approx(0.010205144, rel=1e-6)
@@ -87,7 +72,10 @@ def test_epsilon_of_the_accountant_is_that_of_dp_accounting(
     noise: float, rate: float, steps: int, delta: float
 ) -> None:
     ours = sampled_epsilon(noise, rate, steps, math.log(1 / delta))
-    library = library_epsilon(noise, rate, steps, delta)
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
+    accountant = RdpAccountant(orders=[float(order) for order in range(2, 512)])
+    accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
+    library = accountant.get_epsilon(delta)
     # Ours looks at fewer orders above 64, so it may only be larger, and hardly.
     assert library * (1 - 1e-9) <= ours <= library * 1.01
 
@@ -135,24 +123,20 @@ def made(count: int, seed: int = 0) -> Samples:
     return Samples(height + slope * (np.arange(48) - 23.5), hide_blocks(count, generator))
 
 
+def seeded(seed: int) -> Any:
+    return torch.Generator().manual_seed(seed)
+
+
 def weights(model: Any) -> Any:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
-def mlp(seed: int = 0) -> Any:
-    return make_mlp(torch.Generator().manual_seed(seed))
 
 
 def change(model: Any, privacy: Privacy, samples: Samples) -> Any:
     """What one step of DP-SGD on these samples does to the weights."""
     before = weights(model).clone()
-    private = PrivateSteps(model, privacy, ONE_STEP, torch.Generator().manual_seed(1))
+    private = PrivateSteps(model, privacy, ONE_STEP, seeded(1))
     private.step(to_tensors(samples))
     return weights(model) - before
-
-
-def adam(train: Samples, evaluation: Samples, test: Samples, schedule: Schedule) -> list[Curves]:
-    return train_adam([train], evaluation, test, schedule, [0])
 
 
 def test_runs_trained_together_are_trained_as_if_alone() -> None:
@@ -165,25 +149,14 @@ def test_runs_trained_together_are_trained_as_if_alone() -> None:
         np.testing.assert_allclose(curves.train, alone.train, rtol=1e-3)
 
 
-def test_best_epoch_and_end_follow_the_patience() -> None:
-    assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 3) == (4, 4)
-    assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 2) == (1, 3)
-    assert best_and_last(np.array([3.0, np.nan, np.nan, np.nan]), 2) == (0, 2)
-
-
-def test_inputs_do_not_depend_on_what_is_hidden() -> None:
-    samples = made(50)
-    other = Samples(np.where(samples.hidden, 7.0, samples.values), samples.hidden)
-    assert torch.equal(to_tensors(samples).inputs, to_tensors(other).inputs)
-    assert not torch.equal(to_tensors(samples).values, to_tensors(other).values)
-
-
 def test_training_stops_by_the_evaluation_set_and_keeps_the_best_epoch() -> None:
+    assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 3) == (4, 4)
+    assert best_and_last(np.array([3.0, np.nan, np.nan, np.nan]), 2) == (0, 2)
     # The evaluation set is of another kind, so learning the training set makes it worse soon.
     evaluation = replace(made(200, 2), values=np.full((200, 48), 1.0))
     train = replace(made(200, 1), values=np.full((200, 48), 1.2))
     schedule = Schedule(epochs=80, patience=5, batch=64, learning_rate=1e-2)
-    (curves,) = adam(train, evaluation, evaluation, schedule)
+    (curves,) = train_adam([train], evaluation, evaluation, schedule, [0])
     assert curves.stopped == curves.best + 5 < 79
     assert len(curves.test) == 80
     assert (curves.test[curves.stopped + 1 :] == curves.test[curves.best]).all()
@@ -191,10 +164,10 @@ def test_training_stops_by_the_evaluation_set_and_keeps_the_best_epoch() -> None
 
 
 def test_without_noise_or_clipping_the_private_step_is_plain_sgd() -> None:
-    model, samples = mlp(), made(64)
+    model, samples = make_mlp(seeded(0)), made(64)
     sample_losses(model, to_tensors(samples)).mean().backward()
     expected = -0.5 * torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-    actual = change(mlp(), Privacy(0.0, 1e6), samples)
+    actual = change(make_mlp(seeded(0)), Privacy(0.0, 1e6), samples)
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-7)
 
 
@@ -202,13 +175,17 @@ def test_one_sample_cannot_move_the_model_by_more_than_the_clip_norm() -> None:
     clip = 0.01
     wild = Samples(np.full((1, 48), 50.0), hide_blocks(1, np.random.default_rng(0)))
     limit = 0.5 * clip / 64  # learning rate · C / expected batch
-    assert float(change(mlp(), Privacy(0.0, clip), wild).norm()) == pytest.approx(limit, rel=1e-3)
+    assert float(change(make_mlp(seeded(0)), Privacy(0.0, clip), wild).norm()) == pytest.approx(
+        limit, rel=1e-3
+    )
     # The same sample unclipped goes far beyond: the bound above is the clipping's doing.
-    assert float(change(mlp(), Privacy(0.0, 1e9), wild).norm()) > 1000 * limit
+    assert float(change(make_mlp(seeded(0)), Privacy(0.0, 1e9), wild).norm()) > 1000 * limit
     # Clipping is per sample and before the sum: beside 63 others, the wild one still adds C at the most.
     calm = made(63)
     both = Samples(np.vstack([calm.values, wild.values]), np.vstack([calm.hidden, wild.hidden]))
-    moved = change(mlp(), Privacy(0.0, clip), both) - change(mlp(), Privacy(0.0, clip), calm)
+    moved = change(make_mlp(seeded(0)), Privacy(0.0, clip), both) - change(
+        make_mlp(seeded(0)), Privacy(0.0, clip), calm
+    )
     assert float(moved.norm()) == pytest.approx(limit, rel=1e-2)
 
 
@@ -216,8 +193,8 @@ def test_one_sample_cannot_move_the_model_by_more_than_the_clip_norm() -> None:
 def test_noise_added_has_the_calibrated_variance(noise: float, clip: float) -> None:
     # An empty batch has no gradient, so a step is -rate · N(0, (σC)²)/B and nothing else.
     nothing = Samples(np.empty((0, 48)), np.empty((0, 48), dtype=bool))
-    model = mlp()
-    private = PrivateSteps(model, Privacy(noise, clip), ONE_STEP, torch.Generator().manual_seed(1))
+    model = make_mlp(seeded(0))
+    private = PrivateSteps(model, Privacy(noise, clip), ONE_STEP, seeded(1))
     path = [weights(model).double()]
     for _ in range(40):
         private.step(to_tensors(nothing))
@@ -231,7 +208,7 @@ def test_noise_added_has_the_calibrated_variance(noise: float, clip: float) -> N
 
 
 def test_poisson_batches_have_the_binomials_mean_and_variance() -> None:
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     sizes = np.array([len(draw_batch(1000, 64, True, generator)) for _ in range(4000)])
     variance = 64 * (1 - 0.064)
     assert abs(sizes.mean() - 64) < 5 * math.sqrt(variance / 4000)

@@ -1,0 +1,211 @@
+"""Experiments as they are run: what they write, say and take up again; errors against the true network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow_paper import theorem, twin
+from dp_powerflow_paper.datasets import ExperimentOptions, open_dataset
+from dp_powerflow_paper.derived import experiment as derived
+from dp_powerflow_paper.derived.studies import CASES, TRUE, Compared, Measure, figure, reliability
+from dp_powerflow_paper.derived.tables import row_of
+from dp_powerflow_paper.dvorkin2020 import experiment as dvorkin2020
+from dp_powerflow_paper.fioretto2019 import experiment as fioretto2019
+from dp_powerflow_paper.mak2019 import experiment as mak2019
+from dp_powerflow_paper.run import Store, computed, run_experiment
+from dp_powerflow_paper.theorem import FLOORS, run_theorem, to_json, to_markdown
+
+
+def check_dvorkin2020(content: Any) -> None:
+    assert len(content["rows"]) == 6
+
+
+def check_fioretto2019(content: Any) -> None:
+    assert content["cases"][0]["feasible"] == 1.0
+
+
+def check_mak2019(content: Any) -> None:
+    assert content["cases"][0]["draws"] == 2
+
+
+def check_twin(content: Any) -> None:
+    (row,) = content["rows"]["ieee13"]
+    assert 0.0 < row["pooled"][0] < row["worst_node"][0]
+    assert (row["draws"], row["failed"]) == (2, 0)
+    # The floor is that of the line that matters most.
+    chains = content["floors"]["ieee13"]
+    assert [chain["element"].split()[0] for chain in chains] == ["line", "capacitor"]
+    assert all(0.0 < chain["pooled"] < chain["node"] for chain in chains)
+
+
+def check_derived(content: Any) -> None:
+    """Loads alone leave SAIFI, and a twin alone leaves the load."""
+    rows = {(row["case"], row["figure"]): row for row in content["rows"]}
+    _, loads, twins, both, _ = (case.words for case in CASES)
+    assert rows[loads, "SAIFI"]["median"] == 0.0
+    assert rows[loads, "energy not served"]["median"] != 0.0
+    assert rows[twins, "SAIFI"]["median"] == rows[both, "SAIFI"]["median"] != 0.0
+    assert abs(rows[both, "SAIFI"]["median"]) < 0.1
+    assert all(row["failed"] == 0 for row in rows.values())
+
+
+@dataclass(frozen=True)
+class Small:
+    """An experiment made small: what stands in, what a second run may not call, what it says."""
+
+    module: Any
+    given: dict[str, Any]
+    makes: str
+    said: tuple[str, ...]
+    check: Callable[[Any], None]
+    needs: tuple[str, ...] = ()
+
+
+SMALL = {
+    "dvorkin2020": Small(
+        dvorkin2020,
+        {"QUICK": dvorkin2020.Scale(draws=500, feeders=("ieee13",), customers=1)},
+        "measure",
+        ("| feeder15 | ToV | 4.636 | 4.636 | +17.1 % |",),
+        check_dvorkin2020,
+        ("cvxpy",),
+    ),
+    "fioretto2019": Small(
+        fioretto2019,
+        {"QUICK": fioretto2019.Scale(cases=("case14",), alphas=(0.1,), draws=2, lengths=((0.05, 0.08),))},
+        "measure_case measure_feeder",
+        ("| case14 | 8081.527 | 8081.527 | 20 | 25 % |",),
+        check_fioretto2019,
+        ("casadi", "pandapower"),
+    ),
+    "mak2019": Small(
+        mak2019,
+        {
+            "QUICK": mak2019.Scale(cases=(("case14", 0.1),), draws=2),
+            "measure_leak": lambda name: {"loads": 11, "worst": 1e-9, "smallest load": 0.1},
+        },
+        "measure_case",
+        ("| case14 | 0.1 | 2 |",),
+        check_mak2019,
+        ("casadi", "pandapower"),
+    ),
+    "twin": Small(
+        twin,
+        {
+            "KINDS": {kind: (1.0,) for kind in twin.KINDS if kind.words == "Laplace on lengths"},
+            "_QUICK": twin._Size(2, 0, 3),
+            "settings_of": lambda options: [twin.surrogate("ieee13")],
+        },
+        "_table _chains",
+        ("| Laplace on lengths | 1 / 8.31 | 0 | 0.393 / 0.984 |", "times its size | 1 | 1e-06 |"),
+        check_twin,
+    ),
+    "derived": Small(
+        derived,
+        {"QUICK": derived.Size(1, 2), "compared": lambda: (reliability(),), "cores": lambda: 1},
+        "Bench.study",
+        (),
+        check_derived,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_an_experiment_writes_text_data_and_pictures_and_a_second_run_computes_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    small = SMALL[name]
+    for extra in small.needs:
+        pytest.importorskip(extra)
+    folder = request.getfixturevalue("reference") if name == "dvorkin2020" else None
+    for attribute, value in small.given.items():
+        monkeypatch.setattr(small.module, attribute, value)
+    options = ExperimentOptions(tmp_path, data="simulated", reference=folder, quick=True)
+    first = run_experiment(name, options)
+    for sentence in small.said:
+        assert sentence in first.text
+    assert [path.suffix for path in first.files][:2] == [".md", ".json"]
+    assert {path.suffix for path in first.files[2:]} <= {".svg", ".png"}
+    assert all(path.stat().st_size for path in first.files)
+    small.check(json.loads(first.files[1].read_text(encoding="utf-8")))
+    stored = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/**/*.json")}
+    assert stored
+    for attribute in small.makes.split():
+        monkeypatch.setattr(f"{small.module.__name__}.{attribute}", pytest.fail)
+    assert run_experiment(name, options) == first
+    assert {path: path.stat().st_mtime_ns for path in stored} == stored
+
+
+def test_a_row_has_median_and_range_of_relative_errors_and_counts_failures() -> None:
+    compared = Compared("", "", reliability().kind, (Measure("SAIFI", "1/yr", figure("saifi")),))
+    true = {"SAIFI": np.array([2.0, 0.0])}
+    found = [{"SAIFI": np.array([value, 5.0])} for value in (1.0, 2.0, 4.0)]
+    row = row_of(compared, compared.measures[0], TRUE, true, [*found, None])
+    assert (row.median, row.runs, row.failed, row.left_out) == (0.0, 4, 1, 1)
+    assert (row.low, row.high, row.size) == pytest.approx((-0.475, 0.95, 0.5))
+
+
+@pytest.mark.slow
+def test_formula_falls_with_the_floor_through_the_papers_range(oedi: Path, tmp_path: Path) -> None:
+    data = open_dataset(ExperimentOptions(tmp_path, oedi=oedi))
+    rows = run_theorem(data, calibration_days=40)
+    assert [row.floor for row in rows] == list(FLOORS)
+    found = [row.formula for row in rows]
+    sums = [samples.median.formula for samples in found]
+    assert sums == sorted(sums, reverse=True)
+    # Beyond the paper's 200: docs/results/network.md says what explains it and what does not.
+    assert 200 < sums[0] < 600
+    assert 25 < sums[-1] < 100
+    for row, samples in zip(rows, found, strict=True):
+        assert samples.least.formula <= samples.median.formula <= samples.most.formula < samples.day.formula
+        # None of it is claimed: at r = 1e-4 no mode has a bound on this feeder.
+        assert all(mode.day.epsilon is None for mode in row.evidence.rows)
+        assert row.evidence.amplification.exact == pytest.approx(7.575, rel=1e-3)
+        assert (row.evidence.n, row.evidence.hidden) == (96, 12)
+    text = to_markdown(data.words, rows)
+    assert "Formula as printed, with the exact κ, not a bound here" in text
+    assert "9 PV systems under volt-var control" in text
+    json.dumps(to_json(rows), allow_nan=False)
+
+
+@pytest.mark.slow
+def test_a_quick_run_on_diverse_customers_leaves_out_what_has_no_power_flow(tmp_path: Path) -> None:
+    written = run_experiment("theorem", ExperimentOptions(tmp_path, data="simulated", quick=True))
+    assert [path.name for path in written.files] == ["theorem-quick.md", "theorem-quick.json"]
+    content = json.loads(written.files[1].read_text(encoding="utf-8"))
+    assert [row["floor"] for row in content] == [FLOORS[0], FLOORS[-1]]
+    assert content[0]["evidence"]["policy"]["calibration_days"] == theorem.QUICK_DAYS
+    assert "| corrected |" in written.text
+    assert "Full support has no number" in written.text
+
+
+def test_wrong_names_and_folders_are_refused(tmp_path: Path) -> None:
+    for name, folder, error, sentence in (
+        ("nope", None, ConfigError, "no experiment 'nope'"),
+        ("theorem", None, ConfigError, "--oedi"),
+        ("theorem", tmp_path, LoadDataError, "not the OEDI folder"),
+    ):
+        with pytest.raises(error, match=sentence):
+            run_experiment(name, ExperimentOptions(tmp_path, oedi=folder, calibration_days=20))
+
+
+def test_a_result_is_computed_once_and_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path, "fingerprint")
+    seen: list[int] = []
+    for _ in range(2):
+        assert computed(store, {"one": lambda: {"x": len(seen)}}, lambda done, _: seen.append(done)) == {
+            "one": {"x": 1}
+        }
+    assert Store(tmp_path, "another").get("one") is None
+    (tmp_path / "one.json").write_text("{ half", encoding="utf-8")
+    with pytest.raises(ConfigError, match="remove it and run again"):
+        store.get("one")
