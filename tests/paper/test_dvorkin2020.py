@@ -13,19 +13,10 @@ from dp_powerflow import Feeder, StreamKey
 from dp_powerflow.errors import ConfigError, FeederError, PowerFlowError, PrivacyError
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
+from dp_powerflow_paper.dvorkin2020 import policy as policies
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, case_of, read_feeder15
 from dp_powerflow_paper.dvorkin2020.experiment import TARGET_LINES
 from dp_powerflow_paper.dvorkin2020.leaks import neighbours
-from dp_powerflow_paper.dvorkin2020.policy import (
-    Dispatch,
-    Expected,
-    Policy,
-    TailCost,
-    TargetVariance,
-    TotalVariance,
-    Variant,
-    loads_from,
-)
 from dp_powerflow_paper.dvorkin2020.program import Chances, Program, least_cost
 from dp_powerflow_paper.dvorkin2020.release import PrivateDispatch
 from dp_powerflow_paper.radial import RadialNetwork
@@ -33,9 +24,9 @@ from dp_powerflow_paper.radial import RadialNetwork
 pytest.importorskip("cvxpy", reason="needs the extra opf")
 
 DRAWS = 10_000
-TARGETED = TargetVariance(TARGET_LINES)
-WHOLE: tuple[Variant, ...] = (Expected(), TotalVariance(), TailCost())
-Solved = dict[Variant, tuple[Policy, Dispatch]]
+TARGETED = policies.TargetVariance(TARGET_LINES)
+WHOLE: tuple[policies.Variant, ...] = (policies.Expected(), policies.TotalVariance(), policies.TailCost())
+Solved = dict[policies.Variant, tuple[policies.Policy, policies.Dispatch]]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +67,7 @@ def test_set_points_balance_whatever_the_noise_and_pass_limits_as_seldom_as_allo
         ):
             assert seen <= allowed + 3.0 * math.sqrt(allowed * (1.0 - allowed) / DRAWS)
         assert found.jointly > chances.generators, "single limits say nothing of all of them together"
-    policy = solved[Expected()][0]
+    policy = solved[policies.Expected()][0]
     twice = policy.dispatch(2.0 * policy.noise(StreamKey.from_insecure_seed(1), 2000))
     assert policy.violations(twice).generators > 0.05, "made for less noise"
 
@@ -96,12 +87,12 @@ def test_every_flow_varies_as_meant_but_where_a_target_leaves_lines_without_nois
 
 def test_noise_of_the_cheapest_policy_cannot_hide_a_load_among_all_flows(case: Case, solved: Solved) -> None:
     sigma = Privacy().sigma(case)
-    assert [solved[variant][0].rank for variant in (Expected(), TotalVariance())] == [5, 14]
-    for found in neighbours(Program(case, sigma, Expected()), Privacy(), (2, 6, 13)):
+    assert [solved[variant][0].rank for variant in (policies.Expected(), policies.TotalVariance())] == [5, 14]
+    for found in neighbours(Program(case, sigma, policies.Expected()), Privacy(), (2, 6, 13)):
         assert found.outside > 0.1
         assert math.isinf(found.jointly)
     # Total variance fills every direction, yet all flows lose more than one.
-    program = Program(case, sigma, TotalVariance())
+    program = Program(case, sigma, policies.TotalVariance())
     jointly = max(each.jointly for each in neighbours(program, Privacy(), (4, 10)))
     assert 1.2 * Privacy().epsilon < jointly < math.inf
 
@@ -109,11 +100,11 @@ def test_noise_of_the_cheapest_policy_cannot_hide_a_load_among_all_flows(case: C
 def test_flows_with_set_points_give_every_load_back(case: Case, solved: Solved) -> None:
     public = replace(case, load_p=np.zeros_like(case.load_p))
     for _, dispatch in solved.values():
-        assert np.abs(loads_from(public, dispatch) - case.load_p).max() < 1e-12
+        assert np.abs(policies.loads_from(public, dispatch) - case.load_p).max() < 1e-12
 
 
 @pytest.mark.parametrize("variant", WHOLE[:2], ids=lambda variant: variant.name)
-def test_a_feeder_of_ours_is_dispatched(ieee13: Feeder, variant: Variant) -> None:
+def test_a_feeder_of_ours_is_dispatched(ieee13: Feeder, variant: policies.Variant) -> None:
     case = case_of(ieee13)
     assert case.load_p.sum() == pytest.approx(sum(load.kw for load in ieee13.loads) / 1e3 / ieee13.base_mva)
     sigma = Privacy().sigma(case)
@@ -126,7 +117,7 @@ def test_a_feeder_of_ours_is_dispatched(ieee13: Feeder, variant: Variant) -> Non
 
 
 def test_claims_say_what_they_do_not_cover(case: Case, solved: Solved) -> None:
-    release = PrivateDispatch(solved[TotalVariance()][0], Privacy(), 3.96, "ToV", jointly=4.0)
+    release = PrivateDispatch(solved[policies.TotalVariance()][0], Privacy(), 3.96, "ToV", jointly=4.0)
     own, joint = release.guarantees
     assert (own.jointly, own.proved, own.composes) == (False, False, "per snapshot")
     assert (joint.jointly, joint.proved) == (True, False)
@@ -145,8 +136,8 @@ def test_what_cannot_be_dispatched_is_refused(case: Case, tmp_path: Path) -> Non
         (ConfigError, "DP_POWERFLOW_REFERENCE", lambda: read_feeder15(tmp_path)),
         (ConfigError, "--reference", lambda: ExperimentOptions(tmp_path).reference_folder),
         (PrivacyError, "ε in", lambda: Privacy(epsilon=2.0)),
-        (FeederError, "no generator below", lambda: Program(none_below, sigma, Expected())),
-        (PowerFlowError, "no dispatch keeps", lambda: Program(narrow, sigma, Expected()).solve()),
+        (FeederError, "no generator below", lambda: Program(none_below, sigma, policies.Expected())),
+        (PowerFlowError, "no dispatch keeps", lambda: Program(narrow, sigma, policies.Expected()).solve()),
         (ConfigError, "one figure for every node", lambda: replace(case, cost=np.zeros(3))),
         (ConfigError, "root of a case", lambda: replace(case, p_max=np.zeros(15))),
         (FeederError, "closes a loop", lambda: RadialNetwork(start, np.array([1, 2, 0]), ones, ones)),

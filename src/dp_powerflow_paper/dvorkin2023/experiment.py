@@ -22,10 +22,7 @@ from dp_powerflow_paper.dvorkin2023.capacities import (
 from dp_powerflow_paper.dvorkin2023.cases import matpower_case
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
 from dp_powerflow_paper.dvorkin2023.release import CHANGE, feeder_case
-from dp_powerflow_paper.dvorkin2023.restored import (
-    DispatchCase,
-    repaired_unasked,
-)
+from dp_powerflow_paper.dvorkin2023.restored import DispatchCase, repaired_unasked
 from dp_powerflow_paper.run import Job, Written, block, computed, store_of, write_report
 
 EPSILON = 1.0
