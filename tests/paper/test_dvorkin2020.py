@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow import Feeder, StreamKey
+from dp_powerflow import BatchSolver, Feeder, StreamKey
 from dp_powerflow.errors import ConfigError, FeederError, PowerFlowError, PrivacyError
-from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.dvorkin2020 import policy as policies
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, case_of, read_feeder15
@@ -20,6 +19,7 @@ from dp_powerflow_paper.dvorkin2020.leaks import neighbours
 from dp_powerflow_paper.dvorkin2020.program import Chances, Program, least_cost
 from dp_powerflow_paper.dvorkin2020.release import PrivateDispatch
 from dp_powerflow_paper.radial import RadialNetwork
+from support.small_feeders import feeder_of
 
 pytest.importorskip("cvxpy", reason="needs the extra opf")
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_dispatched_is_refused(case: Case, tmp_path: Path) -> Non
     start = np.array([0, 1, 2])
     for error, sentence, refused in (
         (ConfigError, "DP_POWERFLOW_REFERENCE", lambda: read_feeder15(tmp_path)),
-        (ConfigError, "--reference", lambda: ExperimentOptions(tmp_path).reference_folder),
+        (ConfigError, "--reference", lambda: ExperimentOptions(tmp_path).folder("reference")),
         (PrivacyError, "ε in", lambda: Privacy(epsilon=2.0)),
         (FeederError, "no generator below", lambda: Program(none_below, sigma, policies.Expected())),
         (PowerFlowError, "no dispatch keeps", lambda: Program(narrow, sigma, policies.Expected()).solve()),
@@ -148,35 +148,22 @@ def test_what_cannot_be_dispatched_is_refused(case: Case, tmp_path: Path) -> Non
             refused()
 
 
-def branched(root: int = 0) -> RadialNetwork:
-    """Two laterals; one line is listed from its far end."""
-    start, end = np.array([0, 1, 3, 1, 4]), np.array([1, 2, 2, 4, 5])
-    return RadialNetwork(
-        start, end, np.array([1.0, 2, 3, 4, 5]) * 1e-3, np.array([5.0, 4, 3, 2, 1]) * 1e-3, root
-    )
-
-
-def ac_voltages(network: RadialNetwork, s: ComplexArray) -> FloatArray:
-    """Squared magnitudes by sweeps over the tree."""
-    v = np.ones(network.nodes, dtype=complex)
-    for _ in range(60):
-        current = np.conj(s / v)
-        for node in network.order[:0:-1]:
-            current[network.parent[node]] += current[node]
-        for node in network.order[1:]:
-            line = network.line_above[node]
-            v[node] = v[network.parent[node]] - (network.r[line] + 1j * network.x[line]) * current[node]
-    return np.asarray(np.abs(v) ** 2)
-
-
 @pytest.mark.parametrize("root", [0, 3])
 def test_the_gap_to_ac_power_flow_shrinks_with_the_square_of_the_load(root: int) -> None:
-    network = branched(root)
+    """Two laterals; one line is listed from its far end."""
+    start, end = np.array([0, 1, 3, 1, 4]), np.array([1, 2, 2, 4, 5])
+    r, x = np.array([1.0, 2, 3, 4, 5]) * 1e-3, np.array([5.0, 4, 3, 2, 1]) * 1e-3
+    network = RadialNetwork(start, end, r, x, root)
     s = np.array([0.3, 0.5, 0.2, 0.4, 0.6, 0.1]) + 1j * np.array([0.1, 0.2, 0.3, 0.1, 0.0, 0.2])
     s[root] = 0.0
+    place = np.array([5 if node == root else node - (node > root) for node in range(6)])  # the root is last
+    lines = zip(place[start].tolist(), place[end].tolist(), (r + 1j * x).tolist(), strict=True)
+    solver = BatchSolver(feeder_of(6, list(lines), []), tolerance=1e-12)
+    at = np.delete(np.arange(6), root)
     gaps = []
     for scale in (1.0, 0.1):
         linear = network.squared_voltages(scale * s.real, scale * s.imag)
-        gaps.append(np.abs(linear - ac_voltages(network, scale * s)).max())
+        ac = np.abs(solver.solve(scale * s[at][None]).v[0]) ** 2
+        gaps.append(np.abs(linear[at] - ac).max())
     assert gaps[0] < 1e-3
     assert gaps[1] < gaps[0] / 80

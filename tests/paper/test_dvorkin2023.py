@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.dvorkin2023.capacities import (
-    AtRandom,
-    CapacityMechanism,
-    LargestNoisyScore,
-    infeasible_share,
-)
+from dp_powerflow_paper.dvorkin2023.capacities import CapacityMechanism, LargestNoisyScore, infeasible_share
 from dp_powerflow_paper.dvorkin2023.cases import matpower_case, radial_case
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, wind_records
 from dp_powerflow_paper.dvorkin2023.restored import (
@@ -74,21 +69,18 @@ def test_an_overload_price_bounds_what_a_capacity_can_change_and_without_it_no_b
     assert np.all(np.isfinite(few.costs(tight, few.dearest)))
 
 
-def test_the_epsilon_of_all_queries_adds_up() -> None:
-    for rounds in (0, 1, 10):
-        mechanism = CapacityMechanism(1.5, 5.0, rounds, 100.0)
-        assert sum(query.epsilon for query in mechanism.queries) == pytest.approx(1.5)
-        size = {"capacities": 5.0, "selection": 2.0 * 500.0, "cost": 500.0}
-        for query in mechanism.queries:
-            assert query.scale == pytest.approx(size[query.asked] / query.epsilon)
-
-
 def test_dividing_by_four_rounds_instead_of_multiplying_is_far_too_little_noise() -> None:
     """The published code: scale α·c/(4T) for α·c·4T, (4T)² = 1,600 times too small at T = 10."""
-    mechanism = CapacityMechanism(1.0, 5.0, ROUNDS, 100.0)
-    cost = next(query for query in mechanism.queries if query.asked == "cost")
-    published = 5.0 * 100.0 / (4 * ROUNDS)
-    assert cost.scale / published == pytest.approx((4 * ROUNDS) ** 2)
+    for rounds in (0, 1, ROUNDS):
+        queries = CapacityMechanism(1.5, 5.0, rounds, 100.0).queries
+        assert sum(query.epsilon for query in queries) == pytest.approx(1.5)
+        size = {"capacities": 5.0, "selection": 2.0 * 500.0, "cost": 500.0}
+        for query in queries:
+            assert query.scale == pytest.approx(size[query.asked] / query.epsilon)
+    cost = next(
+        query for query in CapacityMechanism(1.0, 5.0, ROUNDS, 100.0).queries if query.asked == "cost"
+    )
+    assert cost.scale / (5.0 * 100.0 / (4 * ROUNDS)) == pytest.approx((4 * ROUNDS) ** 2)
 
 
 def test_rounds_and_a_repair_for_public_records_leave_fewer_infeasible_records(rts: Capacities) -> None:
@@ -139,24 +131,6 @@ def test_the_repair_sees_only_what_was_released(feeder_case: Capacities) -> None
     assert np.allclose(released[0][1], released[1][1], rtol=0.0, atol=1e-9)
     noisy = NoisyCapacities(wanted, (record,), (cost,))
     assert repair(noisy, case).tobytes() == repair(noisy, replace(case, name="another")).tobytes()
-
-
-def test_honest_noise_selects_hardly_better_than_chance(rts: Capacities) -> None:
-    """At T = 10 the noise of a selection is many times every score; the public code's is random outright."""
-    case, capacity = rts
-    mechanism = CapacityMechanism(1.0, 5.0, ROUNDS, case.dearest)
-    scale = next(query.scale for query in mechanism.queries if query.asked == "selection")
-    generator = np.random.default_rng(6)
-    noisy = next(mechanism.release(case, capacity, generator))
-    scores = np.abs(case.costs(capacity, case.dearest) - case.costs(noisy, case.dearest))
-    assert scale > 5.0 * scores.max()
-    honest, random = (
-        np.mean([selection(scores, scale, generator) == np.argmax(scores) for _ in range(20_000)])
-        for selection in (LargestNoisyScore(), AtRandom())
-    )
-    by_chance = 1.0 / len(scores)
-    assert random == pytest.approx(by_chance, abs=0.003)
-    assert by_chance - 0.003 < honest < 2.0 * by_chance
 
 
 @HALF_IS_CAUGHT
@@ -220,29 +194,11 @@ def test_the_loss_changes_by_at_most_its_sensitivity(turbine: PowerRecords) -> N
             step = moved - power
             found.append(np.abs(2.0 * step * slope + step**2 * own).max())
     bound = regression.loss_sensitivity(change)
-    assert max(found) <= bound
-    assert max(found) > 0.5 * bound  # the bound is not vacuous
-
-
-def test_the_published_code_takes_a_sensitivity_that_is_no_bound(turbine: PowerRecords) -> None:
-    """Some neighbour of the true records changes the loss by more than the code's figure."""
-    regression, change = turbine.regression, 0.15
-    slope, own = regression.curvature @ turbine.power, np.diag(regression.curvature)
-    step = np.where(turbine.power > 0.5, -change, change)
-    moved = np.abs(2.0 * step * slope + step**2 * own).max()
-    assert regression.published_loss_sensitivity(change) == pytest.approx(0.0224, abs=1e-4)
-    assert regression.loss_sensitivity(change) == pytest.approx(0.473, abs=1e-3)
-    assert moved > 2.0 * regression.published_loss_sensitivity(change)
-
-
-def test_one_laplace_number_for_all_weights_protects_none(turbine: PowerRecords) -> None:
-    """As in the published code: differences of noisy weights are those of the true ones, exactly."""
-    regression = turbine.regression
-    true = regression.weights(turbine.power)
-    shared = true + np.random.default_rng(0).laplace(0.0, 1.0)
-    assert np.allclose(np.diff(shared), np.diff(true), atol=1e-12)
-    own = RecordMechanism(1.0, 0.15).noisy(turbine, np.random.default_rng(0)).weights
-    assert np.abs(np.diff(own) - np.diff(true)).min() > 1e-6
+    assert 0.5 * bound < max(found) <= bound
+    # The published code takes a figure that some neighbour of the true records passes.
+    published = regression.published_loss_sensitivity(change)
+    assert (published, bound) == (pytest.approx(0.0224, abs=1e-4), pytest.approx(0.473, abs=1e-3))
+    assert max(found[:2]) > 2.0 * published
 
 
 @HALF_IS_CAUGHT

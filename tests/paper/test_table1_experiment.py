@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dp_powerflow import Feeder, TwinDesign
 from dp_powerflow.errors import ConfigError, MissingExtraError
 from dp_powerflow.lowlevel import Solver
-from dp_powerflow.units import ComplexArray
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.sources import (
@@ -145,8 +145,8 @@ def test_distances_are_of_each_node_and_lag1_tells_a_slow_course_from_noise(benc
 # -------------------------------------------------------------------------- columns that are tested
 
 
-def laplace(bench: Bench, *, slot: bool = False) -> LaplaceLoads:
-    return LaplaceLoads(Meters.of(bench.data, bench.truth.days), 1.0, SLOT if slot else DAY)
+def laplace(bench: Bench) -> LaplaceLoads:
+    return LaplaceLoads(Meters.of(bench.data, bench.truth.days), 1.0, DAY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,16 +237,14 @@ def test_the_lower_bound_is_below_the_epsilon_of_laplace_noise_and_near_it() -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Stated(Noiseless):
-    """Loads of one mechanism with the claim of another."""
+class Weak(LaplaceLoads):
+    """The planted bug: a share of the noise that the claim needs."""
 
-    loads: LaplaceLoads
-    guarantee: Guarantee
-    name: str = "planted"
-    unlimited: bool = False
+    share: float = 1.0
 
-    def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        return self.loads.draw(generator, days)
+    @property
+    def scale(self) -> FloatArray:
+        return self.share * super().scale
 
 
 @pytest.mark.slow
@@ -255,8 +253,7 @@ def test_an_audit_stays_below_a_true_claim_and_refutes_noise_of_a_quarter(share:
     """Laplace noise per slot that claims ε = 1 and has a share of the noise it needs."""
 
     def make(bench: Bench, fit: int) -> Made:
-        loads = laplace(bench, slot=True)
-        return made_of(bench, Stated(replace(loads, epsilon=loads.epsilon / share), loads.guarantee))
+        return made_of(bench, Weak(Meters.of(bench.data, bench.truth.days), 1.0, SLOT, share=share))
 
     found = audit_row(Row("laplace", "Laplace", "iid-noise", Gives.LOADS, make=make), 1500)["loads"]
     assert found > 0.3

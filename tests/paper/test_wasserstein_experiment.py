@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from dp_powerflow.errors import LoadDataError
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, UNITS
 from dp_powerflow_paper.wasserstein import evaluation
@@ -137,17 +136,6 @@ def lab(options: ExperimentOptions, data: Dataset) -> Lab:
 @pytest.fixture(scope="module")
 def outcomes(lab: Lab) -> tuple[Outcome, ...]:
     return tuple(evaluate(lab, config) for config in PLAN)
-
-
-def test_true_loads_are_those_of_the_profiles(data: Dataset) -> None:
-    days = data.spread_days(3)
-    load = data.true_load(days)
-    assert load.shape == (3, data.n_steps, len(data.feeder.retained))
-    # Active and reactive power of all nodes is that of all loads.
-    wanted = np.einsum("l,ldt->dt", data.feeder.nominal_load, data.relative[:, days])
-    assert load.sum(axis=2) == pytest.approx(wanted)
-    with pytest.raises(LoadDataError, match="days were asked"):
-        data.spread_days(10_000)
 
 
 def test_a_second_run_computes_nothing_again_but_what_is_lost(
