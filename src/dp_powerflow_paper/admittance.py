@@ -405,7 +405,7 @@ def _powers(feeder: Feeder, multipliers: FloatArray) -> dict[str, complex]:
 
 def year_sample(options: ExperimentOptions, feeder: Feeder, snapshots: int) -> FloatArray:
     """(snapshot, feeder load) load over nominal load at times spread over the OEDI year."""
-    history = oedi_history(options.oedi_folder, feeder)
+    history = oedi_history(options.folder("oedi"), feeder)
     rows = {point.lower(): row for row, point in enumerate(history.load_points)}
     times = np.arange(snapshots) * math.prod(history.load_kw.shape[1:]) // snapshots
     chosen = history.load_kw.reshape(len(history.load_kw), -1)[:, times + 7 * np.arange(snapshots)]

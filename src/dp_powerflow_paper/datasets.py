@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -161,6 +161,7 @@ def oedi_history(folder: Path, feeder: Feeder) -> LoadHistory:
 
 
 Progress = Callable[[int, int], None]
+_FOLDERS = {"oedi": "the OEDI profiles", "reference": "the reference cases", "swiss": "the Swiss meters"}
 
 
 def silent(done: int, total: int) -> None:
@@ -232,26 +233,12 @@ class ExperimentOptions:
         without = "-no-pv" if not self.pv else "-no-volt-var" if not self.volt_var else ""
         return self.dataset + without + acting
 
-    @property
-    def oedi_folder(self) -> Path:
-        """Folder of the OEDI profiles, for what cannot run without it."""
-        if self.oedi is None:
-            raise ConfigError("this experiment needs the OEDI profiles; name their folder with --oedi")
-        return self.oedi
-
-    @property
-    def reference_folder(self) -> Path:
-        """Folder of the reference cases, for what cannot run without it."""
-        if self.reference is None:
-            raise ConfigError("this experiment needs the reference cases; name their folder with --reference")
-        return self.reference
-
-    @property
-    def swiss_folder(self) -> Path:
-        """Folder of the Swiss meters, for what cannot run without it."""
-        if self.swiss is None:
-            raise ConfigError("this data set needs the Swiss meters; name their folder with --swiss")
-        return self.swiss
+    def folder(self, name: Literal["oedi", "reference", "swiss"]) -> Path:
+        """One of the folders, for what cannot run without it."""
+        found = {"oedi": self.oedi, "reference": self.reference, "swiss": self.swiss}[name]
+        if found is None:
+            raise ConfigError(f"this needs {_FOLDERS[name]}; name their folder with --{name}")
+        return found
 
 
 def is_public(config: Config) -> bool:
@@ -490,9 +477,9 @@ def pv_words(feeder: Feeder, voltvar: VoltVar | None) -> str:
 DATASETS: Mapping[str, Profiles] = MappingProxyType(
     {
         "oedi": Profiles(
-            lambda options, feeder: oedi_history(options.oedi_folder, feeder),
+            lambda options, feeder: oedi_history(options.folder("oedi"), feeder),
             "OEDI profiles (91 load points, one year, 15 minutes) on IEEE 123",
-            sun=lambda options, feeder, steps: oedi_sun(options.oedi_folder, feeder, steps),
+            sun=lambda options, feeder, steps: oedi_sun(options.folder("oedi"), feeder, steps),
             lowest=0.0,
             radius=1e-4,
             # The paper's own. The structured one had ten times the variance here, up to model format 2.
@@ -504,7 +491,7 @@ DATASETS: Mapping[str, Profiles] = MappingProxyType(
             "{n} SimBench customer profiles, in turn, on IEEE 123",
         ),
         "swiss": Profiles(
-            lambda options, feeder: swiss_history(options.swiss_folder),
+            lambda options, feeder: swiss_history(options.folder("swiss")),
             "{n} Swiss homes (seven weeks, 15 minutes), in turn, on IEEE 123",
         ),
         "simulated": Profiles(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import breadth_first_order
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.units import FloatArray, IntArray
@@ -85,20 +87,14 @@ class RadialNetwork:
 
     @cached_property
     def _walk(self) -> tuple[IntArray, IntArray, IntArray]:
-        at: list[list[tuple[int, int]]] = [[] for _ in range(self.nodes)]
-        for line, (a, b) in enumerate(zip(self.start.tolist(), self.end.tolist(), strict=True)):
-            at[a].append((b, line))
-            at[b].append((a, line))
-        parent = np.full(self.nodes, -1, dtype=np.int64)
+        shape, number = (self.nodes, self.nodes), np.arange(1, self.nodes)
+        one_way = sp.csr_array((number, (self.start, self.end)), shape=shape)
+        joined = sp.csr_array(one_way + one_way.T)
+        order, found = breadth_first_order(joined, self.root, directed=False)
+        parent = np.where(found < 0, -1, found).astype(np.int64)
         above = np.full(self.nodes, -1, dtype=np.int64)
-        order, seen = [self.root], {self.root}
-        for node in order:
-            for other, line in at[node]:
-                if other not in seen:
-                    seen.add(other)
-                    parent[other], above[other] = node, line
-                    order.append(other)
-        return np.array(order, dtype=np.int64), parent, above
+        above[order[1:]] = joined[order[1:], parent[order[1:]]] - 1
+        return order.astype(np.int64), parent, above
 
     @cached_property
     def below(self) -> FloatArray:

@@ -13,19 +13,10 @@ from dp_powerflow import Feeder
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Line
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, Network, nominal_law, plain
+from dp_powerflow_paper import neighbours
 from dp_powerflow_paper.datasets import ExperimentOptions
 from dp_powerflow_paper.losses import manifold_loss
 from dp_powerflow_paper.manifold import Scale, draw, run_manifold, to_markdown
-from dp_powerflow_paper.neighbours import (
-    Manifold,
-    Move,
-    changed_lines,
-    count_dimensions,
-    most_informative,
-    off_manifold,
-    scores,
-    towards_margin,
-)
 from support.laws import draw as draw_days
 from support.random_networks import solve
 from support.small_feeders import feeder_of
@@ -51,69 +42,67 @@ def law() -> LoadLaw:
 
 
 @pytest.fixture(scope="module")
-def manifold(law: LoadLaw) -> Manifold:
-    return Manifold(Network(small_feeder()), law.tan_theta)
+def manifold(law: LoadLaw) -> neighbours.Manifold:
+    return neighbours.Manifold(Network(small_feeder()), law.tan_theta)
 
 
 @pytest.fixture(scope="module")
-def v(manifold: Manifold, law: LoadLaw) -> np.ndarray:
+def v(manifold: neighbours.Manifold, law: LoadLaw) -> np.ndarray:
     return solve(manifold.true, draw_days(law, 200, np.random.default_rng(3)))
 
 
 def test_two_directions_of_a_row_keep_the_manifold_and_n_plus_one_of_a_symmetric_matrix(
-    manifold: Manifold, v: np.ndarray
+    manifold: neighbours.Manifold, v: np.ndarray
 ) -> None:
-    found = count_dimensions(manifold, v.reshape(-1, 3))
+    found = neighbours.count_dimensions(manifold, v.reshape(-1, 3))
     assert (found.fewest, found.most, found.symmetric, found.claimed) == (2, 2, 4, 6)
     assert found.largest_dropped < 1e-3 * found.smallest_kept
     with pytest.raises(PrivacyError, match="at least 12 states"):
-        count_dimensions(manifold, v[:4, 0])
+        neighbours.count_dimensions(manifold, v[:4, 0])
 
 
-def test_moves_keep_the_manifold_and_a_changed_line_leaves_it(manifold: Manifold, v: np.ndarray) -> None:
-    move = Move("some", np.array([0.1, -0.2, 0.05]), np.array([0.01, 0.02, -0.01]))
-    assert np.abs(off_manifold(manifold, manifold.neighbour(move), v)).max() < 1e-9
-    case = changed_lines(manifold, v[0, 0])
+def test_moves_keep_the_manifold_and_a_changed_line_leaves_it(
+    manifold: neighbours.Manifold, v: np.ndarray
+) -> None:
+    move = neighbours.Move("some", np.array([0.1, -0.2, 0.05]), np.array([0.01, 0.02, -0.01]))
+    assert np.abs(neighbours.off_manifold(manifold, manifold.neighbour(move), v)).max() < 1e-9
+    case = neighbours.changed_lines(manifold, v[0, 0])
     assert case is not None
     assert case.least > 1e3 * case.own
 
 
-def test_length_of_a_move_is_that_of_its_change(manifold: Manifold, law: LoadLaw) -> None:
+def test_length_of_a_move_is_that_of_its_change(manifold: neighbours.Manifold, law: LoadLaw) -> None:
     move = manifold.unit(
-        Move("some", np.array([0.1, -0.2, 0.05]), np.array([3.0, 2.0, -1.0])), manifold.metric
+        neighbours.Move("some", np.array([0.1, -0.2, 0.05]), np.array([3.0, 2.0, -1.0])), manifold.metric
     )
     network = manifold.network
     change = move.scaling[:, None] * network.y_reduced
     change[:, :3] += np.diag(move.shunt * manifold.turn)
     assert np.linalg.norm(change) == pytest.approx(1.0)
     assert np.allclose(manifold.neighbour(move).y - network.y, change[:, :3])
-    shunts = towards_margin(manifold, law, manifold.full_metric, 1.0)
+    shunts = neighbours.towards_margin(manifold, law, manifold.full_metric, 1.0)
     assert np.linalg.norm(shunts.shunt) == pytest.approx(1.0)
 
 
-def test_score_is_the_derivative_of_the_loss(manifold: Manifold, law: LoadLaw, v: np.ndarray) -> None:
+def test_score_is_the_derivative_of_the_loss_and_no_direction_varies_more_than_the_most_informative(
+    manifold: neighbours.Manifold, law: LoadLaw, v: np.ndarray
+) -> None:
     rng = np.random.default_rng(5)
-    move = Move("some", 1e-5 * rng.standard_normal(3), 1e-6 * rng.standard_normal(3))
+    move = neighbours.Move("some", 1e-5 * rng.standard_normal(3), 1e-6 * rng.standard_normal(3))
     forth, back = (
         manifold_loss(law, manifold.true, manifold.neighbour(move.times(sign)), v[:5]).total
         for sign in (1.0, -1.0)
     )
-    slope = scores(manifold, law, v[:5]) @ np.concatenate([move.scaling, move.shunt])
+    found = neighbours.scores(manifold, law, v)
+    slope = found[:5] @ np.concatenate([move.scaling, move.shunt])
     assert np.allclose((forth - back) / 2.0, slope, rtol=1e-5, atol=1e-12)
 
-
-def test_no_direction_varies_more_than_the_most_informative(
-    manifold: Manifold, law: LoadLaw, v: np.ndarray
-) -> None:
-    found = scores(manifold, law, v)
-
-    def spread(move: Move) -> float:
+    def spread(move: neighbours.Move) -> float:
         return float(np.sqrt(np.mean((found @ np.concatenate([move.scaling, move.shunt])) ** 2)))
 
-    best = spread(most_informative(manifold, found, manifold.metric))
-    rng = np.random.default_rng(6)
+    best = spread(neighbours.most_informative(manifold, found, manifold.metric))
     for _ in range(200):
-        some = Move("some", 0.01 * rng.standard_normal(3), rng.standard_normal(3))
+        some = neighbours.Move("some", 0.01 * rng.standard_normal(3), rng.standard_normal(3))
         assert spread(manifold.unit(some, manifold.metric)) <= best * (1.0 + 1e-9)
 
 

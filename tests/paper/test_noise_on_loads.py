@@ -12,14 +12,7 @@ from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.units import FloatArray
-from dp_powerflow_paper.sources.iid import (
-    NIGHT_SHARE,
-    DivisibleLaplace,
-    LaplaceLoads,
-    Uniform,
-    ZeroMeanNoise,
-    night_envelope,
-)
+from dp_powerflow_paper.sources.iid import NIGHT_SHARE, DivisibleLaplace, LaplaceLoads, night_envelope
 from dp_powerflow_paper.sources.meters import DAY, SLOT, Meters
 from support.auditing import epsilon_lower_bound
 from support.shares import delta_of_part, mass_up_to, pure_epsilon
@@ -27,11 +20,11 @@ from support.shares import delta_of_part, mass_up_to, pure_epsilon
 LOW, HIGH = 0.0, 1.0
 
 
-def meters(relative: np.ndarray, low: float = LOW, high: float = HIGH) -> Meters:
+def meters(relative: np.ndarray) -> Meters:
     """Meters (meter, day, step) of nominal load 1, all at one node."""
     steps = relative.shape[2]
     shares = sp.csr_array(np.ones((1, len(relative)), dtype=np.complex128))
-    return Meters(relative, shares, np.full(steps, low), np.full(steps, high))
+    return Meters(relative, shares, np.full(steps, LOW), np.full(steps, HIGH))
 
 
 def idle(count: int, days: int, steps: int = 1) -> Meters:
@@ -125,22 +118,9 @@ def test_the_envelope_makes_noise_smaller_where_it_is_narrower_and_cuts_what_is_
     assert shaped.scale[0] == pytest.approx(NIGHT_SHARE * flat.scale[0])
     assert shaped.scale[12] == flat.scale[12]
     # The readings of a day spend ε together: Σ_t Δ_t/λ_t.
-    for mechanism in (flat, shaped, LaplaceLoads(narrow, 1.0, DAY)):
+    slot, day = (LaplaceLoads(narrow, 1.0, unit) for unit in (SLOT, DAY))
+    for mechanism in (flat, shaped, day):
         assert np.sum(mechanism.meters.width / mechanism.scale) == pytest.approx(1.0)
-
-
-def test_zero_mean_noise_keeps_totals_and_claims_nothing() -> None:
-    sent = ZeroMeanNoise(meters(np.full((2000, 1, 4), 0.5)), Uniform(0.5))
-    noisy = sent.noisy(np.random.default_rng(11), 1)
-    assert noisy.mean() == pytest.approx(0.5, abs=4 * sent.noise.std / math.sqrt(noisy.size))
-    assert noisy.std() == pytest.approx(sent.noise.std, rel=0.05)
-    assert not sent.guarantee.proved
-    assert sent.guarantee.epsilon == math.inf
-
-
-def test_units_of_noise_are_told_apart() -> None:
-    slot, day = (LaplaceLoads(idle(3, 1, 24), 1.0, unit) for unit in (SLOT, DAY))
     assert day.scale == pytest.approx(24.0 * slot.scale)
     assert (slot.guarantee.unit, slot.guarantee.composes) == ("step", "per snapshot")
     assert (day.guarantee.unit, day.guarantee.composes) == ("day", "per day")
-    assert slot.guarantee.adjacency != day.guarantee.adjacency

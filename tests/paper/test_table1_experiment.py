@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from dp_powerflow import Feeder, TwinDesign
 from dp_powerflow.errors import ConfigError, MissingExtraError
 from dp_powerflow.lowlevel import Solver
-from dp_powerflow.units import ComplexArray
+from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow_paper.mechanisms import Setting
 from dp_powerflow_paper.sources import (
@@ -24,6 +25,7 @@ from dp_powerflow_paper.sources import (
     SAME_MANIFOLD,
     Guarantee,
     LoadMechanism,
+    NetworkMechanism,
     Noiseless,
 )
 from dp_powerflow_paper.sources.composition import Composition
@@ -36,7 +38,6 @@ from dp_powerflow_paper.sources.registry import LOADS, NETWORKS, OTHERS
 from dp_powerflow_paper.table1 import experiment, rows
 from dp_powerflow_paper.table1.auditing import audit_row, lower_bound, small_bench, small_data
 from dp_powerflow_paper.table1.bench import Bench, Scale, release
-from dp_powerflow_paper.table1.experiment import open_benches, run, tasks_of
 from dp_powerflow_paper.table1.measures import daily_peak, lag1, w1_per_node
 from dp_powerflow_paper.table1.measuring import probe_days, probe_network
 from dp_powerflow_paper.table1.printed import PRINTED, Column, Mark
@@ -76,15 +77,9 @@ def test_load_dp_is_ticked_if_and_only_if_the_claim_is_finite_proved_joint_and_n
     found = tick(Column.LOAD_DP, measured(loads=claim))
     assert found.mark is (Mark.YES if holds else Mark.NO)
     assert found.because
-    network = (
-        None if claim is None else replace(claim, guarantee=replace(claim.guarantee, adjacency=BY_RADIUS))
-    )
-    assert tick(Column.TOPOLOGY_DP, measured(network=network)).mark is found.mark
-
-
-def test_neighbours_on_one_manifold_are_no_topology() -> None:
-    claim = Claim(replace(PROVED, adjacency=SAME_MANIFOLD))
-    assert tick(Column.TOPOLOGY_DP, measured(network=claim)).mark is Mark.NO
+    for adjacency, topology in ((BY_RADIUS, found.mark), (SAME_MANIFOLD, Mark.NO)):
+        network = claim and replace(claim, guarantee=replace(claim.guarantee, adjacency=adjacency))
+        assert tick(Column.TOPOLOGY_DP, measured(network=network)).mark is topology
 
 
 @settings(max_examples=300, deadline=None)
@@ -103,48 +98,24 @@ def test_fidelity_is_ticked_if_and_only_if_distance_and_correlation_are_within_t
     assert tick(Column.FIDELITY, found).mark is (Mark.YES if faithful else Mark.NO)
 
 
-def test_a_release_without_any_solution_is_not_faithful_and_another_release_has_no_mark() -> None:
+def test_marks_without_figures_of_tests_and_of_several_data_sets() -> None:
     assert tick(Column.FIDELITY, measured(figures={"failed": (1.0, 0.0)})).mark is Mark.NO
     assert tick(Column.FIDELITY, measured(other={"cost gap": (0.1, 0.0)})).mark is Mark.NOT_APPLICABLE
-
-
-@pytest.mark.parametrize(
-    ("passed", "mark"), [(True, Mark.YES), (False, Mark.NO), (None, Mark.NOT_APPLICABLE)]
-)
-def test_tested_columns_show_what_the_test_found(passed: bool | None, mark: Mark) -> None:
-    probe = Probe(passed, "seen")
-    assert tick(Column.UNLIMITED, measured(unlimited=probe)) == Tick(mark, "seen")
-    assert tick(Column.TRUE_Y, measured(true_y=probe)) == Tick(mark, "seen")
-
-
-def test_a_mark_of_several_data_sets_needs_all_of_them() -> None:
+    for passed, mark in ((True, Mark.YES), (False, Mark.NO), (None, Mark.NOT_APPLICABLE)):
+        probe = Probe(passed, "seen")
+        assert tick(Column.UNLIMITED, measured(unlimited=probe)) == Tick(mark, "seen")
+        assert tick(Column.TRUE_Y, measured(true_y=probe)) == Tick(mark, "seen")
     yes, no, unknown = Tick(Mark.YES, "fine"), Tick(Mark.NO, "far"), Tick(Mark.UNKNOWN, "absent")
-    assert together({"a": yes, "b": yes}) == yes
-    assert together({"a": yes, "b": unknown}) == yes
+    assert together({"a": yes, "b": yes}) == together({"a": yes, "b": unknown}) == yes
     assert together({"a": yes, "b": no}) == Tick(Mark.NO, "b: far")
     assert together({"a": unknown, "b": unknown}).mark is Mark.UNKNOWN
 
 
-def test_the_printed_table_is_the_papers() -> None:
-    marks = {key: "".join(mark.value for mark in row.marks) for key, row in PRINTED.items()}
-    assert marks == {
-        "iid-noise": "✓✗✗✗n/a",
-        "federated": "✓✗✗✗n/a",
-        "dpwgan": "✓✗✗✓n/a",
-        "y-noise": "✗✓✗✗✗",
-        "opf-noise": "✗✗✗✗✓",
-        "bilevel": "✓✗✗✗✓",
-        "k-means": "✓✗✗✓n/a",
-        "dp-gmm": "✓✗✓✓n/a",
-        "grid-datasets": "✗✗✓✗✗",
-        "dp-powerflow": "✓✓✓✓✓",
-    }
-
-
 def test_an_explanation_is_of_a_mark_that_the_paper_does_not_have() -> None:
-    cells = [(printed, *cell.split()) for printed, marks in EXPLAINED.items() for cell in marks]
-    for printed, column, mark in ((row, Column[name], Mark[ours]) for row, name, ours in cells):
-        assert PRINTED[printed].mark(column) is not mark
+    for printed, marks in EXPLAINED.items():
+        for cell in marks:
+            name, ours = cell.split()
+            assert PRINTED[printed].mark(Column[name]) is not Mark[ours]
 
 
 @pytest.fixture(scope="module")
@@ -152,51 +123,30 @@ def bench() -> Bench:
     return small_bench(small_data())
 
 
-# ------------------------------------------------------------------------------------------ figures
-
-
-def test_distance_of_loads_is_that_of_each_node_by_itself() -> None:
+def test_distances_are_of_each_node_and_lag1_tells_a_slow_course_from_noise(bench: Bench) -> None:
     true = np.random.default_rng(0).random((3, 8, 2))
-    moved = true + np.array([0.1, 0.3])
-    assert w1_per_node(moved, true) == pytest.approx(0.2)
+    assert w1_per_node(true + np.array([0.1, 0.3]), true) == pytest.approx(0.2)
     assert w1_per_node(np.tile(true, (5, 1, 1)), true) == pytest.approx(0.0, abs=0.02)
-
-
-def test_lag1_is_near_one_of_a_slow_course_near_zero_of_noise_and_missing_of_a_constant() -> None:
-    at = np.linspace(0.0, 2.0 * np.pi, 96)
-    slow = np.broadcast_to(2.0 + np.sin(at)[None, :, None], (2, 96, 3))
-    noise = np.random.default_rng(1).random((20, 96, 3))
+    slow = np.broadcast_to(2.0 + np.sin(np.linspace(0.0, 2.0 * np.pi, 96))[None, :, None], (2, 96, 3))
     assert lag1(slow) == pytest.approx(1.0, abs=0.02)
-    assert abs(lag1(noise) or 0.0) < 0.05
-    assert lag1(np.ones((2, 96, 3))) is None
-    assert lag1(np.full((2, 96, 3), np.nan)) is None
-
-
-def test_the_true_data_are_at_no_distance_and_obey_their_own_physics(bench: Bench) -> None:
-    figures = bench.truth.figures
-    assert (figures.w1_load, figures.w1_pooled, figures.w1_per_node, figures.failed) == (0.0, 0.0, 0.0, 0.0)
-    assert figures.peak_error == 0.0
+    assert abs(lag1(np.random.default_rng(1).random((20, 96, 3))) or 0.0) < 0.05
+    assert lag1(np.ones((2, 96, 3))) is lag1(np.full((2, 96, 3), np.nan)) is None
+    # The true data are at no distance and obey their own physics.
+    figures, voltages = bench.truth.figures, bench.truth.voltages
+    at_no_distance = (figures.w1_load, figures.w1_pooled, figures.w1_per_node, figures.failed)
+    assert (*at_no_distance, figures.peak_error) == (0.0,) * 5
     assert figures.residual is not None
-    noisy = bench.truth.voltages + 1e-3 * np.random.default_rng(2).standard_normal(bench.truth.voltages.shape)
+    noisy = voltages + 1e-3 * np.random.default_rng(2).standard_normal(voltages.shape)
     assert (bench.truth.residual(noisy) or 0.0) > 5.0 * figures.residual
     assert bench.truth.residual(np.full_like(noisy, np.nan)) is None
     assert daily_peak(2.0 * bench.truth.load) == pytest.approx(2.0 * daily_peak(bench.truth.load))
 
 
-def test_a_release_with_its_parts_is_the_release_of_the_composition(bench: Bench) -> None:
-    made = Composition(bench.setting, laplace(bench), Twin(bench.data.feeder, TwinDesign(1.0)))
-    parts = release(made, bench.generator("x", 0), 1)
-    assert np.array_equal(parts.voltages, made.release(bench.generator("x", 0), 1))
-
-
 # -------------------------------------------------------------------------- columns that are tested
 
 
-def laplace(bench: Bench, *, slot: bool = False) -> LaplaceLoads:
-    return LaplaceLoads(Meters.of(bench.data, bench.truth.days), 1.0, SLOT if slot else DAY)
-
-
-CLAIM = Guarantee(1.0, 0.0, "any number of days", ONE_CUSTOMER_DAY, True)
+def laplace(bench: Bench) -> LaplaceLoads:
+    return LaplaceLoads(Meters.of(bench.data, bench.truth.days), 1.0, DAY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +154,7 @@ class Drawn(Noiseless):
     """Days drawn around the true load; `repeated` gives the same day again and again."""
 
     load: ComplexArray
-    guarantee: Guarantee = CLAIM
+    guarantee: Guarantee = PROVED
     repeated: bool = False
     name: str = "drawn"
     unlimited: bool = True
@@ -215,31 +165,32 @@ class Drawn(Noiseless):
         return np.asarray(np.broadcast_to(around, (days, *self.load.shape[1:])))
 
 
-def on_true(bench: Bench, loads: LoadMechanism) -> Composition:
-    return Composition(bench.setting, loads, TrueNetwork(bench.data.feeder))
+def made_of(bench: Bench, loads: LoadMechanism, network: NetworkMechanism | None = None) -> Composition:
+    return Composition(bench.setting, loads, network or TrueNetwork(bench.data.feeder))
 
 
 def test_ten_times_the_days_are_asked_for_and_must_differ_at_the_same_epsilon(bench: Bench) -> None:
-    assert probe_days(on_true(bench, Drawn(bench.truth.load)), bench).passed is True
-    assert probe_days(on_true(bench, Drawn(bench.truth.load, repeated=True)), bench).passed is False
-    daily = replace(CLAIM, unit="day", composes="per day")
-    spent = probe_days(on_true(bench, Drawn(bench.truth.load, daily)), bench)
-    assert spent.passed is False
-    assert "ε 1 → 10" in spent.words
-    noisy = probe_days(on_true(bench, laplace(bench)), bench)
-    assert noisy.passed is False
-    assert "reads a true day" in noisy.words
+    load, daily = bench.truth.load, replace(PROVED, unit="day", composes="per day")
+    for loads, passed, words in (
+        (Drawn(load), True, ""),
+        (Drawn(load, repeated=True), False, ""),
+        (Drawn(load, daily), False, "ε 1 → 10"),
+        (laplace(bench), False, "reads a true day"),
+    ):
+        probe = probe_days(made_of(bench, loads), bench)
+        assert probe.passed is passed
+        assert words in probe.words
 
 
 def test_loads_that_stay_when_a_line_changes_have_no_mark_and_those_that_follow_it_are_found(
     bench: Bench,
 ) -> None:
     def honest(bench: Bench, fit: int) -> Made:
-        return on_true(bench, laplace(bench))
+        return made_of(bench, laplace(bench))
 
     def peeking(bench: Bench, fit: int) -> Made:
         size = float(np.abs(bench.data.feeder.y.data).sum())
-        return on_true(bench, TrueLoads(bench.truth.load * (1.0 + 1e-6 * size)))
+        return made_of(bench, TrueLoads(bench.truth.load * (1.0 + 1e-6 * size)))
 
     for make, passed in ((honest, None), (peeking, True)):
         made = make(bench, 0)
@@ -257,28 +208,21 @@ class Frozen(TrueNetwork):
 
 @pytest.mark.slow
 def test_the_true_network_is_told_from_a_twin_and_from_a_network_that_never_changes(bench: Bench) -> None:
-    def true(bench: Bench, fit: int) -> Made:
-        return on_true(bench, TrueLoads(bench.truth.load))
+    for network, passed, words in (
+        (TrueNetwork, True, ""),
+        (lambda feeder: Twin(feeder, TwinDesign(1.0)), False, "network with noise"),
+        (Frozen, False, "bit for bit"),
+    ):
 
-    def twin(bench: Bench, fit: int) -> Made:
-        network = Twin(bench.data.feeder, TwinDesign(1.0))
-        return Composition(bench.setting, TrueLoads(bench.truth.load), network)
+        def make(bench: Bench, fit: int, network: Any = network) -> Composition:
+            return made_of(bench, TrueLoads(bench.truth.load), network(bench.data.feeder))
 
-    def frozen(bench: Bench, fit: int) -> Made:
-        return Composition(bench.setting, TrueLoads(bench.truth.load), Frozen(bench.data.feeder))
-
-    found = {}
-    for make in (true, twin, frozen):
         made = make(bench, 0)
-        assert isinstance(made, Composition)
-        found[make.__name__] = probe_network(bench, make, made, only_loads=False)
-    assert {name: probe.passed for name, probe in found.items()} == {
-        "true": True,
-        "twin": False,
-        "frozen": False,
-    }
-    assert "network with noise" in found["twin"].words
-    assert "bit for bit" in found["frozen"].words
+        parts = release(made, bench.generator("x", 0), 1)
+        assert np.array_equal(parts.voltages, made.release(bench.generator("x", 0), 1))
+        probe = probe_network(bench, make, made, only_loads=False)
+        assert probe.passed is passed
+        assert words in probe.words
 
 
 # ------------------------------------------------------------------------------------------- audits
@@ -287,43 +231,33 @@ def test_the_true_network_is_told_from_a_twin_and_from_a_network_that_never_chan
 def test_the_lower_bound_is_below_the_epsilon_of_laplace_noise_and_near_it() -> None:
     rng = np.random.default_rng(3)
     first, second = rng.laplace(0.0, 1.0, (1, 20_000)), rng.laplace(1.0, 1.0, (1, 20_000))
-    found = lower_bound(first, second, 0.0)
-    assert 0.8 < found <= 1.0
+    assert 0.8 < lower_bound(first, second, 0.0) <= 1.0
     assert lower_bound(first, second, 0.5) < 0.2
     assert lower_bound(first, first[:, ::-1], 0.0) < 0.05
 
 
-def audited(make_scale: float) -> float:
-    """Of Laplace noise per slot that claims ε = 1 and has a share of the noise it needs."""
-
-    def make(bench: Bench, fit: int) -> Made:
-        loads = laplace(bench, slot=True)
-        weak = replace(loads, epsilon=loads.epsilon / make_scale, name="weak")
-        stated = _Stated(weak, loads.guarantee)
-        return on_true(bench, stated)
-
-    row = Row("laplace", "Laplace", "iid-noise", Gives.LOADS, make=make)
-    found: float = audit_row(row, 1500)["loads"]
-    return found
-
-
 @dataclass(frozen=True, eq=False)
-class _Stated(Noiseless):
-    """Loads of one mechanism with the claim of another."""
+class Weak(LaplaceLoads):
+    """The planted bug: a share of the noise that the claim needs."""
 
-    loads: LaplaceLoads
-    guarantee: Guarantee
-    name: str = "planted"
-    unlimited: bool = False
+    share: float = 1.0
 
-    def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        return self.loads.draw(generator, days)
+    @property
+    def scale(self) -> FloatArray:
+        return self.share * super().scale
 
 
 @pytest.mark.slow
-def test_an_audit_stays_below_a_true_claim_and_refutes_noise_of_a_quarter() -> None:
-    assert 0.3 < audited(1.0) <= 1.0
-    assert audited(0.25) > 1.0
+@pytest.mark.parametrize(("share", "holds"), [(1.0, True), (0.25, False)])
+def test_an_audit_stays_below_a_true_claim_and_refutes_noise_of_a_quarter(share: float, holds: bool) -> None:
+    """Laplace noise per slot that claims ε = 1 and has a share of the noise it needs."""
+
+    def make(bench: Bench, fit: int) -> Made:
+        return made_of(bench, Weak(Meters.of(bench.data, bench.truth.days), 1.0, SLOT, share=share))
+
+    found = audit_row(Row("laplace", "Laplace", "iid-noise", Gives.LOADS, make=make), 1500)["loads"]
+    assert found > 0.3
+    assert (found <= 1.0) is holds
 
 
 TINY = Scale(days=2, runs=2, trainings=1, calibration_days=20, audits=4, quick=True)
@@ -354,112 +288,90 @@ def no_extra(bench: Bench, fit: int) -> Made:
     raise MissingExtraError("torch", "ml")
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> tuple[Row, ...]:
+@pytest.mark.slow
+def test_every_row_is_in_every_file_and_a_second_run_computes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tiny network for every data set; models that take a training are not installed; one more entry."""
     monkeypatch.setattr(experiment, "open_dataset", tiny_data)
     monkeypatch.setattr(experiment, "QUICK", TINY)
     monkeypatch.setattr(rows, "OTHERS", (OTHER,))
     built = tuple(row if row.extra is None else replace(row, make=no_extra) for row in all_rows())
     monkeypatch.setattr(experiment, "all_rows", lambda: built)
-    return built
-
-
-@pytest.mark.slow
-def test_every_row_is_in_every_file_and_a_second_run_computes_nothing(
-    small: tuple[Row, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     seen: list[tuple[int, int]] = []
     options = ExperimentOptions(
         tmp_path, data="simbench", quick=True, progress=lambda done, of: seen.append((done, of))
     )
-    written = run(options, workers=1)
+    written = experiment.run(options, workers=1)
     files = {path.name: path.read_bytes() for path in written.files}
     assert set(files) == {f"table1-quick.{form}" for form in ("json", "md", "png", "svg")}
     content = json.loads(files["table1-quick.json"])
-    assert [line["key"] for line in content["rows"]] == [row.key for row in small]
-    for row in small:
-        assert f"| {row.title} |" in written.text
-    by_key = {line["key"]: line["measured"]["simbench"] for line in content["rows"]}
-    marks = {
-        (line["key"], column): found["mark"]
-        for line in content["rows"]
-        for column, found in line["ticks"].items()
-    }
+    assert [line["key"] for line in content["rows"]] == [row.key for row in built]
+    assert all(f"| {row.title} |" in written.text for row in built)
+    assert seen[-1][0] == seen[-1][1] > 0
 
     # What is not installed, not built, or refuses the data says so.
+    by_key = {line["key"]: line["measured"]["simbench"] for line in content["rows"]}
     assert "dp-powerflow[ml]" in by_key["loads-wgan"]["absent"]
     assert by_key["not-built-dvorkin2023differentially"]["absent"] == "not built yet"
     assert "needs at least 14 days" in by_key["loads-history"]["absent"]
-
     # A release of something else has cells of its own, and takes the place of the row that was not built.
     assert "not-built-dvorkin2020differentially" not in by_key
     assert "not a voltage release" in written.text
     assert "cost gap [%] 8." in written.text
-    assert marks["other-opf", "load DP"] == "✗"  # single numbers only
-    assert marks["other-opf", "distribution fidelity"] == "n/a"
-
     # Numbers and marks of some rows that are certain.
     assert by_key["loads-true"]["figures"]["w1_pooled"][0] == 0.0
-    assert marks["loads-laplace-day", "unlimited load samples"] == "✗"
-    assert marks["loads-gmm-plain", "unlimited load samples"] == "✓"
-    assert marks["dp-powerflow-literal", "true Y in power flow"] == "✓"
-    assert marks["dp-powerflow-literal", "topology DP"] == "✗"
-    assert marks["dp-powerflow-twin", "true Y in power flow"] == "✗"
-    assert marks["dp-powerflow-twin", "topology DP"] == "✓"
-    assert any(
-        one["row"] == "dp-powerflow-literal" and one["column"] == "topology DP"
-        for one in content["disagreements"]
-    )
-    assert seen[-1][0] == seen[-1][1] > 0
+    ticks = {line["key"]: line["ticks"] for line in content["rows"]}
+    for key, column, mark in (
+        ("other-opf", "load DP", "✗"),  # single numbers only
+        ("other-opf", "distribution fidelity", "n/a"),
+        ("loads-laplace-day", "unlimited load samples", "✗"),
+        ("loads-gmm-plain", "unlimited load samples", "✓"),
+        ("dp-powerflow-literal", "true Y in power flow", "✓"),
+        ("dp-powerflow-literal", "topology DP", "✗"),
+        ("dp-powerflow-twin", "true Y in power flow", "✗"),
+        ("dp-powerflow-twin", "topology DP", "✓"),
+    ):
+        assert ticks[key][column]["mark"] == mark, (key, column)
+    disagreements = {(one["row"], one["column"]) for one in content["disagreements"]}
+    assert ("dp-powerflow-literal", "topology DP") in disagreements
 
-    def again(*_: object) -> None:
-        raise AssertionError("computed again")
+    def refusing(original: Any) -> Any:
+        def call(*given: object) -> Any:
+            # A row that is not installed is asked for again, which costs nothing and finds it once it is.
+            assert any(isinstance(each, Row) and each.extra is not None for each in given)
+            return original(*given)
+
+        return call
 
     for name in ("measure_chunk", "audit_row"):
-        original = getattr(experiment, name)
-        monkeypatch.setattr(
-            experiment, name, lambda *a, original=original: original(*a) if no_make(a) else again()
-        )
-    second = run(options, workers=1)
+        monkeypatch.setattr(experiment, name, refusing(getattr(experiment, name)))
+    second = experiment.run(options, workers=1)
     assert second.text == written.text
-    again_bytes = {path.name: path.read_bytes() for path in second.files}
     # Identifiers within an SVG are drawn anew.
-    assert all(again_bytes[name] == files[name] for name in files if not name.endswith(".svg"))
-
-
-def no_make(arguments: tuple[object, ...]) -> bool:
-    """Whether a row is not installed, so that asking for it again costs nothing and finds it once it is."""
-    return any(isinstance(a, Row) and a.extra is not None for a in arguments)
+    assert all(path.read_bytes() == files[path.name] for path in second.files if path.suffix != ".svg")
 
 
 def test_a_data_set_that_is_not_here_is_named_and_one_that_is_asked_for_is_refused(tmp_path: Path) -> None:
     this = experiment.Run(ExperimentOptions(tmp_path, quick=True), TINY, ())
-    benches, left_out = open_benches(this)
-    assert set(benches) == {"simbench"}
-    assert set(left_out) == {"oedi", "swiss"}
-    asked = replace(this, options=replace(this.options, data="swiss"))
+    benches, left_out = experiment.open_benches(this)
+    assert (set(benches), set(left_out)) == ({"simbench"}, {"oedi", "swiss"})
     with pytest.raises(ConfigError, match="--swiss"):
-        open_benches(asked)
-    assert tasks_of(this, benches) == []
+        experiment.open_benches(replace(this, options=replace(this.options, data="swiss")))
+    assert experiment.tasks_of(this, benches) == []
 
 
-def test_every_entry_of_the_registry_and_every_citation_of_the_paper_has_a_row() -> None:
-    keys = [row.key for row in all_rows()]
+def test_every_entry_of_the_registry_and_every_citation_of_the_paper_has_a_row_also_on_the_page() -> None:
+    built = all_rows()
+    keys = [row.key for row in built]
     assert len(set(keys)) == len(keys)
-    assert {f"loads-{entry.key}" for entry in LOADS} <= set(keys)
-    assert {f"network-{entry.key}" for entry in NETWORKS if entry.key != "true"} <= set(keys)
-    assert {f"other-{entry.key}" for entry in OTHERS} <= set(keys)
+    entries = {"loads": LOADS, "network": NETWORKS, "other": OTHERS}
+    expected = {f"{kind}-{entry.key}" for kind, of_kind in entries.items() for entry in of_kind}
+    assert expected - {"network-true"} <= set(keys)
     assert printed_row(OTHER) == "opf-noise"
-    for key in PRINTED:
-        assert any(row.printed == key for row in all_rows())
-    for row in all_rows():
-        assert (row.make is None) == row.key.startswith("not-built-")
-        assert row.kind in Gives
-
-
-def test_the_results_page_has_every_row() -> None:
+    assert set(PRINTED) <= {row.printed for row in built}
     page = PAGE.read_text(encoding="utf-8")
     block = page[page.index("<!-- table1:begin -->") : page.index("<!-- table1:end -->")]
-    for row in all_rows():
+    for row in built:
+        assert (row.make is None) == row.key.startswith("not-built-")
         assert f"| {row.title} |" in block, row.title

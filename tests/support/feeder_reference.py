@@ -6,19 +6,8 @@ import numpy as np
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, circuit_without_injections, run, solve
-from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.units import KW_PER_MW, ComplexArray
-
-
-def reduced_solution(network: Network, injection: ComplexArray) -> ComplexArray:
-    """Voltages of the retained nodes by the fixed point on the dense reduced matrix."""
-    inverse = np.linalg.inv(network.y)
-    idle = -inverse @ network.b
-    v = idle
-    for _ in range(200):
-        v = idle + inverse @ np.conj(injection / v)
-    return v
 
 
 def opendss_with_wye_equivalents(feeder: Feeder) -> ComplexArray:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import breadth_first_order
 
 from dp_powerflow.grid.feeder import BusGraph, Feeder
 from dp_powerflow.studies.hosting import Hosted
@@ -102,18 +104,12 @@ def _highest_beyond(feeder: Feeder, size: FloatArray) -> FloatArray:
 
 def _fed_by(graph: BusGraph) -> dict[int, int]:
     """Bus → the bus that feeds it, as a walk from the sources meets them."""
-    neighbours: dict[int, list[int]] = {}
-    for one, other in graph.kind_of:
-        neighbours.setdefault(one, []).append(other)
-        neighbours.setdefault(other, []).append(one)
-    waiting = np.flatnonzero(graph.source).tolist()
-    met, found = set(waiting), {}
-    for bus in waiting:
-        for each in sorted(neighbours.get(bus, [])):
-            if each not in met:
-                met.add(each)
-                found[each] = bus
-                waiting.append(each)
+    count, found = len(graph.source), {}
+    one, other = np.array(list(graph.kind_of)).T
+    joined = sp.csr_array((np.ones(len(one)), (one, other)), shape=(count, count))
+    for source in np.flatnonzero(graph.source).tolist():
+        order, fed_by = breadth_first_order(joined, source, directed=False)
+        found |= {bus: int(fed_by[bus]) for bus in order[1:].tolist()}
     return found
 
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from dp_powerflow.evidence.theorem import OperatingSet
+from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
 from dp_powerflow_paper.losses import Admittance, injection
 from support.laws import gaussian_classes
+from support.small_feeders import feeder_of
 
 
 def random_network(n: int, rng: np.random.Generator) -> Admittance:
     """A connected network of n nodes fed by one slack at 1 p.u."""
-    y = np.zeros((n + 1, n + 1), dtype=complex)
+    branches = []
     for i in range(n):
         j = n if i == 0 else int(rng.integers(0, i))
-        series = 1.0 / complex(rng.uniform(0.01, 0.05), rng.uniform(0.02, 0.08))
-        y[i, i] += series
-        y[j, j] += series
-        y[i, j] -= series
-        y[j, i] -= series
+        branches.append((i, j, complex(rng.uniform(0.01, 0.05), rng.uniform(0.02, 0.08))))
+    y = feeder_of(n + 1, branches, []).y.toarray()
     return Admittance(y[:n, :n], y[:n, n])
 
 
-def solve(network: Admittance, load: np.ndarray) -> np.ndarray:
+def solve(network: Admittance | Network, load: np.ndarray) -> np.ndarray:
     """Voltages by the fixed point: (..., node)."""
     z = np.linalg.inv(network.y)
     idle = -z @ network.b

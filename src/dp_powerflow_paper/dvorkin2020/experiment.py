@@ -130,7 +130,7 @@ def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
     scale, seed = QUICK if options.quick else Scale(), options.seed
     store = store_of(options, "dvorkin2020", version=_VERSION, scale=asdict(scale))
-    case, privacy = read_feeder15(options.reference_folder), Privacy()
+    case, privacy = read_feeder15(options.folder("reference")), Privacy()
     tried = [("feeder15", case, privacy, variant) for variant in variants()]
     for name in scale.feeders:
         own = case_of(open_feeder(name))

@@ -45,14 +45,6 @@ class PrivateDispatch:
     kind: str = KIND
     jointly: float | None = None
 
-    @classmethod
-    def of(
-        cls, case: Case, privacy: Privacy, variant: Variant, jointly: float | None = None
-    ) -> PrivateDispatch:
-        """Solve for the policy."""
-        policy = Program(case, privacy.sigma(case), variant).solve()
-        return cls(policy, privacy, least_cost(case), f"private dispatch, {variant.name}", jointly=jointly)
-
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """Of the own line; of all flows only where a figure was given, and never proved."""
@@ -105,7 +97,9 @@ def _at_noon(occasion: Occasion) -> Case:
 def _make(occasion: Occasion, variant: Variant) -> PrivateDispatch:
     case = _at_noon(occasion)
     customers = int((case.load_p > 0.0).sum())
-    return PrivateDispatch.of(case, Privacy(occasion.target.epsilon, 1.0 / customers), variant)
+    privacy = Privacy(occasion.target.epsilon, 1.0 / customers)
+    policy = Program(case, privacy.sigma(case), variant).solve()
+    return PrivateDispatch(policy, privacy, least_cost(case), f"private dispatch, {variant.name}")
 
 
 _AUDIT = "tests/audit/test_dispatch_audit.py"

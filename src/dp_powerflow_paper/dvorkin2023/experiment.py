@@ -22,10 +22,7 @@ from dp_powerflow_paper.dvorkin2023.capacities import (
 from dp_powerflow_paper.dvorkin2023.cases import matpower_case
 from dp_powerflow_paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
 from dp_powerflow_paper.dvorkin2023.release import CHANGE, feeder_case
-from dp_powerflow_paper.dvorkin2023.restored import (
-    DispatchCase,
-    repaired_unasked,
-)
+from dp_powerflow_paper.dvorkin2023.restored import DispatchCase, repaired_unasked
 from dp_powerflow_paper.run import Job, Written, block, computed, store_of, write_report
 
 EPSILON = 1.0
@@ -129,12 +126,12 @@ def run(options: ExperimentOptions) -> Written:
     scale, seed = QUICK if options.quick else Scale(), options.seed
     store = store_of(options, "dvorkin2023", version=_VERSION, scale=asdict(scale))
     plants = {
-        "turbine": wind_records(options.reference_folder),
+        "turbine": wind_records(options.folder("reference")),
         "PV": solar_records(clear_sky(40.0, 14, 96)),
     }
     case, capacity = feeder_case(open_feeder("ieee123"))
     grids = {
-        "RTS-73": _Grid(*matpower_case(options.reference_folder.joinpath(*_RTS)), RTS_CHANGE),
+        "RTS-73": _Grid(*matpower_case(options.folder("reference").joinpath(*_RTS)), RTS_CHANGE),
         "IEEE 123": _Grid(case, capacity, CHANGE * float(np.median(capacity))),
     }
     records: dict[str, Job] = {

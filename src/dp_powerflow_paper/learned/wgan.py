@@ -107,27 +107,15 @@ class Critic:
         With h = φ(a) and s = w₂·φ′(a) a day's gradient is (x, 1)·sᵀ for the first layer and h for the last,
         so its squared norm is (‖x‖² + 1)·‖s‖² + ‖h‖².
         """
-        factor, slopes, hidden = self._parts(days, clip)
-        kept = slopes * factor[:, None]
-        torch = require("torch", "ml")
-        first = torch.cat([days.T @ kept, kept.sum(dim=0, keepdim=True)])
-        return first, factor @ hidden
-
-    def gradient_norms(self, days: Any, clip: float) -> Any:
-        """(day,) norms of what every day adds to `clipped_sum`."""
-        factor, slopes, hidden = self._parts(days, clip)
-        return factor * _norms(days, slopes, hidden)
-
-    def _parts(self, days: Any, clip: float) -> tuple[Any, Any, Any]:
         torch = require("torch", "ml")
         before = days @ self.first[:-1] + self.first[-1]
         hidden = torch.nn.functional.leaky_relu(before, SLOPE)
         slopes = torch.where(before > 0, self.last, SLOPE * self.last)
-        return clip / _norms(days, slopes, hidden).clamp(min=clip), slopes, hidden
-
-
-def _norms(days: Any, slopes: Any, hidden: Any) -> Any:
-    return (((days**2).sum(dim=1) + 1.0) * (slopes**2).sum(dim=1) + (hidden**2).sum(dim=1)).sqrt()
+        squared = ((days**2).sum(dim=1) + 1.0) * (slopes**2).sum(dim=1) + (hidden**2).sum(dim=1)
+        factor = clip / squared.sqrt().clamp(min=clip)
+        kept = slopes * factor[:, None]
+        first = torch.cat([days.T @ kept, kept.sum(dim=0, keepdim=True)])
+        return first, factor @ hidden
 
 
 def private_gradient(

@@ -17,14 +17,7 @@ import numpy as np
 
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.lowlevel import plain, run_on_pool
-from dp_powerflow_paper.recovery.training import (
-    Curves,
-    Privacy,
-    Samples,
-    Schedule,
-    train_adam,
-    train_dp_sgd,
-)
+from dp_powerflow_paper.recovery.training import Curves, Privacy, Samples, Schedule, train_adam, train_dp_sgd
 from dp_powerflow_paper.run import Store
 
 

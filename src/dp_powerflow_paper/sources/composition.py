@@ -10,13 +10,7 @@ import numpy as np
 from dp_powerflow.units import ComplexArray
 from dp_powerflow_paper.mechanisms import Setting, solve_loads
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
-from dp_powerflow_paper.sources import (
-    Cost,
-    Guarantee,
-    LoadMechanism,
-    NetworkMechanism,
-    UnusableDrawError,
-)
+from dp_powerflow_paper.sources import Cost, Guarantee, LoadMechanism, NetworkMechanism, UnusableDrawError
 
 
 @dataclass(frozen=True)

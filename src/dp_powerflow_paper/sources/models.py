@@ -49,12 +49,7 @@ from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
 from dp_powerflow_paper.mechanisms import key_from
 from dp_powerflow_paper.mechanisms.dp_powerflow import with_restored_mean
-from dp_powerflow_paper.sources import (
-    ONE_CUSTOMER,
-    ONE_CUSTOMER_DAY,
-    Guarantee,
-    Noiseless,
-)
+from dp_powerflow_paper.sources import ONE_CUSTOMER, ONE_CUSTOMER_DAY, Guarantee, Noiseless
 from dp_powerflow_paper.sources.entries import LoadEntry, Occasion
 from dp_powerflow_paper.sources.loads import LawLoads
 from dp_powerflow_paper.sources.meters import Meters

@@ -17,12 +17,7 @@ from dp_powerflow_paper.run import Written, write_report
 from dp_powerflow_paper.wasserstein.evaluation import Outcome, distance, evaluate, new_lab
 from dp_powerflow_paper.wasserstein.lab import Lab, Scale
 from dp_powerflow_paper.wasserstein.search import Configuration, configurations
-from dp_powerflow_paper.wasserstein.tables import (
-    WARNING,
-    draw_two_birds,
-    draw_wasserstein,
-    to_markdown,
-)
+from dp_powerflow_paper.wasserstein.tables import WARNING, draw_two_birds, draw_wasserstein, to_markdown
 
 Work = Callable[[Lab], int]
 """Does some of the work and says how many of the counted items it was."""
