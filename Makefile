@@ -35,14 +35,13 @@ all-tests: $(VENV)/.test $(VENV)/.processors
 # Kills at every system call, failing disks, wrong clocks; each case is kept in faults.jsonl as it is done.
 MINUTES ?= 60
 faults: $(VENV)/.test
-	$(BIN)/python tests/faults/run.py --minutes $(MINUTES) --out faults.json
+	$(BIN)/python tests/faults/run.py --minutes $(MINUTES) --out faults.jsonl
 
-# Inputs of every format for an hour, or `make fuzz MINUTES=5 SEED=2 JOBS=2`; results in fuzz-output/.
+# Inputs of every format for an hour, or `make fuzz MINUTES=5 SEED=2`; results in fuzz-output/.
 SEED    ?= 1
-JOBS    ?= 1
 fuzz: $(VENV)/.test
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONPATH=src:tests $(BIN)/python -m support.fuzz \
-	--minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --out fuzz-output
+	--minutes $(MINUTES) --seed $(SEED) --out fuzz-output
 
 # The same bits on every processor: the tests start a process for each kind.
 bits: $(VENV)/.test $(VENV)/.processors

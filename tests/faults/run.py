@@ -1,9 +1,9 @@
 """Kills, full disks and wrong clocks, for as long as one likes: `make faults`.
 
-    python tests/faults/run.py --minutes 60 --out faults.json
+    python tests/faults/run.py --minutes 60 --out faults.jsonl
 
-Cases come in an order that follows from the seed. Each is a line of `faults.jsonl` as soon as it is done; the
-same command goes on after the last line. Exit code 1 if anything was wrong.
+Cases come in an order that follows from the seed. Each is a line of the file as soon as it is done; the same
+command goes on after the last line. Exit code 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -15,32 +15,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.faults.results import Line, figures, keep, kept_lines, table
 from support.faults.shim import PLAN, Shim, preloaded, why_not
-
-
-def arguments() -> argparse.Namespace:
-    """What the command line says."""
-    parser = argparse.ArgumentParser(description="Kills, full disks and wrong clocks.")
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long; the last case is finished")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of the cases")
-    parser.add_argument("--short", action="store_true", help="the few cases of 'make test'")
-    parser.add_argument("--out", type=Path, default=Path("faults.json"), help="file of the figures")
-    return parser.parse_args()
 
 
 def main() -> int:
     """Start this very program with the library that strikes, in a folder of its own."""
-    reason = why_not()
+    parser = argparse.ArgumentParser(description="Kills, full disks and wrong clocks.")
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long; the last case is finished")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of the cases")
+    parser.add_argument("--short", action="store_true", help="the few cases of 'make test'")
+    parser.add_argument("--out", type=Path, default=Path("faults.jsonl"), help="file of the cases")
+    chosen, reason = parser.parse_args(), why_not()
     if reason is not None:
         sys.stderr.write(f"{reason}\n")
         return 2
-    chosen = arguments()
     # In memory, where there is such a place: a flush costs nothing there, and kills come as well.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
@@ -51,49 +47,38 @@ def main() -> int:
 
 
 def campaign(chosen: argparse.Namespace, root: Path) -> int:
-    """Try one case after the other."""
+    """Try one case after the other; the last line of an earlier run may be half written."""
     from support.faults.bench import Bench
     from support.faults.strikes import long_items, short_items, warm_up
     from support.stores import MISSING, served
 
     end = time.monotonic() + 60.0 * chosen.minutes
-    kept = chosen.out.with_suffix(".jsonl")
-    lines = [] if chosen.short else kept_lines(kept)
-    done = {line.name for line in lines}
-    with nullcontext() if MISSING or chosen.short else served() as store:
+    text = chosen.out.read_text() if chosen.out.exists() else ""
+    lines: list[dict[str, Any]] = [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
+    done = {line["name"] for line in lines}
+    stores = nullcontext() if MISSING or chosen.short else served()
+    with stores as store, chosen.out.open("w", buffering=1) as out:
+        out.writelines(f"{json.dumps(line)}\n" for line in lines)
         warm_up(root, short=chosen.short)
-        bench = Bench(root, Shim())
-        short = chosen.short
-        for item in short_items(bench, chosen.seed) if short else long_items(bench, chosen.seed, store):
-            if item.name in done:
+        bench, short = Bench(root, Shim()), chosen.short
+        for name, do in short_items(bench, chosen.seed) if short else long_items(bench, chosen.seed, store):
+            if name in done:
                 continue
-            lines.append(item.do(item.name))
-            keep(kept, lines[-1])
-            report(lines)
+            lines.append(asdict(do(name)))
+            out.write(f"{json.dumps(lines[-1])}\n")
+            if lines[-1]["wrong"] or len(lines) % 25 == 0:
+                sys.stdout.write(f"{len(lines)} cases; {name}: {'; '.join(lines[-1]['wrong']) or 'right'}\n")
+                sys.stdout.flush()
             if time.monotonic() > end:
                 break
-    about = {"seed": chosen.seed, "commit": commit()}
-    found = figures(lines, about)
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-    sys.stdout.write(table(found) + "\n")
-    return 1 if found["failures"] else 0
-
-
-def report(lines: list[Line]) -> None:
-    """What is wrong with the last case, and now and then how far it is."""
-    line = lines[-1]
-    for wrong in line.wrong:
-        sys.stdout.write(f"FAILED {line.name}: {wrong.kind}: {wrong.words}\n")
-    if len(lines) % 25 == 0 or line.wrong:
-        failed, kills = sum(bool(item.wrong) for item in lines), sum(item.kills for item in lines)
-        sys.stdout.write(f"{len(lines)} cases, {kills} kills, {failed} failed; last: {line.name}\n")
-    sys.stdout.flush()
-
-
-def commit() -> str:
-    """What is tried."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    counts = Counter[str]()
+    for line in lines:
+        for name in (line["part"], f"{line['part']}, {line['group']}"):
+            counts[name] += 1
+        counts["kills in all"] += line["kills"]
+        counts["failures in all"] += bool(line["wrong"])
+    sys.stdout.write("\n".join(f"{name:60} {number:7,}" for name, number in counts.items()) + "\n")
+    return int(counts["failures in all"] > 0)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,13 @@ ones, and whatever the campaign found is tried again: a file each in `found/`.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import re
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +21,8 @@ from dp_powerflow._parallel import engine_of
 from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, Lines, LoadDataError, printable
 from dp_powerflow.loads.declared import MeterFormat
-from support.fuzz.campaign import Tally, input_of, smaller
+from support.fuzz import campaign, doors
+from support.fuzz.campaign import input_of
 from support.fuzz.changes import damaged
 from support.fuzz.doors import DOORS, opened
 from support.fuzz.judging import Door, judged, wrong_words
@@ -30,6 +35,7 @@ CASES = {
     "scheduler": 2,  # each waits for nobody to answer
     "pandapower": 3,
     **dict.fromkeys(("OpenDSS", "OpenDSS, all problems", "gridfm table"), 6),
+    "meters, long Parquet": 40,
 }
 USUAL = 10
 
@@ -65,6 +71,54 @@ BY_HAND = json.loads(Path(__file__).with_name("by_hand.json").read_bytes())
 def test_what_stopped_the_program_once_does_not(world: World, name: str, kind: str, content: str) -> None:
     text = content.replace("DEEP", DEEP).replace("LONG", "9" * 5000).replace("DSS", DSS)
     assert judged(opened(world, name), text.encode("latin-1")).kind == kind
+
+
+def zipped() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr("xl/workbook.xml", "<workbook/>")
+    return content.getvalue()
+
+
+OTHER_FILES: dict[str, Callable[[bytes], bytes]] = {
+    "utf-16": lambda content: content.decode("latin-1").encode("utf-16"),
+    "utf-16 without a mark": lambda content: content.decode("latin-1").encode("utf-16-le"),
+    "code page": lambda content: content + "ü,ß\n".encode("cp1252"),
+    "nul": lambda content: b"\0".join((content[:12], content[12:30], content[30:])),
+    "one long word": lambda content: content + b'"' + b"x" * 200_000 + b'"\n',
+    "gzip": gzip.compress,
+    "spreadsheet": lambda _: zipped(),
+    "zeros": lambda _: bytes(64),
+    "half a letter": lambda _: b"\xff\xfeN",
+    "empty": lambda _: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "deep": lambda _: DEEP.encode(),
+    "deep objects": lambda _: b'{"a":' * 100_000,
+    "long number": lambda _: b'{"a": ' + b"9" * 100_000 + b"}",
+}
+TEXTS = (
+    *("config", "fleet config", "meters, long CSV", "meters, wide CSV", "services", "weather, CSV"),
+    *("holidays", "irradiance", "load classes", "taps", "loads"),
+)
+NO_TEXT = list(OTHER_FILES)[:9]
+
+
+@pytest.mark.parametrize("name", [name for name in DOORS if name != "scheduler"])
+def test_a_file_of_another_kind_is_refused_in_a_sentence(world: World, name: str) -> None:
+    door = opened(world, name)
+    for kind, change in OTHER_FILES.items():
+        outcome = judged(door, change(door.seeds[0]))
+        assert outcome.kind != "failure", (kind, outcome)
+        assert outcome.kind == "refused" or name not in TEXTS or kind not in NO_TEXT, kind
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_other_line_ends_and_a_mark_are_read(world: World, name: str) -> None:
+    door = opened(world, name)
+    lines = door.seeds[0].split(b"\n")
+    ends = (b"\r\n",) if "config" in name else (b"\r\n", b"\r")  # which TOML does not know
+    for content in (b"\xef\xbb\xbf" + door.seeds[0], *(end.join(lines) for end in ends)):
+        assert judged(door, content).kind == "accepted", content[:20]
 
 
 @pytest.mark.parametrize(
@@ -142,32 +196,26 @@ def test_what_else_the_judge_calls_a_failure(tmp_path: Path) -> None:
 
 
 def test_the_same_number_is_the_same_input(world: World) -> None:
-    for name in ("config", "part, read", "ledger"):
+    for name in ("config", "nodes.parquet, read", "ledger"):
         door = opened(world, name)
-        assert [input_of(door, name, 5, k) for k in range(20)] == [
-            input_of(door, name, 5, k) for k in range(20)
-        ]
-        assert len({input_of(door, name, 5, k) for k in range(20)}) > 10
+        inputs = [input_of(door, name, 5, k) for k in range(20)]
+        assert inputs == [input_of(door, name, 5, k) for k in range(20)]
+        assert len(set(inputs)) > 10
 
 
-def test_an_input_that_fails_is_made_smaller() -> None:
-    def enter(content: bytes) -> None:
-        if b"bad" in content:
-            raise KeyError
-
-    door = a_door(enter)
-    long = b"x" * 500 + b"bad" + b"y" * 300
-    assert smaller(door, long, judged(door, long).signature) == b"bad"
-
-
-def test_tallies_add_up() -> None:
-    one, other = Tally(), Tally()
-    for kind in ("accepted", "refused", "failure"):
-        one.count(kind, "a")
-    other.count("failure", "a")
-    total = one + other
-    assert total.kinds == {"accepted": 1, "refused": 1, "failure": 2}
-    assert total.signatures == {"a": 2}
+def test_a_campaign_keeps_what_fails_and_goes_on_after_a_process_that_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter = {"fine": bytes, "wrong": raising(KeyError()), "dying": lambda _: os._exit(3)}
+    monkeypatch.setattr(doors, "DOORS", {name: lambda _, n=name: a_door(enter[n]) for name in enter})
+    monkeypatch.setattr(campaign, "SLICE_SECONDS", 0.05)
+    counts = campaign.run_campaign(tmp_path, list(enter), minutes=0.02, seed=1)
+    assert {name: next(iter(kinds)).partition(" ")[0] for name, kinds in counts.items()} == {
+        **{"fine": "accepted", "wrong": "failure:", "dying": "failure:"}
+    }
+    assert counts["dying"].total() > 1
+    kept = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
+    assert [(entry["format"], entry["case"]) for entry in kept] == [("wrong", 0), ("dying", 0)]
 
 
 # ------------------------------------------------------------------------- messages, and what else is shown

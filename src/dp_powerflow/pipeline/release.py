@@ -58,7 +58,7 @@ from dp_powerflow.pipeline.modes.base import (
 )
 from dp_powerflow.pipeline.parts import PartJob, make_parts
 from dp_powerflow.privacy.ledger.accounts import Balance
-from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger, price
+from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.random import StreamKey, canonical_bytes
 from dp_powerflow.privacy.state import PrivateState
@@ -297,7 +297,7 @@ def refuse_unpayable(
         if spend.account == preview.account and (spend.request_sha256, spend.dataset) != paid_for:
             raise PrivacyError(plan.network.otherwise or CHARGED_OTHERWISE.format(id=plan.network.paid_by))
     if not preview.affordable:
-        left, needed = preview.before.available, price(plan.network.cap, plan.network.cost)
+        left, needed = preview.before.available, plan.network.cap.promised([plan.network.cost])
         raise PrivacyError(
             f"release '{config.release.id}' needs ε = {needed.epsilon:.4g} of the network, which has "
             f"{left.epsilon:.4g} left; ask for less, or raise the cap with a recorded reason; nothing was "

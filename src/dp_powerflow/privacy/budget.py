@@ -37,7 +37,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Context
 from enum import StrEnum
@@ -230,16 +230,12 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
     return max(0.0, min(float(found.fun), epsilon_at(near)))
 
 
+@functools.lru_cache(maxsize=4096)
 def epsilon_to_rho(epsilon: float, delta: float) -> float:
     """Largest ρ for which `rho_to_epsilon` stays within ε."""
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyError("epsilon must be positive and finite to be turned into a zCDP budget")
-    high = 1.0
-    while rho_to_epsilon(high, delta) < epsilon:
-        high *= 2
-    from scipy.optimize import brentq  # slow to import
-
-    root = float(brentq(lambda rho: rho_to_epsilon(rho, delta) - epsilon, 1e-12, high, xtol=1e-15))
+    root = _root(lambda rho: rho_to_epsilon(rho, delta) - epsilon, 1e-12, None, 1e-15)
     rho = root * (1 - 1e-6)  # the root is only known to its tolerance; stay on the safe side
     if rho_to_epsilon(rho, delta) > epsilon:
         raise PrivacyError("epsilon is too small for a zCDP budget at this delta; raise epsilon or delta")
@@ -279,13 +275,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     log_delta = log1(delta)
     if _log_delta(0.0, mu) <= log_delta:
         return 0.0
-    high = 1.0
-    while _log_delta(high, mu) > log_delta:
-        high *= 2
-    from scipy.optimize import brentq  # slow to import
-
-    root = float(brentq(lambda epsilon: _log_delta(epsilon, mu) - log_delta, 0.0, high, xtol=1e-14))
-    return root * (1 + _SLACK)
+    return _root(lambda epsilon: log_delta - _log_delta(epsilon, mu), 0.0, None, 1e-14) * (1 + _SLACK)
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -301,9 +291,18 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
     if excess(low) > 0 or excess(high) < 0:
         raise PrivacyError("epsilon is too small or too large for Gaussian DP at this delta; change either")
+    return exp1(_root(excess, low, high, 1e-14)) * (1 - _SLACK)
+
+
+def _root(excess: Callable[[float], float], low: float, high: float | None, tolerance: float) -> float:
+    """Where a growing function is 0; without an upper end, one is looked for."""
+    if high is None:
+        high = 1.0
+        while excess(high) < 0:
+            high *= 2
     from scipy.optimize import brentq  # slow to import
 
-    return exp1(brentq(excess, low, high, xtol=1e-14)) * (1 - _SLACK)
+    return float(brentq(excess, low, high, xtol=tolerance))
 
 
 @functools.lru_cache(maxsize=4096)

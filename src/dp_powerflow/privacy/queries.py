@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -35,7 +35,7 @@ import numpy as np
 from dp_powerflow._bits.linear import norms
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import PrivacyUnit, QueryCost, total_rho
-from dp_powerflow.privacy.random import MAX_SIGMA, Stream, StreamKey, discrete_gaussian
+from dp_powerflow.privacy.random import MAX_SIGMA, StreamKey, discrete_gaussian
 from dp_powerflow.units import FloatArray, IntArray
 
 GRID_RADIUS = 2**24
@@ -156,11 +156,6 @@ def exact_sum(chunks: Iterable[FloatArray], query: Query) -> IntArray:
     return total
 
 
-def add_noise(total: IntArray, sigma: int, stream: Stream) -> IntArray:
-    """The integer sum plus independent discrete Gaussian noise on every entry."""
-    return total + discrete_gaussian(stream, sigma, total.size)
-
-
 @dataclass(frozen=True, eq=False)
 class Answer:
     """A query that was answered.
@@ -268,8 +263,8 @@ class QuerySession(Session):
         purpose = f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}"
         released = np.empty((len(blocks), query.dimension), dtype=np.int64)
         for block, chunks in enumerate(blocks):
-            stream = self._key.stream(purpose, block)
-            released[block] = add_noise(exact_sum(chunks, query), cost.sigma, stream)
+            noise = discrete_gaussian(self._key.stream(purpose, block), cost.sigma, query.dimension)
+            released[block] = exact_sum(chunks, query) + noise
         return released
 
 
@@ -319,12 +314,8 @@ class PlanSession(Session):
 
 def _same(published: QueryCost, due: QueryCost) -> bool:
     """Equal, but for the rounding of noise scale and grid step."""
-    first, second = (
-        (c.query, c.unit, c.cohort, c.dimension, c.region, c.sensitivity_squared, c.natural_unit)
-        for c in (published, due)
-    )
     return (
-        first == second
+        replace(published, sigma=due.sigma, grid_step=due.grid_step) == due
         and math.isclose(published.sigma, due.sigma, rel_tol=_CLOSE, abs_tol=1)
         and math.isclose(published.grid_step, due.grid_step, rel_tol=_CLOSE)
     )

@@ -1,8 +1,7 @@
-"""Forked runs, and a folder after them: files by hash, modes, entries of its ledger, and what must hold."""
+"""Forked runs, and a folder after them: files by hash, modes, and entries of its ledger."""
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import os
 import pickle
@@ -57,8 +56,9 @@ class Ended:
         return [line for line in self.text.splitlines() if line.startswith("error: ")]
 
     @property
-    def traceback(self) -> bool:
-        return "Traceback (most recent call last)" in self.text
+    def last(self) -> str:
+        """The end of the last line that it wrote."""
+        return ["nothing", *self.text.strip().splitlines()][-1][-300:]
 
 
 def in_child(do: Callable[[], object], log: Path) -> Ended:
@@ -67,7 +67,10 @@ def in_child(do: Callable[[], object], log: Path) -> Ended:
     if pid == 0:
         _be_child(do, log)
     status = os.waitpid(pid, 0)[1]
-    survivors = _survivors(pid)
+    survivors, end = _of_session(pid), time.monotonic() + PATIENCE_SECONDS
+    while survivors and time.monotonic() < end:
+        time.sleep(0.02)
+        survivors = _of_session(pid)
     for process in survivors:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
@@ -95,6 +98,16 @@ def _be_child(do: Callable[[], object], log: Path) -> None:
     os._exit(code)
 
 
+def _of_session(session: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, of = path.read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
 def looked_at(look: Callable[[], Found]) -> Found:
     """What a child found: it may open ledgers, which a process remembers."""
     with tempfile.TemporaryDirectory() as folder:
@@ -106,31 +119,11 @@ def looked_at(look: Callable[[], Found]) -> Found:
         return found
 
 
-def _survivors(session: int) -> list[int]:
-    """Processes of a session that do not end, however long one waits."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while found := _of_session(session):
-        if time.monotonic() > end:
-            return found
-        time.sleep(0.02)
-    return []
-
-
-def _of_session(session: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            state, _, _, of = path.read_text().rpartition(")")[2].split()[:4]
-            if int(of) == session and state != "Z":
-                found.append(int(path.parent.name))
-    return found
-
-
 STATE = "state"
 _MOVING = (f"{STATE}/{LEDGER_FILE}", f"{STATE}/{ANCHOR_FILE}")
 """Entries carry the time, so these bytes differ between runs; their entries are compared instead."""
-
-_NUMBERED = re.compile(r"(paid|figures-network-twin)-[0-9]+")
+NUMBERED = re.compile(r"(paid|figures-network-twin)-[0-9]+")
+"""Receipts and figures are named by numbers of entries and accounts, which come in any order."""
 
 
 @dataclass(frozen=True)
@@ -150,28 +143,29 @@ class Snapshot:
 
     @property
     def names(self) -> set[str]:
-        """But for the anchor: a ledger of one entry may lack it, any other one could not be opened.
-
-        Receipts and figures are named by numbers of entries and accounts, which come in any order.
-        """
-        return {_NUMBERED.sub(r"\1-#", name) for name in {*self.files, *self.modes} - {_MOVING[1]}}
+        """But for the anchor: a ledger of one entry may lack it, any other one could not be opened."""
+        return {NUMBERED.sub(r"\1-#", name) for name in {*self.files, *self.modes} - {_MOVING[1]}}
 
     @property
     def spends(self) -> Counter[str]:
         """Charges by account."""
         return Counter(entry[1] for entry in self.entries if entry[0] == "spend")
 
+    @property
+    def unordered(self) -> set[tuple[object, ...]]:
+        """Events by the kind of account and the release, and how often each came."""
+        counted = Counter((event, account.rstrip("0123456789"), of) for event, account, of, _ in self.entries)
+        return {(*what, n) for what, n in counted.items()}
+
     def below(self, name: str) -> dict[str, str]:
         """The files of one folder, or one file."""
-        return {
-            path: digest for path, digest in self.files.items() if path == name or path.startswith(f"{name}/")
-        }
+        return {path: of for path, of in self.files.items() if path == name or path.startswith(f"{name}/")}
 
 
 def snapshot(folder: Path, store: Store | None = None) -> Snapshot:
     """The folder and the store as they are; the ledger is opened in a child, on a copy of the state.
 
-    Whoever opens a ledger undoes what a killed process began: that is left to who resumes.
+    Opening a ledger undoes what a killed process began: that is left to the run that resumes.
     """
     files, modes = {}, {}
     for path in sorted(folder.rglob("*")):
@@ -194,105 +188,3 @@ def _entries(state: Path) -> tuple[tuple[str, ...], ...]:
         with sqlite3.connect(copy / LEDGER_FILE) as connection:
             rows = connection.execute("SELECT event, account, release_id, body FROM entry ORDER BY seq")
             return tuple(rows.fetchall())
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """What must not be: what kind of thing (`KINDS`), and in words."""
-
-    kind: str
-    words: str
-
-
-LOST, DOUBLE, BITS, LEFT, TRACEBACK = "lost", "double spends", "other bits", "leftovers", "tracebacks"
-ALIVE, HALF, WORDS, MODES = "processes alive", "half written", "untrue words", "other modes"
-KINDS = (LOST, DOUBLE, BITS, LEFT, TRACEBACK, ALIVE, HALF, WORDS, MODES)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What two runs that nobody disturbed made of the same folder.
-
-    Attributes
-    ----------
-    before, after : the folder before and after a run.
-    stable : files that both runs wrote with the same bytes.
-    """
-
-    before: Snapshot
-    after: Snapshot
-    stable: frozenset[str]
-
-    @classmethod
-    def of(cls, before: Snapshot, first: Snapshot, second: Snapshot, order: Order) -> Reference:
-        same = {name for name, digest in first.files.items() if second.files.get(name) == digest}
-        if order is not Order.SAME:
-            same = {name for name in same if _NUMBERED.search(name) is None}
-        other: list[object] = [*sorted(first.names ^ second.names), *(_unordered(first) ^ _unordered(second))]
-        if other:
-            raise AssertionError(f"two undisturbed runs differ, so nothing compares with them: {other[:5]}")
-        return cls(before, first, frozenset(same))
-
-    def between(self, found: Snapshot, whole: tuple[str, ...]) -> list[Wrong]:
-        """What must not be after a kill or a failure.
-
-        Parameters
-        ----------
-        whole : names below the folder that are as they were or as they will be, in full.
-        """
-        wrong = self._charges(found)
-        for name in whole:
-            if any(other.startswith(f"{name}.partial-") for other in found.files):
-                continue  # a store has no renaming: what is in the making lies where it will be
-            seen, allowed = found.below(name), (self.before.below(name), self.after.below(name))
-            if seen not in allowed:
-                wrong.append(Wrong(HALF, f"{name} is neither as before nor whole"))
-        public = sorted(name for name, mode in found.modes.items() if mode & 0o077)
-        if public:
-            wrong.append(Wrong(MODES, f"others can read {public[:3]}"))
-        return wrong
-
-    def at_end(self, found: Snapshot, order: Order) -> list[Wrong]:
-        """What must not be after the run that nobody disturbed."""
-        after, wrong = self.after, self._charges(found)
-        if not order.agree(found, after):
-            wrong.append(Wrong(LOST, "the ledger has other entries than after an undisturbed run"))
-        other = sorted(name for name in self.stable if found.files.get(name, "") != after.files[name])
-        if other:
-            wrong.append(Wrong(BITS, f"other bits: {other[:3]}"))
-        if found.names - after.names:
-            wrong.append(Wrong(LEFT, f"left over: {sorted(found.names - after.names)[:3]}"))
-        if after.names - found.names:
-            wrong.append(Wrong(LOST, f"not there: {sorted(after.names - found.names)[:3]}"))
-        modes = sorted(name for name, mode in after.modes.items() if found.modes.get(name, mode) != mode)
-        if modes:
-            wrong.append(Wrong(MODES, f"other modes: {modes[:3]}"))
-        return wrong
-
-    def _charges(self, found: Snapshot) -> list[Wrong]:
-        expected = self.after.spends
-        more = {account: n for account, n in found.spends.items() if n > expected[account]}
-        return [Wrong(DOUBLE, f"{account} was charged {n} times") for account, n in more.items()]
-
-
-class Order(enum.Enum):
-    """How the entries of a ledger compare with those of an undisturbed run."""
-
-    SAME = enum.auto()
-    ANY = enum.auto()
-    """Workers race: accounts are numbered as they come."""
-    REPEATED = enum.auto()
-    """A command enters again what it has entered before."""
-
-    def agree(self, found: Snapshot, after: Snapshot) -> bool:
-        """Whether nothing is lost, and nothing is there that should not be."""
-        if self is Order.ANY:
-            return _unordered(found) == _unordered(after)
-        entries = found.entries[: len(after.entries)] if self is Order.REPEATED else found.entries
-        return entries == after.entries
-
-
-def _unordered(found: Snapshot) -> set[tuple[object, ...]]:
-    """Events by the kind of account and the release, and how often each came."""
-    counted = Counter((event, account.rstrip("0123456789"), of) for event, account, of, _ in found.entries)
-    return {(*what, n) for what, n in counted.items()}

@@ -11,52 +11,35 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 
 from dp_powerflow.privacy.state import LEDGER_FILE
 from support.faults import subjects
-from support.faults.bench import Bench, Case, Undisturbed
-from support.faults.looking import BITS, DOUBLE, LOST, WORDS, Ended, Snapshot, in_child
-from support.faults.results import CLOCKS, DISKS, KILLS, Line
-from support.faults.shim import Action, Event, Kind, Strike, Victim
+from support.faults.bench import Bench, Case, Line, Undisturbed
+from support.faults.looking import Ended, Snapshot
+from support.faults.shim import Action, Event, Kind, Strike
 from support.faults.subjects import CONFIG, Subject, command, write_config
 from support.stores import Store
 
-
-@dataclass(frozen=True)
-class Item:
-    """One case that is still to be tried, and its name."""
-
-    name: str
-    do: Callable[[str], Line]
-
-
+Item = tuple[str, Callable[[str], Line]]
+"""The name of a case that is still to be tried, and what tries it."""
+KILLS, DISKS, CLOCKS = "kills", "disks", "clocks"
 AGAIN = 4
 """Of so many cases one is killed a second time, and of so many of those one a third time."""
 
 
-@dataclass(frozen=True)
-class Kill:
-    """Where a command is killed: before a call, or when half of its bytes are written."""
+def places(known: Undisturbed, seed: int) -> list[Strike]:
+    """All places to kill a command at, before a call or when half of its bytes are written.
 
-    at: int
-    action: Action
-    victim: Victim
-
-    @property
-    def name(self) -> str:
-        return f"{self.action.name.lower()}@{self.at}:{self.victim.name.lower()}"
-
-
-def places(known: Undisturbed, seed: int) -> list[Kill]:
-    """All places to kill a command at: one of every kind of call first, then the others, shuffled."""
-    rng = random.Random(f"{seed} {known.subject.name}")
+    One of every kind of call comes first, then the others, shuffled.
+    """
+    rng, subject = random.Random(f"{seed} {known.subject.name}"), known.subject
     kills = [
-        Kill(number, action, victim)
+        Strike(action, number, kinds=subject.kinds, victim=victim)
         for number, event in enumerate(known.events)
         for action in ((Action.KILL, Action.KILL_HALF) if event.kind is Kind.WRITE else (Action.KILL,))
-        for victim in known.subject.victims
+        for victim in subject.victims
     ]
     rng.shuffle(kills)
     first = {(known.events[kill.at].kind, kill.action, kill.victim): kill for kill in reversed(kills)}
@@ -69,23 +52,22 @@ def kills(bench: Bench, seed: int, subject: Subject) -> Iterator[Item]:
     rng = random.Random(f"{seed} again {subject.name}")
     for number, first in enumerate(places(known, seed)):
         more = (number % AGAIN == AGAIN - 1) + (number % AGAIN**2 == AGAIN**2 - 1)
-        again = [Kill(rng.randrange(len(known.events)), Action.KILL, first.victim) for _ in range(more)]
-        name = f"{subject.name}: {' '.join(each.name for each in (first, *again))}"
-        yield Item(name, partial(kill, bench, subject, (first, *again)))
+        again = [replace(first, action=Action.KILL, at=rng.randrange(len(known.events))) for _ in range(more)]
+        each = [f"{k.action.name.lower()}@{k.at}:{k.victim.name.lower()}" for k in (first, *again)]
+        yield f"{subject.name}: {' '.join(each)}", partial(kill, bench, subject, (first, *again))
 
 
-def kill(bench: Bench, subject: Subject, kills: tuple[Kill, ...], name: str) -> Line:
+def kill(bench: Bench, subject: Subject, strikes: tuple[Strike, ...], name: str) -> Line:
     """Kill a command one or more times, look at what is left each time, and let it finish."""
     case, hits = bench.case(subject), 0
-    for each in kills:
-        strike = Strike(each.action, each.at, kinds=subject.kinds, victim=each.victim)
+    for strike in strikes:
         ended, struck = bench.disturb(case, strike)
         hits += struck
-        if struck and not ended.killed and ended.code not in (subject.code, 2):
-            case.blame(LOST, f"a killed worker ended the run with code {ended.code}")
-        bench.between(case, killed=True)
+        went_on = struck and not ended.killed and ended.code not in (subject.code, 2)
+        case.expect(not went_on, f"a killed worker ended the run with code {ended.code}")
+        case.between(killed=True)
     bench.finish(case)
-    call = case.known.events[kills[0].at].kind.name.lower()
+    call = case.known.events[strikes[0].at].kind.name.lower()
     return Line(KILLS, name, subject.name, tuple(case.wrong), call, hits)
 
 
@@ -142,16 +124,16 @@ def disks(bench: Bench, seed: int, subject: Subject) -> Iterator[Item]:
     random.Random(f"{seed} disks {subject.name}").shuffle(places)
     first = [(fault, last_of_ledger(known, fault)) for fault in FAULTS]
     for fault, at in dict.fromkeys([*first, *places]):
-        yield Item(f"{subject.name}: {fault.name} at {at}", partial(fail, bench, subject, fault, at))
+        yield f"{subject.name}: {fault.name} at {at}", partial(fail, bench, subject, fault, at)
 
 
 def fail(bench: Bench, subject: Subject, fault: Fault, at: int, name: str) -> Line:
     """Let a disk fail from a call on, listen to what is said, repair the disk, and let the command finish."""
     case = bench.case(subject)
     ended, struck = bench.disturb(case, Strike(fault.action, at, fault.error, fault.kinds))
-    found = bench.between(case, killed=Kind.UNLINK in fault.kinds)
-    if struck and not fault.noticed and ended.code != subject.code:
-        case.blame(LOST, f"a short write ended the command: {' '.join(ended.errors)[-300:]}")
+    found = case.between(killed=Kind.UNLINK in fault.kinds)
+    borne = fault.noticed or not struck or ended.code == subject.code
+    case.expect(borne, f"a short write ended the command: {ended.last}")
     _listen(case, ended, found)
     bench.finish(case)
     return Line(DISKS, name, fault.name, tuple(case.wrong), noticed=ended.code != subject.code)
@@ -161,14 +143,10 @@ def _listen(case: Case, ended: Ended, found: Snapshot | None) -> None:
     """One sentence, exit code 2, and what it says of the budget is true."""
     if ended.code == case.known.subject.code:
         return
-    if ended.code != 2 or len(ended.errors) != 1:
-        said = ended.text.strip().splitlines()[-1:] or ["nothing"]
-        case.blame(WORDS, f"code {ended.code}, {len(ended.errors)} sentences: {said[0][-300:]}")
-        return
-    [sentence] = ended.errors
-    before = case.known.reference.before.spends
-    if found is not None and UNSPENT in sentence and found.spends != before:
-        case.blame(WORDS, f"{sum((found.spends - before).values())} charges, yet: {sentence[-300:]}")
+    one = ended.code == 2 and len(ended.errors) == 1
+    case.expect(one, f"code {ended.code}, {len(ended.errors)} sentences: {ended.last}")
+    unspent = found is None or found.spends == case.known.before.spends
+    case.expect(unspent or UNSPENT not in " ".join(ended.errors), f"something was charged, yet: {ended.last}")
 
 
 DAY, YEAR = 86_400, 31_557_600
@@ -223,7 +201,7 @@ def clocks(bench: Bench, seed: int, subject: Subject) -> Iterator[Item]:
     for clock in wrong_clocks() * 20:
         at = rng.randrange(calls)
         name = f"{subject.name}: {clock.name}, kill@{at}"
-        yield Item(name, partial(tell_wrong_time, bench, subject, clock, at))
+        yield name, partial(tell_wrong_time, bench, subject, clock, at)
 
 
 def tell_wrong_time(bench: Bench, subject: Subject, clock: Clock, at: int, name: str) -> Line:
@@ -239,7 +217,7 @@ def tell_wrong_time(bench: Bench, subject: Subject, clock: Clock, at: int, name:
     try:
         bench.shim.set_clock(clock.first)
         bench.disturb(case, Strike(Action.KILL, at, kinds=subject.kinds))
-        bench.between(case, killed=True)
+        case.between(killed=True)
         bench.shim.set_clock(clock.then)
         bench.finish(case)
         bench.shim.set_clock(0)
@@ -256,46 +234,40 @@ def _check_times(case: Case, clock: Clock) -> None:
     with sqlite3.connect(case.folder / "state" / LEDGER_FILE) as connection:
         times = [datetime.fromisoformat(at) for (at,) in connection.execute("SELECT at FROM entry")]
     told = [time.time() + ahead for ahead in (clock.first, clock.then)]
-    if not all(min(abs(at.timestamp() - now) for now in told) < CLOSE for at in times):
-        case.blame(WORDS, "the entries of the ledger do not have the time of the clock")
+    all_told = all(min(abs(at.timestamp() - now) for now in told) < CLOSE for at in times)
+    case.expect(all_told, "the entries of the ledger do not have the time of the clock")
 
 
 def _look_and_spend(bench: Bench, case: Case) -> None:
     """Commands see nothing wrong and change nothing; a release with a fit of its own is above the cap."""
     write_config(case.folder, {"release": {"days": 4, "id": "another", "output": "out-another"}}, ANOTHER)
-    before, after = case.look(), case.known.reference.after
+    before = case.look()
     verify = ("verify", "out")
     for arguments in (verify, (*verify, "--private", "state"), ("ledger", "state"), ("release", CONFIG)):
-        ended = in_child(partial(command(*arguments), case.folder), bench.root / "log")
-        if ended.code != 0:
-            case.blame(LOST, f"{' '.join(arguments)}: code {ended.code}: {ended.text.strip()[-300:]}")
-    if case.look() != before:
-        case.blame(BITS, "looking at a release changed it")
-    ended = in_child(partial(command("release", ANOTHER), case.folder), bench.root / "log")
-    if ended.code != 2 or "cap" not in ended.text:
-        case.blame(WORDS, f"a charge above the cap ended with code {ended.code}: {ended.text.strip()[-300:]}")
+        ended = bench.run(case, command(*arguments))
+        case.expect(ended.code == 0, f"{' '.join(arguments)}: code {ended.code}: {ended.last}")
+    case.expect(case.look() == before, "looking at a release changed it")
+    ended = bench.run(case, command("release", ANOTHER))
+    refused = ended.code == 2 and "cap" in ended.text
+    case.expect(refused, f"a charge above the cap ended with code {ended.code}: {ended.last}")
     found = case.look()
-    if found is not None and found.spends != after.spends:
-        case.blame(DOUBLE, "a charge above the cap was made")
+    same = found is None or found.spends == case.known.after.spends
+    case.expect(same, "a charge above the cap was made")
 
 
 # --------------------------------------------------------------------------------------------------- order
-Stream = Callable[[], Iterator[Item]]
-
-
-def in_turn(streams: Sequence[tuple[int, Stream]]) -> Iterator[Item]:
+def in_turn(streams: Sequence[tuple[int, Iterator[Item]]]) -> Iterator[Item]:
     """Cases of several streams in turn; a stream with the figure k has one in every k-th round."""
-    begun: dict[int, Iterator[Item]] = {}
-    left, turn = dict(enumerate(streams)), 0
-    while left:
-        turn += 1
-        for number, (every, stream) in list(left.items()):
-            if turn % every == 0:
-                item = next(begun.setdefault(number, stream()), None)
-                if item is None:
-                    del left[number]
-                else:
-                    yield item
+    left = list(streams)
+    for turn in count(1):
+        if not left:
+            return
+        for every, stream in list(left):
+            item = next(stream, None) if turn % every == 0 else None
+            if item is not None:
+                yield item
+            elif turn % every == 0:
+                left.remove((every, stream))
 
 
 _EVERY = {"release of a twin": 1, "release of the true network": 1, "release to a store": 6, "certify": 30}
@@ -316,30 +288,20 @@ def warm_up(root: Path, *, short: bool) -> None:
 
 def long_items(bench: Bench, seed: int, store: Store | None) -> Iterator[Item]:
     """Everything, in turn."""
-    streams: list[tuple[int, Stream]] = []
-
-    def add(every: int, cases: Callable[[Bench, int, Subject], Iterator[Item]], subject: Subject) -> None:
-        streams.append((every, partial(cases, bench, seed, subject)))
-
-    for subject in (
-        *subjects.releases(),
-        *([subjects.to_store(store)] if store else []),
-        *subjects.commands(),
-    ):
-        add(_EVERY.get(subject.name, _OTHERS), kills, subject)
-    for subject in subjects.releases()[:2]:
-        add(_OTHERS, disks, subject)
-        add(_CLOCKS, clocks, subject)
-    for subject in subjects.fleets():
-        add(_FLEETS, kills, subject)
-    for subject in subjects.processes():
-        add(_PROCESSES, kills, subject)
+    to_store = [subjects.to_store(store)] if store else []
+    releases, commands = subjects.releases(), subjects.commands()
+    every = [(subject, _EVERY.get(subject.name, _OTHERS)) for subject in (*releases, *to_store, *commands)]
+    every += [(subject, _FLEETS) for subject in subjects.fleets()]
+    every += [(subject, _PROCESSES) for subject in subjects.processes()]
+    streams = [(often, kills(bench, seed, subject)) for subject, often in every]
+    for subject in releases[:2]:
+        streams += [(_OTHERS, disks(bench, seed, subject)), (_CLOCKS, clocks(bench, seed, subject))]
     return in_turn(streams)
 
 
 def short_items(bench: Bench, seed: int) -> Iterator[Item]:
     """The few cases of `make test`."""
-    everything = {subject.name: subject for subject in (*subjects.releases(), *subjects.commands())}
-    twin = subjects.releases()[0]
+    twin, *others = (*subjects.releases(), *subjects.commands())
+    everything = {subject.name: subject for subject in (twin, *others)}
     killed = [islice(kills(bench, seed, everything[name]), n) for name, n in _SHORT.items()]
     return chain(*killed, islice(disks(bench, seed, twin), 7), islice(clocks(bench, seed, twin), 2))

@@ -16,7 +16,7 @@ from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
-from support.faults.looking import Order
+from support.faults.looking import Snapshot
 from support.faults.shim import FILES, Kind, Victim
 from support.fleet_small import fleet_config, on_twins, write_feeders
 from support.here import Here
@@ -33,6 +33,21 @@ TWIN_RELEASE: Sections = {"release": {"days": DAYS}, "network": TWIN}
 TABLES_RELEASE: Sections = {"release": {"days": 4}, "network": TABLES}
 
 
+def in_order(found: Snapshot, after: Snapshot) -> bool:
+    """The entries of a ledger are those of an undisturbed run."""
+    return found.entries == after.entries
+
+
+def in_any_order(found: Snapshot, after: Snapshot) -> bool:
+    """Workers race: accounts are numbered as they come."""
+    return found.unordered == after.unordered
+
+
+def repeated(found: Snapshot, after: Snapshot) -> bool:
+    """A command enters again what it has entered before."""
+    return found.entries[: len(after.entries)] == after.entries
+
+
 @dataclass(frozen=True)
 class Subject:
     """A command in a folder.
@@ -43,7 +58,7 @@ class Subject:
     prepare : what is in the folder before.
     whole : names that are as before or finished, never half.
     code : exit code of a run that nobody disturbs.
-    order : how its entries in the ledger compare.
+    same : how its entries in the ledger compare.
     once : it refuses to make what is there.
     kinds : calls at which it is struck.
     victims : who is killed.
@@ -55,7 +70,7 @@ class Subject:
     prepare: Callable[[Path], object] = lambda folder: None
     whole: tuple[str, ...] = ("out",)
     code: int = 0
-    order: Order = Order.SAME
+    same: Callable[[Snapshot, Snapshot], bool] = in_order
     once: bool = False
     kinds: tuple[Kind, ...] = FILES
     victims: tuple[Victim, ...] = (Victim.SELF,)
@@ -91,12 +106,6 @@ def in_words(do: Callable[[Path], object]) -> Callable[[Path], object]:
     return run
 
 
-def release(sections: Sections, *options: str) -> tuple[Callable[[Path], object], Callable[[Path], object]]:
-    """`release` on the command line, and what prepares it."""
-    prepare = partial(write_config, sections=sections)
-    return command("release", CONFIG, "--workers", "1", *options), prepare
-
-
 def released(folder: Path, sections: Sections) -> None:
     """Make the small release in a folder, with its config."""
     write_config(folder, sections)
@@ -112,6 +121,9 @@ REUSE: Sections = {
     "model": {"reuse": "small"},
     "network": TWIN,
 }
+_EXPORT = command("export", "gridfm", "out", "graphs")
+PREPARE_TWIN = partial(write_config, sections=TWIN_RELEASE)
+RELEASE = command("release", CONFIG, "--workers", "1")
 
 
 def _before_reuse(folder: Path) -> None:
@@ -136,23 +148,20 @@ def _feeders(folder: Path) -> None:
 
 def releases() -> list[Subject]:
     """Releases of every kind that takes about a second."""
-    true, prepare_true = release(TRUE_RELEASE)
-    twin, prepare_twin = release(TWIN_RELEASE)
     threads = partial(_on_engine, sections={"release": {"days": 700}}, engine=lambda: Local(2))
     return [
-        Subject("release of a twin", twin, prepare_twin),
-        Subject("release of the true network", true, prepare_true),
-        Subject("release that reuses a model", command("release", CONFIG), _before_reuse, ("out", "out2")),
+        Subject("release of a twin", RELEASE, PREPARE_TWIN),
+        Subject("release of the true network", RELEASE, partial(write_config, sections=TRUE_RELEASE)),
+        Subject("release that reuses a model", RELEASE, _before_reuse, ("out", "out2")),
         Subject("release on two threads", in_words(threads)),
     ]
 
 
 def to_store(store: Store) -> Subject:
     """A release to a URL, killed whenever it sends something too."""
-    sections: Sections = {"release": {"days": DAYS, "output": f"{store.url}/out"}}
-    run, prepare = release(sections)
+    prepare = partial(write_config, sections={"release": {"days": DAYS, "output": f"{store.url}/out"}})
     kinds = (*FILES, Kind.SEND)
-    return Subject("release to a store", run, prepare, ("store/out",), kinds=kinds, store=store)
+    return Subject("release to a store", RELEASE, prepare, ("store/out",), kinds=kinds, store=store)
 
 
 def processes() -> list[Subject]:
@@ -160,7 +169,7 @@ def processes() -> list[Subject]:
     everyone = (Victim.SELF, Victim.GROUP)
     pool = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: Processes(2))
     workers = partial(_fleet, engine=lambda: Local(2))
-    racing: dict[str, Any] = {"order": Order.ANY, "victims": everyone}
+    racing: dict[str, Any] = {"same": in_any_order, "victims": everyone}
     return [
         Subject("release on two processes", in_words(pool), victims=everyone),
         replace(fleets()[0], name="fleet on two processes", run=in_words(workers), **racing),
@@ -181,20 +190,13 @@ def commands() -> list[Subject]:
     twin, true = partial(released, sections=TWIN_RELEASE), partial(released, sections=TRUE_RELEASE)
     tables = partial(released, sections=TABLES_RELEASE)
     kept = ("out", "state/internal", "state/secret.key")
-    plan = partial(write_config, sections=TWIN_RELEASE)
     return [
         Subject("verify", command("verify", "out"), twin, kept),
         Subject("verify --private", command("verify", "out", "--private", "state"), true, kept),
         Subject("quality --out", command("quality", "out", "--out", "q.html"), twin, (*kept, "q.html")),
-        Subject(
-            "export gridfm",
-            command("export", "gridfm", "out", "graphs"),
-            tables,
-            (*kept, "graphs"),
-            once=True,
-        ),
+        Subject("export gridfm", _EXPORT, tables, (*kept, "graphs"), once=True),
         Subject("init", command("init", "mine.toml"), whole=("mine.toml",), once=True),
-        Subject("ledger --account", _change_cap, twin, kept, order=Order.REPEATED),
-        Subject("plan", command("plan", CONFIG), plan),
+        Subject("ledger --account", _change_cap, twin, kept, same=repeated),
+        Subject("plan", command("plan", CONFIG), PREPARE_TWIN),
         Subject("certify", command("certify", CONFIG, "--line-draws", "0"), true, ("out",)),
     ]

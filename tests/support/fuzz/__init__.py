@@ -2,5 +2,5 @@
 
 `changes` makes other inputs of valid ones; `doors` holds the formats, each with the inputs that it starts
 from and the function that a user's input goes through; `judging` says what became of an input; `campaign`
-tries many of them in processes that may hang or die; `planted` are inputs that must be refused.
+tries many of them in processes that may hang or die.
 """

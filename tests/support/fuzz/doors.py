@@ -8,11 +8,10 @@ import io
 import itertools
 import json
 import math
-import os
 import random
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -510,30 +509,21 @@ def location(world: World) -> Door:
 
 
 FEEDER = "feeder=feeder-0001"
+_LISTED = (
+    *("model.json", "croissant.json", "registry.yaml", "certificate.html", "quality.html", "README.md"),
+    *("data/part-00001.parquet", "nodes.parquet"),
+)
+_TABLES = (
+    *("data/part-00000.parquet", "loads/part-00000.parquet", "feeder/part-00000.parquet"),
+    *("nodes.parquet", "buses.parquet", "days.parquet", "connections.parquet"),
+)
 RELEASED: dict[str, Make] = {
     "manifest": verified(twin, "manifest.json"),
     "manifest, true network": verified(true, "manifest.json"),
     "manifest, audited": verified(twin, "manifest.json", private=True),
-    "model.json of a release": verified(twin, "model.json"),
-    "croissant": verified(twin, "croissant.json"),
-    "registry": verified(twin, "registry.yaml"),
-    "certificate": verified(twin, "certificate.html"),
-    "quality page": verified(twin, "quality.html"),
-    "card": verified(twin, "README.md"),
-    "part, verified": verified(twin, "data/part-00001.parquet"),
-    "nodes, verified": verified(twin, "nodes.parquet"),
-    "part, read": swapping(twin, "data/part-00000.parquet", _read_all),
-    "nodes, read": swapping(twin, "nodes.parquet", _read_all),
-    "loads, read": swapping(twin, "loads/part-00000.parquet", _read_all),
-    "states, read": swapping(twin, "feeder/part-00000.parquet", _read_all),
-    "buses, read": swapping(twin, "buses.parquet", _read_all),
-    "days, read": swapping(twin, "days.parquet", _read_all),
-    "connections, read": swapping(twin, "connections.parquet", _read_all),
-    "part, quality": swapping(
-        twin,
-        "data/part-00000.parquet",
-        lambda folder, _: dpf.quality(dpf.open_corpus(folder), workers=1).to_json(),
-    ),
+    **{f"{name}, verified": verified(twin, name) for name in _LISTED},
+    **{f"{name}, read": swapping(twin, name, _read_all) for name in _TABLES},
+    "part, quality": swapping(twin, _TABLES[0], lambda folder, _: dpf.quality(dpf.open_corpus(folder))),
     "load model": load_model,
     "kept twin": kept_twin,
     "fleet.json": verified(fleet, "fleet.json"),
@@ -548,17 +538,6 @@ RELEASED: dict[str, Make] = {
 
 
 # ------------------------------------------------------------------------------------------------- feeders
-@contextmanager
-def within(folder: Path) -> Iterator[None]:
-    """This working directory, for a while."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
 def is_a_feeder(feeder: Feeder) -> None:
     """What an accepted feeder must be."""
     finite = np.isfinite(feeder.y.data).all() and np.isfinite(feeder.v_slack).all()
@@ -576,7 +555,7 @@ def opendss(name: str, read: Callable[[Path], object], *, closed: bool = True) -
         path.write_bytes(b"")
 
         def enter(path: Path) -> None:
-            with within(elsewhere):
+            with chdir(elsewhere):
                 read(path)
 
         seeds = (world.circuit, world.tiny_circuit, circuit(1.0).encode())
@@ -603,28 +582,26 @@ def _net_changed(rng: random.Random, content: bytes) -> bytes:
     if rng.random() < 0.4:
         return json_changed(rng, content)
     tree = json.loads(content)
-    tables = [value for value in tree["_object"].values() if isinstance(value, dict) and "_object" in value]
-    table = rng.choice(tables)
-    inner = table["_object"]
-    if isinstance(inner, str):
-        table["_object"] = json_changed(rng, inner.encode()).decode("utf-8", "replace")
-    else:
-        table["_object"] = json.loads(json_changed(rng, json.dumps(inner).encode()))
+    inner = "_object"
+    tables = [value for value in tree[inner].values() if isinstance(value, dict)]
+    table = rng.choice([table for table in tables if isinstance(table.get(inner), str)])
+    table[inner] = json_changed(rng, table[inner].encode()).decode("utf-8", "replace")
     return json.dumps(tree).encode()
 
 
-def beside_a_feeder(
-    name: str, lines: Callable[[Feeder], list[str]], open_with: Callable[[Path, Path], Feeder]
-) -> Make:
-    """A CSV file for a feeder."""
+def beside_a_feeder(name: str, head: str, row: str, read: Callable[[Path], Any]) -> Make:
+    """A CSV file of taps or loads for a feeder, a row for each that it has."""
 
     def make(world: World) -> Door:
         folder = world.folder(name)
         feeder = folder / "feeder.dss"
         feeder.write_bytes(world.circuit)
-        text = "\n".join([*lines(open_feeder(feeder)), ""]).encode()
-        path = folder / f"{name}.csv"
-        return file_door(path, (text,), lambda path: is_a_feeder(open_with(feeder, path)))
+        lines = [head, *(row.format(each) for each in getattr(open_feeder(feeder), name)), ""]
+
+        def enter(path: Path) -> None:
+            is_a_feeder(open_feeder(feeder, **{name: read(path)}))
+
+        return file_door(folder / f"{name}.csv", ("\n".join(lines).encode(),), enter)
 
     return make
 
@@ -632,14 +609,7 @@ def beside_a_feeder(
 def scheduler(world: World) -> Door:
     """Address of a cluster; nobody is connected to."""
     cluster.CONNECT_SECONDS = 1
-    seeds = (
-        b"tls://127.0.0.1:1",
-        b"tcp://127.0.0.1:1",
-        b"127.0.0.1:1",
-        b"inproc://x",
-        b"ucx://h:1",
-        b"local",
-    )
+    seeds = (b"tls://127.0.0.1:1", b"tcp://127.0.0.1:1", b"127.0.0.1:1", b"inproc://x", b"local")
 
     def enter(content: bytes) -> None:
         text = content.decode("utf-8", "surrogateescape")
@@ -659,20 +629,11 @@ CALLED: dict[str, Make] = {
     "pandapower": pandapower,
     "taps": beside_a_feeder(
         "taps",
-        lambda feeder: [
-            *("# declared: the operator", "transformer,winding,tap"),
-            *(f"{tap.transformer},{tap.winding},{tap.ratio}" for tap in feeder.taps),
-        ],
-        lambda feeder, path: open_feeder(feeder, taps=read_taps(path)),
+        "# declared: the operator\ntransformer,winding,tap",
+        "{0.transformer},{0.winding},{0.ratio}",
+        read_taps,
     ),
-    "loads of a feeder": beside_a_feeder(
-        "loads",
-        lambda feeder: [
-            "name,kw,kvar,customers",
-            *(f"{load.name},{load.kw},{load.kvar},2" for load in feeder.loads),
-        ],
-        lambda feeder, path: open_feeder(feeder, loads=read_loads(path)),
-    ),
+    "loads": beside_a_feeder("loads", "name,kw,kvar,customers", "{0.name},{0.kw},{0.kvar},2", read_loads),
     "scheduler": scheduler,
 }
 DOORS = {**OWNED, **RELEASED, **CALLED}

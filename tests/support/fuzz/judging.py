@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -25,16 +26,14 @@ CPU_SECONDS = 20.0
 """Processor time after which an input counts as one that hangs."""
 MOST_SIGNS = 100_000
 _NUMBERED = re.compile(r"\n  \d+\. ")
-_PACKAGE = "dp_powerflow"
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
-_PROCESSES = (
-    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"),
-)
-_CHANGES = (
-    *("os.remove", "os.rmdir", "os.rename", "os.mkdir", "os.symlink", "os.link", "os.truncate"),
-    "os.chmod",
-)
-_CONNECTIONS = ("socket.connect", "socket.getaddrinfo", "socket.sendto")
+_CHANGES = {
+    f"os.{name}" for name in ("remove", "rmdir", "rename", "mkdir", "symlink", "link", "truncate", "chmod")
+}
+_PROCESSES = {"subprocess.Popen"} | {
+    f"os.{name}" for name in ("system", "exec", "posix_spawn", "spawn", "fork", "forkpty")
+}
+_CONNECTIONS = {"socket.connect", "socket.getaddrinfo", "socket.sendto"}
 _HARMLESS = ("/dev/null", "/proc/", "/dev/tty")
 
 
@@ -111,27 +110,24 @@ def judged(door: Door, content: bytes) -> Outcome:
 
 
 def wrong_words(message: str, secrets: tuple[str, ...] = ()) -> str:
-    """What is wrong with a message, in words that do not hang on the input; nothing if it is a sentence."""
+    """What is wrong with a message, in words that do not depend on the input; nothing if it is a sentence."""
     if not message.strip():
         return "empty"
     if len(message) > MOST_SIGNS:
         return "endless"
     if any(secret in message for secret in secrets):
         return "tells a secret"
-    for sentence in _NUMBERED.split(message):
-        for sign in sentence:
-            if sign in _BIDI or unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp"):
-                return "sign that is not printed"
-    return ""
+    signs = set("".join(_NUMBERED.split(message)))
+    unseen = {sign for sign in signs if unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp")}
+    return "sign that is not printed" if unseen or signs & _BIDI else ""
 
 
 def _where(error: BaseException) -> str:
     """The innermost place of the program, or the innermost at all."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"/{_PACKAGE}/" in frame.filename] or frames
-    inner = frames[-1]
-    place = f"{Path(own[-1].filename).name}:{own[-1].name}"
-    return place if inner is own[-1] else f"{place} > {Path(inner.filename).name}:{inner.name}"
+    own = [frame for frame in frames if "/dp_powerflow/" in frame.filename] or frames
+    places = [f"{Path(frame.filename).name}:{frame.name}" for frame in (own[-1], frames[-1])]
+    return " > ".join(dict.fromkeys(places))
 
 
 @contextmanager
@@ -151,54 +147,44 @@ def _limited() -> Iterator[None]:
 
 
 class _Watch:
-    """What the program did to the machine; an audit hook stays for ever, so there is one."""
+    """What the program does to the machine; an audit hook stays for ever, so there is one."""
+
+    door: Door | None = None
+    broken: list[str]
 
     def __init__(self) -> None:
-        self.broken: list[str] | None = None
-        self.allowed: tuple[str, ...] = ()
-        self.there = False
-        self.may_connect = False
+        package = os.path.dirname(dp_powerflow.__file__)  # kernels are compiled there
+        self._allowed = (tempfile.gettempdir(), os.path.expanduser("~/.cache"), package, *_HARMLESS)
+        sys.addaudithook(self)
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.broken is None:
+        if self.door is None:
             return
-        if event == "open":
-            path, mode, flags = arguments
-            writes = any(sign in mode for sign in "wax+") if isinstance(mode, str) else bool(flags & 0o3)
-            if writes and isinstance(path, str | bytes):
-                self._look("open", path)
-        elif event in {"os.remove", "os.rmdir"} and arguments[-1] >= 0:
-            pass  # a name within an open folder: a tree is removed that was made below an allowed one
-        elif event in _CHANGES:
-            self._look(event, arguments[0])
-        elif event in _PROCESSES or event in _CONNECTIONS:
-            if event in _PROCESSES or not self.may_connect:
+        if event in _PROCESSES or event in _CONNECTIONS:
+            if event in _PROCESSES or not self.door.may_connect:
                 self.broken.append(f"{event} {arguments[:2]!r}"[:300])
             raise PermissionError(1, "not while inputs are tried")
+        if event == "open":
+            _, mode, flags = arguments
+            changes = any(sign in mode for sign in "wax+") if isinstance(mode, str) else bool(flags & 0o3)
+        else:  # a name within an open folder is of a tree that was made below an allowed one
+            within = event in {"os.remove", "os.rmdir"} and arguments[-1] >= 0
+            changes = event in _CHANGES and not within
+        if changes and isinstance(arguments[0], str | bytes):
+            name = os.path.abspath(os.fsdecode(arguments[0]))
+            if not name.startswith(self._allowed):
+                self.broken.append(f"{event} {name}"[:300])
 
-    def _look(self, event: str, path: Any) -> None:
-        assert self.broken is not None
-        if not isinstance(path, str | bytes):
-            return
-        name = os.path.abspath(os.fsdecode(path))
-        if not name.startswith((*self.allowed, *_HARMLESS)):
-            self.broken.append(f"{event} {name}"[:300])
 
-
-_WATCH = _Watch()
+_watch = cache(_Watch)
 
 
 @contextmanager
 def _watched(door: Door) -> Iterator[list[str]]:
     """What the program does meanwhile that reading an input must not do."""
-    if not _WATCH.there:
-        kernels = os.path.dirname(dp_powerflow.__file__)
-        _WATCH.allowed = (tempfile.gettempdir(), os.path.expanduser("~/.cache"), kernels)
-        sys.addaudithook(_WATCH)
-        _WATCH.there = True
-    broken: list[str] = []
-    _WATCH.broken, _WATCH.may_connect = broken, door.may_connect
+    watch = _watch()
+    watch.door, watch.broken = door, []
     try:
-        yield broken
+        yield watch.broken
     finally:
-        _WATCH.broken = None
+        watch.door = None

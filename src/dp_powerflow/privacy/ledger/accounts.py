@@ -119,10 +119,14 @@ def left_of(spent: Fraction, limit: Fraction) -> Fraction:
     return limit - spent if limit - spent > limit * TOLERANCE else Fraction(0)
 
 
-def check_amount(value: float, name: str) -> None:
-    """Refuse what cannot be an amount."""
-    if not (math.isfinite(value) and value >= 0):
-        raise PrivacyError(f"{name} of an account of the ledger must be a number of at least 0")
+class Amounting:
+    """A cap or cost, whose figures are finite and at least 0."""
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta", "mu", "rho"):
+            value = getattr(self, name, 0.0)
+            if not (math.isfinite(value) and value >= 0):
+                raise PrivacyError(f"{name} of an account of the ledger must be a number of at least 0")
 
 
 @dataclass(frozen=True)
@@ -154,30 +158,24 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class PureCost:
+class PureCost(Amounting):
     """What noise of pure ε-DP costs an element, such as Laplace or K-norm noise of a twin."""
 
     epsilon: float
     unit: Neighbours
     scope: Scope = Scope()
 
-    def __post_init__(self) -> None:
-        check_amount(self.epsilon, "epsilon")
-
     def amounts(self) -> Amounts:
         return {"epsilon": Fraction(self.epsilon)}
 
 
 @dataclass(frozen=True)
-class GdpCost:
+class GdpCost(Amounting):
     """What Gaussian noise of a twin costs an element; everything computed from that twin is free."""
 
     mu: float
     unit: Neighbours
     scope: Scope = Scope()
-
-    def __post_init__(self) -> None:
-        check_amount(self.mu, "mu")
 
     def amounts(self) -> Amounts:
         return {"mu_squared": Fraction(self.mu) ** 2}
@@ -274,7 +272,7 @@ class Elements:
 
 
 @dataclass(frozen=True)
-class LoadsCost:
+class LoadsCost(Amounting):
     """What fitting one load model costs; sampling from it afterwards is free.
 
     Make it with `of` (the exact queries, as a plan or a `LoadModel` lists them) or with `reserve` (all that
@@ -286,7 +284,7 @@ class LoadsCost:
     queries: tuple[QueryCost, ...] = ()
 
     def __post_init__(self) -> None:
-        check_amount(self.rho, "rho")
+        super().__post_init__()
         object.__setattr__(self, "unit", PrivacyUnit(self.unit))
         if any(query.unit is not self.unit for query in self.queries):
             raise PrivacyError("a cost has queries about another unit of privacy; fit one unit at a time")
@@ -311,7 +309,7 @@ class LoadsCost:
 
 
 @dataclass(frozen=True)
-class InstanceCost:
+class InstanceCost(Amounting):
     """What a corpus on the true network is allowed: the policy's ε* and δ*.
 
     Charge the policy, never the measured loss: the ledger's sums are published, and measured figures are
@@ -322,16 +320,12 @@ class InstanceCost:
     delta: float
     unit: Neighbours
 
-    def __post_init__(self) -> None:
-        check_amount(self.epsilon, "epsilon")
-        check_amount(self.delta, "delta")
-
     def amounts(self) -> Amounts:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
 
 
 @dataclass(frozen=True)
-class Cap(ABC):
+class Cap(Amounting, ABC):
     """The most that an account may ever spend.
 
     Parameters
@@ -350,8 +344,7 @@ class Cap(ABC):
     unit: PrivacyUnit | Neighbours
 
     def __post_init__(self) -> None:
-        check_amount(self.epsilon, "epsilon")
-        check_amount(self.delta, "delta")
+        super().__post_init__()
         if self.epsilon == 0 or self.delta >= 1:
             raise PrivacyError("the cap of a network needs a positive epsilon and a delta below 1")
 
@@ -433,10 +426,8 @@ class TwinCap(Cap):
 class AdditiveCap(Cap):
     """A cap whose quantities add up, whatever the order and the element."""
 
-    quantities: ClassVar[tuple[str, ...]]
-
     def nothing(self) -> Totals:
-        return Totals(dict.fromkeys(self.quantities, Fraction(0)))
+        return Totals(dict.fromkeys(self.limits(), Fraction(0)))
 
     def spent_by(self, tally: Totals) -> Amounts:
         return tally.amounts
@@ -454,7 +445,6 @@ class LoadsCap(AdditiveCap):
 
     kind: ClassVar[AccountKind] = AccountKind.LOADS
     costs: ClassVar[tuple[type, ...]] = (LoadsCost,)
-    quantities: ClassVar[tuple[str, ...]] = ("rho",)
     unit: PrivacyUnit = PrivacyUnit.LOAD_POINT
 
     def __post_init__(self) -> None:
@@ -475,7 +465,6 @@ class InstanceCap(AdditiveCap):
 
     kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
     costs: ClassVar[tuple[type, ...]] = (InstanceCost,)
-    quantities: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
     unit: Neighbours
 
     def limits(self) -> Amounts:

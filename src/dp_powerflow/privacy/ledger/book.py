@@ -34,12 +34,12 @@ from dp_powerflow.privacy.ledger.accounts import (
     Cap,
     Cost,
     GdpCost,
-    Promised,
     PureCost,
     TwinCap,
     to_plain,
 )
 from dp_powerflow.privacy.ledger.records import (
+    UNANCHORED,
     Account,
     Books,
     LedgerSummary,
@@ -95,11 +95,6 @@ def check_new(books: Books, frame: str | None, kind: AccountKind, unrelated: Unr
         )
 
 
-def price(cap: Cap, cost: Cost) -> Promised:
-    """What a cost alone promises; the cap must accept it."""
-    return cap.promised([cost])
-
-
 def same_cost(one: Cost, other: Cost) -> bool:
     scopes = [cost.scope if isinstance(cost, PureCost | GdpCost) else None for cost in (one, other)]
     return one.unit == other.unit and scopes[0] == scopes[1] and _same(one.amounts(), other.amounts())
@@ -130,7 +125,7 @@ def check_cost(cap: Cap, cost: Cost) -> None:
             f"'{cap.unit}'; use the same unit of privacy in both"
         )
     if isinstance(cap, TwinCap):
-        price(cap, cost)  # Gaussian noise has none at delta 0
+        cap.promised([cost])  # Gaussian noise has none at delta 0
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -254,7 +249,7 @@ class Charge:
                 )
             return before
         if not account.cap.holds(account.tally.plus(self.cost)):
-            promises = price(account.cap, self.cost), account.balance.available
+            promises = account.cap.promised([self.cost]), account.balance.available
             needed, left = (f"epsilon {each.epsilon:.4g} at delta {each.delta:.4g}" for each in promises)
             raise PrivacyError(
                 f"release '{self.release_id}' needs {needed} of account {account.name}, which has "
@@ -263,8 +258,8 @@ class Charge:
                 code="cap-exceeded",
             )
         fields = {"dataset": dataset, "cost": to_plain(self.cost)}
-        entry = transaction.append("spend", account.name, fields, self.release_id, self.request_sha256)
-        return Spend.of(entry, account.kind, dataset, self.cost)
+        transaction.append("spend", account.name, fields, self.release_id, self.request_sha256)
+        return transaction.books.accounts[account.name].spends[-1]
 
 
 def named(books: Books, name: str, kind: AccountKind) -> Account:
@@ -366,8 +361,11 @@ class Ledger:
         PrivacyError
             There is an anchor, there is no reason, or the ledger does not pass the check.
         """
+        if not reason.strip():
+            raise PrivacyError("a ledger without its anchor needs a reason; say how the anchor was lost")
         store = LedgerStore(PrivateState.inspect(path))
-        store.accept_unanchored(reason)
+        with store.transaction(may_lack_anchor=True) as transaction:
+            transaction.append(UNANCHORED, "", {"reason": reason})
         return cls(store)
 
     def account(self, data: ChargedData) -> Account:
@@ -483,7 +481,7 @@ class Ledger:
     def spends(self, *, release_id: str | None = None) -> tuple[Spend, ...]:
         """All spends in the order they were made, or the spends of one release."""
         with self._store.reading() as books:
-            return books.spends() if release_id is None else books.charges_of(release_id)
+            return books.spends(release_id)
 
     def find(self, kind: AccountKind, dataset: str) -> Account | None:
         """The account of a kind that data belong to; None if there is none."""

@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from dp_powerflow.errors import PrivacyError
@@ -65,24 +64,13 @@ class HashChain:
 
     def follows(self, before: Entry | None, entry: Entry) -> bool:
         """Whether an entry is the genuine next one after another, or the first one."""
-        number, mac = (0, _GENESIS) if before is None else (before.seq + 1, before.mac)
+        number, mac = self.place(before)
         return entry.seq == number and entry.mac == self.mac(mac, entry)
 
-    def next(
-        self,
-        before: Entry | None,
-        event: str,
-        account: str,
-        fields: dict[str, Any],
-        release_id: str = "",
-        request_sha256: str = "",
-    ) -> Entry:
-        """The next entry after another, or the first one."""
-        body = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        number, mac = (0, _GENESIS) if before is None else (before.seq + 1, before.mac)
-        entry = Entry(number, at, event, account, release_id, request_sha256, body, "")
-        return entry._replace(mac=self.mac(mac, entry))
+    @staticmethod
+    def place(before: Entry | None) -> tuple[int, str]:
+        """Number of the entry after another, and the keyed hash it goes on from."""
+        return (0, _GENESIS) if before is None else (before.seq + 1, before.mac)
 
     def mac(self, previous: str, entry: Entry) -> str:
         """The keyed hash of an entry after the one with the keyed hash `previous`."""
@@ -203,12 +191,6 @@ class Spend:
     cost: Cost
     at: str
     entry: int
-
-    @classmethod
-    def of(cls, entry: Entry, kind: AccountKind, dataset: str, cost: Cost) -> Spend:
-        """The charge that an entry of the ledger records."""
-        e = entry
-        return cls(e.account, kind, e.release_id, e.request_sha256, dataset, cost, e.at, e.seq)
 
 
 @dataclass(frozen=True)
@@ -340,8 +322,9 @@ class Books:
             self._opened.setdefault(account.kind, {}).setdefault(account.fleet, []).append(account.name)
             self._index(account, fields)
         elif entry.event == "spend":
+            _, at, _, name, release_id, request, _, _ = entry
             cost = cost_from_plain(account.kind, fields["cost"])
-            spend = Spend.of(entry, account.kind, fields["dataset"], cost)
+            spend = Spend(name, account.kind, release_id, request, fields["dataset"], cost, at, entry.seq)
             self._spends.append(spend)
             self._of_release.setdefault(spend.release_id, []).append(spend)
             tally, spends = account.tally.plus(cost), (*account.spends, spend)
@@ -375,7 +358,7 @@ class Books:
 
     def paid(self, name: str, release_id: str) -> Spend | None:
         """The charge of a release to an account."""
-        return next((spend for spend in self.charges_of(release_id) if spend.account == name), None)
+        return next((spend for spend in self.spends(release_id) if spend.account == name), None)
 
     def count(self, kind: AccountKind) -> int:
         """How many accounts of a kind there are."""
@@ -387,17 +370,13 @@ class Books:
             if fleet is None or fleet != but_of:
                 yield from names
 
-    def spends(self) -> tuple[Spend, ...]:
-        """All charges, in the order they were made."""
-        return tuple(self._spends)
-
-    def charges_of(self, release_id: str) -> tuple[Spend, ...]:
-        """The charges of a release to any account, in the order they were made."""
-        return tuple(self._of_release.get(release_id, ()))
+    def spends(self, release_id: str | None) -> tuple[Spend, ...]:
+        """All charges in the order they were made, or the charges of one release to any account."""
+        return tuple(self._spends if release_id is None else self._of_release.get(release_id, ()))
 
     def summary(self) -> LedgerSummary:
         first, accounts = self.entries[0], tuple(self.accounts.values())
-        seeded = bool(first.fields["insecure_seed"])
+        seeded = first.fields["insecure_seed"]
         return LedgerSummary(seeded, first.at, len(self.entries), accounts, tuple(self._lost))
 
     def _index(self, account: Account, fields: Mapping[str, Any]) -> None:

@@ -27,10 +27,12 @@ from __future__ import annotations
 import contextlib
 import hmac
 import itertools
+import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -45,7 +47,7 @@ from dp_powerflow._files import (
 )
 from dp_powerflow._names import LAST_READER
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.records import COLUMNS, FIRST, UNANCHORED, Books, Entry, HashChain
+from dp_powerflow.privacy.ledger.records import COLUMNS, FIRST, Books, Entry, HashChain
 from dp_powerflow.privacy.state import PrivateState
 
 _VERSION = 1
@@ -67,29 +69,18 @@ _SCHEMA = (
 )
 
 _SPENT = "nothing was spent"
+_AGAIN = "run again, which never charges twice"
 _BACKUP = f"restore it from a backup; {_SPENT}"
 _FAILURES = {
-    sqlite3.SQLITE_PERM: (
-        "may not be opened by this user",
-        "run as the owner of the private state directory",
-    ),
-    sqlite3.SQLITE_BUSY: (
-        "is locked by another process",
-        "wait until it has finished and run the command again",
-    ),
-    sqlite3.SQLITE_READONLY: (
-        "cannot be written",
-        f"make the private state directory writable; {_SPENT}",
-    ),
+    sqlite3.SQLITE_PERM: ("may not be opened by this user", "run as the owner of the state directory"),
+    sqlite3.SQLITE_BUSY: ("is locked by another process", "wait until it has finished and run again"),
+    sqlite3.SQLITE_READONLY: ("cannot be written", f"make the private state directory writable; {_SPENT}"),
     sqlite3.SQLITE_IOERR: (
         "cannot be read or written",
-        "check the disk and run again, which never charges twice",
+        f"check the disk and {_AGAIN}",
     ),
     sqlite3.SQLITE_CORRUPT: ("is corrupt", _BACKUP),
-    sqlite3.SQLITE_FULL: (
-        "cannot be written because the disk is full",
-        f"free some space and run again; {_SPENT}",
-    ),
+    sqlite3.SQLITE_FULL: ("cannot be written, the disk is full", f"free some space and run again; {_SPENT}"),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", f"check the private state directory; {_SPENT}"),
     sqlite3.SQLITE_NOTADB: ("is corrupt", _BACKUP),
 }
@@ -143,7 +134,21 @@ class Database:
     @contextlib.contextmanager
     def session(self) -> Iterator[sqlite3.Connection]:
         """A new connection, whose errors are sentences."""
-        with self._translated(), self._connection() as connection:
+        try:
+            with undisturbed():
+                check_private(self._path, self._path.lstat())
+        except OSError as error:
+            raise self.error(f"cannot be found ({error.strerror})", "restore it from a backup") from error
+        # mode=rw: never create. SQLite itself falls back to reading if the file cannot be written.
+        address = f"file:{quote(os.fsencode(self._path))}?mode=rw"
+        with (
+            self._translated(),
+            contextlib.closing(
+                sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            ) as connection,
+        ):
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA trusted_schema = OFF")
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application == _EARLIER_ID:
@@ -155,21 +160,6 @@ class Database:
                 problem = f"has format {version}, and this version of dp-powerflow reads format {_VERSION}"
                 remedy = f"use the version that wrote it; {_SPENT}"
                 raise self.error(problem, remedy, "format-not-read")
-            yield connection
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with undisturbed():
-                check_private(self._path, self._path.lstat())
-        except OSError as error:
-            raise self.error(f"cannot be found ({error.strerror})", "restore it from a backup") from error
-        # mode=rw: never create. SQLite itself falls back to reading if the file cannot be written.
-        address = f"file:{quote(os.fsencode(self._path))}?mode=rw"
-        connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-        with contextlib.closing(connection):
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA trusted_schema = OFF")
             yield connection
 
     @contextlib.contextmanager
@@ -280,8 +270,8 @@ class LedgerStore:
             return
         if anchored:
             raise self._database.error("is missing although it was in use", "restore it from a backup")
-        fields = {"insecure_seed": self._state.insecure_seed}
-        self._database.make(self._chain.next(None, FIRST, "", fields))
+        first = Transaction(self._chain, Books())
+        self._database.make(first.append(FIRST, "", {"insecure_seed": self._state.insecure_seed}))
         with self.transaction():
             pass  # which makes the anchor
 
@@ -331,18 +321,6 @@ class LedgerStore:
                 if connection.in_transaction:
                     with contextlib.suppress(sqlite3.Error):
                         connection.execute("ROLLBACK")
-
-    def accept_unanchored(self, reason: str) -> None:
-        """Go on with a ledger whose anchor is lost; the reason stays in the ledger for ever.
-
-        Raises
-        ------
-        PrivacyError : there is an anchor, there is no reason, or the ledger does not pass the check.
-        """
-        if not reason.strip():
-            raise PrivacyError("a ledger without its anchor needs a reason; say how the anchor was lost")
-        with self.transaction(may_lack_anchor=True) as transaction:
-            transaction.append(UNANCHORED, "", {"reason": reason})
 
     def _caught_up(
         self, connection: sqlite3.Connection, anchor: Anchor | None, *, may_lack_anchor: bool = False
@@ -411,7 +389,7 @@ class LedgerStore:
         except (PrivacyError, sqlite3.Error) as error:
             raise self._database.error(
                 "was written, but its anchor was not",
-                "free disk space and run again, which never charges twice",
+                f"free disk space and {_AGAIN}",
             ) from error
 
 
@@ -436,7 +414,10 @@ class Transaction:
         request_sha256: str = "",
     ) -> Entry:
         """Add one entry, which counts once the transaction has ended without an error."""
-        before = self.books.entries[-1]
-        entry = self._chain.next(before, event, account, fields, release_id, request_sha256)
+        body = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        number, before = self._chain.place(self.books.entries[-1] if self.books.entries else None)
+        entry = Entry(number, at, event, account, release_id, request_sha256, body, "")
+        entry = entry._replace(mac=self._chain.mac(before, entry))
         self.books.take(entry)
         return entry
