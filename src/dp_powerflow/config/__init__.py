@@ -454,6 +454,7 @@ class WrittenSection(Section):
     network_delta_cap: Probability | None = None
     continues_loads: str | None = None
     unrelated_loads: Reason = None
+    keys: Literal["destroy", "keep"] = "destroy"
     insecure_seed: int | None = None
 
     rules: ClassVar[tuple[Rule, ...]] = STATE_RULES
@@ -479,6 +480,8 @@ class ReleaseSection(WrittenSection):
     unrelated_loads : accounts that these meter data share nobody with, and why:
         `{ accounts = ["loads-1"], reason = "another town" }`.
     unrelated_network : accounts that this network shares no line with, and why.
+    keys : "destroy" seals the release: the keys of noise and draws are destroyed, each when its product is
+        complete. "keep" is for owners who must repeat draws; the certificate says so.
     insecure_seed : for demonstrations and tests only; the result says so and is not a release.
     """
 
@@ -497,6 +500,7 @@ class PublicationSection(Section):
     citation : how to cite the release; without it one that names the release id.
     date : day of publication. It is declared, never taken from the clock.
     url : where the release is published.
+    require_signatures : how many keys, in different roles, must have signed before `verify` calls it intact.
     """
 
     publisher: PublicLine | None = None
@@ -504,6 +508,7 @@ class PublicationSection(Section):
     citation: PublicText | None = None
     date: dt.date | None = None
     url: WebAddress | None = None
+    require_signatures: Annotated[int, Field(ge=0, le=20)] = 0
 
 
 class NetworkSection(Section):

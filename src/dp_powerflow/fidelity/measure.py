@@ -35,7 +35,7 @@ from dp_powerflow.pipeline.customers import draw_customers
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.plan import kept_model
-from dp_powerflow.pipeline.release import draw_key, secret_order
+from dp_powerflow.pipeline.release import released_order
 from dp_powerflow.privacy.state import PrivateState
 
 FEWEST_CUSTOMERS = 8
@@ -78,7 +78,7 @@ def fidelity_of_release(
     model = _model_of(release, corpus, config, state)
     say("reading meters and feeder")
     inputs, mode = read_inputs(config, state), mode_of(config)
-    history, key = inputs.readings, inputs.key.bind("purpose", "fidelity")
+    history, key = inputs.readings, inputs.own_key.bind("purpose", "fidelity")
     check_meters(model, history)
     true = true_side(corpus, inputs, mode, model)
     say("drawing customers from the released model")
@@ -161,13 +161,12 @@ def _model_of(release: Location, corpus: Corpus, config: Config, state: PrivateS
 def true_side(corpus: Corpus, inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel) -> TrueSide:
     """The true network, its nodes in the secret order of the release."""
     network = mode.network_to_solve(inputs, mode.identity(inputs))
-    scene = mode.scene(inputs, network, model)
     chosen = mode.released_nodes(network.feeder)
     if len(chosen) != corpus.layout.nodes:
         raise ConfigError(
             "the release has other nodes than this config gives; give the config that it was made from"
         )
-    released = chosen[secret_order(draw_key(inputs, scene), len(chosen))]
+    released = chosen[released_order(inputs.state, inputs.config.release.id, None, len(chosen))]
     place = {name: k for k, name in enumerate(inputs.feeder.nodes)}
     at = np.array([place.get(network.feeder.nodes[k], -1) for k in released], dtype=np.int64)
     solved = np.isin(at, inputs.feeder.energised)

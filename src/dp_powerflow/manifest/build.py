@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dp_powerflow._names import __version__
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
@@ -34,6 +34,7 @@ class Contents:
     Attributes
     ----------
     insecure_seed : whether noise and draws came from a seed.
+    keys : whether the keys of noise and draws still exist.
     commitment_sha256 : salted commitment to the internal report.
     tables : of a published twin; None without.
     extras : what there is beside the voltages.
@@ -45,6 +46,7 @@ class Contents:
     model: LoadModel
     layout: CorpusLayout
     insecure_seed: bool
+    keys: Literal["destroyed", "kept"]
     commitment_sha256: str
     tables: form.Tables | None = None
     extras: ExtrasLayout = NOTHING
@@ -115,16 +117,13 @@ def make_statement(inputs: ManifestInputs) -> form.Statement[Any]:
     ReleaseError : inputs contradict each other, for instance an account that holds less than this release.
     """
     config, model = inputs.config, inputs.model
-    if model.origin is None:
-        raise form.ReleaseError(
-            "the load model holds no noisy answers, so nobody could check it; fit it anew"
-        )
+    declared = declared_by(config, model, inputs.left_out, inputs.sun, sums_customers=inputs.sums_customers)
     facts = Facts(
         **{field.name: getattr(inputs, field.name) for field in fields(Contents)},
         release_id=config.release.id,
         software=f"dp-powerflow {__version__}",
         policy=form.policy_of(config, inputs.absent),
-        declared=_declared_by(inputs, model.origin.options),
+        declared=declared,
         loads=account_of(inputs.loads),
         network=account_of(inputs.network),
         publication=form.Publication(**config.publication.model_dump(mode="json")),
@@ -155,6 +154,7 @@ def read_facts(statement: form.Statement[Any], model: LoadModel, corpus: CorpusR
     return Facts(
         release_id=statement.release.id,
         insecure_seed=statement.release.insecure_seed,
+        keys=statement.release.keys,
         model=model,
         layout=layout,
         policy=policy.recomputed(),
@@ -186,6 +186,7 @@ def assemble(facts: Facts) -> form.Statement[Any]:
                 "id": facts.release_id,
                 "software": facts.software,
                 "insecure_seed": seed,
+                "keys": facts.keys,
                 "simulated_loads": simulated,
                 "warnings": codes_of(facts.policy, network, model.delta, seed, simulated),
             },
@@ -213,9 +214,20 @@ def loads_guarantee(model: LoadModel) -> dict[str, Any]:
     }
 
 
-def _declared_by(inputs: ManifestInputs, fitted: FitOptions) -> form.DeclaredPublic:
-    """What the model was fitted with, and what of the config it does not tell; no path and no name."""
-    config, model = inputs.config, inputs.model
+def declared_by(
+    config: Config, model: LoadModel, left_out: Sequence[str], sun: tuple[int, bool], *, sums_customers: bool
+) -> form.DeclaredPublic:
+    """What the model was fitted with, and what of the config it does not tell; no path and no name.
+
+    Parameters
+    ----------
+    left_out, sun, sums_customers : as of `ManifestInputs`.
+    """
+    if model.origin is None:
+        raise form.ReleaseError(
+            "the load model holds no noisy answers, so nobody could check it; fit it anew"
+        )
+    fitted = model.origin.options
     nodes, loads, factors = config.nodes, config.loads, Counter(config.nodes.power_factor_of_load.values())
     declared: dict[str, Any] = {
         "power_factor": config.model.power_factor,
@@ -223,14 +235,14 @@ def _declared_by(inputs: ManifestInputs, fitted: FitOptions) -> form.DeclaredPub
         "node_scales": {"rule": "nominal load", "factor": nodes.scale_factor},
         "variance_floor": fitted.variance_floor,
         "generation": None,
-        "left_out": list(inputs.left_out),
+        "left_out": list(left_out),
         "net_loads": None,
     }
-    if inputs.sums_customers:
+    if sums_customers:
         kw = {name: getattr(nodes, name) for name in ("kw_per_customer", "kw_per_customer_of_class")}
         declared["node_scales"] = {"rule": "sum of customers", **kw}
     if config.pv is not None:
-        days, per_system = inputs.sun
+        days, per_system = sun
         declared["generation"] = {"days": days, "per_system": per_system, "volt_var": config.pv.volt_var}
     if not model.simulated:
         declared["net_loads"] = {

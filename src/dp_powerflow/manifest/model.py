@@ -132,6 +132,7 @@ class Release(Section):
     id: ReleaseId
     software: Software
     insecure_seed: bool
+    keys: Literal["destroyed", "kept"]
     simulated_loads: bool
     warnings: list[WarningCode]
 
@@ -617,6 +618,7 @@ class Publication(Section):
     citation: PublicText | None
     date: IsoDate | None
     url: WebAddress | None
+    require_signatures: Number
 
     @property
     def license_url(self) -> str | None:
@@ -626,7 +628,9 @@ class Publication(Section):
         return f"https://spdx.org/licenses/{self.license}"
 
 
-UNDECLARED = Publication(publisher=None, license=None, citation=None, date=None, url=None)
+UNDECLARED = Publication(
+    publisher=None, license=None, citation=None, date=None, url=None, require_signatures=0
+)
 """Of a release whose owner states nothing."""
 
 

@@ -471,13 +471,17 @@ def write_documents(
     inputs: ManifestInputs,
     written: Mapping[str, str],
     progress: Progress | None = None,
-) -> None:
+) -> str:
     """Write everything beside the voltages; the manifest, which lists all other files, comes last.
 
     Parameters
     ----------
     written : SHA-256 of the files that this run has written; what an earlier run left is read once.
     progress : told how many days of how many are on the page of the quality.
+
+    Returns
+    -------
+    SHA-256 of the manifest.
     """
     statement, nodes = make_statement(inputs), NodeTable.opaque(writer.layout.nodes)
     if inputs.connections is not None:
@@ -503,4 +507,4 @@ def write_documents(
     hashes = writer.hashes(known | {form.CROISSANT_FILE: "", form.MANIFEST_FILE: ""})
     listed = {name: digest for name, digest in hashes.items() if digest}
     listed |= writer.add_file(form.CROISSANT_FILE, croissant_bytes(statement, listed))
-    writer.add_file(form.MANIFEST_FILE, form.seal(statement, listed).to_bytes())
+    return writer.add_file(form.MANIFEST_FILE, form.seal(statement, listed).to_bytes())[form.MANIFEST_FILE]

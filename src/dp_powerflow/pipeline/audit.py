@@ -33,12 +33,12 @@ from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
 from dp_powerflow.pipeline.parts import part_extras, part_voltages
 from dp_powerflow.pipeline.plan import COMMITMENT, REPORT_FILE, writer_of
-from dp_powerflow.pipeline.release import draw_key, part_job
+from dp_powerflow.pipeline.release import draw_key, part_job, released_order
 from dp_powerflow.powerflow.batch import Nodes
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Balance
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import KEY_ENDING, PrivateState
 
 
 def other_parts(path: Location, mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Iterator[str]:
@@ -47,7 +47,9 @@ def other_parts(path: Location, mode: NetworkMode[Any], inputs: NetworkInputs, s
     One day of every part is drawn and solved again; which one, the manifest decides.
     """
     writer = writer_of(mode, scene.network.feeder, scene.network.solar, scene.model.n_steps)
-    job = part_job(mode, scene, draw_key(inputs, scene), writer)
+    key = draw_key(inputs, scene)
+    order = released_order(inputs.state, writer.release_id, key, writer.layout.nodes)
+    job = part_job(mode, scene, key, writer, order)
     solver = job.solver(job.feeder, job.solar, None)
     source = OneDay(job.source, int(sha256_of(manifest_content(path))[:8], 16))
     nodes: Nodes = "all" if job.solves_all else "retained"
@@ -106,7 +108,11 @@ def verify_private(
     if facts is None:
         unknown = Check("commitment", False, "The manifest names no release of this private state directory.")
         return replace(report, checks=(*report.checks, unknown))
-    checks = [_check_commitment(state, facts, stored), _check_ledger(state, opened, facts)]
+    checks = [
+        _check_commitment(state, facts, stored),
+        _check_ledger(state, opened, facts),
+        check("keys", _keys_left(state, facts), "No key is left of what is said to be sealed."),
+    ]
     return replace(report, checks=(*report.checks, *checks, *(() if again is None else again(stored))))
 
 
@@ -121,21 +127,36 @@ def _made_again(
     kept, again = mode.kept_network(inputs), mode.network_again(inputs)
 
     def checks(stored: bytes | None) -> Iterator[Check]:
-        scene = mode.scene(inputs, again, model)
+        network = again or kept
+        if network is None:
+            yield Check("network evidence", False, "The network that was solved is not in the private state.")
+            return
+        scene = mode.scene(inputs, network, model)
         same = stored is not None and mode.report(inputs, scene).content == stored
         found = "is the committed one" if same else "differs from the committed one"
         said = f"The internal report, made again from the private inputs, {found}."
         yield Check("network evidence", same, said)
-        if mode.kept_under is not None:
+        if mode.kept_under is not None and again is not None:
             same = kept is not None and kept.identity == again.identity
             said = f"is {'' if same else 'not '}the one that was kept."
             yield Check("twin", same, f"The twin, drawn again from the key and the true network, {said}")
+        if inputs.key is None:
+            return  # sealed: the days cannot be drawn again
         other = "holds other loads or voltages than key, network and load model give"
         wrong = (f"{name} {other}." for name in other_parts(path, mode, inputs, scene))
         good = "One day of every part, drawn and solved again, is the released one."
         yield check("days solved again", wrong, good)
 
     return checks
+
+
+def _keys_left(state: PrivateState, facts: Facts) -> Iterator[str]:
+    """Keys that a sealed release, or its twin, should not have any more."""
+    owners = {facts.release_id, f"twin-{facts.policy.paid_by(facts.release_id)}"}
+    for where, names in state.internal_files():
+        for name in sorted(names) if where in owners and facts.keys == "destroyed" else ():
+            if name.endswith(KEY_ENDING):
+                yield f"{where}/{name} is still there; run the same release again, which ends it."
 
 
 def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -> Check:

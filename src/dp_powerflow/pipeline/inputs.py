@@ -60,7 +60,15 @@ from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray
 
 _CURVES = {"category A": CATEGORY_A, "category B": CATEGORY_B}
-INGEST_FILE = "ingest.json"
+INGEST_FILE, REQUEST_FILE = "ingest.json", "request.sha256"
+FIT, DRAWS = "fit", "draws"
+"""Products of a release that have a key; see `privacy.state`."""
+KEY_GONE = (
+    "the key of {what} is gone, which is paid for and not finished, and nothing is drawn twice for one "
+    "charge; "
+    "restore it, if a backup has it, or choose a new release id (for a twin also a new twin id), with "
+    "model.reuse for a load model that is fitted"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +123,19 @@ class NetworkInputs:
         return len(self.irradiance), bool(np.any(self.irradiance != self.irradiance[..., :1]))
 
     @property
-    def key(self) -> StreamKey:
-        """The secret, bound to the release."""
+    def own_key(self) -> StreamKey:
+        """For draws that nothing published depends on: evidence, comparisons, classes of nodes."""
         return self.state.stream_key().bind("release", self.config.release.id)
+
+    @property
+    def key(self) -> StreamKey | None:
+        """Of the draws of the release, from its charge until it is complete; None if there is none."""
+        release_id = self.config.release.id
+        request = self.state.read_internal(release_id, REQUEST_FILE)
+        if request is None:
+            return None
+        found = self.state.key_of(release_id, DRAWS, request.decode(errors="replace"))
+        return None if found is None else found.bind("release", release_id)
 
     def solar_on(self, feeder: Feeder) -> Solar:
         """What the config says of a feeder's PV systems; without a section they are idle."""

@@ -239,7 +239,7 @@ def _check_store(writer: CorpusWriter, state: PrivateState) -> None:
         writer.remote.check(begun=is_begun(state, writer.release_id))
 
 
-REQUEST_FILE = "request.sha256"
+REQUEST_FILE = assembly.REQUEST_FILE
 REPORT_FILE = "report.json"
 COMMITMENT = "internal report"
 """What the manifest commits to, as the commitment names it."""

@@ -12,8 +12,9 @@ but neither ledger nor meters: in a fleet, workers call them.
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,12 +34,21 @@ from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.build import ManifestInputs
-from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts, policy_of
+from dp_powerflow.manifest.model import (
+    MANIFEST_FILE,
+    MODEL_FILE,
+    kinds_of_shared_accounts,
+    policy_of,
+    sha256_of,
+)
 from dp_powerflow.manifest.render import write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.inputs import (
+    DRAWS,
+    FIT,
+    KEY_GONE,
     Almanac,
     NetworkInputs,
     ReleaseInputs,
@@ -64,6 +74,8 @@ from dp_powerflow.privacy.random import StreamKey, canonical_bytes
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import IntArray
 
+ORDER_FILE, SEALED_FILE = "order.json", "sealed.json"
+"""INTERNAL. The order of the released nodes, and what is complete but for its name."""
 CHARGED_OTHERWISE = (
     "release '{id}' was already charged for another request or other data; choose a new release id, or "
     "restore the configuration and the files to resume that one"
@@ -163,7 +175,7 @@ def run_release(
         with place_kept(ready):
             plan, paid = charge(ready, say)
             say("fitting the load model")
-            model = fitted_model(config, state, inputs.readings, plan, inputs.key, inputs.almanac)
+            model = fitted_model(config, state, inputs.readings, plan, inputs.almanac)
             drawn = draw(ready, paid, model, say, progress)
             made = make(ready, paid, drawn, engine, say, progress)
         snapshots = config.release.days * inputs.history.n_steps
@@ -246,11 +258,23 @@ def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[p
     charges = [network_charge(config, plan, facts)]
     if reused is None:
         charges.insert(0, Charge(customers, config.release.id, plan.request_sha256, plan.loads_cost))
+    if not planning.is_begun(state, config.release.id):  # nothing was drawn for it yet
+        products = (DRAWS,) if reused else (FIT, DRAWS)
+        make_keys(mode, state, facts.dataset, plan.request_sha256, products)
     *own, network = ledger.charge_all(charges)
     loads = reused or own[0]
     keep_begun(state, config.release.id, plan.request_sha256, loads, network)
     balances = ledger.balance_after(loads), ledger.balance_after(network)
     return plan, Paid(facts.dataset, inputs.identity, *balances, network)
+
+
+def make_keys(
+    mode: NetworkMode[Any], state: PrivateState, dataset: str, request: str, products: Iterable[str]
+) -> None:
+    """Make the keys of everything that a release will draw, just before it is charged."""
+    for product in products:
+        state.make_key(mode.config.release.id, product, request)
+    mode.make_keys(state, dataset)
 
 
 def network_charge(config: Config, plan: planning.Plan, facts: NetworkFacts) -> Charge:
@@ -327,7 +351,6 @@ def fitted_model(
     state: PrivateState,
     history: LoadHistory,
     plan: planning.Plan,
-    key: StreamKey,
     almanac: Almanac,
 ) -> LoadModel:
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt.
@@ -336,21 +359,32 @@ def fitted_model(
     ----------
     almanac : public holidays and weather of the days of the history.
     """
-    kept = planning.kept_model(config, state)
+    release_id, kept = config.release.id, planning.kept_model(config, state)
     if kept is not None:
-        planning.keep_derived_model(state, config.release.id, config.model.reuse, kept)
+        planning.keep_derived_model(state, release_id, config.model.reuse, kept)
+        end_key(config, state, FIT)
         return kept
+    key = state.key_of(release_id, FIT, plan.request_sha256)
+    if key is None:
+        raise PrivacyError(KEY_GONE.format(what=f"the load model of '{release_id}'"), code="key-gone")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
         days = almanac.facts_of(history.days)
         options = fit_options_of(config, class_names(config, history.class_label), days)
-        model = fit(history, budget=budget_of(config), options=options, key=key)
+        model = fit(history, budget=budget_of(config), options=options, key=key.bind("release", release_id))
     if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
         raise PrivacyError(
             "the fit spent more than was paid, so nothing is released; this is a bug, report it"
         )
-    state.write_internal(config.release.id, MODEL_FILE, model.to_json().encode())
+    state.write_internal(release_id, MODEL_FILE, model.to_json().encode())
+    end_key(config, state, FIT)
     return model
+
+
+def end_key(config: Config, state: PrivateState, product: str) -> None:
+    """Destroy the key of a product of a release that is complete, unless the owner keeps it."""
+    if config.release.keys == "destroy":
+        state.destroy_key(config.release.id, product)
 
 
 # ----------------------------------------------------------------------------------------------- network
@@ -396,20 +430,29 @@ def make(
     say: planning.Say = lambda _: None,
     progress: Progress | None = None,
 ) -> Made:
-    """Make a release that is paid for and drawn: parts, documents, its final name."""
+    """Make a release that is paid for and drawn: parts, documents, its final name.
+
+    The key of the draws ends just before: no release with a name has a key. A run that is killed between the
+    two finds what it has sealed.
+    """
     inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
     state, release_id = inputs.state, inputs.config.release.id
     scene, report = drawn
     model, network = scene.model, scene.network
     if planning.is_made(writer, state):
+        end_key(inputs.config, state, DRAWS)
         return Made(report.met, None, 0, model.notes)
+    if inputs.key is None:
+        return Made(report.met, None, finish_sealed(writer, state), model.notes)
     say("drawing loads and solving")
     key = draw_key(inputs, scene)
     staged = replace(writer, stage=stage_of(inputs, scene, writer, key))
     try:
         staged.prepare()
         scaled_down = _scaled_down_before(staged)
-        job = part_job(mode, scene, key, staged)
+        order = released_order(state, release_id, key, len(mode.released_nodes(network.feeder)))
+        state.write_internal(release_id, ORDER_FILE, json.dumps(order.tolist()).encode())
+        job = part_job(mode, scene, key, staged, order)
         written = make_parts(job, engine, progress)
         facts = ManifestInputs(
             config=inputs.config,
@@ -420,6 +463,7 @@ def make(
             network=paid.network,
             commitment_sha256=state.commit(release_id, planning.COMMITMENT, report.content),
             insecure_seed=state.insecure_seed,
+            keys="destroyed" if inputs.config.release.keys == "destroy" else "kept",
             sun=inputs.sun,
             tables=None if job.graph is None else job.graph.stated(staged.layout.steps),
             days=inputs.almanac.released,
@@ -430,12 +474,32 @@ def make(
             connections=mode.connections(inputs, network, job.released, key),
         )
         say("measuring the corpus")
-        write_documents(staged, facts, written.hashes, progress)
+        manifest = write_documents(staged, facts, written.hashes, progress)
+        sealed = {"stage": staged.stage, "manifest": manifest, "scaled down": facts.scaled_down}
+        state.write_internal(release_id, SEALED_FILE, json.dumps(sealed).encode())
+        end_key(inputs.config, state, DRAWS)
         staged.finish()
     except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
         _clear_up(staged, for_good=isinstance(error, PowerFlowError))
         raise
     return Made(report.met, written.mismatch, scaled_down + written.scaled_down, model.notes)
+
+
+def finish_sealed(writer: CorpusWriter, state: PrivateState) -> int:
+    """Give what a killed run has sealed its name; the snapshots that were scaled down in it.
+
+    Raises
+    ------
+    PrivacyError : the key is gone, and what it has drawn is not complete.
+    """
+    stored = state.read_internal(writer.release_id, SEALED_FILE)
+    sealed = {} if stored is None else json.loads(stored)
+    staged = replace(writer, stage=sealed.get("stage", ""))
+    manifest = staged.root / MANIFEST_FILE
+    if not sealed or not manifest.exists() or sha256_of(manifest.read_bytes()) != sealed["manifest"]:
+        raise PrivacyError(KEY_GONE.format(what=f"release '{writer.release_id}'"), code="key-gone")
+    staged.finish()
+    return int(sealed["scaled down"])
 
 
 def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: StreamKey) -> str:
@@ -482,14 +546,18 @@ def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
     It is bound to the network that is solved, and to nothing else of the inputs: on a twin the released bytes
     are a function of key, config, model and twin, whatever the true network and the meters were.
     """
-    return inputs.key.bind("network", scene.network.identity)
+    key = inputs.key
+    if key is None:
+        raise PrivacyError(KEY_GONE.format(what=f"release '{inputs.config.release.id}'"), code="key-gone")
+    return key.bind("network", scene.network.identity)
 
 
-def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: CorpusWriter) -> PartJob:
-    """The job of the workers, with a key from `draw_key`."""
+def part_job(
+    mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: CorpusWriter, order: IntArray
+) -> PartJob:
+    """The job of the workers, with a key from `draw_key` and the `released_order`."""
     feeder, source = scene.network.feeder, mode.source(scene, key, writer.layout.days)
-    chosen = mode.released_nodes(feeder)
-    released = chosen[secret_order(key, len(chosen))]
+    released = mode.released_nodes(feeder)[order]
     graph = mode.tables(writer.root, feeder, released)
     solver = mode.solver(writer.layout.steps)
     return PartJob(
@@ -497,6 +565,21 @@ def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: Corpu
     )
 
 
-def secret_order(key: StreamKey, count: int) -> IntArray:
-    """A uniformly random order of the nodes, from the secret."""
+def released_order(state: PrivateState, release_id: str, key: StreamKey | None, count: int) -> IntArray:
+    """A uniformly random order of the nodes, which the private state keeps: the key ends.
+
+    Parameters
+    ----------
+    key : from `draw_key`, where the order may have to be drawn.
+    """
+    stored = state.read_internal(release_id, ORDER_FILE)
+    if stored is not None:
+        found = np.asarray(json.loads(stored), dtype=np.int64)
+        if np.array_equal(np.sort(found), np.arange(count)):
+            return found
+    if key is None:
+        raise PrivacyError(
+            f"{ORDER_FILE} of release '{release_id}' is not in the private state, or is damaged; restore it "
+            "from a backup"
+        )
     return np.asarray(key.stream("order of the nodes").generator.permutation(count), dtype=np.int64)

@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -110,6 +112,8 @@ def _without(figure: Figure) -> str:
 
 
 FORMAT = "dp-powerflow twin, version 2"
+Record = Mapping[str, Any]
+"""What was drawn of one element, as JSON keeps it: `positions`, and `codes` of a line whose code is drawn."""
 _checked: WeakKeyDictionary[Feeder, dict[tuple[object, ...], NetworkParameters]] = WeakKeyDictionary()
 """PRIVATE. Feeders that passed `parameters_of`, which builds a network three times, and what it found."""
 _RESPONSE_BITS = 53
@@ -147,6 +151,15 @@ class Twin:
     def feeder(self, source: Rebuilder) -> Feeder:
         """The twin's network, built by the engine that built the source's."""
         return source.build(self.levels, self.codes)
+
+    def record_of(self, element: Element) -> Record:
+        """What was drawn of one element, for `draw_twin` of a later version of the network."""
+        keys = sorted(element.positions)
+        line = None if element.coded is None else element.coded.line
+        return {
+            "positions": [[key.quantity.value, key.element, self.positions[key]] for key in keys],
+            "codes": {name: code for name, code in self.codes.items() if name == line},
+        }
 
     def to_json(self) -> str:
         """Canonical text."""
@@ -249,7 +262,7 @@ class Changes:
 
     @classmethod
     def between(
-        cls, drawn: Mapping[str, list[str]], now: Mapping[str, str], joined: Set[str] = frozenset()
+        cls, drawn: Mapping[str, Collection[str]], now: Mapping[str, str], joined: Set[str] = frozenset()
     ) -> Changes:
         """From keyed hashes of figures and buses, of all earlier versions and of this one.
 
@@ -297,7 +310,7 @@ def _linked(places: Mapping[str, frozenset[str]]) -> list[set[str]]:
     return [names for _, names in groups]
 
 
-def _places(name: str, texts: list[str]) -> frozenset[str]:
+def _places(name: str, texts: Collection[str]) -> frozenset[str]:
     """Kind of an element with each of its buses; one place for all of a kind where none is known."""
     kind = name.split()[0]
     buses = {bus for text in texts for bus in text.split()[1:]}
@@ -352,11 +365,26 @@ def elements_of(parameters: NetworkParameters, design: TwinDesign) -> tuple[Elem
     return tuple(Element(name, grouped.get(name, {}), coded.get(name)) for name in names)
 
 
-def draw_twin(parameters: NetworkParameters, design: TwinDesign, key: StreamKey) -> Twin:
-    """Draw a twin; the same key gives the same twin, so pay once per key."""
+def draw_twin(
+    parameters: NetworkParameters,
+    design: TwinDesign,
+    key: StreamKey,
+    kept: Mapping[str, Record] = MappingProxyType({}),
+) -> Twin:
+    """Draw a twin; the same key gives the same twin, so pay once per key.
+
+    Parameters
+    ----------
+    kept : by the names of elements whose figures were drawn before: what was drawn of them, which stays.
+    """
     positions: dict[ParameterKey, int] = {}
     codes: dict[str, str] = {}
     for element in elements_of(parameters, design):
+        if element.name in kept:
+            record = kept[element.name]
+            positions |= _positions(record["positions"])
+            codes |= record["codes"]
+            continue
         own = key.bind("element", element.name).bind("figures", element.figures(key))
         for part, keys in _by_part(element, design):
             noise = _noise(design, part, len(keys), own.stream(f"twin: {part}"))

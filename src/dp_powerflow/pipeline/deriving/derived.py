@@ -39,7 +39,6 @@ from dp_powerflow.manifest.model import Name as Sentence
 from dp_powerflow.manifest.model import parse as parse_kind
 from dp_powerflow.pipeline.deriving.source import (
     FROM_FILES,
-    FROM_STATE,
     Basis,
     Origin,
     StudySettings,
@@ -353,7 +352,7 @@ def files_of(
     study, source = basis.study, basis.source
     kind.check(study)
     found = kind.find(study, workers=workers, progress=progress)
-    if basis.derived_from == FROM_STATE:
+    if basis.derived_from != FROM_FILES:
         _refuse_private_names(basis, found)
     files = {name: encode(table) for name, table in sorted(found.tables.items())}
     tables = [described(name, content) for name, content in files.items()]

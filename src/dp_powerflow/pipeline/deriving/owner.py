@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.storage import RemotePath, location
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.manifest.build import loads_guarantee
-from dp_powerflow.manifest.model import Manifest, ReleaseError, differences, policy_of, registered
+from dp_powerflow.manifest.build import declared_by, loads_guarantee
+from dp_powerflow.manifest.model import Manifest, ReleaseError, differences, policy_of, registered, sha256_of
 from dp_powerflow.manifest.verify import manifest_content
 from dp_powerflow.pipeline.customers import count_customers
 from dp_powerflow.pipeline.deriving.source import (
     FROM_STATE,
+    ON_NEW_DAYS,
     ON_THE_TRUE_NETWORK,
     Basis,
     StudySettings,
@@ -33,9 +34,10 @@ from dp_powerflow.pipeline.deriving.source import (
     refuse_another_scene,
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
-from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
+from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, left_out, mode_of
 from dp_powerflow.pipeline.plan import COMMITMENT, REPORT_FILE, kept_model, writer_of
-from dp_powerflow.pipeline.release import draw_key, part_job
+from dp_powerflow.pipeline.release import draw_key, part_job, released_order
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.studies.study import Study
 from dp_powerflow.units import FloatArray
@@ -67,11 +69,16 @@ def basis_of_config(config: Config, settings: StudySettings, *, state_path: Path
         raise PrivacyError(_run_first(release_id))
     scene = mode.scene(inputs, network, model)
     _refuse_another_release(mode, inputs, scene, source)
-    _refuse_another_promise(mode, scene, source)
+    _refuse_another_promise(mode, inputs, scene, source)
     sun, words = _sun(inputs, settings, model.n_steps)
-    study = replace(_study(mode, inputs, scene), irradiance=sun)
-    refuse_another_scene(study, open_corpus(config.release.output))
-    return Basis(content, source, FROM_STATE, settings, words, study)
+    corpus, sealed = open_corpus(config.release.output), inputs.key is None
+    # Nothing of the days is secret: law and twin are paid for, so a public seed draws as well as a secret key.
+    key = (
+        StreamKey.from_insecure_seed(int(sha256_of(content)[:15], 16)) if sealed else draw_key(inputs, scene)
+    )
+    study = replace(_study(mode, inputs, scene, key, corpus if sealed else None), irradiance=sun)
+    refuse_another_scene(study, corpus, same_days=not sealed)
+    return Basis(content, source, ON_NEW_DAYS if sealed else FROM_STATE, settings, words, study)
 
 
 def _run_first(release_id: str) -> str:
@@ -124,8 +131,10 @@ def _refuse_another_release(
         )
 
 
-def _refuse_another_promise(mode: NetworkMode[Any], scene: Scene, source: Manifest[Any]) -> None:
-    """What the release promises must follow from config and load model: it is said of this study too."""
+def _refuse_another_promise(
+    mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene, source: Manifest[Any]
+) -> None:
+    """What the release promises and declares must follow from config and load model, as for this study."""
     config = mode.config
     policy = policy_of(config, scene.network.absent)
     loads = differences(source.guarantee.loads.model_dump(), loads_guarantee(scene.model))
@@ -134,19 +143,35 @@ def _refuse_another_promise(mode: NetworkMode[Any], scene: Scene, source: Manife
     tables = None if chosen is None else chosen.stated(scene.model.n_steps)
     same_tables = source.data.network_tables == tables
     same_days = source.data.days == config.release.days
-    if any(loads) or any(network) or not same_days or not same_tables:
+    now = declared_by(
+        config,
+        scene.model,
+        left_out(mode, scene.network),
+        inputs.sun,
+        sums_customers=mode.counts_customers,
+    )
+    declared = differences(source.declared_public.model_dump(), now.model_dump())
+    if any(loads) or any(network) or any(declared) or not same_days or not same_tables:
         raise ReleaseError(
             f"release '{config.release.id}' was made with other settings than the config has now, or its "
             "manifest was changed; restore both as they were when it was made"
         )
 
 
-def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study:
-    """The scene of the release, as its parts were made."""
+def _study(
+    mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene, key: StreamKey, sealed: Corpus | None
+) -> Study:
+    """The scene of the release, as its parts were made.
+
+    Parameters
+    ----------
+    sealed : the release, if the key of its draws is gone: other buses have the order that it states.
+    """
     config, feeder, solar = inputs.config, scene.network.feeder, scene.network.solar
     writer = writer_of(mode, feeder, solar, scene.model.n_steps)  # only its shape: nothing is written there
-    key = draw_key(inputs, scene)
-    job = part_job(mode, scene, key, writer)
+    order = released_order(inputs.state, config.release.id, None, writer.layout.nodes)
+    job = part_job(mode, scene, key, writer, order)
+    made = mode.connections(inputs, scene.network, job.released, key)
     return Study(
         feeder=_without_the_file(job.feeder, keep_codes=policy_of(config).codes_known),
         source=job.source,
@@ -154,7 +179,7 @@ def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study
         released=job.released,
         node_ids=NodeTable.opaque(writer.layout.nodes).ids,
         generation=job.solar.generation,
-        connections=mode.connections(inputs, scene.network, job.released, key),
+        connections=made if sealed is None or made is None else sealed.connections,
         customers=count_customers(config, feeder, inputs.services).of_all(feeder),
         scales_down=job.scales_down,
         file_names=False,

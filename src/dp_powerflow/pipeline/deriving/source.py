@@ -48,10 +48,13 @@ from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky
 from dp_powerflow.studies.study import GivenDays, GivenLaw, Study
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
-Origin = Literal["released files", "private state of the data owner"]
+Origin = Literal[
+    "released files", "private state of the data owner", "private state of the data owner, on new days"
+]
 FROM_FILES: Origin = "released files"
 FROM_STATE: Origin = "private state of the data owner"
-"""What a study was read from."""
+ON_NEW_DAYS: Origin = "private state of the data owner, on new days"
+"""What a study was read from. Days of a sealed release cannot be drawn again: others of the same law are."""
 OF_STUDY = "study"
 """Table of the settings that is for the study, whatever its kind."""
 DEFAULT_LATITUDE = 45.0
@@ -144,8 +147,12 @@ def in_words(settings: StudySettings) -> str:
     return f"a clear sky at latitude {settings.latitude_deg!r} degrees, declared public"
 
 
-def refuse_another_scene(study: Study, corpus: Corpus) -> None:
+def refuse_another_scene(study: Study, corpus: Corpus, *, same_days: bool = True) -> None:
     """Compare with the release: its days and connections, and the voltages of the first day, solved again.
+
+    Parameters
+    ----------
+    same_days : whether the study has the days of the release; else no voltages are compared.
 
     Raises
     ------
@@ -157,6 +164,8 @@ def refuse_another_scene(study: Study, corpus: Corpus) -> None:
             "restore the config as it was when the release was made"
         )
     solver = study.make_solver(None)
+    if not same_days:
+        return
     made = solve_days(
         solver,
         OneDay(study.source, 0),

@@ -235,8 +235,11 @@ class NetworkMode(ABC, Generic[Section]):
         """The network that was solved, as the private state keeps it; None if it does not. Draws nothing."""
         return None
 
-    def network_again(self, inputs: NetworkInputs) -> Solvable:
-        """`network_to_solve` from the key and the true network alone, whatever is kept; for audits."""
+    def make_keys(self, state: PrivateState, dataset: str) -> None:
+        """Make the keys of what this mode draws, just before it is paid for; parameters as above."""
+
+    def network_again(self, inputs: NetworkInputs) -> Solvable | None:
+        """`network_to_solve` from key and true network, whatever is kept; None where the key is gone."""
         return self.network_to_solve(inputs, self.identity(inputs))
 
     def solver(self, steps: int) -> SolverMaker:
@@ -250,8 +253,9 @@ class NetworkMode(ABC, Generic[Section]):
     def nodes(self, inputs: NetworkInputs, feeder: Feeder, model: LoadModel) -> NodePlan | CustomerPlan:
         """Whom loads are drawn for: the customers of every load, or the nodes that have one."""
         if self.counts_customers:
-            return customer_plan(self.config, feeder, inputs.services, model, inputs.key)
-        return node_plan(self.config, feeder, model, inputs.key)
+            key = inputs.key or inputs.own_key  # without the key of the draws nothing is drawn for a release
+            return customer_plan(self.config, feeder, inputs.services, model, key)
+        return node_plan(self.config, feeder, model, inputs.own_key)
 
     def drawn(self, feeder: Feeder) -> int:
         """How many loads are drawn for every step, with or without customers: it follows from the feeder."""

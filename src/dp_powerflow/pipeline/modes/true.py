@@ -213,7 +213,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         return collect_evidence(
             Instance(Network(feeder), _law(scene), solar.generation, solar.voltvar),
             Policy(section.radius, section.epsilon, section.delta, days, section.calibration_days),
-            inputs.key.bind("purpose", CALIBRATION),
+            inputs.own_key.bind("purpose", CALIBRATION),
             progress=progress,
         )
 
@@ -244,7 +244,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
             law = _law(scene)
             daily = None if sun is None else sun.of(np.zeros(1, dtype=np.int64))
             loss = LineLoss(scene.network.feeder, law, generation=daily)
-            return collect_lines(loss, request, inputs.key, progress)
+            return collect_lines(loss, request, inputs.own_key, progress)
         except (PrivacyError, FeederError) as error:
             return f"none: {error}"
 

@@ -33,7 +33,7 @@ from dp_powerflow.pipeline.feasibility import (
     stand_in_twins,
     summed_customers,
 )
-from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
+from dp_powerflow.pipeline.inputs import KEY_GONE, NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -62,6 +62,7 @@ from dp_powerflow.twin.design import (
 from dp_powerflow.twin.draw import (
     FORMAT,
     Changes,
+    Record,
     Twin,
     draw_twin,
     elements_of,
@@ -147,7 +148,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
         try:
             network = Solvable(feeder, inputs.solar_on(feeder), "")
-            self.connections(inputs, network, self.released_nodes(feeder), inputs.key)
+            self.connections(inputs, network, self.released_nodes(feeder), inputs.own_key)
         except CorpusError as error:
             raise ConfigError(f'{error}; leave "connections" out of network.also_publish') from None
         return feeder
@@ -192,19 +193,30 @@ class TwinMode(NetworkMode[TwinNetwork]):
         twin = self._kept(inputs, dataset)
         if twin is None:
             account = self._charged_account(inputs, dataset, paid)
-            twin = self._draw(inputs, account)
-            self._remember(inputs, account)  # first: a twin that is kept is not drawn, nor remembered, again
+            twin = self._draw(inputs, account, dataset) or self._kept(inputs, dataset)
+            if twin is None:
+                raise PrivacyError(KEY_GONE.format(what=f"twin '{self.section.id}'"), code="key-gone")
+            self._remember(inputs, account, twin)  # first: a twin that is kept is not remembered again
             inputs.state.write_internal(self.kept_under, _file(dataset), twin.to_json().encode())
+        if self.config.release.keys == "destroy":
+            inputs.state.destroy_key(self.kept_under, _product(dataset))
         return self._built(inputs, twin)
+
+    def make_keys(self, state: PrivateState, dataset: str) -> None:
+        """Of a twin that is not drawn yet."""
+        if state.read_internal(self.kept_under, _file(dataset)) is None:
+            state.make_key(self.kept_under, _product(dataset), self._request)
 
     def kept_network(self, inputs: NetworkInputs) -> Solvable | None:
         """The twin that is kept for this network."""
         twin = self._kept(inputs, self.identity(inputs))
         return None if twin is None else self._built(inputs, twin)
 
-    def network_again(self, inputs: NetworkInputs) -> Solvable:
+    def network_again(self, inputs: NetworkInputs) -> Solvable | None:
         """The twin drawn anew."""
-        return self._built(inputs, self._draw(inputs, self._charged_account(inputs, self.identity(inputs))))
+        dataset = self.identity(inputs)
+        twin = self._draw(inputs, self._charged_account(inputs, dataset), dataset)
+        return None if twin is None else self._built(inputs, twin)
 
     def solver(self, steps: int) -> SolverMaker:
         """Controls act on the twin unless the config freezes them."""
@@ -357,12 +369,24 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return parameters_of(self._source(inputs), self.section.design, self.section.protect)
 
     def _key(self, state: PrivateState, account: str) -> StreamKey:
-        """Bound to the twin, its public choices and the account of the network, whatever its version."""
-        key = state.stream_key().bind("twin", self.section.id).bind("account", account)
-        return key.bind("request", self._request)
+        """Of the hashes of figures."""
+        return self._bound(state.stream_key(), account)
 
-    def _draw(self, inputs: NetworkInputs, account: str) -> Twin:
-        return draw_twin(self._parameters(inputs), self.section.design, self._key(inputs.state, account))
+    def _bound(self, key: StreamKey, account: str) -> StreamKey:
+        """Bound to the twin, its public choices and the account of the network, whatever its version."""
+        return key.bind("twin", self.section.id).bind("account", account).bind("request", self._request)
+
+    def _draw(self, inputs: NetworkInputs, account: str, dataset: str) -> Twin | None:
+        """The twin, with what was drawn before of figures that are still the same; None without its key."""
+        state, key = inputs.state, inputs.state.key_of(self.kept_under, _product(dataset), self._request)
+        if key is None:
+            return None
+        drawn, kept = self._drawn(state, account) or {}, dict[str, Record]()
+        for name, text in self._figures(inputs, self._key(state, account)).items():
+            for before, record in drawn.get(name, {}).items():
+                if before.split()[0] == text.split()[0]:  # the same figures, perhaps between other buses
+                    kept[name] = record
+        return draw_twin(self._parameters(inputs), self.section.design, self._bound(key, account), kept)
 
     def _charged_account(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> str:
         """The account that this version of the network was charged to: before that nothing is drawn."""
@@ -382,13 +406,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def _drawn(
         self, state: PrivateState, account: str, twin: str | None = None
-    ) -> dict[str, list[str]] | None:
-        """Element → keyed hashes of the figures that were drawn, in any version; None if nothing is known."""
+    ) -> dict[str, dict[str, Record]] | None:
+        """Element → keyed hash of figures → what was drawn of them, in any version; None if unknown."""
         name, twin = _figures_file(account), twin or self.section.id
         stored = state.read_internal(f"{_PREFIX}{twin}", name)
         try:
-            found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
-            if found is not None and not all(isinstance(figures, list) for figures in found.values()):
+            found: dict[str, dict[str, Record]] | None = None if stored is None else json.loads(stored)
+            records = [each for figures in (found or {}).values() for each in figures.values()]
+            if not all(each.keys() == {"positions", "codes"} for each in records):
                 raise ValueError
         except (ValueError, AttributeError, RecursionError):
             raise PrivacyError(
@@ -398,10 +423,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
             ) from None
         return found
 
-    def _remember(self, inputs: NetworkInputs, account: str) -> None:
-        drawn = self._drawn(inputs.state, account) or {}
-        for name, figures in self._figures(inputs, self._key(inputs.state, account)).items():
-            drawn[name] = sorted({*drawn.get(name, []), figures})
+    def _remember(self, inputs: NetworkInputs, account: str, twin: Twin) -> None:
+        drawn, figures = (
+            self._drawn(inputs.state, account) or {},
+            self._figures(inputs, self._key(inputs.state, account)),
+        )
+        for element in elements_of(self._parameters(inputs), self.section.design):
+            drawn.setdefault(element.name, {})[figures[element.name]] = twin.record_of(element)
         content = json.dumps(drawn, sort_keys=True).encode()
         inputs.state.write_internal(self.kept_under, _figures_file(account), content)
 
@@ -440,8 +468,12 @@ def _figures_file(account: str) -> str:
     return f"figures-{account}.json"
 
 
+def _product(dataset: str) -> str:
+    return f"twin-{dataset[:16]}"
+
+
 def _file(dataset: str) -> str:
-    return f"twin-{dataset[:16]}.json"
+    return f"{_product(dataset)}.json"
 
 
 def _whole(cost: Cost) -> bool:
