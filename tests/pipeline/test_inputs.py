@@ -13,7 +13,6 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
@@ -587,9 +586,3 @@ def test_a_larger_radius_is_refused_once_something_was_charged(tmp_path: Path) -
     ):
         with pytest.raises(PrivacyError, match=says):
             restate_radius(ledger, name, radius, reason)
-    # The command takes other figures of the cap with it.
-    other = about(tmp_path, "second", 1e-14, network_epsilon_cap=250.0)
-    with pytest.raises(PrivacyError, match=r"--epsilon 250.0") as refused:
-        plan(other)
-    type_what_is_printed(str(refused.value))
-    assert dpf.plan(other).network.affordable

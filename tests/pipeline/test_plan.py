@@ -39,10 +39,6 @@ from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.customers import draw_customers
 from dp_powerflow.pipeline.feasibility import (
     LENGTH_KM,
-    NO_LOAD,
-    NOMINAL,
-    UPPER,
-    Corner,
     Feasibility,
     Look,
     Trial,
@@ -130,8 +126,7 @@ def test_public_customers_keep_usual_voltages_on_networks_like_the_one_they_stan
     assert look.lowest is not None
     assert look.highest is not None
     assert 0.9 < look.lowest < look.highest < 1.1
-    assert all(look.corners[name].solved for name in (NO_LOAD, NOMINAL))
-    assert UPPER in look.corners
+    assert look.idle
     assert planned.feasibility.warnings == ()
     assert (look.lowest, look.highest) == pytest.approx((internal.lowest, internal.highest), abs=0.05)
 
@@ -262,12 +257,11 @@ def test_without_load_the_network_itself_must_have_a_solution(
     network = read_network(config, PrivateState.open(tmp_path / "state", insecure_seed=7), 24)
     mode = mode_of(config)
     structure = mode.check(network)
-    dark = dict.fromkeys((NO_LOAD, NOMINAL, UPPER), Corner(False, None, None))
     real = Trial.look
 
     def look(trial: Trial, networks: Any, other: Any = None) -> Look:
         found = real(trial, networks, other)
-        return found if found.networks > 1 else replace(found, corners=dark)
+        return found if found.networks > 1 else replace(found, idle=False)
 
     monkeypatch.setattr(Trial, "look", look)
     with pytest.raises(ConfigError, match="no power-flow solution without load"):

@@ -37,25 +37,9 @@ from dp_powerflow.manifest.model import MODEL_FILE, kinds_of_shared_accounts, po
 from dp_powerflow.manifest.render import write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline import plan as planning
-from dp_powerflow.pipeline.inputs import (
-    Almanac,
-    NetworkInputs,
-    ReleaseInputs,
-    budget_of,
-    class_names,
-    fit_options_of,
-    keep_ingest,
-)
-from dp_powerflow.pipeline.modes.base import (
-    InternalReport,
-    NetworkFacts,
-    NetworkMode,
-    Progress,
-    Scene,
-    left_out,
-    promise_warnings,
-)
+from dp_powerflow.pipeline.modes import base
 from dp_powerflow.pipeline.parts import PartJob, make_parts
 from dp_powerflow.privacy.ledger.accounts import Balance
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger, price
@@ -134,7 +118,7 @@ def run_release(
     workers: int | None = None,
     engine: Runner | None = None,
     say: planning.Say = lambda _: None,
-    progress: Progress | None = None,
+    progress: base.Progress | None = None,
     history: LoadHistory | None = None,
 ) -> ReleaseResult:
     """Make the release, or finish one that was interrupted.
@@ -167,7 +151,7 @@ def run_release(
             drawn = draw(ready, paid, model, say, progress)
             made = make(ready, paid, drawn, engine, say, progress)
         snapshots = config.release.days * inputs.history.n_steps
-        told = (*promise_warnings(config), *made.notes, *scaled_down_words(made, snapshots))
+        told = (*base.promise_warnings(config), *made.notes, *scaled_down_words(made, snapshots))
         return ReleaseResult(
             location(config.release.output),
             model,
@@ -232,7 +216,7 @@ def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[p
     """
     inputs, mode = ready.inputs, ready.mode
     config, state = inputs.config, inputs.state
-    keep_ingest(state, config.release.id, inputs.ingest)
+    assembly.keep_ingest(state, config.release.id, inputs.ingest)
     plan, facts, ledger = planning.decided(ready, say)
     for warning in plan.warnings:
         say(warning)
@@ -253,7 +237,7 @@ def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[p
     return plan, Paid(facts.dataset, inputs.identity, *balances, network)
 
 
-def network_charge(config: Config, plan: planning.Plan, facts: NetworkFacts) -> Charge:
+def network_charge(config: Config, plan: planning.Plan, facts: base.NetworkFacts) -> Charge:
     """What the network is charged."""
     release, asked = config.release, plan.network
     data = ChargedData(
@@ -280,7 +264,11 @@ def keep_begun(state: PrivateState, release_id: str, request: str, *spends: Spen
 
 
 def refuse_unpayable(
-    plan: planning.Plan, facts: NetworkFacts, mode: NetworkMode[Any], state: PrivateState, ledger: Ledger
+    plan: planning.Plan,
+    facts: base.NetworkFacts,
+    mode: base.NetworkMode[Any],
+    state: PrivateState,
+    ledger: Ledger,
 ) -> None:
     """Refuse a release that was begun otherwise, and one whose network cannot pay.
 
@@ -328,7 +316,7 @@ def fitted_model(
     history: LoadHistory,
     plan: planning.Plan,
     key: StreamKey,
-    almanac: Almanac,
+    almanac: assembly.Almanac,
 ) -> LoadModel:
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt.
 
@@ -343,8 +331,8 @@ def fitted_model(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
         days = almanac.facts_of(history.days)
-        options = fit_options_of(config, class_names(config, history.class_label), days)
-        model = fit(history, budget=budget_of(config), options=options, key=key)
+        options = assembly.fit_options_of(config, assembly.class_names(config, history.class_label), days)
+        model = fit(history, budget=assembly.budget_of(config), options=options, key=key)
     if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
         raise PrivacyError(
             "the fit spent more than was paid, so nothing is released; this is a bug, report it"
@@ -361,8 +349,8 @@ def draw(
     paid: Paid,
     model: LoadModel,
     say: planning.Say = lambda _: None,
-    progress: Progress | None = None,
-) -> tuple[Scene, InternalReport]:
+    progress: base.Progress | None = None,
+) -> tuple[base.Scene, base.InternalReport]:
     """The network to solve, with the model on it, and the report; both are kept in the private state.
 
     Raises
@@ -377,7 +365,7 @@ def draw(
     state, release_id = inputs.state, inputs.config.release.id
     stored = state.read_internal(release_id, planning.REPORT_FILE)
     if stored is not None:
-        report = InternalReport.read(stored)
+        report = base.InternalReport.read(stored)
     else:
         report = mode.report(inputs, scene, progress)
         state.write_internal(release_id, planning.REPORT_FILE, report.content)
@@ -391,10 +379,10 @@ def draw(
 def make(
     ready: planning.Ready,
     paid: Paid,
-    drawn: tuple[Scene, InternalReport],
+    drawn: tuple[base.Scene, base.InternalReport],
     engine: Runner,
     say: planning.Say = lambda _: None,
-    progress: Progress | None = None,
+    progress: base.Progress | None = None,
 ) -> Made:
     """Make a release that is paid for and drawn: parts, documents, its final name."""
     inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
@@ -423,7 +411,7 @@ def make(
             sun=inputs.sun,
             tables=None if job.graph is None else job.graph.stated(staged.layout.steps),
             days=inputs.almanac.released,
-            left_out=left_out(mode, network),
+            left_out=base.left_out(mode, network),
             absent=network.absent,
             sums_customers=mode.counts_customers,
             scaled_down=scaled_down + written.scaled_down,
@@ -438,7 +426,7 @@ def make(
     return Made(report.met, written.mismatch, scaled_down + written.scaled_down, model.notes)
 
 
-def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: StreamKey) -> str:
+def stage_of(inputs: assembly.ReleaseInputs, scene: base.Scene, writer: CorpusWriter, key: StreamKey) -> str:
     """Keyed digest of everything that decides the bytes of the release; it tells nothing without the key.
 
     Key and network are in the key of the draws, version and files in the request.
@@ -476,7 +464,7 @@ def _scaled_down_before(writer: CorpusWriter) -> int:
     return int(np.count_nonzero(reader.values("scaled_down", days, none)))
 
 
-def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
+def draw_key(inputs: assembly.NetworkInputs, scene: base.Scene) -> StreamKey:
     """The key of the draws and of the order of the nodes; the sampler binds the model and the block.
 
     It is bound to the network that is solved, and to nothing else of the inputs: on a twin the released bytes
@@ -485,7 +473,7 @@ def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
     return inputs.key.bind("network", scene.network.identity)
 
 
-def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: CorpusWriter) -> PartJob:
+def part_job(mode: base.NetworkMode[Any], scene: base.Scene, key: StreamKey, writer: CorpusWriter) -> PartJob:
     """The job of the workers, with a key from `draw_key`."""
     feeder, source = scene.network.feeder, mode.source(scene, key, writer.layout.days)
     chosen = mode.released_nodes(feeder)
