@@ -16,14 +16,16 @@ from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, Load
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.setup import SetupRequest, Written, set_up
-from dp_powerflow.setup.facts import (
+from dp_powerflow.setup import (
     HOUSEHOLD,
     UNNAMED,
     DeclaredFormat,
-    MeterFacts,
+    MeterFileFacts,
+    SetupRequest,
+    Written,
     kind_of,
     meter_facts,
+    set_up,
     unit_in,
 )
 from support.meter_files import intervals, stamp, write_long, write_wide
@@ -90,7 +92,7 @@ def _own_data(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ facts
 
 
-def facts_of(path: Path, **declared: Any) -> MeterFacts:
+def facts_of(path: Path, **declared: Any) -> MeterFileFacts:
     known = {"time_zone": BERLIN, "days": (FIRST, LAST), **declared}
     return meter_facts(path, DeclaredFormat(**known))
 
