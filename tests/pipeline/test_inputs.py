@@ -112,17 +112,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     # ---- what a twin could not be drawn of
     "written|allocated": (HEAD + LOADS + "AllocateLoads\n" + TAIL, {"network": TWIN}),
-    "whose figures would stay": (
-        HEAD + LOADS + "New Fault.f bus1=y.3 phases=1 r=1000\n" + TAIL,
-        {"network": TWIN},
-    ),
-    "open steps": (
-        HEAD
-        + LOADS
-        + "New Capacitor.k bus1=x phases=3 kv=4.16 numsteps=2 kvar=[10 10] states=[1 0]\n"
-        + TAIL,
-        {"network": TWIN},
-    ),
     "the taps given for the network": (
         REGULATED,
         {"taps": "transformer,winding,tap\nreg,2,1.0125\n", "network": TWIN},

@@ -362,9 +362,7 @@ def test_snapshots_without_solution_are_released_marked_and_counted(scaled_down:
     assert np.isfinite(corpus.voltages()).all()
 
 
-def test_a_scaled_down_snapshot_is_the_first_that_solves(
-    scaled_down: Path,
-) -> None:
+def test_a_scaled_down_snapshot_is_the_first_that_solves(scaled_down: Path) -> None:
     """The drawn load times 0.95^k; one multiplication less, and there is no solution."""
     scene, source = drawn_again(scaled_down)
     corpus = open_corpus(scaled_down / "out")

@@ -187,9 +187,9 @@ def render_plan(found: PlannedRelease) -> terminal.Rendered:
 
 def predicted_words(plan: Plan, by_noise: bool) -> str:
     """How wrong noise will make the load model: by the noise of its queries, or by fits to stand-ins."""
-    from dp_powerflow.pipeline.plan import in_words
+    from dp_powerflow.pipeline.plan import error_in_words
 
-    return "; ".join(in_words(error) for error in plan.predicted if (error.between is None) is by_noise)
+    return "; ".join(error_in_words(error) for error in plan.predicted if (error.between is None) is by_noise)
 
 
 def internal_lines(found: PlannedRelease) -> list[str]:

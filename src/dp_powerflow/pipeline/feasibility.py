@@ -456,15 +456,6 @@ def _solved(solver: Solver, generation: Generation | None, load: ComplexArray) -
     return _Solved(len(solved), int(np.sum(~solved)), modulus(solution.v[solved]))
 
 
-def _range(found: Sequence[_Solved]) -> tuple[float | None, float | None, float | None]:
-    """Lowest and highest voltage, and the share in range A; None where nothing is solved."""
-    v = np.concatenate([one.v.ravel() for one in found])
-    if not v.size:
-        return None, None, None
-    inside = (v >= RANGE_A[0]) & (v <= RANGE_A[1])
-    return float(v.min()), float(v.max()), float(inside.mean())
-
-
 WARNED, REFUSED = 0.01, 0.10
 """Share of unusual snapshots on stand-ins above which a release is warned of, of bad ones above which it is
 refused."""
@@ -534,16 +525,16 @@ class Trial:
             days.append(_solved(solver, solar.generation, loads.drawn))
             # A whole day of it, as controls that remember want whole days; at night, without sun.
             idle &= not _solved(solver, None, np.zeros_like(loads.drawn[: course.steps])).unsolved
-        low, high, inside = _range(days)
+        v = np.concatenate([one.v.ravel() for one in days])
         return Look(
             networks=len(days),
             snapshots=sum(one.snapshots for one in days),
             unsolved=sum(one.unsolved for one in days),
             unusual=sum(one.outside(USUAL) for one in days),
             strained=sum(one.outside(ENDURED) for one in days),
-            lowest=low,
-            highest=high,
-            within=inside,
+            lowest=float(v.min()) if v.size else None,
+            highest=float(v.max()) if v.size else None,
+            within=float(np.mean((v >= RANGE_A[0]) & (v <= RANGE_A[1]))) if v.size else None,
             idle=idle,
         )
 

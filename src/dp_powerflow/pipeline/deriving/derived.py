@@ -42,7 +42,7 @@ from dp_powerflow.pipeline.deriving.source import (
     Origin,
     StudySettings,
     basis_of_release,
-    in_words,
+    sky_in_words,
 )
 from dp_powerflow.studies.study import Findings, Kind, Progress, kind_of, sentences_of
 
@@ -804,7 +804,7 @@ def _of_another_study(manifest: DerivedManifest[Any], source: form.Manifest[Any]
         yield "number of days"
     own_sun = not from_files and declared.generation is not None
     settings = StudySettings() if own_sun else StudySettings(latitude_deg=study.latitude_deg)
-    if settings.latitude_deg != study.latitude_deg or (study.irradiance == in_words(settings)) is own_sun:
+    if settings.latitude_deg != study.latitude_deg or (study.irradiance == sky_in_words(settings)) is own_sun:
         yield "sun of new PV"
 
 
