@@ -236,9 +236,7 @@ class TwinPolicy(form.NetworkPolicy):
             yield "The account of the network is not that of twins."
             return
         law, composed = account.law, account.amounts
-        yield from self._wrong_tables(facts)
-        yield from self._wrong_controls(facts)
-        yield from self._wrong_presence(facts)
+        yield from self._wrong_files(facts)
         places = None if facts.connections is None else facts.connections.coordinates
         if (self.coordinates == "public") != (places is not None):
             yield "Coordinates of the buses are released though they are private, or the other way round."
@@ -254,7 +252,7 @@ class TwinPolicy(form.NetworkPolicy):
         if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - form.RELATIVE):
             yield "The account of the network does not hold this twin's cost."
 
-    def _wrong_tables(self, facts: Facts) -> Iterator[str]:
+    def _wrong_files(self, facts: Facts) -> Iterator[str]:
         days = 0 if facts.tables is None else facts.tables.days
         if (facts.tables is None) != (self.published == VOLTAGES):
             yield "The tables of the twin do not go with what is published of it."
@@ -262,15 +260,11 @@ class TwinPolicy(form.NetworkPolicy):
             yield "The tables of the twin hold more days than the corpus."
         if (days > 0) != (self.published == WITH_LOADS):
             yield "The days of the tables do not go with what is published of the twin."
-
-    def _wrong_controls(self, facts: Facts) -> Iterator[str]:
         frozen = self.controls == "frozen"
         if frozen and facts.extras.states:
             yield "Taps or states of capacitors are released, which frozen controls do not have."
         if not frozen and self.published != VOLTAGES:
             yield "One network is published, which controls that act change from step to step."
-
-    def _wrong_presence(self, facts: Facts) -> Iterator[str]:
         declared = declared_figures(self.design.protected)
         if [figure for figure in declared if figure in self.absent] != self.absent:
             yield "The network is said to lack figures that the twin does not protect."
