@@ -30,12 +30,6 @@ def twin_example() -> dict[str, Any]:
     return tomllib.loads(EXAMPLE)
 
 
-def test_the_example_is_a_config() -> None:
-    config = parse_config(tomllib.loads(EXAMPLE))
-    assert config.network.mode == "twin-network"
-    assert parse_config(example()).network.mode == "true-network"
-
-
 def test_the_example_mentions_every_key() -> None:
     for text, section, field in (
         (text, section, field)
@@ -191,14 +185,6 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert read_config(file).release.output == tmp_path / "release"
 
 
-def test_missing_and_broken_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist"):
-        read_config(tmp_path / "none.toml")
-    (tmp_path / "bad.toml").write_text("a = [")
-    with pytest.raises(ConfigError, match="not valid TOML"):
-        read_config(tmp_path / "bad.toml")
-
-
 def mistakes(raw: dict[str, Any]) -> list[str]:
     """The sentences of a refused config; the first line says how many there are."""
     with pytest.raises(ConfigError) as caught:
@@ -273,24 +259,16 @@ def test_a_file_that_does_not_exist_is_one_of_the_mistakes(tmp_path: Path) -> No
         read_config(file)
 
 
-@pytest.mark.parametrize(
-    ("written", "suggested"),
-    [
-        ("2026.1", "2026-1"),
-        ("v1.0.2", "v1-0-2"),
-        ("März 2026", "Marz-2026"),
-        ("_a", "a"),
-        ("x" * 70, "x" * 64),
-    ],
-)
-def test_an_id_with_a_dot_is_refused_with_one_that_would_do(written: str, suggested: str) -> None:
-    raw = twin_example()
-    raw["release"]["id"] = written
-    (found,) = mistakes(raw)
-    assert "letters, digits, '-' or '_'" in found
-    assert found.endswith(f"'{suggested}' would do")
-    raw["release"]["id"] = suggested
-    parse_config(raw)
+def test_an_id_with_a_dot_is_refused_with_one_that_would_do() -> None:
+    others = {"2026.1": "2026-1", "v1.0.2": "v1-0-2", "März 2026": "Marz-2026", "_a": "a", "x" * 70: "x" * 64}
+    for written, suggested in others.items():
+        raw = twin_example()
+        raw["release"]["id"] = written
+        (found,) = mistakes(raw)
+        assert "letters, digits, '-' or '_'" in found
+        assert found.endswith(f"'{suggested}' would do")
+        raw["release"]["id"] = suggested
+        parse_config(raw)
 
 
 def test_an_id_without_quotes_is_told_to_have_some() -> None:

@@ -102,10 +102,3 @@ def test_everything_of_the_paper_is_on_the_pages(paper_source: str) -> None:
     labels = {label for label in labels if label.split(":")[0] not in EXEMPT}
     assert len(labels) > 70
     assert labels == {line.label for line in [*equations(), *claims()] if line.label}
-
-
-def test_commands_that_do_not_exist_are_noticed() -> None:
-    assert is_a_command("dp-powerflow experiment theorem --oedi DIR --out results")
-    assert not is_a_command("dp-powerflow experiment nothing")
-    assert not is_a_command("dp-powerflow certify release.toml --nothing")
-    assert not is_a_command("dp-powerflow nothing")

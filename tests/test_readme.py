@@ -23,15 +23,12 @@ MOST_LINES = 100
 """Three screens."""
 
 
-def test_both_make_commands_are_shown_and_exist() -> None:
+def test_the_readme_is_three_screens_and_both_make_commands_exist() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in ("demo", "test"):
         assert f"make {target}" in README
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
-
-
-def test_the_readme_is_three_screens() -> None:
-    assert len(README.splitlines()) <= MOST_LINES
 
 
 def test_every_command_in_the_readme_exists_and_has_help_with_an_example() -> None:

@@ -16,14 +16,16 @@ from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, Load
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.setup import SetupRequest, Written, set_up
-from dp_powerflow.setup.facts import (
+from dp_powerflow.setup import (
     HOUSEHOLD,
     UNNAMED,
     DeclaredFormat,
-    MeterFacts,
+    MeterFileFacts,
+    SetupRequest,
+    Written,
     kind_of,
     meter_facts,
+    set_up,
     unit_in,
 )
 from support.meter_files import intervals, stamp, write_long, write_wide
@@ -90,7 +92,7 @@ def _own_data(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ facts
 
 
-def facts_of(path: Path, **declared: Any) -> MeterFacts:
+def facts_of(path: Path, **declared: Any) -> MeterFileFacts:
     known = {"time_zone": BERLIN, "days": (FIRST, LAST), **declared}
     return meter_facts(path, DeclaredFormat(**known))
 
@@ -180,22 +182,14 @@ def test_what_no_file_says_is_asked_for_in_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "unit"),
-    [
-        ("kwh", "kWh per interval"),
-        ("consumption_kwh", "kWh per interval"),
-        ("KWH/hh (per half hour)", "kWh per interval"),
-        ("energyKWh", "kWh per interval"),
-        ("active (Wh)", "Wh per interval"),
-        ("P_kW", "kW"),
-        ("power W", "W"),
-        ("growth", None),
-        ("value", None),
-    ],
-)
-def test_a_unit_is_taken_from_the_name_of_a_column(name: str, unit: str | None) -> None:
-    assert unit_in(name) == unit
+UNIT_OF = {
+    **dict.fromkeys(("kwh", "consumption_kwh", "KWH/hh (per half hour)", "energyKWh"), "kWh per interval"),
+    **{"active (Wh)": "Wh per interval", "P_kW": "kW", "power W": "W", "growth": None, "value": None},
+}
+
+
+def test_a_unit_is_taken_from_the_name_of_a_column() -> None:
+    assert {name: unit_in(name) for name in UNIT_OF} == UNIT_OF
 
 
 # ----------------------------------------------------------------------------------- what is not told
@@ -340,14 +334,6 @@ def test_on_the_true_network_customers_have_a_public_scale(tmp_path: Path) -> No
     assert "NOT differential privacy" in result.config.read_text()
     assert '# bound = "full-support"' in result.config.read_text()
     assert any("not differential privacy" in note for note in result.notes)
-
-
-def test_ids_that_are_not_in_both_files_are_counted(tmp_path: Path) -> None:
-    path = services(tmp_path, "customer,load_point", lambda k, name: f"{name if k else 'nobody'},p{k}")
-    (note,) = [note for note in written(tmp_path, services=path).notes if "not in the meter file" in note]
-    assert note.startswith(
-        "1 customers of the service map are not in the meter file, and 1 of the meter file"
-    )
 
 
 # ------------------------------------------------------------------------------------ what is refused

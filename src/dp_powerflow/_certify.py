@@ -10,7 +10,7 @@ import io
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dp_powerflow._inspection import INTERNAL
-from dp_powerflow._texts import filled
+from dp_powerflow._texts import lines_of
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.evidence.calibration import Progress
@@ -69,9 +69,15 @@ def certify_config(
     """
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     directory = state.internal_directory(config.release.id)
-    model = kept_model(config, state) if model_path is None else _load(model_path)
+    if model_path is None:
+        model = kept_model(config, state)
+    else:
+        model = LoadModel.load(model_path) if model_path.is_file() else None
     if model is None:
-        raise _no_model(directory / MODEL_FILE)
+        raise ConfigError(
+            f"there is no load model at {model_path or directory / MODEL_FILE}; run 'dp-powerflow release' "
+            "first, or name one with --model"
+        )
     inputs, mode = read_network(config, state, model.n_steps), mode_of(config)
     evidence, of_lines = mode.evidence(inputs, model, line_draws, progress)
     lines = [*evidence_lines(evidence), *_about_lines(of_lines)]
@@ -86,18 +92,6 @@ def certify_config(
     return Certification(INTERNAL, lines, text, directory)
 
 
-def _load(path: Path) -> LoadModel:
-    if not path.is_file():
-        raise _no_model(path)
-    return LoadModel.load(path)
-
-
-def _no_model(path: Path) -> ConfigError:
-    return ConfigError(
-        f"there is no load model at {path}; run 'dp-powerflow release' first, or name one with --model"
-    )
-
-
 def _about_lines(found: LineReport | str | None) -> list[str]:
     if found is None:
         return []
@@ -108,7 +102,7 @@ def _about_lines(found: LineReport | str | None) -> list[str]:
 def evidence_lines(evidence: Evidence) -> list[str]:
     """Markdown, line by line."""
     metres = evidence.lines.median_metres
-    return _lines(
+    return lines_of(
         "evidence.md",
         {"figure": _figure, "mode": _mode},
         **{field.name: getattr(evidence, field.name) for field in fields(evidence)},
@@ -126,7 +120,7 @@ def line_lines(report: LineReport) -> list[str]:
     rows = [row for row in report.evidence.rows if not row.is_switch]
     worst = sorted(rows, key=lambda row: row.mean, reverse=True)
     middle = [worst[len(worst) // 2]] if len(worst) > _WORST_SHOWN else []
-    return _lines(
+    return lines_of(
         "lines.md",
         {"share": _share, "middle": _median},
         report=report,
@@ -165,10 +159,6 @@ def _share(values: list[float | None], level: float | None) -> str:
 def _median(values: list[float | None]) -> str:
     found = float(np.median([np.inf if value is None else value for value in values]))
     return "none" if not np.isfinite(found) else f"{found:g}"
-
-
-def _lines(template: str, filters: dict[str, Callable[..., str]], **facts: object) -> list[str]:
-    return filled(template, filters, **facts).rstrip("\n").split("\n")
 
 
 EXTRA = "plots"

@@ -15,7 +15,7 @@ from dp_powerflow.grid.operation import Response
 from dp_powerflow.grid.reduction import Network, kron_amplification
 from dp_powerflow.grid.sources import twin_problems
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.comparison import Comparison, compare
+from dp_powerflow.powerflow.comparison import compare
 
 INTERNAL = "INTERNAL: computed from the private network; not for publication"
 
@@ -115,6 +115,7 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
             "that carries load a reference to ground",
         )
     found = compare(feeder)
+    different = found.refused() if isinstance(feeder.origin, DssOrigin) else None
     return Inspection(
         marking=INTERNAL,
         feeder=feeder.name,
@@ -150,23 +151,11 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
         compared=found.against,
         modelled=tuple(_modelled(feeder)),
         left_out=tuple(_left_out(feeder)),
-        refused=(*feeder.as_operated.refused, *_different(feeder, found)),
-        no_twin=_no_twin(feeder),
+        refused=(*feeder.as_operated.refused, *filter(None, [different])),
+        # Reasons beyond those that keep the controls from acting.
+        no_twin=tuple(map(str, twin_problems(replace(feeder, operation=None), drop_islanded=True))),
         notes=notes,
     )
-
-
-def _different(feeder: Feeder, found: Comparison) -> Iterable[str]:
-    """Why a release would refuse the feeder as it was read."""
-    reason = found.refused() if isinstance(feeder.origin, DssOrigin) else None
-    if reason is not None:
-        yield reason
-
-
-def _no_twin(feeder: Feeder) -> tuple[str, ...]:
-    """Reasons beyond those that keep the controls from acting."""
-    frozen = replace(feeder, operation=None)
-    return tuple(str(error) for error in twin_problems(frozen, drop_islanded=True))
 
 
 def _modelled(feeder: Feeder) -> Iterable[str]:

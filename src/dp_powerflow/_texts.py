@@ -36,5 +36,10 @@ def filled(template: str, filters: Mapping[str, Callable[..., object]], /, **fac
     return made.get_template(template).render(facts)
 
 
+def lines_of(template: str, filters: Mapping[str, Callable[..., object]], /, **facts: object) -> list[str]:
+    """The lines of a template; parameters as of `filled`."""
+    return filled(template, filters, **facts).rstrip("\n").split("\n")
+
+
 def _number(value: float | None, form: str, without: str = "") -> str:
     return without if value is None else format(value, form)

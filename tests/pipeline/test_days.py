@@ -19,8 +19,6 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.tables import DayTable, encode_days
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, CorpusError, LoadDataError, PrivacyError
-from dp_powerflow.fleet.run import plan_fleet, run_fleet
-from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest.build import contradictions
 from dp_powerflow.manifest.verify import SEED, manifest_content, open_release, verify_release
@@ -33,21 +31,8 @@ from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.ledger.book import Ledger
-from support.fleet_small import KEYS, on_twins, write_feeders
-from support.here import Here
+from support import manifest_releases as by_hand
 from support.made import HISTORY, Released, history_config, write_weather
-from support.manifest_releases import (
-    FIRST,
-    HOLIDAYS,
-    LAYOUT,
-    WEATHER,
-    config,
-    load_model,
-    make_release,
-    said,
-    twin_config,
-    weather_file,
-)
 from support.small import small_config, tree_hash
 from support.tampering import failed, manifest_of
 
@@ -58,12 +43,12 @@ START: dt.date = HISTORY["release"]["first_day"]
 def dated(folder: Path, **sections: dict[str, Any]) -> Config:
     """Independent days with holidays and weather."""
     if not (folder / "weather.csv").exists():
-        weather_file(folder)
+        by_hand.weather_file(folder)
     given: dict[str, dict[str, Any]] = {
         "network": TWIN,
-        "release": {"days": 5, "first_day": FIRST},
-        "calendar": {"holidays": HOLIDAYS},
-        "weather": WEATHER,
+        "release": {"days": 5, "first_day": by_hand.FIRST},
+        "calendar": {"holidays": by_hand.HOLIDAYS},
+        "weather": by_hand.WEATHER,
     }
     return small_config(folder, **(given | sections))
 
@@ -90,10 +75,10 @@ def test_a_corpus_has_dates_times_days_off_and_weather(released: Path) -> None:
     assert str(times[0, 23]) == "2024-12-25T23:00"
     assert corpus.weather is not None
     assert corpus.weather.names == FEATURES
-    row = (FIRST - dt.date(2022, 12, 31)).days
+    row = (by_hand.FIRST - dt.date(2022, 12, 31)).days
     mean, before = row % 30 - 5.0, (row - 1) % 30 - 5.0
     expected = [mean, before, max(15.0 - mean, 0.0), max(mean - 22.0, 0.0), row % 7 * 30.0]
-    assert corpus.weather.features([FIRST]).tolist() == [expected]
+    assert corpus.weather.features([by_hand.FIRST]).tolist() == [expected]
     assert corpus.weather.days == corpus.calendar.days
     frame = corpus.to_pandas(days=[0, 3], nodes=[0, 1])
     rows = frame[(frame.day == 3) & (frame.node == 1)]
@@ -106,8 +91,8 @@ def test_the_manifest_states_the_calendar_and_not_the_dates_of_the_meters(releas
     manifest, report = manifest_of(released), verify_release(released)
     stated = {"first_day": "2024-12-24", "holidays": ["2024-12-25", "2024-12-26"], "weather": list(FEATURES)}
     assert manifest["data"]["calendar"] == stated
-    assert "days are independent draws" in said(manifest, "rows")
-    assert "which may tell where the feeder is" in said(manifest, "unprotected")
+    assert "days are independent draws" in by_hand.said(manifest, "rows")
+    assert "which may tell where the feeder is" in by_hand.said(manifest, "unprotected")
     everything = b"".join(
         path.read_bytes() for path in released.rglob("*") if path.suffix in (".json", ".html")
     )
@@ -122,13 +107,13 @@ def test_the_manifest_states_the_calendar_and_not_the_dates_of_the_meters(releas
 def test_without_a_calendar_a_twin_has_dates_of_a_public_rule_and_the_true_network_none(
     tmp_path: Path,
 ) -> None:
-    made = make_release(tmp_path / "twin", twin_config(), load_model())
+    made = by_hand.make_release(tmp_path / "twin", by_hand.twin_config(), by_hand.load_model())
     corpus = open_corpus(made.path)
     assert corpus.dates is not None
     assert str(corpus.dates[0]) == "2023-01-01"
     assert corpus.weather is None
     assert manifest_of(made.path)["data"]["calendar"]["weather"] == []
-    true = make_release(tmp_path / "true", config(), load_model()).path
+    true = by_hand.make_release(tmp_path / "true", by_hand.config(), by_hand.load_model()).path
     corpus = open_corpus(true)
     assert (corpus.dates, corpus.times(), corpus.weather, corpus.calendar) == (None, None, None, None)
     assert "time" not in corpus.to_pandas(days=[0]).columns
@@ -139,13 +124,13 @@ def test_without_a_calendar_a_twin_has_dates_of_a_public_rule_and_the_true_netwo
 # --- what is refused --------------------------------------------------------------------------------------
 def test_weather_that_changed_under_a_release_is_refused(released: Path, tmp_path: Path) -> None:
     shutil.copytree(released.parent, tmp_path, dirs_exist_ok=True)
-    weather_file(tmp_path, shift=0.5)
+    by_hand.weather_file(tmp_path, shift=0.5)
     with pytest.raises(PrivacyError, match="another request or other data"):
         run_release(dated(tmp_path), workers=1)
 
 
 def test_the_days_of_the_meters_need_weather_too_before_a_meter_is_read(tmp_path: Path) -> None:
-    weather_file(tmp_path, first="2023-01-03", days=790)  # the simulated meters start on 2023-01-01
+    by_hand.weather_file(tmp_path, first="2023-01-03", days=790)  # the simulated meters start on 2023-01-01
     with pytest.raises(ConfigError, match="lacks 2023-01-01, one of the days of the meters"):
         plan(dated(tmp_path))
     rows = "".join(f"c{k},p{k},residential,2\n" for k in range(9))
@@ -160,13 +145,13 @@ def test_the_days_of_the_meters_need_weather_too_before_a_meter_is_read(tmp_path
 def test_the_file_of_days_is_a_function_of_its_content_and_of_whole_days(tmp_path: Path) -> None:
     days = almanac_of(dated(tmp_path)).released
     assert days is not None
-    assert encode_days(LAYOUT, "r-1", days) == encode_days(LAYOUT, "r-1", days)
+    assert encode_days(by_hand.LAYOUT, "r-1", days) == encode_days(by_hand.LAYOUT, "r-1", days)
     with pytest.raises(CorpusError, match="the calendar 3"):
-        encode_days(LAYOUT, "r-1", DayTable(Calendar.starting(FIRST, 3)))
+        encode_days(by_hand.LAYOUT, "r-1", DayTable(Calendar.starting(by_hand.FIRST, 3)))
     with pytest.raises(CorpusError, match="follow one another"):
-        DayTable(Calendar((FIRST, FIRST + dt.timedelta(days=2))))
+        DayTable(Calendar((by_hand.FIRST, by_hand.FIRST + dt.timedelta(days=2))))
     with pytest.raises(CorpusError, match="covers exactly its days"):
-        DayTable(Calendar.starting(FIRST, 3), days.weather)
+        DayTable(Calendar.starting(by_hand.FIRST, 3), days.weather)
 
 
 # --- customers who persist --------------------------------------------------------------------------------
@@ -194,8 +179,8 @@ def test_epsilon_is_recomputed_and_what_of_the_meters_is_dated_is_said(history_r
     audit = verify_private(path, history_release.state, history_release.config)
     assert [check.name for check in audit.failures] == [SEED]
     manifest = manifest_of(path)
-    assert "days follow one another" in said(manifest, "rows")
-    after, unprotected = said(manifest, "after_noise"), said(manifest, "unprotected")
+    assert "days follow one another" in by_hand.said(manifest, "rows")
+    after, unprotected = by_hand.said(manifest, "after_noise"), by_hand.said(manifest, "unprotected")
     assert "persist through all days" in after
     assert "weather moves the common factor" in after
     assert "independently" not in after
@@ -303,21 +288,6 @@ def test_the_true_network_does_not_take_a_model_of_histories(continued: Path) ->
     asked = small_config(continued, loads=HISTORY["loads"], model=model, release=release)
     with pytest.raises(PrivacyError, match="follow one another, which mode 'true-network' cannot certify"):
         plan(asked)
-
-
-@pytest.mark.slow
-def test_one_model_of_histories_serves_a_fleet(tmp_path: Path) -> None:
-    write_feeders(tmp_path, repaired=True)
-    fleet = on_twins(tmp_path, loads={"days": 14}, network={"controls": "frozen"})
-    planned = plan_fleet(fleet, engine=Here())
-    assert planned.cost.estimator is not None
-    assert planned.cost.estimator.name == "history"
-    result = run_fleet(fleet, engine=Here())
-    assert not result.failed
-    assert len(result.outcomes) == len(KEYS)
-    [content] = {path.read_bytes() for path in (tmp_path / "out").glob("feeder=*/model.json")}
-    assert LoadModel.from_json(content.decode()).is_history
-    assert verify_fleet(tmp_path / "out", tmp_path / "state").verdict == "demonstration"
 
 
 # --- from Python ------------------------------------------------------------------------------------------

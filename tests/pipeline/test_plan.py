@@ -15,17 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 import dp_powerflow as dpf
+from dp_powerflow import errors
 from dp_powerflow.cli import app
 from dp_powerflow.cli.release import internal_lines, render_plan
 from dp_powerflow.config import Config, parse_config
-from dp_powerflow.errors import (
-    ConfigError,
-    CorpusError,
-    DpPowerflowError,
-    LoadDataError,
-    PowerFlowError,
-    PrivacyError,
-)
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.loads.history import LoadHistory
@@ -35,19 +28,9 @@ from dp_powerflow.model.history.estimate import History, PredictedError
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.single_days import Plain, Structured
+from dp_powerflow.pipeline import feasibility
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.customers import draw_customers
-from dp_powerflow.pipeline.feasibility import (
-    LENGTH_KM,
-    NO_LOAD,
-    NOMINAL,
-    UPPER,
-    Corner,
-    Feasibility,
-    Look,
-    Trial,
-    public_parameters,
-)
 from dp_powerflow.pipeline.inputs import chosen_estimator, read_network
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import PlannedRelease, stand_in_errors
@@ -101,7 +84,7 @@ def config_in(folder: Path, **sections: dict[str, Any]) -> Config:
     return parse_config({**raw, **sections}, base=folder)
 
 
-def refused_by_both(config: Config, error: type[DpPowerflowError], says: str) -> str:
+def refused_by_both(config: Config, error: type[errors.DpPowerflowError], says: str) -> str:
     """What `plan` and `release` say, which is the same; nothing is spent and nothing is left."""
     told = []
     for attempt in (dpf.plan, lambda asked: dpf.release(asked, workers=1)):
@@ -130,8 +113,7 @@ def test_public_customers_keep_usual_voltages_on_networks_like_the_one_they_stan
     assert look.lowest is not None
     assert look.highest is not None
     assert 0.9 < look.lowest < look.highest < 1.1
-    assert all(look.corners[name].solved for name in (NO_LOAD, NOMINAL))
-    assert UPPER in look.corners
+    assert look.idle
     assert planned.feasibility.warnings == ()
     assert (look.lowest, look.highest) == pytest.approx((internal.lowest, internal.highest), abs=0.05)
 
@@ -160,27 +142,27 @@ def test_a_wrong_feeder_is_refused_before_a_meter_is_read(tmp_path: Path) -> Non
     (tmp_path / "services.csv").write_text("customer,load_point,class\na,a,residential\nb,b,residential\n")
     own = config_in(tmp_path, feeder={"source": "c.dss"}, loads=meters)
     (tmp_path / "c.dss").write_text(island.join(CIRCUIT.format(length=0.5).split("Set ")))
-    with pytest.raises(DpPowerflowError, match="islanded"):
+    with pytest.raises(errors.DpPowerflowError, match="islanded"):
         dpf.plan(own)
     (tmp_path / "c.dss").write_text(CIRCUIT.format(length=0.5))
-    with pytest.raises(DpPowerflowError, match=r"gone\.csv"):
+    with pytest.raises(errors.DpPowerflowError, match=r"gone\.csv"):
         dpf.plan(own)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
 def test_too_many_customers_are_refused_with_advice_that_works(tmp_path: Path) -> None:
     heavy = config_in(tmp_path, nodes={"kw_per_customer": 0.01})
-    told = refused_by_both(heavy, ConfigError, r"set nodes\.kw_per_customer = .*nothing was spent$")
+    told = refused_by_both(heavy, errors.ConfigError, r"set nodes\.kw_per_customer = .*nothing was spent$")
     advised = float(told.split("nodes.kw_per_customer = ")[1].split(" ")[0])
     found = dpf.plan(config_in(tmp_path, nodes={"kw_per_customer": advised}))
     assert found.feasibility.warnings == ()
 
 
 def test_a_share_between_one_and_ten_per_cent_is_a_warning() -> None:
-    look = Look(2, 100, 3, 0, 0, 0.95, 1.02, 0.9)
-    assert "3 % of the snapshots have no power-flow solution" in Feasibility(look).warnings[0]
-    assert "= 3 (" in Feasibility(look, kw_per_customer=3.0).warnings[0]
-    assert Feasibility(replace(look, unsolved=1)).warnings == ()
+    look = feasibility.Look(2, 100, 3, 0, 0, 0.95, 1.02, 0.9)
+    assert "3 % of the snapshots have no power-flow solution" in feasibility.Feasibility(look).warnings[0]
+    assert "= 3 (" in feasibility.Feasibility(look, kw_per_customer=3.0).warnings[0]
+    assert feasibility.Feasibility(replace(look, unsolved=1)).warnings == ()
 
 
 def test_an_unaffordable_plan_says_so_and_its_release_is_refused_before_it_spends(
@@ -200,7 +182,7 @@ def test_an_unaffordable_plan_says_so_and_its_release_is_refused_before_it_spend
     assert "set model.reuse" in " ".join(shown.stdout.split())
     assert "INTERNAL" in shown.stderr
     spent = dpf.Ledger.inspect(tmp_path / "state").spends()
-    with pytest.raises(PrivacyError):
+    with pytest.raises(errors.PrivacyError):
         dpf.release(again, workers=1)
     assert dpf.Ledger.inspect(tmp_path / "state").spends() == spent
     assert not (tmp_path / "out2").exists()
@@ -212,7 +194,7 @@ def test_a_full_disk_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("shutil.disk_usage", lambda _: Full)
     config = config_in(tmp_path, release={"days": 700})
-    refused_by_both(config, CorpusError, r"takes about \d\.\d MB .* has 0\.0 MB left")
+    refused_by_both(config, errors.CorpusError, r"takes about \d\.\d MB .* has 0\.0 MB left")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +207,7 @@ def test_places_that_cannot_be_written_are_found_out(
     (tmp_path / "here").mkdir()
     config = config_in(tmp_path, release={"output": "here/new/out"})
     monkeypatch.setattr("os.access", lambda path, _: Path(path).name != closed)
-    refused_by_both(config, DpPowerflowError, says)
+    refused_by_both(config, errors.DpPowerflowError, says)
     assert not (tmp_path / "here" / "new").exists()
 
 
@@ -247,12 +229,12 @@ def test_no_level_of_a_stand_in_is_that_of_the_network(tmp_path: Path, ieee13: F
     mode: Any = mode_of(config_in(tmp_path, network={"transformers": True, "capacitors": True}))
     source = Rebuilder(ieee13, mode.section.protected)
     private = parameters_of(source, mode.section.design)
-    public = public_parameters(ieee13, private, mode.section.protected)
+    public = feasibility.public_parameters(ieee13, private, mode.section.protected)
     assert public.levels.keys() == private.levels.keys()
     assert not set(public.levels.values()) & set(private.levels.values())
     assert len(set(public.levels.values())) < len(public.levels) / 2  # one table, whatever the line
     assert source.build(public.levels).nodes == ieee13.nodes
-    assert LENGTH_KM[True] < LENGTH_KM[False]
+    assert feasibility.LENGTH_KM[True] < feasibility.LENGTH_KM[False]
 
 
 def test_without_load_the_network_itself_must_have_a_solution(
@@ -262,15 +244,14 @@ def test_without_load_the_network_itself_must_have_a_solution(
     network = read_network(config, PrivateState.open(tmp_path / "state", insecure_seed=7), 24)
     mode = mode_of(config)
     structure = mode.check(network)
-    dark = dict.fromkeys((NO_LOAD, NOMINAL, UPPER), Corner(False, None, None))
-    real = Trial.look
+    real = feasibility.Trial.look
 
-    def look(trial: Trial, networks: Any, other: Any = None) -> Look:
+    def look(trial: feasibility.Trial, networks: Any, other: Any = None) -> feasibility.Look:
         found = real(trial, networks, other)
-        return found if found.networks > 1 else replace(found, corners=dark)
+        return found if found.networks > 1 else replace(found, idle=False)
 
-    monkeypatch.setattr(Trial, "look", look)
-    with pytest.raises(ConfigError, match="no power-flow solution without load"):
+    monkeypatch.setattr(feasibility.Trial, "look", look)
+    with pytest.raises(errors.ConfigError, match="no power-flow solution without load"):
         mode.feasibility(network, structure)
 
 
@@ -304,7 +285,7 @@ def test_loads_at_their_bounds_without_solution_are_refused_before_anything_is_s
     def scaled(by: float) -> Config:
         return config.model_copy(update={"nodes": config.nodes.model_copy(update={"scale_factor": by})})
 
-    told = refused_by_both(scaled(factor), ConfigError, r"^INTERNAL: .* nothing was spent$")
+    told = refused_by_both(scaled(factor), errors.ConfigError, r"^INTERNAL: .* nothing was spent$")
     largest = float(told.split("nodes.scale_factor at which all have one is ")[1].split(",")[0])
     assert 0.9 < largest < 1.0
     dpf.release(scaled(0.995 * largest), workers=1)
@@ -319,7 +300,7 @@ def test_pv_at_full_power_must_have_a_solution_before_anything_is_spent(
     (tmp_path / "c.dss").write_text(CIRCUIT.format(length=0.5).replace("Set ", roof, 1))
     config = config_in(tmp_path, feeder={"source": "c.dss"}, network=PAPER, pv={"latitude": 40.0})
     if refused:
-        refused_by_both(config, ConfigError, "nor have far lower loads")
+        refused_by_both(config, errors.ConfigError, "nor have far lower loads")
     else:
         assert dpf.plan(config).affordable
 
@@ -330,7 +311,7 @@ def test_evidence_that_is_not_required_refuses_nothing(
     """Its days pass the bounds, so they may have no solution where every day of the release has one."""
 
     def no_solution(*_: Any, **__: Any) -> Any:
-        raise PowerFlowError("power flow finds no solution")
+        raise errors.PowerFlowError("power flow finds no solution")
 
     monkeypatch.setattr("dp_powerflow.pipeline.modes.true.collect_evidence", no_solution)
     dpf.release(config_in(tmp_path, network=TRUE | {"require_evidence": False}), workers=1)
@@ -460,7 +441,7 @@ def exporting() -> np.ndarray:
 def test_load_points_that_feed_in_stop_the_release_before_anything_is_spent(tmp_path: Path) -> None:
     config = OwnMeters(readings=exporting()).config(tmp_path)
     says = r"feed in more than 0.01 .*6 of .* load points.* give consumption without"
-    told = refused_by_both(config, LoadDataError, says)
+    told = refused_by_both(config, errors.LoadDataError, says)
     assert "secret" not in told
     assert "2.5" not in told
 

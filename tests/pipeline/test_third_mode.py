@@ -25,15 +25,7 @@ from dp_powerflow.manifest.model import (
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.inputs import NetworkInputs
-from dp_powerflow.pipeline.modes.base import (
-    InternalReport,
-    NetworkCharge,
-    NetworkMode,
-    Progress,
-    Scene,
-    Solvable,
-    mode_of,
-)
+from dp_powerflow.pipeline.modes import base
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
@@ -93,21 +85,25 @@ class OpenPolicy(NetworkPolicy):
         return iter(())
 
 
-class OpenMode(NetworkMode[OpenNetwork]):
+class OpenMode(base.NetworkMode[OpenNetwork]):
     """Power flow on the network as it is."""
 
     section_type = OpenNetwork
 
-    def charge(self, request_sha256: str) -> NetworkCharge:
+    def charge(self, request_sha256: str) -> base.NetworkCharge:
         unit, figures = Neighbours("none: the network is public"), (self.section.epsilon, self.section.delta)
         cost, cap = InstanceCost(*figures, unit), InstanceCap(*figures, unit)
-        return NetworkCharge(cost, cap, self.config.release.id, request_sha256)
+        return base.NetworkCharge(cost, cap, self.config.release.id, request_sha256)
 
-    def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
-        return Solvable(inputs.feeder, inputs.solar, dataset)
+    def network_to_solve(
+        self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None
+    ) -> base.Solvable:
+        return base.Solvable(inputs.feeder, inputs.solar, dataset)
 
-    def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
-        return InternalReport.make(self.config.release.id, True, {"licence": self.section.licence})
+    def report(
+        self, inputs: NetworkInputs, scene: base.Scene, progress: base.Progress | None = None
+    ) -> base.InternalReport:
+        return base.InternalReport.make(self.config.release.id, True, {"licence": self.section.licence})
 
 
 class WithOpenNetworks(Config):
@@ -171,7 +167,7 @@ def test_plan_and_command_line_speak_in_its_words(released: tuple[Path, Config])
     found = plan(config)
     assert found.mode.plan_lines(found.network) == ["The network is public under CC BY 4.0."]
     assert found.network.already_charged
-    assert mode_of(config).said("outcome", met=True) == "solved on a public network"
+    assert base.mode_of(config).said("outcome", met=True) == "solved on a public network"
 
 
 def test_nobody_else_asks_which_mode_it_is() -> None:

@@ -16,11 +16,7 @@ def written_by_init(folder: Path) -> dpf.Config:
     folder.mkdir()
     done("init", folder / "release.toml")
     text = (folder / "release.toml").read_text()
-    smaller = {
-        '"ieee123"': '"ieee13"',
-        "days = 28": "days = 3",
-        "[release]": "[release]\ninsecure_seed = 7",
-    }
+    smaller = {'"ieee123"': '"ieee13"', "days = 28": "days = 3", "[release]": "[release]\ninsecure_seed = 7"}
     for old, new in smaller.items():
         assert old in text
         text = text.replace(old, new, 1)

@@ -31,7 +31,7 @@ from dp_powerflow.quality import Quality, measure
 from support.forgery import Forger
 from support.made import Released
 from support.manifest_releases import REPORT, TWIN, Made, everything, load_model, make_release, twin_config
-from support.tampering import failed, leaves, manifest_of, rewrite, sealed
+from support.tampering import failed, manifest_of, rewrite, sealed
 
 FOUND = {"voltages", "statement"}
 LOADS, FEEDER = "loads/part-00001.parquet", "feeder/part-00000.parquet"
@@ -181,21 +181,6 @@ def test_no_section_or_entry_can_be_added_or_taken_away(forgers: dict[str, Forge
                 manifest = forger.manifest
                 manifest["data"][name] = None
                 assert "statement" in forger.found(manifest)
-
-
-@pytest.mark.parametrize("value", [None, 0, -1, 0.0, -1.0, 1e308, 10**400, "x", [], {}, True])
-def test_values_of_any_kind_in_any_entry_raise_nothing(forgers: dict[str, Forger], value: Any) -> None:
-    for kind, forger in forgers.items():
-        paths = [path for path in leaves(forger.manifest) if path[0] not in ("files", "manifest_sha256")]
-        for path in paths[:: 3 if kind == "everything" else 7]:
-            changed = forger.manifest
-            holder: Any = changed
-            for key in path[:-1]:
-                holder = holder[key]
-            if type(holder[path[-1]]) is type(value) and holder[path[-1]] == value:
-                continue
-            holder[path[-1]] = value
-            assert forger.found(changed), (kind, path)
 
 
 OUT_OF_RANGE = [

@@ -15,7 +15,7 @@ from typer import Exit, Option
 
 import dp_powerflow as dpf
 from dp_powerflow._ending import ENDING, NO_MEMORY, run
-from dp_powerflow.cli import checks, feeder, fleet, release
+from dp_powerflow.cli import checks, fleet, release
 from dp_powerflow.cli.terminal import err, out, say, write_what_can_be
 from dp_powerflow.errors import DpPowerflowError
 
@@ -30,9 +30,9 @@ export = typer.Typer(
     no_args_is_help=True,
 )
 for command in (
-    *(feeder.inspect, feeder.certify, release.init, release.plan, release.release, checks.verify),
+    *(release.inspect, release.certify, release.init, release.plan, release.release, checks.verify),
     *(checks.derive, checks.fidelity, checks.quality, fleet.fleet, checks.ledger, release.demo),
-    feeder.experiment,
+    release.experiment,
 ):
     app.command()(command)
 export.command("gridfm")(checks.export_gridfm)

@@ -21,9 +21,7 @@ from dp_powerflow.cli.terminal import AsJson, ConfigFile, Rendered, err, out, pr
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dp_powerflow.corpus.gridfm.export import GridfmExport
     from dp_powerflow.fidelity.report import FidelityReport
-    from dp_powerflow.fleet.verify import Testimony
     from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.pipeline.deriving.derived import Derived
     from dp_powerflow.privacy.ledger.accounts import Cost
@@ -135,7 +133,18 @@ def ledger(
     if witness is not bool(releases):
         raise ConfigError("give releases or fleets with --witness, and only with it")
     if witness:
-        _hear(state, releases or [], as_json)
+        from dp_powerflow.fleet.verify import hear_witnesses
+
+        found = hear_witnesses(state, releases or [])
+        states = (
+            "1 earlier release states" if found.releases == 1 else f"{found.releases} earlier releases state"
+        )
+        agreed = f"The ledger has every charge that {states}."
+        lines = [f"- {sentence}" for sentence in found.contradictions] or [agreed]
+        content = {"releases": found.releases, "contradictions": list(found.contradictions)}
+        show(Rendered(lines, json.dumps(content)), as_json)
+        if found.contradictions:
+            raise Exit(1)
         return
     if accept_unanchored is not None:
         Ledger.accept_unanchored(state, accept_unanchored)
@@ -149,15 +158,6 @@ def ledger(
     if account is not None and (radius is None or figures[:2] != (None, None)):
         opened.change_figures(account, epsilon, delta, reason)
     show(render_ledger(opened.summary()), as_json)
-
-
-def _hear(state: Path, releases: list[str], as_json: bool) -> None:
-    from dp_powerflow.fleet.verify import hear_witnesses
-
-    found = hear_witnesses(state, releases)
-    show(render_testimony(found), as_json)
-    if found.contradictions:
-        raise Exit(1)
 
 
 def render_ledger(summary: LedgerSummary) -> Rendered:
@@ -204,15 +204,6 @@ def _touched(cost: Cost) -> str:
     return "".join(f"; {what} {', '.join(names)}" for what, names in parts.items() if names)
 
 
-def render_testimony(found: Testimony) -> Rendered:
-    """What earlier releases say of the ledger."""
-    stated = "1 earlier release states" if found.releases == 1 else f"{found.releases} earlier releases state"
-    agreed = f"The ledger has every charge that {stated}."
-    lines = [f"- {sentence}" for sentence in found.contradictions] or [agreed]
-    content = {"releases": found.releases, "contradictions": list(found.contradictions)}
-    return Rendered(lines, json.dumps(content))
-
-
 def quality(
     release: Annotated[str, Argument(help="Directory or URL of a release, or of a fleet.")],
     page: Annotated[
@@ -238,7 +229,14 @@ def quality(
         return
     with progress("measuring the corpus") as (advance, _):
         if of_fleet:
-            content, figures = _fleet_quality(release)
+            from dp_powerflow.fleet.manifest import read_entries
+            from dp_powerflow.fleet.publishing import fleet_page, read_summaries
+
+            fleet = dpf.open_fleet(release)
+            entries = read_entries(fleet.path)
+            summaries = read_summaries(fleet.path, entries)
+            content = fleet_page(str(fleet.manifest["fleet"]["id"]), entries, summaries).to_html()
+            figures = json.dumps(summaries, indent=1) + "\n"
         else:
             found = dpf.quality(dpf.open_corpus(release), on_progress=advance)
             content, figures = found.to_html(), found.to_json()
@@ -248,18 +246,6 @@ def quality(
         target = page or Path(file)
         write_named(target, content)
         say(f"written: {target}")
-
-
-def _fleet_quality(path: str) -> tuple[bytes, str]:
-    """Page and key figures of a fleet, from the pages of its feeders."""
-    from dp_powerflow.fleet.manifest import read_entries
-    from dp_powerflow.fleet.publishing import fleet_page, read_summaries
-
-    fleet = dpf.open_fleet(path)
-    entries = read_entries(fleet.path)
-    summaries = read_summaries(fleet.path, entries)
-    made = fleet_page(str(fleet.manifest["fleet"]["id"]), entries, summaries)
-    return made.to_html(), json.dumps(summaries, indent=1) + "\n"
 
 
 MOST_FIGURES = 25
@@ -401,14 +387,6 @@ def export_gridfm(
     variety = dpf.GridfmVariety(perturbed, seed=seed, per_network=per_network) if perturbed else None
     with progress("exporting") as (advance, _):
         made = dpf.export_gridfm(releases, directory, variety=variety, on_progress=advance)
-    show(render_export(made), as_json)
-
-
-def render_export(made: GridfmExport) -> Rendered:
-    """The networks of a folder for gridfm-graphkit, and how to train on it."""
-    content = {
-        "path": str(made.path),
-        "config": str(made.config),
-        "networks": [asdict(network) for network in made.networks],
-    }
-    return Rendered.of("gridfm.md", content, made=made)
+    networks = [asdict(network) for network in made.networks]
+    content = {"path": str(made.path), "config": str(made.config), "networks": networks}
+    show(Rendered.of("gridfm.md", content, made=made), as_json)

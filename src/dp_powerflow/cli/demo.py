@@ -303,10 +303,6 @@ class Demo:
             true_kw=true.feeder_kw,
         )
 
-    def table(self, sides: tuple[Side, Side]) -> Rendered:
-        """Both releases side by side."""
-        return render_sides(sides)
-
     def closing_words(self, sides: tuple[Side, Side]) -> str:
         """What to open, and what to type next: lines for a shell, the words behind them are remarks."""
         pages = (f"{TWIN}/{QUALITY_FILE}", PAGE, *(side.open for side in sides))

@@ -85,14 +85,9 @@ class Rendered:
         **facts: object,
     ) -> Rendered:
         """The lines of a template, and the content as JSON."""
+        from dp_powerflow._texts import lines_of  # Jinja is not for short commands
+
         return cls(lines_of(template, filters, **facts), json.dumps(content))
-
-
-def lines_of(template: str, filters: Mapping[str, Callable[..., object]], **facts: object) -> list[str]:
-    """The lines of a template."""
-    from dp_powerflow._texts import filled  # Jinja is not for short commands
-
-    return filled(template, filters, **facts).rstrip("\n").split("\n")
 
 
 def show(rendered: Rendered, as_json: bool) -> None:
@@ -124,10 +119,6 @@ def escaped(text: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------- progress
-
-
-SHOWN_AFTER = 2.0
-"""Seconds before a bar appears."""
 
 
 LINE_EVERY = 10.0
@@ -200,8 +191,8 @@ def progress(title: str, console: Console = err) -> Iterator[tuple[Advance, Desc
     title
         What is being done until a stage is named.
     console
-        Where to. On a terminal a bar appears past two seconds and is gone at the end; elsewhere there are
-        lines that become rarer.
+        Where to. On a terminal there is a bar, which is gone at the end; elsewhere there are lines that
+        become rarer.
     """
     with (_bar if console.is_terminal else _lines)(console, title) as callbacks:
         yield callbacks
@@ -232,21 +223,12 @@ def _bar(console: Console, title: str) -> Iterator[tuple[Advance, Describe]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    task, shown = bar.add_task(title, total=None), [title]
-    appears = threading.Timer(SHOWN_AFTER, bar.start)
-    appears.daemon = True
-    appears.start()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task, shown = bar.add_task(title, total=None), [title]
 
-    def describe(stage: str) -> None:
-        if shown != [stage]:
-            shown[:] = [stage]
-            bar.reset(task, description=stage, total=None)
+        def describe(stage: str) -> None:
+            if shown != [stage]:
+                shown[:] = [stage]
+                bar.reset(task, description=stage, total=None)
 
-    try:
         yield lambda done, total: bar.update(task, completed=done, total=total), describe
-    finally:
-        appears.cancel()
-        appears.join()
-        if bar.live.is_started:
-            bar.stop()

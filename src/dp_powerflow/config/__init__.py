@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -29,15 +29,21 @@ from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.twin.design import TwinDesign
 
 
-def _between(least: float, most: float) -> AfterValidator:
-    """The check of a figure that would overflow or vanish beyond in what is computed from it."""
+def _refused(problem: Callable[[Any], str | None]) -> AfterValidator:
+    """The check of a value; `problem` says what is wrong with it, or None."""
 
-    def check(figure: float) -> float:
-        if not least <= figure <= most:
-            raise ValueError(f"it should lie between {least:g} and {most:g}")
-        return figure
+    def check(value: Any) -> Any:
+        if (said := problem(value)) is not None:
+            raise ValueError(said)
+        return value
 
     return AfterValidator(check)
+
+
+def _between(least: float, most: float) -> AfterValidator:
+    """The check of a figure that would overflow or vanish beyond in what is computed from it."""
+    says = f"it should lie between {least:g} and {most:g}"
+    return _refused(lambda figure: None if least <= figure <= most else says)
 
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False), _between(1e-30, 1e15)]
@@ -49,50 +55,28 @@ Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 def named_by(rule: NameRule) -> AfterValidator:
     """The check of an id; what is refused comes with an id that would do."""
-
-    def check(name: str) -> str:
-        problem = rule.problem(name)
-        if problem is not None:
-            raise ValueError(problem)
-        return name
-
-    return AfterValidator(check)
+    return _refused(rule.problem)
 
 
 TwinId = Annotated[str, named_by(TWIN_RULE)]
 ReleaseId = Annotated[str, named_by(RELEASE_RULE)]
 
 _LEAST_POWER_FACTOR = 0.01
-
-
-def _not_zero(factor: float) -> float:
-    if abs(factor) < _LEAST_POWER_FACTOR:
-        raise ValueError(
-            f"a power factor of 0, or less than {_LEAST_POWER_FACTOR}, has no active load to speak of; give "
-            "cos θ, negative where it is leading"
-        )
-    return factor
-
-
-PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0), AfterValidator(_not_zero)]
+_NO_ACTIVE_LOAD = (
+    f"a power factor of 0, or less than {_LEAST_POWER_FACTOR}, has no active load to speak of; give "
+    "cos θ, negative where it is leading"
+)
+PowerFactor = Annotated[
+    float,
+    Field(ge=-1.0, le=1.0),
+    _refused(lambda factor: _NO_ACTIVE_LOAD if abs(factor) < _LEAST_POWER_FACTOR else None),
+]
 """cos θ of a load, as OpenDSS writes it: positive where it is lagging (inductive), negative where leading."""
-
-
-def _ascending(margins: tuple[float, float]) -> tuple[float, float]:
-    if not margins[0] < margins[1]:
-        raise ValueError("the bounds [p_min, p_max] must satisfy 0 < p_min < p_max; swap or correct them")
-    return margins
-
-
-Margins = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
-
-
-def _known_zone(name: str) -> str:
-    zone_of(name, ValueError)
-    return name
-
-
-TimeZone = Annotated[str, AfterValidator(_known_zone)]
+_NOT_ASCENDING = "the bounds [p_min, p_max] must satisfy 0 < p_min < p_max; swap or correct them"
+Margins = Annotated[
+    tuple[Positive, Positive], _refused(lambda pair: None if pair[0] < pair[1] else _NOT_ASCENDING)
+]
+TimeZone = Annotated[str, AfterValidator(lambda name: zone_of(name, ValueError).key)]
 
 
 class StorageUrl(str):

@@ -178,7 +178,7 @@ def assemble(facts: Facts) -> form.Statement[Any]:
     seed, simulated, declared = facts.insecure_seed, model.simulated, facts.declared
     own = {part.name: part.power_factor for part in declared.classes}
     minutes = declared.reactive.correlation_minutes
-    return form.in_mode(form.Statement, type(facts.policy)).model_validate(
+    stated: form.Statement[Any] = form.in_mode(form.Statement, type(facts.policy)).model_validate(
         {
             "format": form.FORMAT,
             "kind": "release",
@@ -199,6 +199,7 @@ def assemble(facts: Facts) -> form.Statement[Any]:
             "internal_report": {"sha256": facts.commitment_sha256},
         }
     )
+    return stated
 
 
 def loads_guarantee(model: LoadModel) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from decimal import ROUND_DOWN, ROUND_UP, Context
 from fractions import Fraction
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -666,17 +666,10 @@ class Manifest(Statement[Network], Generic[Network]):
         return canonical_json(self.model_dump())
 
 
-Whole = TypeVar("Whole", bound=BaseModel)
-
-
-def in_mode(model: type[Whole], policy: type[NetworkPolicy]) -> type[Whole]:
-    """A model whose section on the network is that of one mode."""
-    return cast("type[Whole]", _in_mode(model, policy))
-
-
 @cache
-def _in_mode(model: Any, policy: Any) -> Any:
-    return model.__class_getitem__(policy)  # kept: else it is made anew for every release
+def in_mode(model: Any, policy: Any) -> Any:
+    """A model whose section on the network is that of one mode; kept, else each release makes it anew."""
+    return model[policy]
 
 
 def seal(statement: Statement[Any], hashes: Mapping[str, str]) -> Manifest[Any]:
@@ -686,15 +679,12 @@ def seal(statement: Statement[Any], hashes: Mapping[str, str]) -> Manifest[Any]:
     ----------
     hashes : SHA-256 of every released file by relative path; that of the manifest itself is left out.
     """
-    return cast("Manifest[Any]", sealed(statement, hashes, cast("Any", Manifest)))
-
-
-def sealed(statement: Any, hashes: Mapping[str, str], manifest: type[Whole]) -> Whole:
-    """The manifest of a statement of any kind that has a `guarantee`; `manifest` is generic in its policy."""
     files = {name: digest for name, digest in sorted(hashes.items()) if name != MANIFEST_FILE}
     content = statement.model_dump() | {"files": files}
-    model = in_mode(manifest, type(statement.guarantee.network))
-    return model.model_validate(content | {DIGEST: digest_of(content)})
+    whole: Any = Manifest
+    policy: Any = type(statement.guarantee.network)
+    sealed: Manifest[Any] = in_mode(whole, policy).model_validate(content | {DIGEST: digest_of(content)})
+    return sealed
 
 
 def refuse_other_format(content: Mapping[str, Any], kind: str, file: str) -> None:
@@ -707,7 +697,7 @@ def refuse_other_format(content: Mapping[str, Any], kind: str, file: str) -> Non
         )
 
 
-def parse(content: Mapping[str, Any], kind: str, manifest: type[Whole]) -> Whole:
+def parse(content: Mapping[str, Any], kind: str, manifest: Any) -> Any:
     """The manifest of a kind in a JSON object; `manifest` is generic in the policy of the network.
 
     Raises
@@ -729,17 +719,20 @@ def parse(content: Mapping[str, Any], kind: str, manifest: type[Whole]) -> Whole
 
 def parse_manifest(content: Mapping[str, Any]) -> Manifest[Any]:
     """The manifest of a release in a JSON object; raises as `parse`."""
-    return cast("Manifest[Any]", parse(content, "release", cast("Any", Manifest)))
+    found: Manifest[Any] = parse(content, "release", Manifest)
+    return found
 
 
 def manifest_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` in every registered mode."""
-    models: list[Any] = [in_mode(cast("Any", Manifest), policy) for policy in all_policies()]
+    return schema_of(Manifest, "manifest.json of a dp-powerflow release, version 1", all_policies())
+
+
+def schema_of(manifest: Any, title: str, policies: Iterable[type[NetworkPolicy]]) -> dict[str, Any]:
+    """The JSON schema of a kind of manifest, in some modes."""
+    models: list[Any] = [in_mode(manifest, policy) for policy in policies]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "manifest.json of a dp-powerflow release, version 1",
-    } | schema
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title} | schema
 
 
 def canonical_json(content: Mapping[str, Any]) -> bytes:

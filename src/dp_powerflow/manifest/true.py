@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from dp_powerflow.manifest.model import (
-    LARGEST_DELTA,
-    LARGEST_EPSILON,
-    RELATIVE,
-    Count,
-    InstanceAccount,
-    NetworkPolicy,
-    Positive,
-    WarningCode,
-    all_digits,
-)
+from dp_powerflow.manifest import model as form
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 
@@ -38,7 +28,7 @@ feeders is known anyway (docs/results/network.md, benchmarks/light_nodes.py)."""
 Weak = Literal["epsilon", "delta", "radius"]
 
 
-class TruePolicy(NetworkPolicy):
+class TruePolicy(form.NetworkPolicy):
     """`guarantee.network` of a release on the true network.
 
     Attributes
@@ -56,10 +46,10 @@ class TruePolicy(NetworkPolicy):
     mode: Literal["true-network"]
     kind: Literal["per-instance evidence"]
     bound: Literal["paper", "corrected", "full-support"]
-    radius: Positive
-    base_mva: Positive
-    days: Count
-    epsilon: Positive
+    radius: form.Positive
+    base_mva: form.Positive
+    days: form.Count
+    epsilon: form.Positive
     evidence_required: bool
     weak: list[Weak]
 
@@ -83,8 +73,8 @@ class TruePolicy(NetworkPolicy):
     def recomputed(self) -> Self:
         """r is compared with the weakest line of a public feeder, on the same power base."""
         found: dict[Weak, bool] = {
-            "epsilon": self.epsilon > LARGEST_EPSILON,
-            "delta": self.delta > LARGEST_DELTA,
+            "epsilon": self.epsilon > form.LARGEST_EPSILON,
+            "delta": self.delta > form.LARGEST_DELTA,
             "radius": self.radius < SMALLEST_SHARE * self.weakest_line_pu,
         }
         return self.model_copy(update={"weak": [name for name, is_weak in found.items() if is_weak]})
@@ -105,20 +95,22 @@ class TruePolicy(NetworkPolicy):
         return REFERENCE_LINE_PU / self.base_mva
 
     @property
-    def warnings(self) -> tuple[WarningCode, ...]:
-        unsupported: tuple[WarningCode, ...] = () if self.evidence_required else ("evidence-not-required",)
+    def warnings(self) -> tuple[form.WarningCode, ...]:
+        unsupported: tuple[form.WarningCode, ...] = (
+            () if self.evidence_required else ("evidence-not-required",)
+        )
         return ("network", *unsupported) if self.recomputed().weak else unsupported
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
         if self.days != facts.layout.days:
             yield "The policy is for another number of days than the corpus has."
-        if not isinstance(facts.network, InstanceAccount):
+        if not isinstance(facts.network, form.InstanceAccount):
             yield "The account of the network is not that of releases on the true network."
             return
         if facts.network.unit != str(account_neighbours(self.radius, self.base_mva)):
             yield "The account of the network is about other neighbours than the policy."
         for name, own in (("epsilon", self.epsilon), ("delta", self.delta)):
-            if getattr(facts.network.spent, name) < own * (1 - RELATIVE):
+            if getattr(facts.network.spent, name) < own * (1 - form.RELATIVE):
                 yield f"The account of the network does not hold this release's {name}."
 
 
@@ -126,5 +118,5 @@ def account_neighbours(radius: float, base_mva: float) -> Neighbours:
     """Whom the ledger's account is about, in words that it keeps."""
     short = f"{radius:g}"
     digits = short if float(short) == radius else repr(radius)
-    base = "" if base_mva == 1.0 else f" on a base of {all_digits(base_mva)} MVA"
+    base = "" if base_mva == 1.0 else f" on a base of {form.all_digits(base_mva)} MVA"
     return Neighbours(f"changes of existing lines with Frobenius norm of at most r = {digits} p.u.{base}")

@@ -10,19 +10,7 @@ from pydantic import Field
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.quantities import TRANSFORMER, WITHOUT, Figure, Protected, declared_figures
-from dp_powerflow.manifest.model import (
-    LARGEST_DELTA,
-    LARGEST_EPSILON,
-    RELATIVE,
-    Chance,
-    Count,
-    NetworkPolicy,
-    NotNegative,
-    Positive,
-    Section,
-    TwinAccount,
-    WarningCode,
-)
+from dp_powerflow.manifest import model as form
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.twin.design import (
@@ -49,7 +37,7 @@ _Part = Literal["impedance", "length", "charging", "transformer", "capacitor", "
 Weak = Literal["epsilon", "delta", "coordinates"]
 
 
-class ProtectedSection(Section):
+class ProtectedSection(form.Section):
     """Which figures get noise; all others are declared public."""
 
     lines: Literal["impedance", "length"]
@@ -58,27 +46,27 @@ class ProtectedSection(Section):
     pv: bool
     charging: bool
     codes: bool
-    x_ohm_per_km: Positive
-    c_nf_per_km: NotNegative
+    x_ohm_per_km: form.Positive
+    c_nf_per_km: form.NotNegative
 
 
-class PresenceSection(Section):
+class PresenceSection(form.Section):
     """Which figures that are protected if present the network has; R and X of lines are always there."""
 
     present: list[Figure]
     absent: list[Figure]
 
 
-class Changed(Section):
+class Changed(form.Section):
     """What a twin promises if elements change; no figures where none can be stated."""
 
-    change: Positive
-    elements: Count
-    epsilon: NotNegative | None
-    advantage: Chance | None
+    change: form.Positive
+    elements: form.Count
+    epsilon: form.NotNegative | None
+    advantage: form.Chance | None
 
 
-class TwinPolicy(NetworkPolicy):
+class TwinPolicy(form.NetworkPolicy):
     """`guarantee.network` of a release on a twin.
 
     Attributes
@@ -99,16 +87,16 @@ class TwinPolicy(NetworkPolicy):
     mode: Literal["twin-network"]
     kind: Literal["differential privacy"]
     noise: Literal["laplace", "gaussian"]
-    change: Positive
+    change: form.Positive
     protected: ProtectedSection
     presence: PresenceSection | None
-    charging_epsilon: Positive | None
+    charging_epsilon: form.Positive | None
     code_epsilon: Annotated[float, Field(gt=0.0, le=20.0)] | None
-    epsilon_granted: Positive
-    scales: Annotated[dict[_Part, Count], Field(min_length=1)]
-    advantage: Chance
-    mu: Positive | None
-    epsilon_by_element: Annotated[dict[_Element, Positive], Field(min_length=1)]
+    epsilon_granted: form.Positive
+    scales: Annotated[dict[_Part, form.Count], Field(min_length=1)]
+    advantage: form.Chance
+    mu: form.Positive | None
+    epsilon_by_element: Annotated[dict[_Element, form.Positive], Field(min_length=1)]
     changes: Annotated[list[Changed], Field(min_length=2, max_length=2)]
     groups: Annotated[list[Changed], Field(min_length=2, max_length=2)]
     twin: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
@@ -150,8 +138,8 @@ class TwinPolicy(NetworkPolicy):
         open_lines = design.protected.lines == "length" and not design.protected.codes
         small = changes[0]["epsilon"]
         weak = {
-            "epsilon": small is None or small > LARGEST_EPSILON * (1 + RELATIVE),
-            "delta": promised.delta > LARGEST_DELTA,
+            "epsilon": small is None or small > form.LARGEST_EPSILON * (1 + form.RELATIVE),
+            "delta": promised.delta > form.LARGEST_DELTA,
             "coordinates": choices["coordinates"] == "public" and open_lines,
         }
         return cls.model_validate(
@@ -225,9 +213,9 @@ class TwinPolicy(NetworkPolicy):
         return version_of(charged_as, self.twin) is not None
 
     @property
-    def warnings(self) -> tuple[WarningCode, ...]:
+    def warnings(self) -> tuple[form.WarningCode, ...]:
         """By ε of one element changed by 5 % and by δ; and that coordinates are published."""
-        weak: tuple[WarningCode, ...] = ("network",) if self.weak else ()
+        weak: tuple[form.WarningCode, ...] = ("network",) if self.weak else ()
         return (*weak, "coordinates") if self.coordinates == "public" else weak
 
     @property
@@ -244,17 +232,15 @@ class TwinPolicy(NetworkPolicy):
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
         account, promised = facts.network, twin_guarantee(self.design)
-        if not isinstance(account, TwinAccount):
+        if not isinstance(account, form.TwinAccount):
             yield "The account of the network is not that of twins."
             return
         law, composed = account.law, account.amounts
-        yield from self._wrong_tables(facts)
-        yield from self._wrong_controls(facts)
-        yield from self._wrong_presence(facts)
+        yield from self._wrong_files(facts)
         places = None if facts.connections is None else facts.connections.coordinates
         if (self.coordinates == "public") != (places is not None):
             yield "Coordinates of the buses are released though they are private, or the other way round."
-        if promised.epsilon > self.epsilon_granted * (1 + RELATIVE):
+        if promised.epsilon > self.epsilon_granted * (1 + form.RELATIVE):
             yield "The twin costs more than the epsilon that was granted."
         if law.unit != self.neighbours:
             yield "The account of the network is about other neighbours than the twin."
@@ -263,10 +249,10 @@ class TwinPolicy(NetworkPolicy):
         if max(law.delta, self.delta) >= DELTA_LIMIT:
             yield "The account of the network is stated at a delta that no twin may have."
         own = max(composed.pure, default=0.0) if promised.mu is None else float(composed.mu_squared)
-        if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - RELATIVE):
+        if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - form.RELATIVE):
             yield "The account of the network does not hold this twin's cost."
 
-    def _wrong_tables(self, facts: Facts) -> Iterator[str]:
+    def _wrong_files(self, facts: Facts) -> Iterator[str]:
         days = 0 if facts.tables is None else facts.tables.days
         if (facts.tables is None) != (self.published == VOLTAGES):
             yield "The tables of the twin do not go with what is published of it."
@@ -274,15 +260,11 @@ class TwinPolicy(NetworkPolicy):
             yield "The tables of the twin hold more days than the corpus."
         if (days > 0) != (self.published == WITH_LOADS):
             yield "The days of the tables do not go with what is published of the twin."
-
-    def _wrong_controls(self, facts: Facts) -> Iterator[str]:
         frozen = self.controls == "frozen"
         if frozen and facts.extras.states:
             yield "Taps or states of capacitors are released, which frozen controls do not have."
         if not frozen and self.published != VOLTAGES:
             yield "One network is published, which controls that act change from step to step."
-
-    def _wrong_presence(self, facts: Facts) -> Iterator[str]:
         declared = declared_figures(self.design.protected)
         if [figure for figure in declared if figure in self.absent] != self.absent:
             yield "The network is said to lack figures that the twin does not protect."

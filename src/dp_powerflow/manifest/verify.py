@@ -294,11 +294,11 @@ def files_below(directory: Location) -> dict[str, bool]:
         return dict.fromkeys(directory.below(), True)
     found = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
     plain = {name: path.is_file() and not path.is_symlink() for name, path in found.items()}
-    return {name: plain[name] for name, path in found.items() if plain[name] or not _is_folder(path)}
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
+    return {
+        name: plain[name]
+        for name, path in found.items()
+        if plain[name] or path.is_symlink() or not path.is_dir()
+    }
 
 
 # ------------------------------------------------------------------- the load model, derived again
@@ -358,7 +358,8 @@ def check_release(opened: Opened) -> VerifyReport:
     }
     checks += checks_of(looks, opened)
     checks.append(check_seed(insecure=opened.manifest is None or opened.manifest.release.insecure_seed))
-    found = _words(opened)
+    # What this version says of the figures that follow from files and constants.
+    found = None if opened.facts is None else render.Words.of(assemble(opened.facts))
     return VerifyReport(
         None if opened.facts is None else opened.facts.release_id,
         form.sha256_of(opened.content),
@@ -376,11 +377,6 @@ def _not_compared(opened: Opened) -> Iterator[str]:
             f"THE PAGES WERE NOT COMPARED with the manifest: {manifest.release.software} is said to have "
             f"made them, and this is dp-powerflow {__version__}. Trust what this check says, not the pages."
         )
-
-
-def _words(opened: Opened) -> render.Words | None:
-    """What this version says of the figures that follow from files and constants."""
-    return None if opened.facts is None else render.Words.of(assemble(opened.facts))
 
 
 def found_good(part: str, **figures: Any) -> str:

@@ -17,16 +17,9 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.schema import part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, open_parquet
 from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.manifest import verify
 from dp_powerflow.manifest.build import Facts, account_of
 from dp_powerflow.manifest.model import MODEL_FILE, Check, check, sha256_of
-from dp_powerflow.manifest.verify import (
-    Opened,
-    VerifyReport,
-    check_release,
-    manifest_content,
-    no_manifest,
-    open_release,
-)
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import OneDay, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_again
@@ -51,7 +44,7 @@ def other_parts(path: Location, mode: NetworkMode[Any], inputs: NetworkInputs, s
     order = released_order(inputs.state, writer.release_id, key, writer.layout.nodes)
     job = part_job(mode, scene, key, writer, order)
     solver = job.solver(job.feeder, job.solar, None)
-    source = OneDay(job.source, int(sha256_of(manifest_content(path))[:8], 16))
+    source = OneDay(job.source, int(sha256_of(verify.manifest_content(path))[:8], 16))
     nodes: Nodes = "all" if job.solves_all else "retained"
     one = replace(job, writer=replace(writer, layout=replace(writer.layout, days=1, days_per_part=1)))
     for part in range(writer.layout.n_parts):
@@ -80,7 +73,7 @@ def verify_private(
     path: str | os.PathLike[str] | RemotePath,
     state_path: str | os.PathLike[str],
     config: Config | None = None,
-) -> VerifyReport:
+) -> verify.VerifyReport:
     """Everything `verify_release` checks, then the commitment, the ledger and the evidence. INTERNAL.
 
     Parameters
@@ -94,13 +87,13 @@ def verify_private(
     DpPowerflowError : there is no release or no private state directory, or an input cannot be read.
     """
     place = path if isinstance(path, RemotePath) else Path(path)
-    content, state = manifest_content(place), PrivateState.inspect(Path(state_path))
+    content, state = verify.manifest_content(place), PrivateState.inspect(Path(state_path))
     again = None if config is None else _made_again(place, config, state)
     try:
-        opened = open_release(place, content)
-        report, facts = check_release(opened), opened.facts
+        opened = verify.open_release(place, content)
+        report, facts = verify.check_release(opened), opened.facts
     except (ValueError, RecursionError):
-        return no_manifest(content)
+        return verify.no_manifest(content)
     try:
         stored = None if facts is None else state.read_internal(facts.release_id, REPORT_FILE)
     except DpPowerflowError:
@@ -172,7 +165,7 @@ def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -
     return check("commitment", problems(), good)
 
 
-def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
+def _check_ledger(state: PrivateState, opened: verify.Opened, facts: Facts) -> Check:
     """The composition statement against the ledger, as of the spend of this release."""
     try:
         ledger = Ledger.open(state, create=False)

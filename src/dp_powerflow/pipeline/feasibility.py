@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 
 import numpy as np
@@ -59,8 +59,6 @@ LENGTHS = (*(2.0**k for k in range(-20, 0, 2)), *(2.0**k for k in range(7)))
 """Lengths of lines that are tried, over those of the table; the short ones are for loads of transmission
 systems on lines of a voltage that was never meant."""
 _SHORT = LENGTHS.index(2.0**-8)
-_GUESSES = 4
-"""Lengths that are tried where the voltages of the one before point to; then by halves."""
 DESIGNED = (0.95, 1.08)
 """Voltages [p.u.] that nobody plans a feeder to fall below at nominal load, or to pass without load."""
 _LARGE = 2000
@@ -107,40 +105,31 @@ def _designed(
     quick : whether the lines of the table are good enough where voltages hold with them.
     """
     unsolved: list[PowerFlowError] = []
-    margin = cache(partial(_margin, source, parameters, protected, unsolved, acting))
-    if quick and (margin(1.0) or 0.0) >= 1.0:
+    holds = cache(partial(_holds, source, parameters, protected, unsolved, acting))
+    if quick and holds(1.0):
         return 1.0
-    few, many = 0, len(LENGTHS)  # the first is taken in any case
-    guess, left = LENGTHS.index(1.0), _GUESSES
-    while many - few > 1:
-        middle = min(max(guess, few + 1), many - 1)
-        found = margin(LENGTHS[middle])
-        if found is None:
-            few, left, guess = middle, 0, (middle + many) // 2
-            continue
-        few, many = (middle, many) if found >= 1.0 else (few, middle)
-        # Voltages fall as lines get longer; of a network without solution nothing is known.
-        left = left - 1 if found > 0.0 else 0
-        guess = bisect_right(LENGTHS, LENGTHS[middle] * found) - 1 if left else (few + many) // 2
+    few, many, middle = 0, len(LENGTHS), LENGTHS.index(1.0)  # the first is taken in any case
+    while many - few > 1:  # voltages fall as lines get longer
+        few, many = (few, middle) if holds(LENGTHS[middle]) is False else (middle, many)
+        middle = (few + many) // 2
     # Noise may make lines shorter still: very short ones keep a distance.
     for k in range(few, len(LENGTHS)):
-        if margin(LENGTHS[k if k > _SHORT else max(k - 2, 0)]) is not None:
+        if holds(LENGTHS[k if k > _SHORT else max(k - 2, 0)]) is not None:
             return LENGTHS[k]
     raise unsolved[-1]
 
 
-def _margin(
+def _holds(
     source: Rebuilder,
     parameters: NetworkParameters,
     protected: Protected,
     unsolved: list[PowerFlowError],
     acting: bool,
     length: float,
-) -> float | None:
-    """About how many times longer lines could be; at least 1 if voltages are those of a planned feeder.
+) -> bool | None:
+    """Whether voltages of nodes with load are those of a planned feeder, at nominal load and without load.
 
-    Those of nodes with load, at nominal load and without load; 0 without solution. None where lines are so
-    short that no solver tells their ends apart: why is then in `unsolved`.
+    None where lines are so short that no solver tells their ends apart: why is then in `unsolved`.
     """
     public = public_parameters(source.feeder, parameters, protected, length)
     codes = {line.line: line.code for line in public.coded} if protected.codes else {}
@@ -154,15 +143,8 @@ def _margin(
     except PowerFlowError as error:
         unsolved.append(error)
         return None
-    if not found.converged.all():
-        return 0.0
-    low, high = DESIGNED
-    loaded, idle = modulus(found.v[0]), modulus(found.v[1])
-    room, used = float(idle.min()) - low, float(idle.min() - loaded.min())
-    longer = room / used if used > 0.0 else LENGTHS[-1]
-    if loaded.min() >= low and idle.max() <= high:
-        return max(1.0, longer)
-    return min(longer, 0.5)
+    v = modulus(found.v)
+    return bool(found.converged.all() and v[0].min() >= DESIGNED[0] and v[1].max() <= DESIGNED[1])
 
 
 def public_parameters(
@@ -184,51 +166,43 @@ def public_parameters(
 def _public_levels(
     feeder: Feeder, keys: Levels, protected: Protected, length: float
 ) -> dict[ParameterKey, float]:
-    of_lines = {line.name: _LineTable(feeder, line.nodes, protected, length) for line in feeder.lines}
-    unknown = _LineTable(feeder, (), protected, length)  # on an island that is left out
+    of_lines = {line.name: _line_levels(feeder, line.nodes, protected, length) for line in feeder.lines}
+    unknown = _line_levels(feeder, (), protected, length)  # on an island that is left out
     regulated = {regulator.transformer.lower() for regulator in feeder.as_operated.regulators}
-    count = {quantity: sum(key.quantity is quantity for key in keys) for quantity in Quantity}
+    count = Counter(key.quantity for key in keys)
     # OpenDSS states kW and kvar, pandapower MW and Mvar.
     unit = 1.0 if _of_opendss(feeder) else 1.0 / KW_PER_MW
     kw = sum(abs(load.kw) for load in feeder.loads)
     kvar = sum(abs(load.kvar) for load in feeder.loads)
 
-    def capacitor(_: str) -> float:
-        return max(CAPACITOR_SHARE * kvar, 1.0) * unit / count[Quantity.CAPACITOR]
+    def level(key: ParameterKey) -> float:
+        if key.quantity is Quantity.TRANSFORMER:
+            moved = key.element.split(".")[-1].lower() in regulated
+            return REGULATOR_PERCENT if moved else TRANSFORMER_PERCENT
+        if key.quantity is Quantity.CAPACITOR:
+            return max(CAPACITOR_SHARE * kvar, 1.0) * unit / count[key.quantity]
+        if key.quantity is Quantity.PV:
+            return math.sqrt(2.0) * max(PV_SHARE * kw, 1.0) * unit / count[key.quantity]
+        return of_lines.get(key.element, unknown)[key.quantity]
 
-    def pv(_: str) -> float:
-        return math.sqrt(2.0) * max(PV_SHARE * kw, 1.0) * unit / count[Quantity.PV]
-
-    def transformer(name: str) -> float:
-        moved = name.split(".")[-1].lower() in regulated
-        return REGULATOR_PERCENT if moved else TRANSFORMER_PERCENT
-
-    def of_line(figure: Callable[[_LineTable], float]) -> Callable[[str], float]:
-        return lambda name: figure(of_lines.get(name, unknown))
-
-    tables: dict[Quantity, Callable[[str], float]] = {
-        Quantity.LENGTH: of_line(lambda line: line.length_km),
-        Quantity.RESISTANCE: of_line(lambda line: line.resistance),
-        Quantity.REACTANCE: of_line(lambda line: line.reactance),
-        Quantity.CHARGING: of_line(lambda line: line.charging),
-        Quantity.TRANSFORMER: transformer,
-        Quantity.CAPACITOR: capacitor,
-        Quantity.PV: pv,
-    }
-    return {key: tables[key.quantity](key.element) for key in keys}
+    return {key: level(key) for key in keys}
 
 
-class _LineTable:
+def _line_levels(
+    feeder: Feeder, nodes: tuple[int, ...], protected: Protected, length: float
+) -> dict[Quantity, float]:
     """PUBLIC. Figures of a line by its voltage and its phases."""
-
-    def __init__(self, feeder: Feeder, nodes: tuple[int, ...], protected: Protected, length: float) -> None:
-        low = bool(nodes) and float(feeder.base_kv[nodes[0]]) < LOW_VOLTAGE_KV
-        # A level is the norm of a matrix with a row per phase; pandapower's is that of one phase.
-        phases = max(len(nodes) // 2, 1) if _of_opendss(feeder) else 1
-        self.length_km = length * LENGTH_KM[low]
-        self.reactance = math.sqrt(phases) * protected.x_ohm_per_km * self.length_km
-        self.resistance = R_OVER_X[low] * self.reactance
-        self.charging = max(math.sqrt(phases) * protected.c_nf_per_km * self.length_km, 1e-6)
+    low = bool(nodes) and float(feeder.base_kv[nodes[0]]) < LOW_VOLTAGE_KV
+    # A level is the norm of a matrix with a row per phase; pandapower's is that of one phase.
+    phases = max(len(nodes) // 2, 1) if _of_opendss(feeder) else 1
+    km = length * LENGTH_KM[low]
+    reactance = math.sqrt(phases) * protected.x_ohm_per_km * km
+    return {
+        Quantity.LENGTH: km,
+        Quantity.REACTANCE: reactance,
+        Quantity.RESISTANCE: R_OVER_X[low] * reactance,
+        Quantity.CHARGING: max(math.sqrt(phases) * protected.c_nf_per_km * km, 1e-6),
+    }
 
 
 def _of_opendss(feeder: Feeder) -> bool:
@@ -271,12 +245,10 @@ class PublicLoads:
     Attributes
     ----------
     drawn : complex (snapshot, load) [p.u.], `DAYS` whole days.
-    nominal : complex (load,) at nominal size [p.u.].
     upper : complex (load,) with every customer at the upper bound [p.u.].
     """
 
     drawn: ComplexArray
-    nominal: ComplexArray
     upper: ComplexArray
 
 
@@ -371,8 +343,7 @@ def _public_loads(
         upper[chosen] = (picked @ scale) * high * size
     tangent = _tangents(config, feeder, labels)
     drawn, most = (kw_to_pu(power, feeder.base_mva) * (1.0 + 1j * tangent) for power in (kw, upper))
-    nominal = np.where(sizes > 0, feeder.nominal_load, 0.0)  # what has no customer draws nothing
-    return PublicLoads(drawn, nominal, most)
+    return PublicLoads(drawn, most)
 
 
 @lru_cache(maxsize=8)
@@ -410,24 +381,6 @@ RANGE_A = (0.95, 1.05)
 """Service voltages of ANSI C84.1, range A [p.u.]."""
 USUAL, ENDURED = (0.9, 1.1), (0.8, 1.2)
 """Voltages that a corpus is expected to have, and outside which no feeder is operated [p.u.]."""
-NO_LOAD = "no load"
-NOMINAL = "nominal load"
-UPPER = "every customer at the upper bound"
-
-
-@dataclass(frozen=True)
-class Corner:
-    """One load level on every network.
-
-    Attributes
-    ----------
-    solved : whether every network has a solution.
-    lowest, highest : voltage of any node with a load [p.u.], None where nothing is solved.
-    """
-
-    solved: bool
-    lowest: float | None
-    highest: float | None
 
 
 @dataclass(frozen=True)
@@ -441,7 +394,7 @@ class Look:
     unusual, strained : solved snapshots with a voltage outside `USUAL`, or `ENDURED`, somewhere.
     lowest, highest : voltage of any node with a load [p.u.], None where nothing is solved.
     within : share of voltages in ANSI range A, of the snapshots with a solution.
-    corners : load level → what it does.
+    idle : whether every network has a solution without load.
     """
 
     networks: int
@@ -452,7 +405,7 @@ class Look:
     lowest: float | None
     highest: float | None
     within: float | None
-    corners: Mapping[str, Corner] = field(default_factory=dict)
+    idle: bool = True
 
     @property
     def unsolved_share(self) -> float:
@@ -501,20 +454,6 @@ def _solved(solver: Solver, generation: Generation | None, load: ComplexArray) -
     solution = solver.solve(np.ascontiguousarray(load), injected)
     solved = solution.converged
     return _Solved(len(solved), int(np.sum(~solved)), modulus(solution.v[solved]))
-
-
-def _corner(found: Sequence[_Solved]) -> Corner:
-    low, high, _ = _range(found)
-    return Corner(not any(one.unsolved for one in found), low, high)
-
-
-def _range(found: Sequence[_Solved]) -> tuple[float | None, float | None, float | None]:
-    """Lowest and highest voltage, and the share in range A; None where nothing is solved."""
-    v = np.concatenate([one.v.ravel() for one in found])
-    if not v.size:
-        return None, None, None
-    inside = (v >= RANGE_A[0]) & (v <= RANGE_A[1])
-    return float(v.min()), float(v.max()), float(inside.mean())
 
 
 WARNED, REFUSED = 0.01, 0.10
@@ -579,26 +518,24 @@ class Trial:
             sun = sun[sampled][:, :: course.stride]
         inputs = replace(self.inputs, irradiance=sun)
         days: list[_Solved] = []
-        corners: dict[str, list[_Solved]] = {NO_LOAD: [], NOMINAL: [], UPPER: []}
-        levels = (np.zeros_like(loads.nominal), loads.nominal, loads.upper)
+        idle = True
         for feeder in networks:
             solar = inputs.solar_on(feeder)
             solver = self.maker(course.steps)(feeder, solar, None)
             days.append(_solved(solver, solar.generation, loads.drawn))
-            for found, level in zip(corners.values(), levels, strict=True):
-                # A whole day of it, as controls that remember want whole days; at night, without sun.
-                found.append(_solved(solver, None, np.tile(level, (course.steps, 1))))
-        low, high, inside = _range(days)
+            # A whole day of it, as controls that remember want whole days; at night, without sun.
+            idle &= not _solved(solver, None, np.zeros_like(loads.drawn[: course.steps])).unsolved
+        v = np.concatenate([one.v.ravel() for one in days])
         return Look(
             networks=len(days),
             snapshots=sum(one.snapshots for one in days),
             unsolved=sum(one.unsolved for one in days),
             unusual=sum(one.outside(USUAL) for one in days),
             strained=sum(one.outside(ENDURED) for one in days),
-            lowest=low,
-            highest=high,
-            within=inside,
-            corners={name: _corner(found) for name, found in corners.items()},
+            lowest=float(v.min()) if v.size else None,
+            highest=float(v.max()) if v.size else None,
+            within=float(np.mean((v >= RANGE_A[0]) & (v <= RANGE_A[1]))) if v.size else None,
+            idle=idle,
         )
 
 
@@ -624,7 +561,7 @@ def on_twins(trial: Trial, twins: tuple[Feeder, ...], structure: Feeder) -> Feas
             f"{_found(public)}; {_advice(found.kw_per_customer)}; nothing was spent", code="no-power-flow"
         )
     internal = trial.look([structure])
-    if not internal.corners[NO_LOAD].solved:
+    if not internal.idle:
         raise ConfigError(
             "the network has no power-flow solution without load; check sources, transformers and "
             "capacitors with 'dp-powerflow inspect'; nothing was spent",

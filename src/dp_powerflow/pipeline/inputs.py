@@ -226,7 +226,9 @@ def read_inputs(
     services, almanac = Services.of(config, history), network.almanac
     check_declared(config, feeder, services)
     almanac.check_meters(history.days)
-    refuse_short_history(config, history.n_days)
+    obstacle = None if config.model.estimator != HISTORY else history_obstacle(config, history.n_days)
+    if obstacle is not None:  # where only reading them tells how long they are
+        raise ConfigError(obstacle)
     return ReleaseInputs(config, state, feeder, services, network.irradiance, almanac, history, ingest)
 
 
@@ -255,18 +257,6 @@ def network_again(config: Config, state: PrivateState, steps: int) -> NetworkInp
     if services is None:  # load shapes say which loads they are of only when they are read
         services = Services.of(config, meters_of(config, feeder_of(config)).history)
     return read_network(config, state, steps, services)
-
-
-def _simulated(section: LoadsSection) -> LoadHistory:
-    """Made-up customers of the config."""
-    homes = simulate_load_history(
-        section.load_points * section.homes_per_point,
-        n_days=section.days,
-        step_minutes=section.step_minutes,
-        seed=section.seed,
-        classes=_classes_of(section),
-    )
-    return summed(homes, section.homes_per_point)
 
 
 def _classes_of(section: LoadsSection) -> tuple[CustomerClass, ...]:
@@ -444,7 +434,14 @@ def meters_of(config: Config, feeder: Feeder | None) -> Meters:
     """
     section = config.loads
     if section.kind == "simulated":
-        return Meters(_simulated(section), None)
+        homes = simulate_load_history(
+            section.load_points * section.homes_per_point,
+            n_days=section.days,
+            step_minutes=section.step_minutes,
+            seed=section.seed,
+            classes=_classes_of(section),
+        )
+        return Meters(summed(homes, section.homes_per_point), None)
     found = _shapes(config, feeder) if section.kind == "opendss-shapes" else _meter_file(config)
     report, bounds = found.report, _bounds_kw(config, found.history)
     if bounds is not None:
@@ -555,22 +552,16 @@ def irradiance_of(config: Config, feeder: Feeder, steps: int) -> FloatArray | No
         return None
     if not feeder.pv:
         raise ConfigError("the config has a [pv] section, but the feeder has no PV system; remove it")
-    _check_file_curves(config, feeder)
-    if config.pv.irradiance is not None:
-        return read_irradiance(config.pv.irradiance, steps, [pv.name for pv in feeder.pv])
-    sun = clear_sky(config.pv.latitude or 0.0, DAYS_OF_YEAR, steps, config.first_day_of_sun)
-    return np.repeat(sun[:, :, None], len(feeder.pv), axis=2)
-
-
-def _check_file_curves(config: Config, feeder: Feeder) -> None:
-    """Refuse the file's volt-var curves where the controls of the feeder do not act."""
     frozen = getattr(config.network, "controls", "frozen") == "frozen"
-    wanted = config.pv is not None and config.pv.volt_var == "file"
-    if wanted and frozen and any(pv.curve for pv in feeder.pv):
+    if config.pv.volt_var == "file" and frozen and any(pv.curve for pv in feeder.pv):
         raise ConfigError(
             "pv.volt_var = 'file' needs controls that act, and those of this release are frozen; set it to "
             "'none', 'category A' or 'category B'"
         )
+    if config.pv.irradiance is not None:
+        return read_irradiance(config.pv.irradiance, steps, [pv.name for pv in feeder.pv])
+    sun = clear_sky(config.pv.latitude or 0.0, DAYS_OF_YEAR, steps, config.first_day_of_sun)
+    return np.repeat(sun[:, :, None], len(feeder.pv), axis=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -710,18 +701,6 @@ def _no_histories(config: Config, days: int | None) -> str | None:
         f"the meters have {days} days and steps of {config.loads.step_minutes} min, and 'history' needs "
         f"{FEWEST_DAYS} days and steps of {LONGEST_STEP_MINUTES} min or less"
     )
-
-
-def refuse_short_history(config: Config, n_days: int) -> None:
-    """Refuse histories that are too short, where only reading them tells how long they are.
-
-    Raises
-    ------
-    ConfigError : before anything is spent.
-    """
-    obstacle = None if config.model.estimator != HISTORY else history_obstacle(config, n_days)
-    if obstacle is not None:
-        raise ConfigError(obstacle)
 
 
 def budget_of(config: Config) -> Budget:

@@ -431,7 +431,7 @@ class Plan:
         large = [error for error in self.predicted if error.too_large]
         if not large:
             return ()
-        listed = "; ".join(in_words(error) for error in large)
+        listed = "; ".join(error_in_words(error) for error in large)
         return (
             "Load points are too few for this epsilon, at least in the smallest class. Noise will do this: "
             f"{listed}. Raise model.epsilon, give more load points, or pool classes.",
@@ -508,7 +508,7 @@ def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, datase
     return ledger.preview(data, asked.cost, asked.paid_by)
 
 
-def in_words(error: PredictedError) -> str:
+def error_in_words(error: PredictedError) -> str:
     """An error in a phrase: mean load −26 to +42 % (RMS 20 to 45 %), shape of the mean day ± 5 %."""
     if error.between is None:
         return f"{error.what} ± {100.0 * error.error:.2g} %"

@@ -44,28 +44,9 @@ from dp_powerflow.manifest.model import (
 from dp_powerflow.manifest.render import write_documents
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline import plan as planning
-from dp_powerflow.pipeline.inputs import (
-    DRAWS,
-    FIT,
-    KEY_GONE,
-    Almanac,
-    NetworkInputs,
-    ReleaseInputs,
-    budget_of,
-    class_names,
-    fit_options_of,
-    keep_ingest,
-)
-from dp_powerflow.pipeline.modes.base import (
-    InternalReport,
-    NetworkFacts,
-    NetworkMode,
-    Progress,
-    Scene,
-    left_out,
-    promise_warnings,
-)
+from dp_powerflow.pipeline.modes import base
 from dp_powerflow.pipeline.parts import PartJob, make_parts
 from dp_powerflow.privacy.ledger.accounts import Balance
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
@@ -146,7 +127,7 @@ def run_release(
     workers: int | None = None,
     engine: Runner | None = None,
     say: planning.Say = lambda _: None,
-    progress: Progress | None = None,
+    progress: base.Progress | None = None,
     history: LoadHistory | None = None,
 ) -> ReleaseResult:
     """Make the release, or finish one that was interrupted.
@@ -179,7 +160,7 @@ def run_release(
             drawn = draw(ready, paid, model, say, progress)
             made = make(ready, paid, drawn, engine, say, progress)
         snapshots = config.release.days * inputs.history.n_steps
-        told = (*promise_warnings(config), *made.notes, *scaled_down_words(made, snapshots))
+        told = (*base.promise_warnings(config), *made.notes, *scaled_down_words(made, snapshots))
         return ReleaseResult(
             location(config.release.output),
             model,
@@ -244,7 +225,7 @@ def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[p
     """
     inputs, mode = ready.inputs, ready.mode
     config, state = inputs.config, inputs.state
-    keep_ingest(state, config.release.id, inputs.ingest)
+    assembly.keep_ingest(state, config.release.id, inputs.ingest)
     plan, facts, ledger = planning.decided(ready, say)
     for warning in plan.warnings:
         say(warning)
@@ -259,7 +240,7 @@ def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[p
     if reused is None:
         charges.insert(0, Charge(customers, config.release.id, plan.request_sha256, plan.loads_cost))
     if not planning.is_begun(state, config.release.id):  # nothing was drawn for it yet
-        products = (DRAWS,) if reused else (FIT, DRAWS)
+        products = (assembly.DRAWS,) if reused else (assembly.FIT, assembly.DRAWS)
         make_keys(mode, state, facts.dataset, plan.request_sha256, products)
     *own, network = ledger.charge_all(charges)
     loads = reused or own[0]
@@ -269,7 +250,7 @@ def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[p
 
 
 def make_keys(
-    mode: NetworkMode[Any], state: PrivateState, dataset: str, request: str, products: Iterable[str]
+    mode: base.NetworkMode[Any], state: PrivateState, dataset: str, request: str, products: Iterable[str]
 ) -> None:
     """Make the keys of everything that a release will draw, just before it is charged."""
     for product in products:
@@ -277,7 +258,7 @@ def make_keys(
     mode.make_keys(state, dataset)
 
 
-def network_charge(config: Config, plan: planning.Plan, facts: NetworkFacts) -> Charge:
+def network_charge(config: Config, plan: planning.Plan, facts: base.NetworkFacts) -> Charge:
     """What the network is charged."""
     release, asked = config.release, plan.network
     data = ChargedData(
@@ -304,7 +285,11 @@ def keep_begun(state: PrivateState, release_id: str, request: str, *spends: Spen
 
 
 def refuse_unpayable(
-    plan: planning.Plan, facts: NetworkFacts, mode: NetworkMode[Any], state: PrivateState, ledger: Ledger
+    plan: planning.Plan,
+    facts: base.NetworkFacts,
+    mode: base.NetworkMode[Any],
+    state: PrivateState,
+    ledger: Ledger,
 ) -> None:
     """Refuse a release that was begun otherwise, and one whose network cannot pay.
 
@@ -351,7 +336,7 @@ def fitted_model(
     state: PrivateState,
     history: LoadHistory,
     plan: planning.Plan,
-    almanac: Almanac,
+    almanac: assembly.Almanac,
 ) -> LoadModel:
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt.
 
@@ -362,22 +347,25 @@ def fitted_model(
     release_id, kept = config.release.id, planning.kept_model(config, state)
     if kept is not None:
         planning.keep_derived_model(state, release_id, config.model.reuse, kept)
-        end_key(config, state, FIT)
+        end_key(config, state, assembly.FIT)
         return kept
-    key = state.key_of(release_id, FIT, plan.request_sha256)
+    key = state.key_of(release_id, assembly.FIT, plan.request_sha256)
     if key is None:
-        raise PrivacyError(KEY_GONE.format(what=f"the load model of '{release_id}'"), code="key-gone")
+        raise PrivacyError(
+            assembly.KEY_GONE.format(what=f"the load model of '{release_id}'"), code="key-gone"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
         days = almanac.facts_of(history.days)
-        options = fit_options_of(config, class_names(config, history.class_label), days)
-        model = fit(history, budget=budget_of(config), options=options, key=key.bind("release", release_id))
+        options = assembly.fit_options_of(config, assembly.class_names(config, history.class_label), days)
+        bound = key.bind("release", release_id)
+        model = fit(history, budget=assembly.budget_of(config), options=options, key=bound)
     if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
         raise PrivacyError(
             "the fit spent more than was paid, so nothing is released; this is a bug, report it"
         )
     state.write_internal(release_id, MODEL_FILE, model.to_json().encode())
-    end_key(config, state, FIT)
+    end_key(config, state, assembly.FIT)
     return model
 
 
@@ -395,8 +383,8 @@ def draw(
     paid: Paid,
     model: LoadModel,
     say: planning.Say = lambda _: None,
-    progress: Progress | None = None,
-) -> tuple[Scene, InternalReport]:
+    progress: base.Progress | None = None,
+) -> tuple[base.Scene, base.InternalReport]:
     """The network to solve, with the model on it, and the report; both are kept in the private state.
 
     Raises
@@ -411,7 +399,7 @@ def draw(
     state, release_id = inputs.state, inputs.config.release.id
     stored = state.read_internal(release_id, planning.REPORT_FILE)
     if stored is not None:
-        report = InternalReport.read(stored)
+        report = base.InternalReport.read(stored)
     else:
         report = mode.report(inputs, scene, progress)
         state.write_internal(release_id, planning.REPORT_FILE, report.content)
@@ -425,10 +413,10 @@ def draw(
 def make(
     ready: planning.Ready,
     paid: Paid,
-    drawn: tuple[Scene, InternalReport],
+    drawn: tuple[base.Scene, base.InternalReport],
     engine: Runner,
     say: planning.Say = lambda _: None,
-    progress: Progress | None = None,
+    progress: base.Progress | None = None,
 ) -> Made:
     """Make a release that is paid for and drawn: parts, documents, its final name.
 
@@ -440,7 +428,7 @@ def make(
     scene, report = drawn
     model, network = scene.model, scene.network
     if planning.is_made(writer, state):
-        end_key(inputs.config, state, DRAWS)
+        end_key(inputs.config, state, assembly.DRAWS)
         return Made(report.met, None, 0, model.notes)
     if inputs.key is None:
         return Made(report.met, None, finish_sealed(writer, state), model.notes)
@@ -467,7 +455,7 @@ def make(
             sun=inputs.sun,
             tables=None if job.graph is None else job.graph.stated(staged.layout.steps),
             days=inputs.almanac.released,
-            left_out=left_out(mode, network),
+            left_out=base.left_out(mode, network),
             absent=network.absent,
             sums_customers=mode.counts_customers,
             scaled_down=scaled_down + written.scaled_down,
@@ -477,7 +465,7 @@ def make(
         manifest = write_documents(staged, facts, written.hashes, progress)
         sealed = {"stage": staged.stage, "manifest": manifest, "scaled down": facts.scaled_down}
         state.write_internal(release_id, SEALED_FILE, json.dumps(sealed).encode())
-        end_key(inputs.config, state, DRAWS)
+        end_key(inputs.config, state, assembly.DRAWS)
         staged.finish()
     except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
         _clear_up(staged, for_good=isinstance(error, PowerFlowError))
@@ -497,12 +485,12 @@ def finish_sealed(writer: CorpusWriter, state: PrivateState) -> int:
     staged = replace(writer, stage=sealed.get("stage", ""))
     manifest = staged.root / MANIFEST_FILE
     if not sealed or not manifest.exists() or sha256_of(manifest.read_bytes()) != sealed["manifest"]:
-        raise PrivacyError(KEY_GONE.format(what=f"release '{writer.release_id}'"), code="key-gone")
+        raise PrivacyError(assembly.KEY_GONE.format(what=f"release '{writer.release_id}'"), code="key-gone")
     staged.finish()
     return int(sealed["scaled down"])
 
 
-def stage_of(inputs: ReleaseInputs, scene: Scene, writer: CorpusWriter, key: StreamKey) -> str:
+def stage_of(inputs: assembly.ReleaseInputs, scene: base.Scene, writer: CorpusWriter, key: StreamKey) -> str:
     """Keyed digest of everything that decides the bytes of the release; it tells nothing without the key.
 
     Key and network are in the key of the draws, version and files in the request.
@@ -540,7 +528,7 @@ def _scaled_down_before(writer: CorpusWriter) -> int:
     return int(np.count_nonzero(reader.values("scaled_down", days, none)))
 
 
-def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
+def draw_key(inputs: assembly.NetworkInputs, scene: base.Scene) -> StreamKey:
     """The key of the draws and of the order of the nodes; the sampler binds the model and the block.
 
     It is bound to the network that is solved, and to nothing else of the inputs: on a twin the released bytes
@@ -548,12 +536,14 @@ def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
     """
     key = inputs.key
     if key is None:
-        raise PrivacyError(KEY_GONE.format(what=f"release '{inputs.config.release.id}'"), code="key-gone")
+        raise PrivacyError(
+            assembly.KEY_GONE.format(what=f"release '{inputs.config.release.id}'"), code="key-gone"
+        )
     return key.bind("network", scene.network.identity)
 
 
 def part_job(
-    mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: CorpusWriter, order: IntArray
+    mode: base.NetworkMode[Any], scene: base.Scene, key: StreamKey, writer: CorpusWriter, order: IntArray
 ) -> PartJob:
     """The job of the workers, with a key from `draw_key` and the `released_order`."""
     feeder, source = scene.network.feeder, mode.source(scene, key, writer.layout.days)

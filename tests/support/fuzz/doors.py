@@ -44,8 +44,7 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model, open_ledger
 from dp_powerflow.powerflow.sun import read_irradiance
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.setup import SetupRequest, set_up
-from dp_powerflow.setup.facts import DeclaredFormat
+from dp_powerflow.setup import DeclaredFormat, SetupRequest, set_up
 from dp_powerflow.twin.draw import Twin
 from support.fleet_small import RAW as FLEET_RAW
 from support.fleet_small import TWIN, circuit

@@ -16,16 +16,15 @@ import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from importlib import metadata
-from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, cast
+from typing import Annotated, Any, Generic, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import Field, JsonValue, TypeAdapter
+from pydantic import Field, JsonValue
 
 from dp_powerflow import page
 from dp_powerflow._names import __version__
@@ -36,14 +35,13 @@ from dp_powerflow.manifest import model as form
 from dp_powerflow.manifest import render, verify
 from dp_powerflow.manifest.build import codes_of
 from dp_powerflow.manifest.model import Name as Sentence
-from dp_powerflow.manifest.model import parse as parse_kind
 from dp_powerflow.pipeline.deriving.source import (
     FROM_FILES,
     Basis,
     Origin,
     StudySettings,
     basis_of_release,
-    in_words,
+    sky_in_words,
 )
 from dp_powerflow.studies.study import Findings, Kind, Progress, kind_of, sentences_of
 
@@ -160,7 +158,8 @@ def determined(
 
 def parse(content: Mapping[str, Any]) -> DerivedManifest[Any]:
     """The manifest in a JSON object; raises as `manifest.model.parse`."""
-    return cast("DerivedManifest[Any]", parse_kind(content, verify.STUDY, cast("Any", DerivedManifest)))
+    found: DerivedManifest[Any] = form.parse(content, verify.STUDY, DerivedManifest)
+    return found
 
 
 def described(name: str, content: bytes) -> TableSection:
@@ -177,13 +176,8 @@ def described(name: str, content: bytes) -> TableSection:
 
 def derived_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` of a derived release, in every mode that one is derived from."""
-    whole = cast("Any", DerivedManifest)
-    models: list[Any] = [form.in_mode(whole, policy) for policy in form.all_policies() if policy.derivable]
-    schema = TypeAdapter(reduce(or_, models)).json_schema()
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "manifest.json of a derived release of dp-powerflow, version 1",
-    } | schema
+    title = "manifest.json of a derived release of dp-powerflow, version 1"
+    return form.schema_of(DerivedManifest, title, (own for own in form.all_policies() if own.derivable))
 
 
 def named_tables(tables: Sequence[TableSection]) -> dict[str, TableSection]:
@@ -809,7 +803,7 @@ def _of_another_study(manifest: DerivedManifest[Any], source: form.Manifest[Any]
         yield "number of days"
     own_sun = not from_files and declared.generation is not None
     settings = StudySettings() if own_sun else StudySettings(latitude_deg=study.latitude_deg)
-    if settings.latitude_deg != study.latitude_deg or (study.irradiance == in_words(settings)) is own_sun:
+    if settings.latitude_deg != study.latitude_deg or (study.irradiance == sky_in_words(settings)) is own_sun:
         yield "sun of new PV"
 
 

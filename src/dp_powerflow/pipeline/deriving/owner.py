@@ -72,7 +72,7 @@ def basis_of_config(config: Config, settings: StudySettings, *, state_path: Path
     _refuse_another_promise(mode, inputs, scene, source)
     sun, words = _sun(inputs, settings, model.n_steps)
     corpus, sealed = open_corpus(config.release.output), inputs.key is None
-    # Nothing of the days is secret: law and twin are paid for, so a public seed draws as well as a secret key.
+    # Law and twin are paid for, so no draw of days need be secret: a public seed draws as well as a key.
     key = (
         StreamKey.from_insecure_seed(int(sha256_of(content)[:15], 16)) if sealed else draw_key(inputs, scene)
     )

@@ -139,10 +139,10 @@ def clear_sky_year(settings: StudySettings, steps: int, first_day: int) -> tuple
     first_day : day of the year that the first day of the release is.
     """
     sun = clear_sky(settings.latitude_deg, DAYS_OF_YEAR, steps, first_day)
-    return sun, in_words(settings)
+    return sun, sky_in_words(settings)
 
 
-def in_words(settings: StudySettings) -> str:
+def sky_in_words(settings: StudySettings) -> str:
     """The clear sky of the settings."""
     return f"a clear sky at latitude {settings.latitude_deg!r} degrees, declared public"
 
@@ -191,26 +191,15 @@ def _same(one: Connections | None, other: Connections | None) -> bool:
     return all(np.array_equal(mine, its) for mine, its in zip(each, each, strict=True))
 
 
-@dataclass(frozen=True, eq=False)
-class PublishedBuses:
-    """Which nodes of a published network stand at one bus.
-
-    Attributes
-    ----------
-    bus : (node,) number of the bus.
-    names : (node,) "bus.phase", "emf(bus).phase" of a source.
-    transformers : pairs of buses that a transformer joins, as far as the release says.
-    """
-
-    bus: IntArray
-    names: tuple[str, ...]
-    transformers: frozenset[tuple[int, ...]]
-
-
 def buses_of(
     network: PublishedNetwork, connections: Connections | None, bus_of_row: IntArray
-) -> PublishedBuses:
-    """The buses of a network.
+) -> tuple[IntArray, tuple[str, ...], frozenset[tuple[int, ...]]]:
+    """Which nodes of a published network stand at one bus.
+
+    Returns
+    -------
+    (node,) number of the bus; (node,) "bus.phase", "emf(bus).phase" of a source; pairs of buses that a
+    transformer joins, as far as the release says.
 
     Parameters
     ----------
@@ -235,7 +224,7 @@ def buses_of(
             if kind == TRANSFORMER
         )
     bus = _with_sources(network, bus)
-    return PublishedBuses(bus, _names(network, bus, phase), transformers)
+    return bus, _names(network, bus, phase), transformers
 
 
 def _merged(connections: Connections, bus_of_row: IntArray) -> IntArray:
@@ -346,7 +335,7 @@ def _solver(feeder: Feeder, threads: int | None) -> Solver:
 def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: ComplexArray) -> Feeder:
     """The feeder with lines, buses of its nodes, and the largest power of every load as its nominal one."""
     network, connections = tables.network.as_phasors(), tables.corpus.connections
-    buses = buses_of(network, connections, tables.bus_of_row)
+    bus, names, transformers = buses_of(network, connections, tables.bus_of_row)
     lines = tuple(
         Line(
             name=f"line-{number}",
@@ -356,7 +345,7 @@ def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: C
             is_switch=bool(np.abs(line.series).max() * SN_MVA >= MERGED_ABOVE_MVA),
         )
         for number, line in enumerate(lines_of(network))
-        if tuple(sorted(set(buses.bus[line.nodes].tolist()))) not in buses.transformers
+        if tuple(sorted(set(bus[line.nodes].tolist()))) not in transformers
     )
     loads = []
     for k in network.loaded.tolist():
@@ -365,7 +354,7 @@ def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: C
         loads.append(Load(f"load-{k}", ((int(place[k]), GROUND),), *drawn, "wye"))
     return replace(
         plain,
-        nodes=tuple(buses.names[k] for k in np.argsort(place).tolist()),
+        nodes=tuple(names[k] for k in np.argsort(place).tolist()),
         base_kv=np.ones(network.n),
         lines=lines,
         loads=tuple(loads),

@@ -40,15 +40,8 @@ from dp_powerflow.pipeline.feasibility import (
     scaled_draws,
 )
 from dp_powerflow.pipeline.inputs import NetworkInputs
-from dp_powerflow.pipeline.modes.base import (
-    InternalReport,
-    NetworkCharge,
-    NetworkFacts,
-    NetworkMode,
-    Progress,
-    Scene,
-    Solvable,
-)
+from dp_powerflow.pipeline.modes import base
+from dp_powerflow.pipeline.modes.base import InternalReport, NetworkMode
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -70,7 +63,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         """Changes within the radius."""
         return account_neighbours(self.section.radius, self.config.feeder.base_mva)
 
-    def charge(self, request_sha256: str) -> NetworkCharge:
+    def charge(self, request_sha256: str) -> base.NetworkCharge:
         """The policy of this release, under its own id."""
         section, release = self.section, self.config.release
         cap = InstanceCap(
@@ -79,11 +72,11 @@ class TrueMode(NetworkMode[TrueNetwork]):
             self.neighbours,
         )
         cost = InstanceCost(section.epsilon, section.delta, self.neighbours)
-        return NetworkCharge(cost, cap, release.id, request_sha256)
+        return base.NetworkCharge(cost, cap, release.id, request_sha256)
 
     def charge_of(
-        self, asked: NetworkCharge, facts: NetworkFacts, state: PrivateState, ledger: Ledger
-    ) -> NetworkCharge:
+        self, asked: base.NetworkCharge, facts: base.NetworkFacts, state: PrivateState, ledger: Ledger
+    ) -> base.NetworkCharge:
         """The same for every version; an account about another radius is refused with the way out."""
         assert isinstance(asked.cap, InstanceCap)
         refuse_another_radius(ledger, self.config, facts.dataset, asked.cap)
@@ -164,11 +157,15 @@ class TrueMode(NetworkMode[TrueNetwork]):
         seen = np.setdiff1d(feeder.loaded_nodes()[0], light_nodes(feeder))
         return np.asarray(feeder.retained[seen], dtype=np.int64)
 
-    def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
+    def network_to_solve(
+        self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None
+    ) -> base.Solvable:
         """The true network."""
-        return Solvable(inputs.feeder, inputs.solar, dataset)
+        return base.Solvable(inputs.feeder, inputs.solar, dataset)
 
-    def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
+    def report(
+        self, inputs: NetworkInputs, scene: base.Scene, progress: base.Progress | None = None
+    ) -> InternalReport:
         """Theorem 1 at the policy, and losses per line where they are asked for."""
         evidence: Evidence | str
         try:
@@ -195,15 +192,17 @@ class TrueMode(NetworkMode[TrueNetwork]):
             )
 
     def evidence(
-        self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: Progress | None
+        self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: base.Progress | None
     ) -> tuple[Evidence, LineReport | str | None]:
         """Theorem 1; of the lines also audit and attack."""
-        scene = self.scene(inputs, Solvable(inputs.feeder, inputs.solar, ""), model)
+        scene = self.scene(inputs, base.Solvable(inputs.feeder, inputs.solar, ""), model)
         found = self.theorem(inputs, scene, progress)
         count = self.section.line_draws if line_draws is None else line_draws
         return found, self.lines(inputs, scene, progress, self.line_request(count, whole=True))
 
-    def theorem(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> Evidence:
+    def theorem(
+        self, inputs: NetworkInputs, scene: base.Scene, progress: base.Progress | None = None
+    ) -> Evidence:
         """Theorem 1 in every mode, on draws from a stream that no release uses."""
         feeder = scene.network.feeder
         uncovered = _uncovered(feeder)
@@ -220,8 +219,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def lines(
         self,
         inputs: NetworkInputs,
-        scene: Scene,
-        progress: Progress | None = None,
+        scene: base.Scene,
+        progress: base.Progress | None = None,
         request: LineRequest | None = None,
     ) -> LineReport | str | None:
         """Exact losses per line, words where there are none, None where nobody asks for them.
@@ -277,7 +276,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         return within and corpus.delta <= self.section.delta
 
 
-def _law(scene: Scene) -> LoadLaw:
+def _law(scene: base.Scene) -> LoadLaw:
     """The law of the loads that the evidence is about, untruncated."""
     assert isinstance(scene.nodes, NodePlan)
     return scene.nodes.law(scene.model, scene.network.feeder)
@@ -385,26 +384,15 @@ def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: Ins
         if account.spends and asked[0] > stated[0]:
             raise PrivacyError(f"{_larger(account, stated[0])}; nothing was spent", code="radius")
         charged = "what was charged for the larger changes counts in full for smaller ones"
+        command = ["dp-powerflow", "ledger", str(config.release.state), "--account", account.name]
+        command += ["--radius", repr(asked[0]), "--reason", f"radius restated as {asked[0]!r}"]
         raise PrivacyError(
             f"account {account.name} of this network adds up changes of lines up to r = {stated[0]!r} p.u., "
             f"and this release is about r = {asked[0]!r} p.u.; "
             f"{charged if account.spends else 'nothing was charged to it yet'}, so restate it with "
-            f"`{_command(config, account, cap, asked[0])}` and run this again; nothing was spent",
+            f"`{shlex.join(command)}` and run this again; nothing was spent",
             code="radius",
         )
-
-
-def _command(config: Config, account: Account, cap: InstanceCap, radius: float) -> str:
-    """What to type; figures of the cap that the config states otherwise are in it too."""
-    own = account.cap
-    assert isinstance(own, InstanceCap)
-    figures = [
-        *(["--epsilon", repr(cap.epsilon)] if own.epsilon != cap.epsilon else []),
-        *(["--delta", repr(cap.delta)] if own.delta != cap.delta else []),
-    ]
-    state, reason = str(config.release.state), f"radius restated as {radius!r}"
-    parts = ["dp-powerflow", "ledger", state, "--account", account.name, "--radius", repr(radius)]
-    return shlex.join([*parts, *figures, "--reason", reason])
 
 
 def _larger(account: Account, radius: float) -> str:

@@ -34,15 +34,7 @@ from dp_powerflow.pipeline.feasibility import (
     summed_customers,
 )
 from dp_powerflow.pipeline.inputs import KEY_GONE, NetworkInputs, Solar, network_chunks
-from dp_powerflow.pipeline.modes.base import (
-    InternalReport,
-    NetworkCharge,
-    NetworkFacts,
-    NetworkMode,
-    Progress,
-    Scene,
-    Solvable,
-)
+from dp_powerflow.pipeline.modes import base
 from dp_powerflow.pipeline.parts import GraphTables, SolverMaker
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cost, GdpCost, PureCost, Scope, TwinCap
@@ -50,6 +42,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.twin import draw
 from dp_powerflow.twin.choosing import choosing_lines
 from dp_powerflow.twin.design import (
     DELTA_LIMIT,
@@ -59,21 +52,12 @@ from dp_powerflow.twin.design import (
     twin_guarantee,
     twin_neighbours,
 )
-from dp_powerflow.twin.draw import (
-    FORMAT,
-    Changes,
-    Record,
-    Twin,
-    draw_twin,
-    elements_of,
-    parameters_of,
-)
 from dp_powerflow.units import IntArray
 
 KIND = AccountKind.NETWORK_TWIN
 
 
-class TwinMode(NetworkMode[TwinNetwork]):
+class TwinMode(base.NetworkMode[TwinNetwork]):
     """Power flow on a twin."""
 
     section_type = TwinNetwork
@@ -94,7 +78,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         """What the twin promises for the change that its config names."""
         return twin_guarantee(self.section.design)
 
-    def charge(self, request_sha256: str) -> NetworkCharge:
+    def charge(self, request_sha256: str) -> base.NetworkCharge:
         """The cost of a whole twin, under its own id."""
         release, section = self.config.release, self.section
         # Laplace noise needs no delta, but the account of a twin may also hold Gaussian ones.
@@ -112,11 +96,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
             f"twin '{section.id}' of this network was drawn with other noise, for another change or other "
             "figures; restore those, or choose a new twin id, which is paid for anew; nothing was spent"
         )
-        return NetworkCharge(self._cost(Scope()), cap, section.id, self._request, otherwise)
+        return base.NetworkCharge(self._cost(Scope()), cap, section.id, self._request, otherwise)
 
     def charge_of(
-        self, asked: NetworkCharge, facts: NetworkFacts, state: PrivateState, ledger: Ledger
-    ) -> NetworkCharge:
+        self, asked: base.NetworkCharge, facts: base.NetworkFacts, state: PrivateState, ledger: Ledger
+    ) -> base.NetworkCharge:
         """Of a later version of the network only the elements that were replaced or added are charged.
 
         Which ones they are is known from the keyed hashes of the figures that were drawn before. Their noise
@@ -139,7 +123,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def check(self, inputs: NetworkInputs) -> Feeder:
         """What the twin would not protect is refused, and what could not be solved once it is drawn."""
         source = self._source(inputs)
-        parameters = parameters_of(source, self.section.design, self.section.protect)
+        parameters = draw.parameters_of(source, self.section.design, self.section.protect)
         codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
         # Without noise: it has the structure of any twin.
         feeder = self._with_taps(source.build(parameters.levels, codes))
@@ -147,7 +131,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         count_customers(self.config, feeder, inputs.services)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
         try:
-            network = Solvable(feeder, inputs.solar_on(feeder), "")
+            network = base.Solvable(feeder, inputs.solar_on(feeder), "")
             self.connections(inputs, network, self.released_nodes(feeder), inputs.own_key)
         except CorpusError as error:
             raise ConfigError(f'{error}; leave "connections" out of network.also_publish') from None
@@ -171,7 +155,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         own = (repr(item).encode() for item in (*levels, *codes))
         return inputs.state.identity("network", (*network_chunks(inputs.feeder), *own))
 
-    def facts(self, inputs: NetworkInputs) -> NetworkFacts:
+    def facts(self, inputs: NetworkInputs) -> base.NetworkFacts:
         """With figures of the elements that the twin protects."""
         return replace(super().facts(inputs), figures=partial(self._figures, inputs))
 
@@ -185,10 +169,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
         }
         return {
             element.name: " ".join([element.figures(key), *ends.get(element.name, ())])
-            for element in elements_of(self._parameters(inputs), self.section.design)
+            for element in draw.elements_of(self._parameters(inputs), self.section.design)
         }
 
-    def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
+    def network_to_solve(
+        self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None
+    ) -> base.Solvable:
         """The twin that is kept for this network, or a fresh draw that is kept from now on."""
         twin = self._kept(inputs, dataset)
         if twin is None:
@@ -207,12 +193,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
         if state.read_internal(self.kept_under, _file(dataset)) is None:
             state.make_key(self.kept_under, _product(dataset), self._request)
 
-    def kept_network(self, inputs: NetworkInputs) -> Solvable | None:
+    def kept_network(self, inputs: NetworkInputs) -> base.Solvable | None:
         """The twin that is kept for this network."""
         twin = self._kept(inputs, self.identity(inputs))
         return None if twin is None else self._built(inputs, twin)
 
-    def network_again(self, inputs: NetworkInputs) -> Solvable | None:
+    def network_again(self, inputs: NetworkInputs) -> base.Solvable | None:
         """The twin drawn anew."""
         dataset = self.identity(inputs)
         twin = self._draw(inputs, self._charged_account(inputs, dataset), dataset)
@@ -254,7 +240,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         )
 
     def connections(
-        self, inputs: NetworkInputs, network: Solvable, released: IntArray, key: StreamKey
+        self, inputs: NetworkInputs, network: base.Solvable, released: IntArray, key: StreamKey
     ) -> Connections | None:
         """Those of the twin; coordinates, which it does not have, are declared public."""
         if "connections" not in self.section.also_publish:
@@ -263,10 +249,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
         places = public_places(network.feeder, inputs.feeder.coordinates) if public else None
         return released_connections(network.feeder, released, key, places)
 
-    def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
+    def report(
+        self, inputs: NetworkInputs, scene: base.Scene, progress: base.Progress | None = None
+    ) -> base.InternalReport:
         """The guarantee of the twin; nothing of the true network: the same twin gives the same bytes."""
         found = {"guarantee": asdict(self.guarantee), "twin": scene.network.identity}
-        return InternalReport.make(self.config.release.id, True, found)
+        return base.InternalReport.make(self.config.release.id, True, found)
 
     def plan_figures(self) -> dict[str, object]:
         """The guarantee for some changes and further twins, and what the noise costs on public feeders."""
@@ -283,7 +271,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def _request(self) -> str:
         """Hash of all the public choices that decide the twin; a twin id with others is refused."""
         content = {
-            "format": FORMAT,
+            "format": draw.FORMAT,
             "id": self.section.id,
             "design": self.section.design.to_record(),
             "grid": LOG_GRID,
@@ -308,7 +296,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         ]
 
     def _cost_of_changes(
-        self, facts: NetworkFacts, state: PrivateState, account: Account
+        self, facts: base.NetworkFacts, state: PrivateState, account: Account
     ) -> PureCost | GdpCost:
         """The cost of the elements whose figures were never drawn.
 
@@ -321,7 +309,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         drawn, now = self._drawn(state, account.name), facts.figures(self._key(state, account.name))
         if drawn is None or not self._all_are_drawn(state, account):
             return self._cost_of_all(_parts_again(account, now))
-        found = Changes.between(drawn, now, _joined(account))
+        found = draw.Changes.between(drawn, now, _joined(account))
         if not found.changed:  # other loads or switch states, the same figures: what was paid for covers it
             return PureCost(0.0, self.neighbours)
         if found.new and found.gone:
@@ -337,7 +325,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return all(state.read_internal(self.kept_under, name) is not None for name in versions)
 
     def _cost_beside_others(
-        self, facts: NetworkFacts, state: PrivateState, account: Account
+        self, facts: base.NetworkFacts, state: PrivateState, account: Account
     ) -> PureCost | GdpCost:
         """The cost of a whole twin, as often as figures of an element that others were drawn of can enter."""
         again = [_parts_again(account, facts.figures(self._key(state, account.name)))]
@@ -352,10 +340,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
             for request in sorted(requests):
                 key = state.stream_key().bind("twin", twin).bind("account", account.name)
                 now = facts.figures(key.bind("request", request))
-                again.append(Changes.between(drawn, now, _joined(account)))
+                again.append(draw.Changes.between(drawn, now, _joined(account)))
         return self._cost_of_all(*again)
 
-    def _cost_of_all(self, *found: Changes) -> PureCost | GdpCost:
+    def _cost_of_all(self, *found: draw.Changes) -> PureCost | GdpCost:
         """The cost of a whole twin in which figures may enter several times."""
         joined = frozenset[str]().union(*(changes.joined for changes in found))
         return self._cost(Scope(joined=tuple(joined)), max(changes.times for changes in found))
@@ -366,7 +354,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         )
 
     def _parameters(self, inputs: NetworkInputs) -> NetworkParameters:
-        return parameters_of(self._source(inputs), self.section.design, self.section.protect)
+        return draw.parameters_of(self._source(inputs), self.section.design, self.section.protect)
 
     def _key(self, state: PrivateState, account: str) -> StreamKey:
         """Of the hashes of figures."""
@@ -376,17 +364,17 @@ class TwinMode(NetworkMode[TwinNetwork]):
         """Bound to the twin, its public choices and the account of the network, whatever its version."""
         return key.bind("twin", self.section.id).bind("account", account).bind("request", self._request)
 
-    def _draw(self, inputs: NetworkInputs, account: str, dataset: str) -> Twin | None:
+    def _draw(self, inputs: NetworkInputs, account: str, dataset: str) -> draw.Twin | None:
         """The twin, with what was drawn before of figures that are still the same; None without its key."""
         state, key = inputs.state, inputs.state.key_of(self.kept_under, _product(dataset), self._request)
         if key is None:
             return None
-        drawn, kept = self._drawn(state, account) or {}, dict[str, Record]()
+        drawn, kept = self._drawn(state, account) or {}, dict[str, draw.Record]()
         for name, text in self._figures(inputs, self._key(state, account)).items():
             for before, record in drawn.get(name, {}).items():
                 if before.split()[0] == text.split()[0]:  # the same figures, perhaps between other buses
                     kept[name] = record
-        return draw_twin(self._parameters(inputs), self.section.design, self._bound(key, account), kept)
+        return draw.draw_twin(self._parameters(inputs), self.section.design, self._bound(key, account), kept)
 
     def _charged_account(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> str:
         """The account that this version of the network was charged to: before that nothing is drawn."""
@@ -406,12 +394,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def _drawn(
         self, state: PrivateState, account: str, twin: str | None = None
-    ) -> dict[str, dict[str, Record]] | None:
+    ) -> dict[str, dict[str, draw.Record]] | None:
         """Element → keyed hash of figures → what was drawn of them, in any version; None if unknown."""
         name, twin = _figures_file(account), twin or self.section.id
         stored = state.read_internal(f"{_PREFIX}{twin}", name)
         try:
-            found: dict[str, dict[str, Record]] | None = None if stored is None else json.loads(stored)
+            found: dict[str, dict[str, draw.Record]] | None = None if stored is None else json.loads(stored)
             records = [each for figures in (found or {}).values() for each in figures.values()]
             if not all(each.keys() == {"positions", "codes"} for each in records):
                 raise ValueError
@@ -423,19 +411,19 @@ class TwinMode(NetworkMode[TwinNetwork]):
             ) from None
         return found
 
-    def _remember(self, inputs: NetworkInputs, account: str, twin: Twin) -> None:
+    def _remember(self, inputs: NetworkInputs, account: str, twin: draw.Twin) -> None:
         drawn, figures = (
             self._drawn(inputs.state, account) or {},
             self._figures(inputs, self._key(inputs.state, account)),
         )
-        for element in elements_of(self._parameters(inputs), self.section.design):
+        for element in draw.elements_of(self._parameters(inputs), self.section.design):
             drawn.setdefault(element.name, {})[figures[element.name]] = twin.record_of(element)
         content = json.dumps(drawn, sort_keys=True).encode()
         inputs.state.write_internal(self.kept_under, _figures_file(account), content)
 
-    def _kept(self, inputs: NetworkInputs, dataset: str) -> Twin | None:
+    def _kept(self, inputs: NetworkInputs, dataset: str) -> draw.Twin | None:
         stored = inputs.state.read_internal(self.kept_under, _file(dataset))
-        twin = None if stored is None else Twin.from_json(stored.decode(errors="replace"))
+        twin = None if stored is None else draw.Twin.from_json(stored.decode(errors="replace"))
         if twin is not None and twin.design != self.section.design:
             raise PrivacyError(
                 f"the kept twin '{self.section.id}' has another design than the config; restore it, or "
@@ -453,11 +441,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
             )
         return feeder
 
-    def _built(self, inputs: NetworkInputs, twin: Twin) -> Solvable:
+    def _built(self, inputs: NetworkInputs, twin: draw.Twin) -> base.Solvable:
         feeder = self._with_taps(twin.feeder(self._source(inputs)))
         identity = hashlib.sha256(twin.to_json().encode()).hexdigest()
         absent = twin.absent if self.section.protect == "if present" else None
-        return Solvable(feeder, inputs.solar_on(feeder), identity, absent)
+        return base.Solvable(feeder, inputs.solar_on(feeder), identity, absent)
 
 
 _PREFIX = "twin-"
@@ -488,10 +476,10 @@ def _joined(account: Account) -> frozenset[str]:
     return frozenset(n for cost in costs if isinstance(cost, PureCost | GdpCost) for n in cost.scope.joined)
 
 
-def _parts_again(account: Account, now: Mapping[str, str]) -> Changes:
+def _parts_again(account: Account, now: Mapping[str, str]) -> draw.Changes:
     """What is drawn again of elements with a common past, where nothing that was drawn plays a part."""
     joined = _joined(account)
-    return Changes.between({}, {name: text for name, text in now.items() if name in joined}, joined)
+    return draw.Changes.between({}, {name: text for name, text in now.items() if name in joined}, joined)
 
 
 def _named(ledger: Ledger, name: str | None) -> Account | None:
