@@ -68,7 +68,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "structured": days,
     "block": lambda: days(estimator=Structured(block=4)),
     "plain": lambda: days(estimator=Plain(), reactive=PublicSpread(spread=0.2)),
-    "mixture": lambda: days(PER_DAY, n_components=2),
+    "per day": lambda: days(PER_DAY),
     "private classes of days": lambda: days(classes=PrivateClasses(2)),
     "private classes per day": lambda: days(PER_DAY, classes=PrivateClasses(2)),
     "bounds per class of days": lambda: days(
@@ -286,8 +286,6 @@ def test_what_histories_cannot_be_fitted_to_is_refused() -> None:
         fitted(history, replace(choice, days=other), budget)
     with pytest.raises(PrivacyError, match="history model"):
         fitted(history, choice, replace(budget, unit=PER_DAY))
-    with pytest.raises(PrivacyError, match="history model"):
-        fitted(history, replace(choice, n_components=2), budget)
     for n_days, steps in ((13, 24), (14, 6)):
         with pytest.raises(PrivacyError, match="at least 14 days of at least 8 steps"):
             fitted(history_of(customers(20, n_days, steps)), choice, budget)

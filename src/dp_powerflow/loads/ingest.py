@@ -534,11 +534,12 @@ def _fill_from_long(
 
 def _whole_days(table: MeterTable, stamps: Iterable[Stamps]) -> Days:
     """First and last local day that lie wholly within the stamps of a file."""
-    ends, wall, fmt = [sys.maxsize, -sys.maxsize], set[bool](), table.fmt
+    first_s, last_s, wall, fmt = sys.maxsize, -sys.maxsize, set[bool](), table.fmt
     for part in stamps:
         if part.seconds.size:
             wall.add(part.wall)
-            ends = [min(ends[0], int(part.seconds.min())), max(ends[1], int(part.seconds.max()))]
+            first_s = min(first_s, int(part.seconds.min()))
+            last_s = max(last_s, int(part.seconds.max()))
         if len(wall) > 1:
             raise LoadDataError(
                 f"only some stamps of {table.path} have an offset from UTC; write all alike", code="time-zone"
@@ -546,6 +547,7 @@ def _whole_days(table: MeterTable, stamps: Iterable[Stamps]) -> Days:
     if not wall:
         raise LoadDataError(_NO_ROWS)
     at_end = fmt.interval_label == "end"
+    ends = first_s, last_s
     return whole_days(fmt.time_zone, *ends, fmt.step_minutes, wall=wall.pop(), label_is_end=at_end)
 
 
