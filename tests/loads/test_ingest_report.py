@@ -15,15 +15,12 @@ import pytest
 from dp_powerflow import MeterFormat
 from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError, LoadDataError
-from dp_powerflow.fleet.run import plan_fleet
 from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.report import MARKING
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
 from dp_powerflow.pipeline.release import run_release
-from support.fleet_small import fleet_config, write_feeders, write_meters
-from support.here import Here
 from support.own_config import SCALE_KW
 from support.own_meters import CUSTOMERS, DAYS, STEPS, TWIN, OwnMeters
 from support.small import write_toml
@@ -176,13 +173,6 @@ def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path, command: Com
     *stages, said = error.strip().splitlines()
     assert said.startswith("error: none of the 100 customers")
     assert stages == ["reading the feeder", "checking feeder, controls and sun", *stages[2:]]
-
-
-def test_a_fleet_reads_once_and_has_the_report(tmp_path: Path) -> None:
-    write_feeders(tmp_path)
-    planned = plan_fleet(fleet_config(tmp_path, loads=write_meters(tmp_path, points=12)), engine=Here())
-    assert planned.ingest is not None
-    assert planned.ingest.n_load_points == 12
 
 
 def test_columns_of_a_wide_file_that_nearly_match_are_said(tmp_path: Path) -> None:

@@ -5,19 +5,14 @@ Everything goes through the samplers. Limits are those that one key in a thousan
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from dp_powerflow import StreamKey
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, LoadSampler
-from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
-from dp_powerflow.model.history.sample import HistorySampler
 from dp_powerflow.model.sample import CustomerLaw, CustomerSampler, LoadSource
 from support.laws import alike, days_of
-from support.populations import population
 
 KEY = StreamKey.from_insecure_seed(11)
 STEPS, NODES, DAYS = 25, 40, 2000
@@ -60,50 +55,10 @@ def by_random_part() -> LoadSampler:
     return LoadSampler(day_law(0.1)[0], KEY, DAYS)
 
 
-def history_normals(level: int) -> np.ndarray:
-    """(load, day, step or cell) of one level, of customers whose maps are straight."""
-    people = population(np.ones(NODES, dtype=np.int64), steps=24, days=30, classes=1)
-    part = people.classes[0]
-    logs = np.linspace(LOWEST_SCORE, HIGHEST_SCORE, LOADS)
-    straight = replace(
-        people,
-        classes=(
-            replace(
-                part,
-                contrast=0.0 * part.contrast,
-                own_profile=np.ones(24),
-                amplitudes=np.eye(len(part.amplitudes))[level],
-                bounds=(float(np.exp(LOWEST_SCORE)), float(np.exp(HIGHEST_SCORE))),
-                last_map=np.tile(np.exp(logs), (len(part.last_map), 1)),
-                reactive_amplitudes=None,
-            ),
-        ),
-        scale_kw=np.ones(NODES),
-        mean_day=0.0 * people.mean_day,
-        shared=np.zeros(NODES),
-        own=np.ones(NODES),
-        log_map=np.tile(np.linspace(LOWEST_SCORE, HIGHEST_SCORE, SCORES), (NODES, 1)),
-    )
-    source = HistorySampler(straight, KEY, DAYS, np.zeros(DAYS), np.zeros((1, DAYS + 2)))
-    return np.asarray(np.interp(days_of(source)[0], np.exp(logs), logs))
-
-
-def white() -> np.ndarray:
-    return history_normals(0)
-
-
-def smooth() -> np.ndarray:
-    """Every eighth step of the second level: four steps of two, so that no two share a cell."""
-    course = history_normals(1).reshape(NODES, -1)[:, ::8]
-    return np.asarray(course.reshape(NODES, DAYS, 3) / course.std())
-
-
 DRAWS = {
     "loads": lambda: active_normals(by_loads()),
     "customers": lambda: active_normals(by_customers()),
     "reactive": lambda: reactive_normals(by_random_part()),
-    "persistent, white": white,
-    "persistent, smooth": smooth,
 }
 
 

@@ -194,18 +194,12 @@ def all_integers(queries: list[dict[str, Any]], value: int) -> list[dict[str, An
 DAY, LAW, FACTS = ("classes", 0, "components", 0), ("classes", 0, "law"), ("facts", "days")
 FORGED: dict[str, dict[str, tuple[tuple[str | int, ...], Any]]] = {
     "structured": {
-        "integer": (("queries", 0, "integers", 0, 0), lambda x: x + 10**7),
         "order": (("queries",), lambda x: x[::-1]),
         "left out": (("queries",), lambda x: x[:-1]),
         "added": (("queries",), lambda x: [*x, x[0] | {"query": "one more"}]),
         "size": (("queries", 0, "integers", 0), lambda x: [*x, 1]),
-        "option": (("options", "variance_floor"), 0.5),
         "remarks": (("notes",), ["all is well"]),
-        "fraction": (("queries", 0, "integers", 0, 0), 0.5),
         "unknown entry": (("hidden",), [1, 2, 3]),
-        "huge integer": (("queries", 0, "integers", 0, 0), 2**70),
-        "no step": (("facts", "step_minutes"), 0),
-        "negative step": (("facts", "step_minutes"), -60),
         "nobody": (("facts", "load_points_of_class"), [["residential", 0]]),
         "words for numbers": ((*DAY, "mean"), ["a"] * 24),
         "endless classes": (("options", "private_classes"), {"n_classes": 10**12, "share": 0.25}),

@@ -120,14 +120,6 @@ def test_hard_histories_are_fitted_and_drawn_within_their_bounds(case: str) -> N
     assert LoadModel.from_json(model.to_json()).sha256 == model.sha256
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_noise_alone_gives_loads_within_the_bounds(seed: int) -> None:
-    """Five customers at ε = 0.01, five-minute steps: nothing is left of the data."""
-    model = fitted(varied(n=5, steps=288), 0.01, StreamKey.from_insecure_seed(seed))
-    check_days(model)
-
-
 def test_days_after_the_history_need_the_weather_that_the_model_follows() -> None:
     history = varied()
     warm = np.cos(np.arange(14) / 2.0)

@@ -56,16 +56,6 @@ def test_the_first_days_of_a_long_corpus_are_those_of_a_short_one(people: Popula
         assert np.array_equal(one[:, :10], other)
 
 
-def test_other_keys_and_models_draw_other_days(people: Population) -> None:
-    first = sampler(people, 3)
-    others = [
-        replace(first, key=StreamKey.from_insecure_seed(6)),
-        replace(first, law=replace(people, identity="another")),
-    ]
-    for other in others:
-        assert np.mean(drawn(other)[0] == drawn(first)[0]) < 0.01
-
-
 def words_of(process: Process, level: int, copies: int, cell: int) -> np.ndarray:
     """(copy,) 32 bits each."""
     key = process.recipe.keys[:2].tobytes()  # the first round key is the key
