@@ -266,8 +266,8 @@ def test_meters_without_load_are_not_judged() -> None:
 
 
 def test_counts_of_both_sides_are_found() -> None:
-    found = compare_ids(["a1", "b1", "x"], ["a1", "b1", "y1", "y2"], with_blanks=2)
-    assert found == IdFindings(3, 4, 1, 2, 2)
+    found = compare_ids(["a1", "b1", "x"], ["a1", "b1", "y1", "y2"])
+    assert found == IdFindings(3, 4, 1, 2)
     assert "write each id alike" in found.hint
     assert not compare_ids(["a1", "x"], ["a1"]).hint  # whoever is not listed is left out
     assert not compare_ids(["a1"], ["a1", "y"]).hint

@@ -51,7 +51,6 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
     assert found is not None
     assert found.rows == (CUSTOMERS - 1) * DAYS * STEPS - 1 + 4
     assert (found.ids.in_file, found.ids.listed, found.ids.unlisted, found.ids.absent) == (99, 100, 1, 2)
-    assert found.ids.with_blanks == 39
     assert found.n_rejected == 2
     column = found.columns[0]
     assert (column.negative, column.zero, column.floored) == (3, 2, 5)
@@ -66,7 +65,6 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
     for text in (repr(found), json.dumps(found.to_json()), *found.summary()):
         assert "secret" not in text
     for line in (
-        "39 ids of the file have blanks around them, which are ignored",
         "active: left out 1 outside the days, 1 off the step grid, 1 without value",
         "active: averaged 1 duplicates",
         "active: filled 1 linearly",

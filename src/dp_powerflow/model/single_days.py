@@ -807,13 +807,6 @@ class MomentPlan:
         return noise * math.sqrt(self.precision.size) > variance
 
 
-def reference_precision(n_steps: int, variance: float) -> FloatArray:
-    """Eigenvalues (T,) of the inverse of the reference covariance (equal correlations)."""
-    eigenvalues = np.full(n_steps, variance * (1 - REFERENCE_CORRELATION))
-    eigenvalues[0] += variance * REFERENCE_CORRELATION * n_steps
-    return 1 / eigenvalues
-
-
 @dataclass(frozen=True)
 class PlainPlan(PublicFacts):
     """Public constants of one plain fit; parameters as in `PublicFacts`."""
@@ -827,11 +820,12 @@ class PlainPlan(PublicFacts):
         has more noise. So the clip widens, and loses less, as records and budget grow.
         """
         rho = self.rho * (1 - LEVEL_SHARE - SPREAD_SHARE)
-        precision = reference_precision(self.n_steps, 1.0)
+        eigenvalues = np.full(self.n_steps, 1 - REFERENCE_CORRELATION)  # of equal correlations
+        eigenvalues[0] += REFERENCE_CORRELATION * self.n_steps
         plans, losses = [], []
         for quantile, excess in CLIPS:
             square = 1 - REFERENCE_CORRELATION + REFERENCE_CORRELATION * quantile
-            plans.append(MomentPlan(math.sqrt(square * self.n_steps), precision, rho))
+            plans.append(MomentPlan(math.sqrt(square * self.n_steps), 1 / eigenvalues, rho))
             lost = REFERENCE_CORRELATION * excess
             losses.append(plans[-1].expected_kl(self.records) + 0.25 * self.n_steps * lost * lost)
         return plans[losses.index(min(losses))]

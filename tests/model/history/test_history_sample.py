@@ -10,7 +10,6 @@ from randomgen import AESCounter
 
 from dp_powerflow import StreamKey
 from dp_powerflow._bits.normal_pairs import short_pair1
-from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
 from dp_powerflow.model.history.numbers import CELLS_AFTER, Ladder
 from dp_powerflow.model.history.sample import TILE, HistorySampler, Population, Process
@@ -168,17 +167,3 @@ def test_no_draw_passes_the_bounds(people: Population) -> None:
     assert active[0].min() == pytest.approx(least[0])
     assert np.all(reactive >= 0.1 * active)
     assert np.all(reactive <= 0.4 * active)
-
-
-def test_a_history_without_days_or_with_too_few_factors_is_refused(people: Population) -> None:
-    source = sampler(people, 4)
-    with pytest.raises(PrivacyError, match="at least one day"):
-        replace(source, n_days=0)
-    with pytest.raises(PrivacyError, match="the one before and the one after"):
-        replace(source, factor=source.factor[:, 1:])
-    with pytest.raises(PrivacyError, match="the weight of the contrast"):
-        replace(source, off=source.off[1:])
-    with pytest.raises(PrivacyError, match="there is no block 1"):
-        source.block(1)
-    with pytest.raises(PrivacyError, match="one position each"):
-        replace(people, positions=np.arange(2))
