@@ -166,10 +166,7 @@ def test_a_gap_of_irradiance_is_a_gap(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[list[tuple[object, ...]], str]] = {
-    "fahrenheit": (
-        [(s, 68.0 + k % 24) for k, s in enumerate(hours(48))],
-        "as if in °F, kelvin or tenths; give them in °C",
-    ),
+    "fahrenheit": ([(s, 68.0 + k % 24) for k, s in enumerate(hours(48))], "as if in °F, kelvin or tenths"),
     "kelvin": ([(s, 280.0) for s in hours(48)], "give them in °C"),
     "tenths": ([(s, 215.0 - 5 * k) for k, s in enumerate(hours(48))], "give them in °C"),
     "twice": ([(s, 5.0) for s in sorted(hours(48) + hours(1))], "2024-01-01 00:00 .* is there twice"),

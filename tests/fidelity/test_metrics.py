@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu, pearsonr, wasserstein_distance
+from scipy.stats import mannwhitneyu, pearsonr
 
 from dp_powerflow.fidelity import comparison, metrics
 from dp_powerflow.fidelity.metrics import (
@@ -19,13 +19,6 @@ from dp_powerflow.fidelity.metrics import (
 from support.lived import DAYS, FLOOR, STEPS, WEEKEND, lived, remembered, strangers
 
 SETTING = Setting(WEEKEND, FLOOR)
-
-
-def test_w1_is_that_of_scipy_for_samples_of_any_size() -> None:
-    rng = np.random.default_rng(0)
-    first, second = rng.lognormal(size=(7, 5, 3)), np.round(rng.lognormal(size=(4, 5, 3)), 1)
-    each = [wasserstein_distance(first[:, :, t].ravel(), second[:, :, t].ravel()) for t in range(3)]
-    assert metrics.w1_percent(first, second) == pytest.approx(100 * np.mean(each) / second.mean(), rel=1e-12)
 
 
 def test_autocorrelation_is_the_lagged_product_over_the_variance() -> None:

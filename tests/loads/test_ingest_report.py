@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import sys
 from collections.abc import Callable
@@ -71,20 +70,6 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
         "active: 3 negative and 2 zero readings",
     ):
         assert line in found.summary()
-
-
-def test_meters_in_a_zone_with_a_clock_change_are_counted(tmp_path: Path) -> None:
-    meters = OwnMeters()
-    days = {"first_day": dt.date(2024, 3, 30), "last_day": dt.date(2024, 4, 1)}
-    config = meters.config(tmp_path, loads={"time_zone": "Europe/Berlin", **days})
-    content = (tmp_path / "meters.csv").read_text()
-    for old, new in {"03-04T": "03-30T", "03-05T": "03-31T", "03-06T": "04-01T"}.items():
-        content = content.replace(f"2024-{old}", f"2024-{new}")
-    (tmp_path / "meters.csv").write_text(content)
-    found = meters_of(config, None).ingest
-    assert found is not None
-    assert found.columns[0].readings.skipped_hour == CUSTOMERS
-    assert found.columns[0].filled.clock_change == CUSTOMERS
 
 
 def test_the_report_is_kept_before_anything_is_charged(
@@ -160,17 +145,6 @@ def test_plan_and_release_show_the_report_on_stderr_marked_internal(tmp_path: Pa
     assert MARKING not in released
     published = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert b"n_rejected" not in published
-
-
-def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path, command: Command) -> None:
-    meters = OwnMeters()
-    meters.listed = [f"{name}-typo" for name in meters.listed]
-    write_config(tmp_path, meters)
-    printed, error, code = command("plan", "own.toml")
-    assert (code, printed) == (2, "")
-    *stages, said = error.strip().splitlines()
-    assert said.startswith("error: none of the 100 customers")
-    assert stages == ["reading the feeder", "checking feeder, controls and sun", *stages[2:]]
 
 
 def test_columns_of_a_wide_file_that_nearly_match_are_said(tmp_path: Path) -> None:

@@ -306,7 +306,8 @@ def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
 
 def _parquet_files(path: Path) -> list[Path]:
     """The file, or those of a folder and the folders in it, in the order of their names."""
-    return sorted(file for file in path.rglob("*") if file.suffix in (".parquet", ".pq")) or [path]
+    found = (file for file in path.rglob("[!._]*") if file.suffix in (".parquet", ".pq"))
+    return sorted(found) or [path]
 
 
 def _parquet_header(path: Path) -> tuple[str, ...]:

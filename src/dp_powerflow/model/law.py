@@ -646,7 +646,7 @@ class LoadLaw:
     @cached_property
     def _gaussians(self) -> tuple[GaussianComponent, ...]:
         if any(len(part.components) > 1 for part in self.classes):
-            raise PrivacyError("Theorem 1 is for one Gaussian per class; fit the model with components = 1")
+            raise PrivacyError("Theorem 1 is for one Gaussian per class; give a law without mixtures")
         return tuple(part.components[0] for part in self.classes)
 
 
