@@ -540,22 +540,16 @@ def _whole_days(table: MeterTable, stamps: Iterable[Stamps]) -> Days:
 
 def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[str, str]], list[str]]:
     """Per quantity: customer → column; and the customers in the order of the file."""
-    suffixes = [columns.active_suffix]
-    suffixes += [] if columns.reactive_suffix is None else [columns.reactive_suffix]
-    names: list[dict[str, str]] = [{} for _ in suffixes]
-    other = twice = 0
-    # the longer suffix first: an empty one matches every column
-    order = sorted(range(len(suffixes)), key=lambda i: -len(suffixes[i]))
-    for column in table.columns:
-        if column == columns.time or column in columns.ignore:
-            continue
-        match = next((i for i in order if column.endswith(suffixes[i])), None)
-        if match is None:
-            other += 1
-        else:
-            customer = column.removesuffix(suffixes[match]).strip()
-            twice += customer in names[match]
-            names[match][customer] = column
+    stated = (columns.active_suffix, columns.reactive_suffix)
+    suffixes = [suffix for suffix in stated if suffix is not None]
+    left = [name for name in table.columns if name != columns.time and name not in columns.ignore]
+    by_suffix, twice = dict[str, dict[str, str]](), 0
+    for suffix in sorted(suffixes, key=len, reverse=True):  # an empty one matches every column
+        own = [name for name in left if name.endswith(suffix)]
+        left = [name for name in left if not name.endswith(suffix)]
+        by_suffix[suffix] = {name.removesuffix(suffix).strip(): name for name in own}
+        twice += len(own) - len(by_suffix[suffix])
+    names, other = [by_suffix[suffix] for suffix in suffixes], len(left)
     if other:
         raise LoadDataError(f"{other} columns of {table.path} have neither suffix; list them under 'ignore'")
     if twice:
