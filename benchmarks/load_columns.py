@@ -150,7 +150,8 @@ def drawn_days(law: ClassLaw, shape: tuple[int, int], key: StreamKey) -> FloatAr
     customers, days = shape
     nothing = np.zeros(customers)
     each = LoadLaw((law,), np.zeros(customers, dtype=np.int64), np.ones(customers), nothing)
-    blocks = [block.load_kw for block in LoadSampler(each, key, days).blocks()]
+    sampler = LoadSampler(each, key, days)
+    blocks = [sampler.block(index).load_kw for index in range(sampler.n_blocks)]
     return np.clip(np.concatenate(blocks, axis=1), *law.p_min_max)
 
 

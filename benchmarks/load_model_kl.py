@@ -163,7 +163,7 @@ def sampling_rate() -> None:
         sampler = LoadSampler(law, key, 100_000)
         accepted = f"{law.classes[0].acceptance[0].value:.3g}" if truncated else "—"
         start, drawn = time.perf_counter(), 0
-        for block in sampler.blocks():
+        for block in map(sampler.block, range(sampler.n_blocks)):
             drawn += block.load_kw.shape[0] * block.load_kw.shape[1]
             if time.perf_counter() - start > 5:
                 break

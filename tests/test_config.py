@@ -110,10 +110,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "the evidence of mode 'true-network' is about independent nodes and days",
     ),
     ("history", {"model": {"unit": "load-point-day"}}, "set model.unit to 'load-point'"),
-    (
-        *("history", {"model": {"components": 2}}),
-        "model.components belongs to the estimators 'structured' and 'plain'",
-    ),
     ("history", {"loads": {"days": 13}}, "needs 14 days of meters or more, but there are 13"),
     ("history", {"loads": {"step_minutes": 240}}, "needs steps of 180 minutes or less"),
 ]

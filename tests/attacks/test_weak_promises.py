@@ -333,7 +333,6 @@ CHOICES = [
     {"classes": PrivateClasses(2)},
     {"days": (True,)},
     {"use_scale": True},
-    {"n_components": 2},
     {"reactive": FixedPowerFactor({"a": 0.3})},
     {"reactive": PublicSpread(white=0.3)},
     {"variance_floor": np.nextafter(1e-3, 1.0)},

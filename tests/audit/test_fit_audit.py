@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
-from dp_powerflow.lowlevel import Plain, PrivacyUnit
+from dp_powerflow.lowlevel import Plain, PrivacyUnit, Structured
 from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.partition import RADIUS, Centroids, PrivateClasses, initial_centroids
@@ -16,7 +16,7 @@ from dp_powerflow.model.single_days import from_coefficients
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.budget import rho_to_epsilon
 from dp_powerflow.privacy.queries import QuerySession
-from dp_powerflow_paper.sources.models import private_spread
+from dp_powerflow_paper.sources.models import Mixture, private_spread
 from support.auditing import epsilon_lower_bound
 
 RUNS = 400
@@ -31,7 +31,7 @@ ESTIMATORS = pytest.mark.parametrize(
         FitOptions(bounds=BOUNDS),
         FitOptions(bounds=BOUNDS, estimator=Plain()),
         pytest.param(FitOptions(bounds=BOUNDS, classes=PrivateClasses(4)), marks=pytest.mark.slow),
-        pytest.param(FitOptions(bounds=BOUNDS, n_components=4), marks=pytest.mark.slow),
+        pytest.param(FitOptions(bounds=BOUNDS, estimator=Mixture(Structured())), marks=pytest.mark.slow),
     ],
     ids=["structured", "plain", "private classes", "mixture"],
 )

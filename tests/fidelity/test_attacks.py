@@ -72,15 +72,6 @@ def test_the_most_success_is_that_of_the_worst_mechanism(epsilon: float, delta: 
     assert gaussian_success(0.5) == pytest.approx(stats.norm.cdf(0.5))
 
 
-def test_intervals_end_at_nothing_and_at_all_and_games_add_up() -> None:
-    low, high = Guesses(17, 20).interval()
-    assert stats.binom.sf(16, 20, low) == pytest.approx(0.025)
-    assert stats.binom.cdf(17, 20, high) == pytest.approx(0.025)
-    assert Guesses(0, 20).interval()[0] == Guesses(0, 20).lower() == 0.0
-    assert Guesses(20, 20).interval()[1] == 1.0
-    assert Guesses(3, 4) + Guesses(1, 6) == Guesses(4, 10)
-
-
 def test_what_is_certain_is_compared_with_what_is_stated() -> None:
     allowed = Allowed(1.0, 1e-5, 0.02)
     assert not allowed.exceeded_by(Guesses(45, 60))  # above 0.731 by chance

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,17 +181,3 @@ def test_a_release_of_another_config_is_refused(
 ) -> None:
     with pytest.raises(error, match=said):
         fidelity_of_release(released / "out", config_in(released, **sections), TINY)
-
-
-def test_a_release_without_its_private_state_is_refused(released: Path, tmp_path: Path) -> None:
-    with pytest.raises(DpPowerflowError):
-        fidelity_of_release(released / "out", config_in(tmp_path), TINY)
-
-
-def test_a_refusal_is_one_sentence_and_exit_code_2(released: Path, tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "from dp_powerflow.cli import main; main()", "fidelity"]
-    arguments = [str(tmp_path / "none"), str(toml(released))]
-    result = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "is not a directory; give the directory of a release" in result.stderr
-    assert "Traceback" not in result.stderr

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu, pearsonr, wasserstein_distance
+from scipy.stats import pearsonr
 
 from dp_powerflow.fidelity import comparison, metrics
 from dp_powerflow.fidelity.metrics import (
     Setting,
-    area_under_curve,
     day_rows,
     forecast_error,
     told_apart,
@@ -19,13 +18,6 @@ from dp_powerflow.fidelity.metrics import (
 from support.lived import DAYS, FLOOR, STEPS, WEEKEND, lived, remembered, strangers
 
 SETTING = Setting(WEEKEND, FLOOR)
-
-
-def test_w1_is_that_of_scipy_for_samples_of_any_size() -> None:
-    rng = np.random.default_rng(0)
-    first, second = rng.lognormal(size=(7, 5, 3)), np.round(rng.lognormal(size=(4, 5, 3)), 1)
-    each = [wasserstein_distance(first[:, :, t].ravel(), second[:, :, t].ravel()) for t in range(3)]
-    assert metrics.w1_percent(first, second) == pytest.approx(100 * np.mean(each) / second.mean(), rel=1e-12)
 
 
 def test_autocorrelation_is_the_lagged_product_over_the_variance() -> None:
@@ -83,15 +75,6 @@ def test_peaks_and_the_feeder_by_hand() -> None:
     daily = np.array([(12 + 8) / 12, (12 + 2) / 12])
     assert metrics.feeder_daily_sd(load) == pytest.approx(daily.std() / daily.mean())
     assert metrics.midnight_step(load) == pytest.approx((11 - 3) / (34 / 8))
-
-
-def test_the_area_under_the_curve_is_the_statistic_of_mann_and_whitney() -> None:
-    rng = np.random.default_rng(8)
-    score, positive = np.round(rng.standard_normal(200), 1), rng.random(200) < 0.3
-    expected = mannwhitneyu(score[positive], score[~positive]).statistic / (
-        positive.sum() * (~positive).sum()
-    )
-    assert area_under_curve(score, positive) == pytest.approx(expected)
 
 
 def test_the_classifier_sees_a_dependence_that_no_single_feature_shows() -> None:

@@ -222,19 +222,3 @@ def test_less_than_a_day_or_days_elsewhere_are_refused(tmp_path: Path) -> None:
 def test_readings_that_are_mostly_negative_point_to_the_sign_convention(tmp_path: Path) -> None:
     text = "\n".join(["customer,time,kwh", *rows(reading=f"-{READING}")])
     assert "positive='generation'" in long_case(tmp_path, text)
-
-
-@pytest.mark.parametrize("factor", [1e-3, 1e3])
-def test_a_factor_of_1000_is_caught_with_and_without_a_public_scale(tmp_path: Path, factor: float) -> None:
-    path = tmp_path / "m.csv"
-    rng = np.random.default_rng(2)
-    names = [f"m{i}" for i in range(5)]
-    text = ["time," + ",".join(names)]
-    for hour in range(24):
-        cells = ",".join(str(x) for x in factor * rng.uniform(0.3, 1.2, 5))
-        text.append(f"2024-01-01T{hour:02d}:00,{cells}")
-    path.write_text("\n".join(text))
-    same = {name: name for name in names}
-    scaled = ServiceMap(same, scale_kw_of=dict.fromkeys(names, 8.0))
-    for services in (ServiceMap(same), scaled):
-        assert "factor of 1000" in refusal(lambda services=services: read_wide(path, FMT, services=services))  # type: ignore[misc]

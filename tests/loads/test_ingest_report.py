@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import sys
 from collections.abc import Callable
@@ -15,15 +14,12 @@ import pytest
 from dp_powerflow import MeterFormat
 from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError, LoadDataError
-from dp_powerflow.fleet.run import plan_fleet
 from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.report import MARKING
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
 from dp_powerflow.pipeline.release import run_release
-from support.fleet_small import fleet_config, write_feeders, write_meters
-from support.here import Here
 from support.own_config import SCALE_KW
 from support.own_meters import CUSTOMERS, DAYS, STEPS, TWIN, OwnMeters
 from support.small import write_toml
@@ -54,7 +50,6 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
     assert found is not None
     assert found.rows == (CUSTOMERS - 1) * DAYS * STEPS - 1 + 4
     assert (found.ids.in_file, found.ids.listed, found.ids.unlisted, found.ids.absent) == (99, 100, 1, 2)
-    assert found.ids.with_blanks == 39
     assert found.n_rejected == 2
     column = found.columns[0]
     assert (column.negative, column.zero, column.floored) == (3, 2, 5)
@@ -69,27 +64,12 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
     for text in (repr(found), json.dumps(found.to_json()), *found.summary()):
         assert "secret" not in text
     for line in (
-        "39 ids of the file have blanks around them, which are ignored",
         "active: left out 1 outside the days, 1 off the step grid, 1 without value",
         "active: averaged 1 duplicates",
         "active: filled 1 linearly",
         "active: 3 negative and 2 zero readings",
     ):
         assert line in found.summary()
-
-
-def test_meters_in_a_zone_with_a_clock_change_are_counted(tmp_path: Path) -> None:
-    meters = OwnMeters()
-    days = {"first_day": dt.date(2024, 3, 30), "last_day": dt.date(2024, 4, 1)}
-    config = meters.config(tmp_path, loads={"time_zone": "Europe/Berlin", **days})
-    content = (tmp_path / "meters.csv").read_text()
-    for old, new in {"03-04T": "03-30T", "03-05T": "03-31T", "03-06T": "04-01T"}.items():
-        content = content.replace(f"2024-{old}", f"2024-{new}")
-    (tmp_path / "meters.csv").write_text(content)
-    found = meters_of(config, None).ingest
-    assert found is not None
-    assert found.columns[0].readings.skipped_hour == CUSTOMERS
-    assert found.columns[0].filled.clock_change == CUSTOMERS
 
 
 def test_the_report_is_kept_before_anything_is_charged(
@@ -165,24 +145,6 @@ def test_plan_and_release_show_the_report_on_stderr_marked_internal(tmp_path: Pa
     assert MARKING not in released
     published = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert b"n_rejected" not in published
-
-
-def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path, command: Command) -> None:
-    meters = OwnMeters()
-    meters.listed = [f"{name}-typo" for name in meters.listed]
-    write_config(tmp_path, meters)
-    printed, error, code = command("plan", "own.toml")
-    assert (code, printed) == (2, "")
-    *stages, said = error.strip().splitlines()
-    assert said.startswith("error: none of the 100 customers")
-    assert stages == ["reading the feeder", "checking feeder, controls and sun", *stages[2:]]
-
-
-def test_a_fleet_reads_once_and_has_the_report(tmp_path: Path) -> None:
-    write_feeders(tmp_path)
-    planned = plan_fleet(fleet_config(tmp_path, loads=write_meters(tmp_path, points=12)), engine=Here())
-    assert planned.ingest is not None
-    assert planned.ingest.n_load_points == 12
 
 
 def test_columns_of_a_wide_file_that_nearly_match_are_said(tmp_path: Path) -> None:

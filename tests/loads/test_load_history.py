@@ -28,11 +28,6 @@ def history(n: int = 3, **changes: object) -> LoadHistory:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def test_shape_properties_follow_the_array() -> None:
-    own = history()
-    assert (own.n_load_points, own.n_days, own.n_steps) == (3, 3, 24)
-
-
 def test_repr_prints_shapes_and_neither_values_nor_names() -> None:
     own = history(load_kw=np.full((3, 3, 24), 7.654321))
     assert "3 load points × 3 days × 24 steps" in repr(own)

@@ -84,11 +84,6 @@ def test_a_clock_change_that_is_no_multiple_of_the_step_is_refused() -> None:
         build_time_grid("Australia/Lord_Howe", dt.date(2024, 4, 1), dt.date(2024, 4, 10), 60)
 
 
-def test_days_in_the_wrong_order_are_refused() -> None:
-    with pytest.raises(LoadDataError, match="before the first day"):
-        build_time_grid("UTC", dt.date(2024, 4, 10), dt.date(2024, 4, 1), 60)
-
-
 @pytest.mark.parametrize("label", ["start", "end"])
 def test_padding_in_a_skipped_hour_is_counted_and_left_out(tmp_path: Path, label: str) -> None:
     """Some exports write 24 hours on every day and put zeros in the hour that did not exist."""

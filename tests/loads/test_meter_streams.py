@@ -35,15 +35,6 @@ def csv_of(path: Path, stamps: list[str]) -> Path:
     return path
 
 
-def test_bad_stamps_are_counted_by_rows_though_they_repeat(tmp_path: Path) -> None:
-    names, stamps, values = rows()
-    stamps = ["noon" if i % 24 == 12 else stamp for i, stamp in enumerate(stamps)]
-    table = pa.table({"customer": names, "time": stamps, "kwh": values})
-    pq.write_table(table, tmp_path / "text.parquet")
-    with pytest.raises(LoadDataError, match="4 stamps in column 'time'"):
-        read_long(tmp_path / "text.parquet", HOURLY)
-
-
 def test_files_of_a_folder_may_differ_in_type(tmp_path: Path) -> None:
     names, stamps, values = rows()
     folder = tmp_path / "meters"
@@ -70,14 +61,6 @@ def test_a_step_may_have_more_readings_than_a_byte_counts() -> None:
     assert means[1, 0, 6] == 2.0
     assert np.isnan(means).sum() == 2 * 24 - 3
     assert (counts.accepted, counts.duplicated) == (1001, 998)
-
-
-def test_what_is_public_of_simulated_customers_needs_no_load() -> None:
-    for classes in (DEMO_CLASSES, DEMO_CLASSES[:1]):
-        history = simulate_load_history(37, n_days=1, step_minutes=60, seed=4, classes=classes)
-        labels, scale_kw = simulated_services(37, seed=4, classes=classes)
-        assert labels == history.class_label
-        np.testing.assert_array_equal(scale_kw, history.scale_kw)
 
 
 def test_a_simulated_load_point_can_be_the_sum_of_several_customers() -> None:

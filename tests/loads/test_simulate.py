@@ -42,20 +42,14 @@ def test_simulated_loads_say_so_and_are_positive(year: LoadHistory) -> None:
     assert year.load_kw.min() > 0
 
 
-def test_the_same_seed_gives_the_same_loads_and_another_seed_others() -> None:
-    first, again, other = (simulate_load_history(5, n_days=3, seed=s) for s in (1, 1, 2))
-    np.testing.assert_array_equal(first.load_kw, again.load_kw)
-    assert not np.any(first.load_kw == other.load_kw)
+def test_loads_follow_from_the_seed_whatever_else_is_drawn() -> None:
+    def homes(n: int, days: int, seed: int = 3) -> FloatArray:
+        return simulate_load_history(n, n_days=days, seed=seed, classes=(RESIDENTIAL,)).load_kw
 
-
-def test_adding_customers_does_not_change_the_others() -> None:
-    few, many = (simulate_load_history(n, n_days=4, seed=3) for n in (5, 9))
-    np.testing.assert_array_equal(many.load_kw[:5], few.load_kw)
-
-
-def test_more_days_do_not_change_the_first_ones_of_a_home() -> None:
-    short, long = (simulate_load_history(8, n_days=n, seed=3, classes=(RESIDENTIAL,)) for n in (4, 9))
-    np.testing.assert_array_equal(long.load_kw[:, :4], short.load_kw)
+    some = homes(5, 4)
+    np.testing.assert_array_equal(homes(9, 4)[:5], some)
+    np.testing.assert_array_equal(homes(5, 9)[:, :4], some)
+    assert not np.any(homes(5, 4, seed=4) == some)
 
 
 NEAR_REAL = {

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow import StreamKey
-from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import ClassLaw
 from dp_powerflow.model.sample import MOST_DEVIATIONS, CustomerLaw, CustomerSampler
-from dp_powerflow.units import IntArray
 from support.laws import alike, days_of
 
 STEPS, DAYS = 6, 400
@@ -68,11 +66,3 @@ def test_reactive_load_has_its_power_factor_and_a_bounded_random_part() -> None:
         assert random[k].std() == pytest.approx(size, rel=0.1)
     _, plain = drawn(law(q=0.0))
     assert plain == pytest.approx(0.3 * active)
-
-
-@pytest.mark.parametrize(
-    "load_of", [np.repeat([0, 2, 1], PER_LOAD), np.repeat([0, 1, 1], PER_LOAD), np.repeat([0, 1], [2, 2])]
-)
-def test_customers_out_of_order_are_refused(load_of: IntArray) -> None:
-    with pytest.raises(PrivacyError, match="ascending order"):
-        CustomerLaw(law().each, load_of, np.array([0, 1, 2]))

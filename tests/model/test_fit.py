@@ -58,20 +58,6 @@ def test_private_clusters_find_the_levels() -> None:
     assert loads[1] > 3 * loads[0]
 
 
-def test_mixture_separates_two_kinds_of_customer() -> None:
-    rng = np.random.default_rng(0)
-    level = np.where(np.arange(2000) % 2 == 0, -1.5, 1.5)[:, None, None]
-    load = np.exp(level + 0.3 * rng.standard_normal((2000, 3, 1)) + 0.2 * rng.standard_normal((2000, 3, 24)))
-    days = tuple(dt.date(2024, 1, day) for day in (1, 2, 3))
-    names = tuple(f"p{i}" for i in range(2000))
-    nothing = (None,) * 2000
-    history = LoadHistory(load, None, names, days, 60, nothing, nothing, None)
-    model = quiet_fit(history, Budget(8.0), n_components=2)
-    low, high = sorted(float(part.mean.mean()) for part in model.days[0].components)
-    assert low == pytest.approx(-1.5, abs=0.4)
-    assert high == pytest.approx(1.5, abs=0.4)
-
-
 def test_fit_repeats_to_the_bit_and_other_keys_and_data_have_other_noise(history: LoadHistory) -> None:
     budget = Budget(1.0)
     first = quiet_fit(history, budget)
@@ -98,7 +84,7 @@ def test_too_small_a_budget_warns_that_the_prior_would_do() -> None:
 def test_noise_never_breaks_a_covariance(estimator: Any, epsilon: float, seed: int) -> None:
     history = simulate_load_history(5, n_days=1, step_minutes=60, seed=seed)
     key = StreamKey.from_insecure_seed(seed)
-    model = quiet_fit(history, Budget(epsilon), key=key, estimator=estimator, n_components=2)
+    model = quiet_fit(history, Budget(epsilon), key=key, estimator=estimator)
     for part in model.days:
         for component in part.components:
             assert np.linalg.eigvalsh(component.covariance).min() > 0
@@ -128,7 +114,7 @@ def test_no_private_value_reaches_a_message_a_log_or_the_model(caplog: pytest.Lo
     texts: list[str] = [repr(KEY)]
     with caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for options in ({}, {"estimator": Plain()}, {"classes": PrivateClasses(2), "n_components": 2}):
+        for options in ({}, {"estimator": Plain()}, {"classes": PrivateClasses(2)}):
             bounds = FitOptions(bounds=BOUNDS, **options)
             model = fit(history, budget=Budget(1.0), options=bounds, key=KEY)
             texts += [model.to_json(), repr(model.costs)]
@@ -150,8 +136,8 @@ def test_bad_inputs_are_refused_with_what_to_do(history: LoadHistory) -> None:
         quiet_fit(history, Budget(1.0), bounds={"class 1": BOUNDS}, classes=PrivateClasses(2))
     with pytest.raises(PrivacyError, match="p_min < p_max"):
         quiet_fit(history, Budget(1.0), bounds=(0.0, 1.0))
-    with pytest.raises(PrivacyError, match="at least one component"):
-        FitOptions(bounds=BOUNDS, n_components=0)
+    with pytest.raises(PrivacyError, match="variance floor"):
+        FitOptions(bounds=BOUNDS, variance_floor=0.0)
     mixed = dataclasses.replace(history, class_label=(None, *history.class_label[1:]))
     with pytest.raises(LoadDataError, match="label them all or none"):
         quiet_fit(mixed, Budget(1.0))

@@ -68,7 +68,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "structured": days,
     "block": lambda: days(estimator=Structured(block=4)),
     "plain": lambda: days(estimator=Plain(), reactive=PublicSpread(spread=0.2)),
-    "mixture": lambda: days(PER_DAY, n_components=2),
+    "per day": lambda: days(PER_DAY),
     "private classes of days": lambda: days(classes=PrivateClasses(2)),
     "private classes per day": lambda: days(PER_DAY, classes=PrivateClasses(2)),
     "bounds per class of days": lambda: days(
@@ -194,18 +194,12 @@ def all_integers(queries: list[dict[str, Any]], value: int) -> list[dict[str, An
 DAY, LAW, FACTS = ("classes", 0, "components", 0), ("classes", 0, "law"), ("facts", "days")
 FORGED: dict[str, dict[str, tuple[tuple[str | int, ...], Any]]] = {
     "structured": {
-        "integer": (("queries", 0, "integers", 0, 0), lambda x: x + 10**7),
         "order": (("queries",), lambda x: x[::-1]),
         "left out": (("queries",), lambda x: x[:-1]),
         "added": (("queries",), lambda x: [*x, x[0] | {"query": "one more"}]),
         "size": (("queries", 0, "integers", 0), lambda x: [*x, 1]),
-        "option": (("options", "variance_floor"), 0.5),
         "remarks": (("notes",), ["all is well"]),
-        "fraction": (("queries", 0, "integers", 0, 0), 0.5),
         "unknown entry": (("hidden",), [1, 2, 3]),
-        "huge integer": (("queries", 0, "integers", 0, 0), 2**70),
-        "no step": (("facts", "step_minutes"), 0),
-        "negative step": (("facts", "step_minutes"), -60),
         "nobody": (("facts", "load_points_of_class"), [["residential", 0]]),
         "words for numbers": ((*DAY, "mean"), ["a"] * 24),
         "endless classes": (("options", "private_classes"), {"n_classes": 10**12, "share": 0.25}),
@@ -286,8 +280,6 @@ def test_what_histories_cannot_be_fitted_to_is_refused() -> None:
         fitted(history, replace(choice, days=other), budget)
     with pytest.raises(PrivacyError, match="history model"):
         fitted(history, choice, replace(budget, unit=PER_DAY))
-    with pytest.raises(PrivacyError, match="history model"):
-        fitted(history, replace(choice, n_components=2), budget)
     for n_days, steps in ((13, 24), (14, 6)):
         with pytest.raises(PrivacyError, match="at least 14 days of at least 8 steps"):
             fitted(history_of(customers(20, n_days, steps)), choice, budget)

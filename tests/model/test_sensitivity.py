@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as npst
 from dp_powerflow.model.estimators import Records, fit_together
 from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.partition import assign_classes, private_counts, private_kmeans
-from dp_powerflow.model.single_days import Plain, PublicFacts, Structured, mixture_of
+from dp_powerflow.model.single_days import Plain, PublicFacts, Structured
+from dp_powerflow_paper.sources.models import mixture_of
 from support.adversary import WatchedSession, extreme_days
 
 T, LOW, HIGH = 12, -4.0, 4.0

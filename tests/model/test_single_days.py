@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.stats import chi2
 
 from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.loads.simulate import DEMO_CLASSES
@@ -23,29 +21,13 @@ from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.single_days import (
-    CLIPS,
-    LEVEL_SHARE,
-    SPREAD_SHARE,
-    PlainPlan,
     PublicFacts,
     Structured,
     StructuredPlan,
-    band_edges,
-    band_means,
-    interpolate_bands,
     with_floor,
 )
 from support.adversary import WatchedSession
 from support.lognormal import LOGNORMAL_HOMES
-
-
-@pytest.mark.parametrize("steps", [2, 3, 4, 5, 6, 24, 48, 96, 144, 288])
-def test_bands_cover_any_horizon(steps: int) -> None:
-    edges = band_edges(steps)
-    assert list(edges) == sorted(set(edges))
-    assert edges[-1] == steps
-    assert band_means(np.ones(steps), edges).tolist() == [1.0] * (len(edges) - 1)
-    assert interpolate_bands(np.ones(len(edges) - 1), edges).tolist() == [1.0] * steps
 
 
 def test_a_floor_on_the_variance_does_not_move_the_mean_load() -> None:
@@ -62,30 +44,6 @@ def test_plan_depends_on_public_quantities_and_grows_with_the_budget() -> None:
     assert sizes[-1] == 16
     assert Structured().prior_would_do(PublicFacts(20, 96, 0.03, -4.0, 4.0))
     assert not Structured().prior_would_do(PublicFacts(10_000, 96, 0.03, -4.0, 4.0))
-
-
-def test_plain_split_is_the_least_expected_kl() -> None:
-    """ρ_m : ρ_s = √a : √b minimises a/ρ_m + b/ρ_s; checked against a search."""
-    plan = PlainPlan(1000, 8, 0.5, -2.0, 2.0).moments
-    precision = plan.precision
-    a = 0.5 * (2 * plan.radius) ** 2 / 2 * precision.sum()
-    b = 0.125 * plan.radius**4 * (precision.sum() ** 2 + (precision**2).sum())
-    shares = np.linspace(0.001, 0.999, 9999)
-    best = shares[np.argmin(a / shares + b / (1 - shares))]
-    assert plan.split()[0] / plan.rho == pytest.approx(best, abs=2e-4)
-    assert sum(plan.split()) == pytest.approx(plan.rho)
-    assert plan.rho == pytest.approx(0.5 * (1 - LEVEL_SHARE - SPREAD_SHARE))
-    least = (a / best + b / (1 - best)) / plan.rho / 1000**2
-    assert plan.expected_kl(1000) == pytest.approx(least, rel=1e-3)
-
-
-@pytest.mark.parametrize(("share", "clip"), list(zip((0.95, 0.975, 0.99, 0.999), CLIPS, strict=True)))
-def test_plain_clips_are_quantiles_of_chi_square(share: float, clip: tuple[float, float]) -> None:
-    quantile, excess = clip
-    law = chi2(1)
-    assert quantile == pytest.approx(law.ppf(share), abs=1e-4)
-    lost, _ = quad(lambda x: (x - quantile) * law.pdf(x), quantile, np.inf)
-    assert excess == pytest.approx(lost, abs=1e-4)
 
 
 def test_without_noise_worth_mentioning_the_model_is_recovered() -> None:
@@ -208,6 +166,3 @@ def test_plain_models_keep_the_mean_load_at_any_level(daily_customers: LoadHisto
         models = fits(scaled, Plain(), 20, epsilon=4.0, bounds=HIGH_IN_BOUNDS)
         found.append(np.mean([m.days[0].mean_load.mean() for m in models]) / scaled.load_kw.mean())
     assert found == pytest.approx([1.0, 1.0], abs=0.01)  # the standard error is 0.0004
-
-
-# --- the rules ------------------------------------------------------------------------------------------

@@ -88,7 +88,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
         {"taps": "# solved on the true network; INTERNAL\ntransformer,winding,tap\nreg,2,1.0\n"},
     ),
     # ---- evidence that is required and impossible
-    "one Gaussian per class": ("", {"network": EVIDENCE, "model": {"components": 2}}),
     "1 nodes carry less load than the public minimum": (
         HEAD + LOADS + "New Load.light bus1=x.2 phases=1 kv=2.4 kW=0.1 kvar=0\n" + TAIL,
         {"network": EVIDENCE},

@@ -350,7 +350,6 @@ def twin(folder: Path, days: int = 14, **sections: dict[str, Any]) -> Config:
         ),
         ({"loads": {"days": 14, "step_minutes": 240}}, "structured", "14 days and steps of 240 min"),
         ({"model": {"unit": "load-point-day"}}, "structured", "model.unit is 'load-point-day'"),
-        ({"model": {"components": 2}}, "structured", "model.components is 2"),
         ({"network": {}, "loads": {"days": 30}}, "structured", "mode 'true-network'"),
         (
             {"loads": {"kind": "opendss-shapes", "path": "shapes", "first_day": dt.date(2024, 1, 1)}},

@@ -38,7 +38,6 @@ WIDE, NARROW = (1e-3, 10.0), (0.02, 0.2)
 CASES = {
     "structured": FitOptions(WIDE, use_scale=True, reactive=PublicSpread()),
     "plain": FitOptions(WIDE, Plain(), use_scale=True),
-    "mixture": FitOptions(WIDE, use_scale=True, n_components=3),
     "private classes": FitOptions(WIDE, use_scale=True, classes=PrivateClasses(3)),
     "narrow": FitOptions(NARROW, use_scale=True),
 }

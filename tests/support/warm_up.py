@@ -17,7 +17,7 @@ from support.small import TABLES, TWIN, small_config
 
 RELEASES: tuple[dict[str, dict[str, Any]], ...] = (
     {"loads": {"days": 16}, "network": TWIN, "model": {"estimator": "history"}},
-    {"network": {**TABLES, "noise": "gaussian"}, "model": {"estimator": "structured", "components": 2}},
+    {"network": {**TABLES, "noise": "gaussian"}, "model": {"estimator": "structured"}},
     {"model": {"estimator": "plain"}},
 )
 """The default, independent days on a published twin, and the paper's release, which has evidence."""

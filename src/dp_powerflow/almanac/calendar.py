@@ -153,30 +153,26 @@ def zone_of(name: str, error: type[Exception] = ConfigError) -> ZoneInfo:
 
 def _table(path: Path, fmt: WeatherFormat) -> Any:
     """The wanted columns of the file: stamps as they are (CSV: text), the others as doubles."""
-    if not path.is_file():
-        raise WeatherError(f"the weather file {path} does not exist; correct weather.path")
     wanted = [name for name in (fmt.time, fmt.temperature, fmt.irradiance) if name is not None]
-    if len(set(wanted)) != len(wanted):
-        raise WeatherError(f"the config names one column of the weather {path} twice; name different ones")
-    suffix = path.suffix.lower()
-    if suffix not in (".csv", ".txt", ".gz", ".parquet", ".pq"):
-        raise WeatherError(f"the weather {path} is neither .csv nor .parquet; convert it to one of them")
     as_text = pa_csv.ConvertOptions(
         column_types={fmt.time: pa.string()}, null_values=list(_MISSING), strings_can_be_null=True
     )
-    is_parquet = suffix in (".parquet", ".pq")
+    is_parquet = path.suffix.lower() in (".parquet", ".pq")
     try:
         whole = pq.read_table(path) if is_parquet else pa_csv.read_csv(path, convert_options=as_text)
         _ = whole.column_names  # which may be no text
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0][:120] or "no reason given"
-        raise WeatherError(f"the weather {path} cannot be read; export it again ({reason})") from None
+        raise WeatherError(
+            f"the weather {path} cannot be read as CSV or Parquet; export it again, or correct weather.path "
+            f"({reason})"
+        ) from None
     names = ", ".join(f"'{name}'" for name in whole.column_names[:8]) or "none"
     names += f" and {whole.num_columns - 8} more" * (whole.num_columns > 8)
     for name in wanted:
-        if whole.column_names.count(name) != 1:
+        if whole.column_names.count(name) != 1 or wanted.count(name) != 1:
             raise WeatherError(
-                f"the weather {path} needs one column '{name}' and has {names}; name "
+                f"the weather {path} needs one column '{name}', for one purpose, and has {names}; name "
                 "its columns in weather.time, weather.temperature and weather.irradiance"
             )
     for name in wanted[1:]:

@@ -37,7 +37,6 @@ MEANS = {
 }
 _COLDEST_C, _HOTTEST_C = -90.0, 60.0
 _HOTTEST_MEAN_C = 40.0
-_COLDEST_K = 150.0
 _MOST_W, _LEAST_W, _NO_W = 1600.0, -20.0, 1.5
 _ROUND_OFF = 1e-9
 _ONE_DAY = dt.timedelta(days=1)
@@ -176,11 +175,9 @@ def _refuse_other_units(readings: Readings, fmt: WeatherFormat) -> None:
         )
     low, high, mean = float(values.min()), float(values.max()), float(values.mean())
     if not (low >= _COLDEST_C and high <= _HOTTEST_C and mean <= _HOTTEST_MEAN_C):
-        likely = "°F" if low >= _COLDEST_C and high < _COLDEST_K else "another unit"
-        likely = "kelvin" if low > _COLDEST_K and mean < 2.0 * _COLDEST_K + 50.0 else likely
         raise WeatherError(
             f"the temperatures of {readings.path} lie between {low:g} and {high:g}, with mean {mean:.1f}, "
-            f"and look like {likely}; give them in °C"
+            "as if in °F, kelvin or tenths; give them in °C"
         )
     if readings.irradiance is None:
         return

@@ -271,7 +271,6 @@ class ModelSection(Section):
         are independent draws; `structured` needs fewer customers, `plain` is the paper's. Without it
         `history` where it can be, else `structured`.
     private_classes : 0 takes the public labels; 2 or more classes are found privately, from the budget.
-    components : Gaussians per class; the evidence of mode `true-network` needs 1.
     use_scale : fit loads relative to the public scale of their load point, which all must have.
     bounds : declared [p_min, p_max] of a load point [kW, or relative to the scale]; readings and draws are
         cut to them.
@@ -289,7 +288,6 @@ class ModelSection(Section):
     unit: Literal["load-point", "load-point-day"] = "load-point"
     estimator: Literal["history", "structured", "plain"] | None = None
     private_classes: Annotated[int, Field(ge=0, le=1000)] = 0
-    components: Annotated[int, Field(ge=1, le=1000)] = 1
     use_scale: bool = True
     bounds: Margins = (1e-3, 3.0)
     bounds_of_class: dict[str, Margins] = Field(default_factory=dict)
@@ -305,11 +303,6 @@ class ModelSection(Section):
             lambda model: model.estimator == "history" and model.unit != "load-point",
             "model.estimator = 'history' fits whole histories of load points, so a single day cannot be a "
             "record; set model.unit to 'load-point', or model.estimator to 'structured'",
-        ),
-        Forbidden(
-            lambda model: model.estimator == "history" and model.components != 1,
-            "model.components belongs to the estimators 'structured' and 'plain'; 'history' lets customers "
-            "differ without it: set it to 1, or model.estimator to 'structured'",
         ),
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from scipy.stats import rankdata, wasserstein_distance
+from scipy.stats import mannwhitneyu, wasserstein_distance
 
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
@@ -430,9 +430,8 @@ def told_apart(drawn: Sample, real: Sample, *, seed: int = 0) -> float:
 
 def area_under_curve(score: FloatArray, positive: BoolArray) -> float:
     """Probability that a positive row scores above a negative one; ties count half."""
-    n, of = int(positive.sum()), positive.size
-    above = float(rankdata(score)[positive].sum()) - n * (n + 1) / 2
-    return above / (n * (of - n))
+    own, others = score[positive], score[~positive]
+    return float(mannwhitneyu(own, others, method="asymptotic").statistic) / (own.size * others.size)
 
 
 def _held_out(of: IntArray, rng: np.random.Generator) -> BoolArray:

@@ -210,12 +210,8 @@ class LoadHistory:
 
     def __repr__(self) -> str:
         kind = "simulated" if self.simulated else "PRIVATE"
-        parts = [f"{self.n_load_points} load points × {self.n_days} days × {self.n_steps} steps, {kind}"]
-        if self.load_kvar is not None:
-            parts.append("with kvar")
-        if self.scale_kw is not None:
-            parts.append("with scale")
-        return f"LoadHistory({', '.join(parts)})"
+        size = f"{self.n_load_points} load points × {self.n_days} days × {self.n_steps} steps"
+        return f"LoadHistory({size}, {kind})"
 
     @property
     def n_load_points(self) -> int:

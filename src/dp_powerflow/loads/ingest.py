@@ -178,24 +178,11 @@ class MeterTable:
             ) from None
 
     def _parquet_parts(self, names: list[str], repeating: list[str]) -> Iterator[Any]:
-        """Batches of one file after the other. A scanner of all of them would read far ahead."""
-        import pyarrow.dataset as pa_dataset  # brings pandas, where that is installed
-
-        form = pa_dataset.ParquetFileFormat(dictionary_columns=repeating)
-        dataset = pa_dataset.dataset(self.path, format=form)
+        """Batches of one file after the other; their types may differ."""
         size = max(1024, _PARQUET_CELLS // len(names))
-        for fragment in dataset.get_fragments():
-            own = fragment.physical_schema
-            if all(
-                name in own.names and own.field(name).equals(dataset.schema.field(name)) for name in names
-            ):
-                with pq.ParquetFile(fragment.path, read_dictionary=repeating, pre_buffer=False) as file:
-                    yield from file.iter_batches(size, columns=names)
-            else:  # of another type, or without the column: as the dataset has it
-                found = pa_dataset.Scanner.from_fragment(
-                    fragment, schema=dataset.schema, columns=names, batch_size=size
-                )
-                yield from found.to_batches()
+        for path in _parquet_files(self.path):
+            with pq.ParquetFile(path, read_dictionary=repeating, pre_buffer=False) as file:
+                yield from file.iter_batches(size, columns=names)
 
     def _as_doubles(self, cells: Any, name: str) -> Any:
         kind = cells.type
@@ -317,11 +304,15 @@ def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _parquet_files(path: Path) -> list[Path]:
+    """The file, or those of a folder and the folders in it, in the order of their names."""
+    found = (file for file in path.rglob("[!._]*") if file.suffix in (".parquet", ".pq"))
+    return sorted(found) or [path]
+
+
 def _parquet_header(path: Path) -> tuple[str, ...]:
     try:
-        import pyarrow.dataset as pa_dataset
-
-        names = tuple(pa_dataset.dataset(path, format="parquet").schema.names)
+        names = tuple(pq.read_schema(_parquet_files(path)[0]).names)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise LoadDataError(f"{path} is not a Parquet file; export it again") from None
     if not names:
@@ -387,7 +378,7 @@ def read_long(
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(values))
     seen = _fill_from_long(target, table, columns, values)
-    ids = compare_ids(seen.names, services.customers, len(seen.blank))
+    ids = compare_ids(seen.names, services.customers)
     return check_history(target.finish(services, seen.rows, ids), rules or IngestRules())
 
 
@@ -406,8 +397,7 @@ def read_wide(
     table.require(columns.time)
     names, found = _wide_customers(table, columns)
     services = services or one_service_each(found)
-    columns_of = [name for own in names for name in own.values()]
-    ids = compare_ids(found, services.customers, sum(name != name.strip() for name in columns_of))
+    ids = compare_ids(found, services.customers)
     listed = [customer for customer in found if customer in services.load_point_of]
     if not listed:
         raise LoadDataError(
@@ -483,12 +473,11 @@ class _Target:
 
 @dataclass(repr=False)
 class _Seen:
-    """PRIVATE. What a long file holds: rows, customers, and ids with blanks around them."""
+    """PRIVATE. What a long file holds: rows and customers."""
 
     index: dict[str, int] = field(default_factory=dict)  # of the customers that are listed
     rows: int = 0
     names: set[str] = field(default_factory=set)
-    blank: set[str] = field(default_factory=set)
     last: Any = None  # dictionary of the batch before, and the customers of its entries
     codes: Codes = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
@@ -500,10 +489,8 @@ class _Seen:
         self.rows += len(encoded)
         if self.last is None or not encoded.dictionary.equals(self.last):
             self.last = encoded.dictionary
-            written = self.last.cast(pa.string()).to_pylist()
-            names = [name.strip() for name in written]
+            names = [name.strip() for name in self.last.cast(pa.string()).to_pylist()]
             self.names.update(names)
-            self.blank.update(name for name in written if name != name.strip())
             self.codes = np.array([self.index.get(name, _NOBODY) for name in names], dtype=np.int32)
         found: Codes = self.codes[_to_numpy(encoded.indices)]
         return found
@@ -534,11 +521,12 @@ def _fill_from_long(
 
 def _whole_days(table: MeterTable, stamps: Iterable[Stamps]) -> Days:
     """First and last local day that lie wholly within the stamps of a file."""
-    ends, wall, fmt = [sys.maxsize, -sys.maxsize], set[bool](), table.fmt
+    first_s, last_s, wall, fmt = sys.maxsize, -sys.maxsize, set[bool](), table.fmt
     for part in stamps:
         if part.seconds.size:
             wall.add(part.wall)
-            ends = [min(ends[0], int(part.seconds.min())), max(ends[1], int(part.seconds.max()))]
+            first_s = min(first_s, int(part.seconds.min()))
+            last_s = max(last_s, int(part.seconds.max()))
         if len(wall) > 1:
             raise LoadDataError(
                 f"only some stamps of {table.path} have an offset from UTC; write all alike", code="time-zone"
@@ -546,27 +534,22 @@ def _whole_days(table: MeterTable, stamps: Iterable[Stamps]) -> Days:
     if not wall:
         raise LoadDataError(_NO_ROWS)
     at_end = fmt.interval_label == "end"
+    ends = first_s, last_s
     return whole_days(fmt.time_zone, *ends, fmt.step_minutes, wall=wall.pop(), label_is_end=at_end)
 
 
 def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[str, str]], list[str]]:
     """Per quantity: customer → column; and the customers in the order of the file."""
-    suffixes = [columns.active_suffix]
-    suffixes += [] if columns.reactive_suffix is None else [columns.reactive_suffix]
-    names: list[dict[str, str]] = [{} for _ in suffixes]
-    other = twice = 0
-    # the longer suffix first: an empty one matches every column
-    order = sorted(range(len(suffixes)), key=lambda i: -len(suffixes[i]))
-    for column in table.columns:
-        if column == columns.time or column in columns.ignore:
-            continue
-        match = next((i for i in order if column.endswith(suffixes[i])), None)
-        if match is None:
-            other += 1
-        else:
-            customer = column.removesuffix(suffixes[match]).strip()
-            twice += customer in names[match]
-            names[match][customer] = column
+    stated = (columns.active_suffix, columns.reactive_suffix)
+    suffixes = [suffix for suffix in stated if suffix is not None]
+    left = [name for name in table.columns if name != columns.time and name not in columns.ignore]
+    by_suffix, twice = dict[str, dict[str, str]](), 0
+    for suffix in sorted(suffixes, key=len, reverse=True):  # an empty one matches every column
+        own = [name for name in left if name.endswith(suffix)]
+        left = [name for name in left if not name.endswith(suffix)]
+        by_suffix[suffix] = {name.removesuffix(suffix).strip(): name for name in own}
+        twice += len(own) - len(by_suffix[suffix])
+    names, other = [by_suffix[suffix] for suffix in suffixes], len(left)
     if other:
         raise LoadDataError(f"{other} columns of {table.path} have neither suffix; list them under 'ignore'")
     if twice:

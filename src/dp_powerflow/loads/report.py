@@ -315,15 +315,12 @@ class IdFindings:
         Customers of the file that the service map does not list; they are left out.
     absent
         Customers of the service map that the file does not have.
-    with_blanks
-        Ids of the file with blanks around them, which mean nothing.
     """
 
     in_file: int = 0
     listed: int = 0
     unlisted: int = 0
     absent: int = 0
-    with_blanks: int = 0
 
     @property
     def hint(self) -> str:
@@ -332,7 +329,7 @@ class IdFindings:
         return alike if self.unlisted and self.absent else ""
 
 
-def compare_ids(in_file: Collection[str], listed: Collection[str], with_blanks: int = 0) -> IdFindings:
+def compare_ids(in_file: Collection[str], listed: Collection[str]) -> IdFindings:
     """Compare the customers of a file with the service map.
 
     Raises
@@ -342,7 +339,7 @@ def compare_ids(in_file: Collection[str], listed: Collection[str], with_blanks: 
     """
     strangers, absent = set(in_file) - set(listed), set(listed) - set(in_file)
     refuse_alike({*in_file, *listed}, "customers of the meter file and the service map")
-    return IdFindings(len(in_file), len(listed), len(strangers), len(absent), with_blanks)
+    return IdFindings(len(in_file), len(listed), len(strangers), len(absent))
 
 
 MARKING = "INTERNAL: computed from the meter readings; not for publication"

@@ -402,7 +402,9 @@ class ReadingGrid:
                 duplicated += int(times.sum()) - int(np.count_nonzero(times))
                 with np.errstate(invalid="ignore"):  # without a reading it is 0/0, which is NaN
                     np.divide(own, times, out=own)
-        means[:, doubled] = _mean_of_present(means[:, doubled], second)
+        first = means[:, doubled]
+        either = np.where(np.isnan(first), second, first)
+        means[:, doubled] = np.where(both, (first + second) / 2, either)
         accepted, no_value, not_finite, outside, off_grid, skipped = self._tally.tolist()
         tally = ReadingCounts(
             accepted=accepted,
@@ -415,11 +417,3 @@ class ReadingGrid:
             doubled_hour=int(both.sum()),
         )
         return means.reshape(len(means), len(self.grid.days), -1), tally
-
-
-def _mean_of_present(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Mean of two readings, or the one that is there, or NaN."""
-    mean: FloatArray = np.where(
-        np.isnan(first), second, np.where(np.isnan(second), first, (first + second) / 2)
-    )
-    return mean

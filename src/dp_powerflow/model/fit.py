@@ -155,5 +155,5 @@ class MeterSource:
         scale = np.ones(history.n_load_points) if scale is None else scale
         if self.unit is PrivacyUnit.LOAD_POINT_DAY:
             load_kw = load_kw.reshape(-1, 1, history.n_steps)
-            chosen, scale = (np.repeat(each, history.n_days) for each in (chosen, scale))
+            chosen, scale = np.repeat(chosen, history.n_days), np.repeat(scale, history.n_days)
         return LogLoads(load_kw, np.flatnonzero(chosen), scale, bounds)

@@ -508,10 +508,6 @@ class LoadLaw:
             raise PrivacyError("nothing to sample: name at least one node")
         if np.shape(self.scale_kw) != (n,) or np.any(self.scale_kw <= 0.0):
             raise PrivacyError("the public scales must be one per node, and positive")
-        if self.tan_theta.shape != (n,) or (self.q_size is not None and self.q_size.shape != (n,)):
-            raise PrivacyError("a load law needs one power factor, and one size of random q, per node")
-        if self.positions is not None and len(self.positions) != n:
-            raise PrivacyError("a load law needs one position per node")
         if self.q_size is not None and all(part.q_covariance is None for part in self.classes):
             raise PrivacyError("random reactive load needs both its size per node and its covariance")
 
@@ -650,7 +646,7 @@ class LoadLaw:
     @cached_property
     def _gaussians(self) -> tuple[GaussianComponent, ...]:
         if any(len(part.components) > 1 for part in self.classes):
-            raise PrivacyError("Theorem 1 is for one Gaussian per class; fit the model with components = 1")
+            raise PrivacyError("Theorem 1 is for one Gaussian per class; give a law without mixtures")
         return tuple(part.components[0] for part in self.classes)
 
 

@@ -30,7 +30,6 @@ from dp_powerflow.model.estimators import Bounds, Estimator
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.single_days import Structured
 from dp_powerflow.privacy.budget import Budget
-from dp_powerflow.privacy.queries import MAX_DIMENSION
 from dp_powerflow.privacy.random import canonical_bytes
 from dp_powerflow.units import FloatArray
 
@@ -256,8 +255,6 @@ class FitOptions:
         `PublicLabels()` or `PrivateClasses(L)`.
     use_scale
         Divide loads by the public scale of their load point.
-    n_components
-        M, Gaussians per class.
     reactive
         Law of the reactive load.
     variance_floor
@@ -271,7 +268,7 @@ class FitOptions:
     classes: PublicLabels | PrivateClasses = field(default_factory=PublicLabels)
     day_types: None = field(default=None, init=False, repr=False)  # the noise is bound to every field
     use_scale: bool = False
-    n_components: int = 1
+    n_components: int = field(default=1, init=False, repr=False)  # a class was a mixture once
     reactive: ReactiveChoice = field(default_factory=FixedPowerFactor)
     variance_floor: float = 1e-3
     days: DayFacts | None = None
@@ -292,11 +289,8 @@ class FitOptions:
         return min(low for low, _ in pairs), max(high for _, high in pairs)
 
     def __post_init__(self) -> None:
-        if not (1 <= self.n_components <= MAX_DIMENSION and self.variance_floor > 0):
-            raise PrivacyError(
-                f"a class needs at least one component, at most {MAX_DIMENSION}, and a positive variance "
-                "floor"
-            )
+        if not self.variance_floor > 0:
+            raise PrivacyError("a law of days needs a positive variance floor")
 
     def sha256(self, budget: Budget) -> str:
         """Hash of all choices; the noise is bound to it.
@@ -340,7 +334,6 @@ class FitOptions:
             estimator=kind(fields["estimator"]["block"]) if issubclass(kind, Structured) else kind(),
             classes=PublicLabels() if classes is None else _read(PrivateClasses, classes),
             use_scale=bool(fields["use_scale"]),
-            n_components=int(fields["n_components"]),
             reactive=_read(_REACTIVE[fields["reactive"]["kind"]], fields["reactive"]),
             variance_floor=float(fields["variance_floor"]),
         )

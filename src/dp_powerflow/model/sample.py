@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,6 +41,9 @@ from dp_powerflow.powerflow.batch import Nodes, Solution, Solver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
+
+if TYPE_CHECKING:
+    from dp_powerflow.model.history.sample import Population
 
 _BLOCK_CUSTOMER_DAYS = 2048  # 1.6 MB per array at T = 96; a year of 96 nodes is 18 blocks
 SCALING_DOWN = 0.95
@@ -143,19 +146,7 @@ class OneDay:
         return LoadBlock(whole.first_day + day, kw, kvar)
 
 
-class DrawnLaw(PlacedLaw, Protocol):
-    """A law that days are drawn from."""
-
-    @property
-    def n(self) -> int:
-        """Number of loads."""
-
-    @property
-    def identity(self) -> str:
-        """Hash of the model the law comes from."""
-
-
-Law = TypeVar("Law", bound=DrawnLaw)
+Law = TypeVar("Law", bound="LoadLaw | CustomerLaw | Population")
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,10 +183,6 @@ class Sampler(ABC, Generic[Law]):
     def n_blocks(self) -> int:
         """Number of blocks."""
         return -(-self.n_days // self.days_per_block)
-
-    def blocks(self) -> Iterator[LoadBlock]:
-        """All blocks in order."""
-        return (self.block(index) for index in range(self.n_blocks))
 
     def block(self, index: int) -> LoadBlock:
         """One block; a pure function of the sampler and the number."""
@@ -460,14 +447,6 @@ class CustomerLaw:
     load_of: IntArray
     positions: IntArray
     shares: sp.csr_array | None = None
-
-    def __post_init__(self) -> None:
-        numbers = np.unique(self.load_of)
-        ascending = len(self.load_of) == self.each.n and bool(np.all(np.diff(self.load_of) >= 0))
-        if not ascending or not np.array_equal(numbers, np.arange(len(self.positions))):
-            raise PrivacyError("a sum of customers needs the load of every customer, in ascending order")
-        if any(part.margins is None for part in self.each.classes):
-            raise PrivacyError("a sum of customers is bounded by the margins of its classes; state them")
 
     @property
     def n(self) -> int:

@@ -1,4 +1,4 @@
-"""Estimators of single days: the loop that they share, mixtures inside a class, and the two estimators.
+"""Estimators of single days: the loop that they share, and the two estimators.
 
 **Structured** (default): two rounds in a smooth basis.
 
@@ -28,20 +28,6 @@ Two numbers are asked first, for a small share of the budget: the level of the l
 around it. Days are then measured from the level in units of the spread, so that the clip is where days end,
 wherever the declared bounds are. A clip around the middle of the bounds would draw every day of a class that
 does not lie there towards it, and the mean load with it.
-
-**Mixtures inside a class**: private EM by moment perturbation on the lowest frequencies.
-
-A class's released Gaussian is the start. Its q lowest cosine coefficients are whitened by it, y ~ N(0, I_q),
-and a mixture of M Gaussians is fitted to y by a few EM steps whose moments are noisy sums. The higher
-coefficients follow y by the linear regression that the released Gaussian implies, so the mixture changes
-level and broad shape, where customers differ, and adds no noise to the rest.
-
-Every day y is clipped to the radius ρ_y, its responsibilities r come from released parameters only, and a
-record averages over its days:
-
-- r: entries ≥ 0 and sum 1, so ORTHANT with radius 1;
-- (r_m·y)_m: ‖·‖ = ‖r‖₂·‖y‖ ≤ ρ_y, BALL;
-- (r_m·y·yᵀ)_m: positive semidefinite in every block, ‖·‖_F ≤ ρ_y², PSD (tr of blockwise products is ≥ 0).
 """
 
 from __future__ import annotations
@@ -56,15 +42,11 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, log, log1
 from dp_powerflow._bits.linear import (
-    cholesky,
     eigh,
     gram,
     is_positive_definite,
     norms,
     product,
-    solve_lower,
-    solve_upper,
-    within_ball,
 )
 from dp_powerflow.model.estimators import (
     Ask,
@@ -162,6 +144,11 @@ def within_bounds(part: GaussianComponent, log_low: float, log_high: float) -> G
     return replace(part, mean=np.minimum(mean, log_high - np.diag(covariance) / 2), covariance=covariance)
 
 
+def finished(part: GaussianComponent, margins: Bounds, floor: float) -> GaussianComponent:
+    """An estimate within the declared margins [kW], with the floor of its eigenvalues."""
+    return with_floor(within_bounds(part, log1(margins[0]), log1(margins[1])), floor)
+
+
 def posterior_energy(
     seen: FloatArray, noise_variance: FloatArray, prior_log_mean: float, prior_log_variance: float
 ) -> FloatArray:
@@ -256,144 +243,6 @@ def interpolate_bands(values: FloatArray, edges: tuple[int, ...]) -> FloatArray:
     return result
 
 
-# --- mixtures ---------------------------------------------------------------------------------------------
-LOW_FREQUENCIES = 3
-EM_STEPS = 4
-CLIP = 3.0  # radius of y, whose entries have unit variance
-MIN_WEIGHT = 0.02
-MIN_COMPONENT_VARIANCE = 0.05
-
-
-@dataclass(frozen=True, eq=False)
-class _Low:
-    """The whitened low frequencies of a class: y = factor⁻¹·(coefficients − centre)."""
-
-    base: GaussianComponent
-    transform: FloatArray
-    factor: FloatArray
-
-    @classmethod
-    def of(cls, base: GaussianComponent) -> _Low:
-        n_steps = base.mean.size
-        transform = synthesis_matrix(n_steps).T / math.sqrt(n_steps)
-        low = transform[: min(LOW_FREQUENCIES, n_steps)]
-        return cls(base, transform, cholesky(product(product(low, base.covariance), low.T)))
-
-    def whiten(self, days: FloatArray) -> FloatArray:
-        """(record, day, T) → clipped y (record, day, q)."""
-        low = product(days - self.base.mean, self.transform[: len(self.factor)].T)
-        y = solve_lower(self.factor, low.reshape(-1, low.shape[-1]).T).T.reshape(low.shape)
-        # A value that is not finite must not stop the fit: an exception would depend on the data. It travels
-        # on and counts as nothing when the contribution is quantised.
-        return within_ball(y, CLIP)
-
-
-@dataclass(frozen=True, eq=False)
-class _Mixture:
-    """weights (M,), means (M, q), covariances (M, q, q) of y."""
-
-    weights: FloatArray
-    means: FloatArray
-    covariances: FloatArray
-
-    def responsibilities(self, y: FloatArray) -> FloatArray:
-        """(..., q) → (..., M), entries ≥ 0 that sum to 1."""
-        log_density = np.empty((*y.shape[:-1], self.weights.size))
-        for m, (weight, mean, covariance) in enumerate(
-            zip(self.weights, self.means, self.covariances, strict=True)
-        ):
-            factor = cholesky(covariance)
-            z = solve_lower(factor, (y - mean).reshape(-1, mean.size).T)
-            quadratic = (z**2).sum(axis=0).reshape(y.shape[:-1])
-            log_density[..., m] = log1(weight) - log(np.diag(factor)).sum() - quadratic / 2
-        log_density -= log_density.max(axis=-1, keepdims=True)
-        density = exp(log_density)
-        shares: FloatArray = density / density.sum(axis=-1, keepdims=True)
-        return shares
-
-
-def mixture_of(
-    base: GaussianComponent, n_components: int, count: float, rho: float
-) -> Steps[list[GaussianComponent]]:
-    """EM steps of one class; spends ρ. The start is public: ±1 standard deviation along the level."""
-    low = _Low.of(base)
-    size = len(low.factor)
-    pairs = size * (size + 1) // 2
-    means = np.zeros((n_components, size))
-    means[:, 0] = np.linspace(-1.0, 1.0, n_components)
-    covariances = np.tile(np.eye(size), (n_components, 1, 1))
-    covariances[:, 0, 0] = 0.5
-    mixture = _Mixture(np.full(n_components, 1 / n_components), means, covariances)
-    for step in range(1, EM_STEPS + 1):
-        seen = []
-        for order, (name, dimension, radius, region, share) in enumerate(
-            (
-                ("weights", n_components, 1.0, Region.ORTHANT, 0.2),
-                ("means", n_components * size, CLIP, Region.BALL, 0.4),
-                ("moments", n_components * pairs, CLIP * CLIP, Region.PSD, 0.4),
-            )
-        ):
-            spent = rho / EM_STEPS * share
-            query = Query(f"EM {name}, iteration {step}", dimension, radius, region, spent, "whitened")
-            answer = yield Ask(query, partial(moment_contribution, order, low, mixture))
-            seen.append(answer)
-        weights, first, moments = seen
-        second = [vector_to_symmetric(own, size) for own in moments.total.reshape(n_components, pairs)]
-        first_moments = first.value.reshape(n_components, size)
-        mixture = _updated(weights.value, first_moments, np.array(second) / count)
-    return _components(low, mixture)
-
-
-def moment_contribution(order: int, low: _Low, mixture: _Mixture, days: FloatArray) -> FloatArray:
-    """Contributions to weights, means or second moments (order 0, 1, 2), each (record, dimension)."""
-    y = low.whiten(days)
-    shares = mixture.responsibilities(y)
-    if order == 0:
-        average: FloatArray = shares.mean(axis=1)
-        return average
-    if order == 1:
-        first: FloatArray = (shares[..., :, None] * y[..., None, :]).mean(axis=1)
-        return first.reshape(len(days), -1)
-    outer = y[..., :, None] * y[..., None, :]
-    second = (shares[..., :, None, None] * outer[..., None, :, :]).mean(axis=1)
-    return symmetric_to_vector(second).reshape(len(days), -1)
-
-
-def _updated(weights: FloatArray, first: FloatArray, second: FloatArray) -> _Mixture:
-    """Parameters from noisy moments; always valid, whatever the noise."""
-    weights = np.maximum(weights, MIN_WEIGHT)
-    means = within_ball(first / weights[:, None], CLIP)
-    covariances = np.array(
-        [
-            positive_part(moment / weight - np.outer(mean, mean), MIN_COMPONENT_VARIANCE)
-            for weight, mean, moment in zip(weights, means, second, strict=True)
-        ]
-    )
-    return _Mixture(weights / weights.sum(), means, covariances)
-
-
-def _components(low: _Low, mixture: _Mixture) -> list[GaussianComponent]:
-    """Days of the full horizon: y from a component, the rest by the released Gaussian's regression."""
-    size = len(low.factor)
-    full = product(product(low.transform, low.base.covariance), low.transform.T)
-    factor = cholesky(full[:size, :size])
-    regression = solve_upper(factor, solve_lower(factor, full[:size, size:])).T
-    rest = full[size:, size:] - product(regression, full[:size, size:])
-    lift = product(np.vstack([np.eye(size), regression]), low.factor)
-    inverse = low.transform.T
-    components = []
-    for weight, mean, covariance in zip(mixture.weights, mixture.means, mixture.covariances, strict=True):
-        total = product(product(lift, covariance), lift.T)
-        total[size:, size:] += rest
-        day = product(product(inverse, total), inverse.T)
-        centre = low.base.mean + product(inverse, product(lift, mean))
-        components.append(GaussianComponent(float(weight), centre, (day + day.T) / 2))
-    return components
-
-
-MIXTURE_SHARE = 0.4  # of a cell's budget, if a class holds more than one component
-
-
 class DayEstimator(Estimator):
     """Fits Gaussians of single days to the classes of a cell: the loop that such estimators share."""
 
@@ -407,43 +256,29 @@ class DayEstimator(Estimator):
     def prior_would_do(self, facts: PublicFacts) -> bool:
         """Whether, by public figures alone, the budget is too small for the data to matter."""
 
-    def classes(self, cell: Cell) -> list[ClassModel]:
-        """The Gaussians, split into components where more are asked for, within the declared bounds."""
-        options, n_steps = cell.options, cell.facts.n_steps
-        rho_mixture = cell.rho * (MIXTURE_SHARE if options.n_components > 1 else 0.0)
-        facts = PublicFacts(cell.records, n_steps, cell.rho - rho_mixture, *cell.log_bounds)
+    def laws(self, cell: Cell) -> list[tuple[GaussianComponent, ...]]:
+        """Of the log load of every class, within its declared bounds."""
+        facts = PublicFacts(cell.records, cell.facts.n_steps, cell.rho, *cell.log_bounds)
         if self.prior_would_do(facts):
             cell.notes.append(
                 f"{facts.records:.0f} records of {', '.join(cell.names)} are too few for this epsilon: the "
                 "noise outweighs the data and the public prior would do as well; raise epsilon or pool "
                 "classes"
             )
-
-        def finished(part: GaussianComponent, margins: Bounds) -> GaussianComponent:
-            bounded = within_bounds(part, log1(margins[0]), log1(margins[1]))
-            return with_floor(bounded, options.variance_floor)
-
         bases = self.estimate(cell.groups, facts, cell.session)
-        bases = [finished(base, own) for base, own in zip(bases, cell.margins, strict=True)]
-        mixtures = [[base] for base in bases]
-        if options.n_components > 1:
-            fits = [
-                mixture_of(base, options.n_components, group.count, rho_mixture)
-                for base, group in zip(bases, cell.groups, strict=True)
-            ]
-            mixtures = fit_together(fits, cell.groups, cell.session)
-            mixtures = [
-                [finished(part, own) for part in parts]
-                for parts, own in zip(mixtures, cell.margins, strict=True)
-            ]
-        covariance = options.reactive.covariance(n_steps, cell.facts.step_minutes)
-        classes = []
-        for name, weight, own, parts in zip(cell.names, cell.weights, cell.margins, mixtures, strict=True):
+        floor = cell.options.variance_floor
+        return [(finished(base, own, floor),) for base, own in zip(bases, cell.margins, strict=True)]
+
+    def classes(self, cell: Cell) -> list[ClassModel]:
+        """The laws of active load, with the reactive load that is declared."""
+        reactive = cell.options.reactive
+        covariance = reactive.covariance(cell.facts.n_steps, cell.facts.step_minutes)
+        classes, laws = [], self.laws(cell)
+        for name, weight, own, parts in zip(cell.names, cell.weights, cell.margins, laws, strict=True):
             # p̄: released mean load over the day
             reference = float(sum(part.weight * part.mean_load.mean() for part in parts))
-            tan_theta, spread = options.reactive.tan_theta(name), options.reactive.spread
-            reactive = ReactiveModel(tan_theta, spread, reference, covariance)
-            classes.append(ClassModel(name, weight, tuple(parts), own, reactive))
+            q = ReactiveModel(reactive.tan_theta(name), reactive.spread, reference, covariance)
+            classes.append(ClassModel(name, weight, parts, own, q))
         return classes
 
 
@@ -972,13 +807,6 @@ class MomentPlan:
         return noise * math.sqrt(self.precision.size) > variance
 
 
-def reference_precision(n_steps: int, variance: float) -> FloatArray:
-    """Eigenvalues (T,) of the inverse of the reference covariance (equal correlations)."""
-    eigenvalues = np.full(n_steps, variance * (1 - REFERENCE_CORRELATION))
-    eigenvalues[0] += variance * REFERENCE_CORRELATION * n_steps
-    return 1 / eigenvalues
-
-
 @dataclass(frozen=True)
 class PlainPlan(PublicFacts):
     """Public constants of one plain fit; parameters as in `PublicFacts`."""
@@ -992,11 +820,12 @@ class PlainPlan(PublicFacts):
         has more noise. So the clip widens, and loses less, as records and budget grow.
         """
         rho = self.rho * (1 - LEVEL_SHARE - SPREAD_SHARE)
-        precision = reference_precision(self.n_steps, 1.0)
+        eigenvalues = np.full(self.n_steps, 1 - REFERENCE_CORRELATION)  # of equal correlations
+        eigenvalues[0] += REFERENCE_CORRELATION * self.n_steps
         plans, losses = [], []
         for quantile, excess in CLIPS:
             square = 1 - REFERENCE_CORRELATION + REFERENCE_CORRELATION * quantile
-            plans.append(MomentPlan(math.sqrt(square * self.n_steps), precision, rho))
+            plans.append(MomentPlan(math.sqrt(square * self.n_steps), 1 / eigenvalues, rho))
             lost = REFERENCE_CORRELATION * excess
             losses.append(plans[-1].expected_kl(self.records) + 0.25 * self.n_steps * lost * lost)
         return plans[losses.index(min(losses))]

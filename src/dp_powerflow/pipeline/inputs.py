@@ -691,8 +691,6 @@ def _no_histories(config: Config, days: int | None) -> str | None:
         return f"the evidence of mode '{config.network.mode}' is about such days"
     if config.model.unit != "load-point":
         return f"model.unit is '{config.model.unit}', and a history is no single day"
-    if config.model.components > 1:
-        return f"model.components is {config.model.components}, which 'history' does not have"
     if days is None:
         return "the config does not declare how many days the meters have"
     if history_obstacle(config, days) is None:
@@ -737,7 +735,6 @@ def fit_options_of(
         estimator=History() if whole else Plain() if name == PLAIN else Structured(),
         classes=PrivateClasses(section.private_classes) if section.private_classes else PublicLabels(),
         use_scale=section.use_scale,
-        n_components=section.components,
         reactive=reactive,
         variance_floor=section.variance_floor,
         days=days if whole else None,

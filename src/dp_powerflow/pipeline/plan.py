@@ -691,7 +691,6 @@ def _choices(options: FitOptions, budget: Budget, step_minutes: int) -> dict[str
         "model.unit": budget.unit,
         "model.estimator": fields["estimator"],
         "model.private_classes": fields["private_classes"],
-        "model.components": fields["n_components"],
         "model.use_scale": fields["use_scale"],
         "model.bounds or model.bounds_of_class": fields["bounds"],
         "model.variance_floor": fields["variance_floor"],

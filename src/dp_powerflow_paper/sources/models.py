@@ -10,17 +10,19 @@ from __future__ import annotations
 import datetime as dt
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from dp_powerflow import Budget, FitOptions, LoadModel, fit
-from dp_powerflow._bits.linear import within_ball
+from dp_powerflow._bits.elementary import exp, log, log1
+from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, within_ball
 from dp_powerflow.lowlevel import (
     ONE_CLASS,
     Estimator,
+    GaussianComponent,
     LoadLaw,
     Plain,
     PrivacyUnit,
@@ -29,7 +31,15 @@ from dp_powerflow.lowlevel import (
     epsilon_to_rho,
 )
 from dp_powerflow.model.derive import COUNT_SHARE
-from dp_powerflow.model.estimators import Records
+from dp_powerflow.model.estimators import (
+    Ask,
+    Cell,
+    Records,
+    Steps,
+    fit_together,
+    symmetric_to_vector,
+    vector_to_symmetric,
+)
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
 from dp_powerflow.model.history.estimate import History
 from dp_powerflow.model.history.sample import HistorySampler, path_of, population_of
@@ -43,7 +53,14 @@ from dp_powerflow.model.partition import (
     private_kmeans,
 )
 from dp_powerflow.model.sample import draw_node_classes
-from dp_powerflow.model.single_days import from_coefficients
+from dp_powerflow.model.single_days import (
+    DayEstimator,
+    PublicFacts,
+    finished,
+    from_coefficients,
+    positive_part,
+    synthesis_matrix,
+)
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import ComplexArray, FloatArray
 from dp_powerflow_paper.datasets import Dataset
@@ -140,9 +157,193 @@ def _class_options(data: Dataset) -> FitOptions:
     return replace(_options(data, data.estimator), classes=CLASSES)
 
 
+# ----------------------------------------------------------------------------------------------------------
+# Mixtures inside a class: private EM by moment perturbation on the lowest frequencies.
+#
+# A class's released Gaussian is the start. Its q lowest cosine coefficients are whitened by it, y ~ N(0, I),
+# and a mixture of M Gaussians is fitted to y by a few EM steps whose moments are noisy sums. The higher
+# coefficients follow y by the linear regression that the released Gaussian implies, so the mixture changes
+# level and broad shape, where customers differ, and adds no noise to the rest.
+#
+# Every day y is clipped to the radius ρ_y, its responsibilities r come from released parameters only, and a
+# record averages over its days:
+#
+# - r: entries ≥ 0 and sum 1, so ORTHANT with radius 1;
+# - (r_m·y)_m: ‖·‖ = ‖r‖₂·‖y‖ ≤ ρ_y, BALL;
+# - (r_m·y·yᵀ)_m: positive semidefinite in every block, ‖·‖_F ≤ ρ_y², PSD (tr of blockwise products is ≥ 0).
+
+
+MIXTURE_SHARE = 0.4
+"""Of the budget; the rest is for the Gaussian that the mixture starts from."""
+LOW_FREQUENCIES = 3
+EM_STEPS = 4
+CLIP = 3.0  # radius of y, whose entries have unit variance
+MIN_WEIGHT = 0.02
+MIN_COMPONENT_VARIANCE = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class _Low:
+    """The whitened low frequencies of a class: y = factor⁻¹·(coefficients − centre)."""
+
+    base: GaussianComponent
+    transform: FloatArray
+    factor: FloatArray
+
+    @classmethod
+    def of(cls, base: GaussianComponent) -> _Low:
+        n_steps = base.mean.size
+        transform = synthesis_matrix(n_steps).T / math.sqrt(n_steps)
+        low = transform[: min(LOW_FREQUENCIES, n_steps)]
+        return cls(base, transform, cholesky(product(product(low, base.covariance), low.T)))
+
+    def whiten(self, days: FloatArray) -> FloatArray:
+        """(record, day, T) → clipped y (record, day, q)."""
+        low = product(days - self.base.mean, self.transform[: len(self.factor)].T)
+        y = solve_lower(self.factor, low.reshape(-1, low.shape[-1]).T).T.reshape(low.shape)
+        # A value that is not finite must not stop the fit: an exception would depend on the data. It travels
+        # on and counts as nothing when the contribution is quantised.
+        return within_ball(y, CLIP)
+
+
+@dataclass(frozen=True, eq=False)
+class _Mixture:
+    """weights (M,), means (M, q), covariances (M, q, q) of y."""
+
+    weights: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+
+    def responsibilities(self, y: FloatArray) -> FloatArray:
+        """(..., q) → (..., M), entries ≥ 0 that sum to 1."""
+        log_density = np.empty((*y.shape[:-1], self.weights.size))
+        for m, (weight, mean, covariance) in enumerate(
+            zip(self.weights, self.means, self.covariances, strict=True)
+        ):
+            factor = cholesky(covariance)
+            z = solve_lower(factor, (y - mean).reshape(-1, mean.size).T)
+            quadratic = (z**2).sum(axis=0).reshape(y.shape[:-1])
+            log_density[..., m] = log1(weight) - log(np.diag(factor)).sum() - quadratic / 2
+        log_density -= log_density.max(axis=-1, keepdims=True)
+        density = exp(log_density)
+        shares: FloatArray = density / density.sum(axis=-1, keepdims=True)
+        return shares
+
+
+def mixture_of(
+    base: GaussianComponent, n_components: int, count: float, rho: float
+) -> Steps[list[GaussianComponent]]:
+    """EM steps of one class; spends ρ. The start is public: ±1 standard deviation along the level."""
+    low = _Low.of(base)
+    size = len(low.factor)
+    pairs = size * (size + 1) // 2
+    means = np.zeros((n_components, size))
+    means[:, 0] = np.linspace(-1.0, 1.0, n_components)
+    covariances = np.tile(np.eye(size), (n_components, 1, 1))
+    covariances[:, 0, 0] = 0.5
+    mixture = _Mixture(np.full(n_components, 1 / n_components), means, covariances)
+    for step in range(1, EM_STEPS + 1):
+        seen = []
+        for order, (name, dimension, radius, region, share) in enumerate(
+            (
+                ("weights", n_components, 1.0, Region.ORTHANT, 0.2),
+                ("means", n_components * size, CLIP, Region.BALL, 0.4),
+                ("moments", n_components * pairs, CLIP * CLIP, Region.PSD, 0.4),
+            )
+        ):
+            spent = rho / EM_STEPS * share
+            query = Query(f"EM {name}, iteration {step}", dimension, radius, region, spent, "whitened")
+            answer = yield Ask(query, partial(moment_contribution, order, low, mixture))
+            seen.append(answer)
+        weights, first, moments = seen
+        second = [vector_to_symmetric(own, size) for own in moments.total.reshape(n_components, pairs)]
+        first_moments = first.value.reshape(n_components, size)
+        mixture = _updated(weights.value, first_moments, np.array(second) / count)
+    return _components(low, mixture)
+
+
+def moment_contribution(order: int, low: _Low, mixture: _Mixture, days: FloatArray) -> FloatArray:
+    """Contributions to weights, means or second moments (order 0, 1, 2), each (record, dimension)."""
+    y = low.whiten(days)
+    shares = mixture.responsibilities(y)
+    if order == 0:
+        average: FloatArray = shares.mean(axis=1)
+        return average
+    if order == 1:
+        first: FloatArray = (shares[..., :, None] * y[..., None, :]).mean(axis=1)
+        return first.reshape(len(days), -1)
+    outer = y[..., :, None] * y[..., None, :]
+    second = (shares[..., :, None, None] * outer[..., None, :, :]).mean(axis=1)
+    return symmetric_to_vector(second).reshape(len(days), -1)
+
+
+def _updated(weights: FloatArray, first: FloatArray, second: FloatArray) -> _Mixture:
+    """Parameters from noisy moments; always valid, whatever the noise."""
+    weights = np.maximum(weights, MIN_WEIGHT)
+    means = within_ball(first / weights[:, None], CLIP)
+    covariances = np.array(
+        [
+            positive_part(moment / weight - np.outer(mean, mean), MIN_COMPONENT_VARIANCE)
+            for weight, mean, moment in zip(weights, means, second, strict=True)
+        ]
+    )
+    return _Mixture(weights / weights.sum(), means, covariances)
+
+
+def _components(low: _Low, mixture: _Mixture) -> list[GaussianComponent]:
+    """Days of the full horizon: y from a component, the rest by the released Gaussian's regression."""
+    size = len(low.factor)
+    full = product(product(low.transform, low.base.covariance), low.transform.T)
+    factor = cholesky(full[:size, :size])
+    regression = solve_upper(factor, solve_lower(factor, full[:size, size:])).T
+    rest = full[size:, size:] - product(regression, full[:size, size:])
+    lift = product(np.vstack([np.eye(size), regression]), low.factor)
+    inverse = low.transform.T
+    components = []
+    for weight, mean, covariance in zip(mixture.weights, mixture.means, mixture.covariances, strict=True):
+        total = product(product(lift, covariance), lift.T)
+        total[size:, size:] += rest
+        day = product(product(inverse, total), inverse.T)
+        centre = low.base.mean + product(inverse, product(lift, mean))
+        components.append(GaussianComponent(float(weight), centre, (day + day.T) / 2))
+    return components
+
+
+@dataclass(frozen=True)
+class Mixture(DayEstimator):
+    """Splits the Gaussian that another estimator finds of a class into components."""
+
+    base: DayEstimator
+    n_components: int = 4
+    name: str = "mixture"
+
+    def estimate(
+        self, groups: Sequence[Records], facts: PublicFacts, session: Session
+    ) -> list[GaussianComponent]:
+        return self.base.estimate(groups, facts, session)
+
+    def prior_would_do(self, facts: PublicFacts) -> bool:
+        return self.base.prior_would_do(facts)
+
+    def laws(self, cell: Cell) -> list[tuple[GaussianComponent, ...]]:
+        rho, floor = MIXTURE_SHARE * cell.rho, cell.options.variance_floor
+        fits = [
+            mixture_of(base, self.n_components, group.count, rho)
+            for (base,), group in zip(
+                super().laws(replace(cell, rho=cell.rho - rho)), cell.groups, strict=True
+            )
+        ]
+        return [
+            tuple(finished(part, own, floor) for part in parts)
+            for parts, own in zip(fit_together(fits, cell.groups, cell.session), cell.margins, strict=True)
+        ]
+
+
 def mixture_loads(occasion: Occasion) -> LawLoads:
     """One class with a mixture of Gaussians and released weights, drawn anew for every node and day."""
-    options = replace(_options(occasion.data, occasion.data.estimator), n_components=COMPONENTS)
+    base = occasion.data.estimator
+    assert isinstance(base, DayEstimator)
+    options = _options(occasion.data, Mixture(base, COMPONENTS))
     return _within_margins(occasion, options, "mixture")
 
 

@@ -16,7 +16,7 @@ from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.lowlevel import PrivacyUnit, WeakBudgetWarning
 from dp_powerflow.model.fit import fit, history_facts
-from dp_powerflow.model.history.estimate import History, mean_of, predicted_errors
+from dp_powerflow.model.history.estimate import History, predicted_errors
 from dp_powerflow.model.history.sample import HistorySampler, Population
 from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
@@ -120,14 +120,6 @@ def test_hard_histories_are_fitted_and_drawn_within_their_bounds(case: str) -> N
     assert LoadModel.from_json(model.to_json()).sha256 == model.sha256
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_noise_alone_gives_loads_within_the_bounds(seed: int) -> None:
-    """Five customers at ε = 0.01, five-minute steps: nothing is left of the data."""
-    model = fitted(varied(n=5, steps=288), 0.01, StreamKey.from_insecure_seed(seed))
-    check_days(model)
-
-
 def test_days_after_the_history_need_the_weather_that_the_model_follows() -> None:
     history = varied()
     warm = np.cos(np.arange(14) / 2.0)
@@ -191,9 +183,3 @@ def test_a_budget_too_small_is_said_before_and_after() -> None:
     assert all(error.too_large for error in errors)
     with pytest.warns(WeakBudgetWarning, match="too few for this epsilon"):
         fit(history, budget=Budget(0.5), options=options, key=KEY)
-
-
-def test_the_mean_load_of_many_customers_comes_out() -> None:
-    load = customers(3000, 14, 8)
-    law = fitted(history_of(load), 2.0).histories[0].law
-    assert mean_of(law.corrected) == pytest.approx(float(load.mean()), rel=0.05)

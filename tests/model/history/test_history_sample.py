@@ -10,7 +10,6 @@ from randomgen import AESCounter
 
 from dp_powerflow import StreamKey
 from dp_powerflow._bits.normal_pairs import short_pair1
-from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.history.law import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
 from dp_powerflow.model.history.numbers import CELLS_AFTER, Ladder
 from dp_powerflow.model.history.sample import TILE, HistorySampler, Population, Process
@@ -54,16 +53,6 @@ def test_the_first_days_of_a_long_corpus_are_those_of_a_short_one(people: Popula
     long, short = drawn(sampler(people, 400)), drawn(sampler(people, 10, of=400))
     for one, other in zip(long, short, strict=True):
         assert np.array_equal(one[:, :10], other)
-
-
-def test_other_keys_and_models_draw_other_days(people: Population) -> None:
-    first = sampler(people, 3)
-    others = [
-        replace(first, key=StreamKey.from_insecure_seed(6)),
-        replace(first, law=replace(people, identity="another")),
-    ]
-    for other in others:
-        assert np.mean(drawn(other)[0] == drawn(first)[0]) < 0.01
 
 
 def words_of(process: Process, level: int, copies: int, cell: int) -> np.ndarray:
@@ -178,17 +167,3 @@ def test_no_draw_passes_the_bounds(people: Population) -> None:
     assert active[0].min() == pytest.approx(least[0])
     assert np.all(reactive >= 0.1 * active)
     assert np.all(reactive <= 0.4 * active)
-
-
-def test_a_history_without_days_or_with_too_few_factors_is_refused(people: Population) -> None:
-    source = sampler(people, 4)
-    with pytest.raises(PrivacyError, match="at least one day"):
-        replace(source, n_days=0)
-    with pytest.raises(PrivacyError, match="the one before and the one after"):
-        replace(source, factor=source.factor[:, 1:])
-    with pytest.raises(PrivacyError, match="the weight of the contrast"):
-        replace(source, off=source.off[1:])
-    with pytest.raises(PrivacyError, match="there is no block 1"):
-        source.block(1)
-    with pytest.raises(PrivacyError, match="one position each"):
-        replace(people, positions=np.arange(2))

@@ -454,7 +454,8 @@ def ask_sizes(setting: Setting, frame: Baseline, traits: Fields) -> Steps[Fields
     seen = yield setting.ask("size of the process", 2, RADIUS_SPREAD, moments)
     centre = float(np.clip(seen.value[0], -MOST_LOG_SPREAD, MOST_LOG_SPREAD))
     variance = float(np.clip(float(seen.value[1]) - centre * centre, 0.01, 0.16))
-    mean, spread = traits["trait_mean"].copy(), traits["trait_std"].copy()
+    mean: FloatArray = traits["trait_mean"].copy()
+    spread: FloatArray = traits["trait_std"].copy()
     mean[SPREAD], spread[SPREAD] = centre + CENTRE_SPREAD, float(np.sqrt(variance))
     std = np.maximum(spread, 1e-3)
     rows, columns = _TRAITS
@@ -857,11 +858,8 @@ class History(Estimator):
                 f"a history model needs at least {FEWEST_DAYS} days of at least {FEWEST_STEPS} steps; give "
                 "more meter data, or use the structured estimator"
             )
-        if facts.days is None or options.n_components > 1:
-            raise PrivacyError(
-                "a history model has one law for all days, by the facts of each, and one component; give "
-                "facts of days, and components = 1"
-            )
+        if facts.days is None:
+            raise PrivacyError("a history model has one law for all days, by the facts of each; give them")
         classes, choice = facts.load_points_of_class, options.classes
         if len(facts.days.dates) != facts.n_days or any(count < 1 for _, count in classes):
             raise PrivacyError(

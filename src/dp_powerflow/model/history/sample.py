@@ -442,17 +442,6 @@ class Population:
     positions: IntArray | None = None
     shares: sp.csr_array | None = None
 
-    def __post_init__(self) -> None:
-        numbers = np.unique(self.load_of)
-        if not np.all(np.diff(self.load_of) >= 0) or not np.array_equal(numbers, np.arange(len(numbers))):
-            raise PrivacyError("a sum of customers needs the load of every customer, in ascending order")
-        if self.positions is not None and len(self.positions) != self.n:
-            raise PrivacyError("the loads of a population need one position each among those of the feeder")
-
-    @property
-    def n_customers(self) -> int:
-        return len(self.load_of)
-
     @property
     def n(self) -> int:
         """Number of loads."""
@@ -484,15 +473,6 @@ class HistorySampler(Sampler[Population]):
 
     off: FloatArray
     factor: FloatArray
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        wanted = (len(self.law.classes), self.n_days + 2)
-        if self.off.shape != (self.n_days,) or self.factor.shape != wanted:
-            raise PrivacyError(
-                "a history needs, for every day, the weight of the contrast and, for every class, the shared "
-                "factor of every day, the one before and the one after"
-            )
 
     def _draw(self, block: int, first: int, loads: tuple[FloatArray, FloatArray]) -> None:
         days = loads[0].shape[1]

@@ -118,11 +118,6 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def _why_no_evidence(self, inputs: NetworkInputs) -> Iterator[str]:
         """Why the release would be refused after it is paid, whatever the load model will be."""
         section, days, feeder = self.section, self.config.release.days, inputs.feeder
-        if self.config.model.components > 1:
-            yield (
-                "the network evidence is for one Gaussian per class; set model.components = 1, or "
-                "network.require_evidence = false"
-            )
         uncovered = _uncovered(feeder)
         if uncovered is not None:
             yield f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin"
