@@ -17,30 +17,10 @@ from numpy.typing import NDArray
 
 from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import MEANS, UNITS, Weather
+from dp_powerflow.corpus import schema, storage
 from dp_powerflow.corpus.grid import Float32Array, Phasors
-from dp_powerflow.corpus.schema import (
-    CONNECTION_FILES,
-    DATA,
-    DAYS_FILE,
-    LOADS,
-    MANIFEST_FILE,
-    NODES_FILE,
-    NOTHING,
-    CorpusLayout,
-    ExtrasLayout,
-    part_name,
-    voltage_columns,
-)
-from dp_powerflow.corpus.storage import (
-    Listed,
-    Location,
-    RemotePath,
-    file_hashes,
-    loading,
-    location,
-    read_listed,
-    whole_folder,
-)
+from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
+from dp_powerflow.corpus.storage import Listed, Location, RemotePath
 from dp_powerflow.corpus.tables import (
     Connections,
     DayTable,
@@ -106,9 +86,9 @@ class Corpus:
         """
         import pyarrow.dataset as ds  # brings pandas, where that is installed
 
-        self.files.check(f"{DATA}/{part_name(part)}" for part in range(self.layout.n_parts))
-        paths = [self.path / DATA / part_name(part) for part in range(self.layout.n_parts)]
-        with loading(self.path / DATA):
+        self.files.check(f"{schema.DATA}/{schema.part_name(part)}" for part in range(self.layout.n_parts))
+        paths = [self.path / schema.DATA / schema.part_name(part) for part in range(self.layout.n_parts)]
+        with storage.loading(self.path / schema.DATA):
             if isinstance(self.path, RemotePath):
                 names = [path.store()[1] for path in paths if isinstance(path, RemotePath)]
                 return ds.dataset(names, format="parquet", filesystem=self.path.store()[0])
@@ -116,7 +96,7 @@ class Corpus:
 
     def phasors(self, days: Days = None, nodes: Nodes = None) -> Phasors:
         """Magnitudes [p.u.] and angles [degrees], float32 (day, step, node), in the order asked for."""
-        columns, wanted = voltage_columns(self.layout.steps), self.day_numbers(days)
+        columns, wanted = schema.voltage_columns(self.layout.steps), self.day_numbers(days)
         return Phasors(**self._reader.node_values(columns, wanted, self.node_numbers(nodes)))
 
     def voltages(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
@@ -181,16 +161,16 @@ class Corpus:
     @cached_property
     def connections(self) -> Connections | None:
         """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
-        found = self._sources(*CONNECTION_FILES)
+        found = self._sources(*schema.CONNECTION_FILES)
         return read_connections(self.path, self.layout, self.release_id, *found, self.nodes)
 
     @cached_property
     def _days(self) -> DayTable | None:
-        return read_days(self.path, self.layout, self.release_id, *self._sources(DAYS_FILE))
+        return read_days(self.path, self.layout, self.release_id, *self._sources(schema.DAYS_FILE))
 
     def _sources(self, *names: str) -> list[Any]:
         """What tables are read from; None for one that is not published."""
-        with loading(self.path):
+        with storage.loading(self.path):
             return [self.files.source(name) if self.files.has(name) else None for name in names]
 
     @property
@@ -252,7 +232,7 @@ class Corpus:
         """
         if with_loads:
             self._reader.refuse_absent("loads")
-        return dataset_of(self, *self._each_once(days, nodes), self.extras if with_loads else NOTHING)
+        return dataset_of(self, *self._each_once(days, nodes), self.extras if with_loads else schema.NOTHING)
 
     def to_zarr(self, directory: str | os.PathLike[str]) -> Path:
         """Write all of `to_xarray` to a new Zarr store, whole or not at all; needs the extra `xarray`.
@@ -261,7 +241,7 @@ class Corpus:
         """
         require("zarr", "xarray")
         found = dataset_of(self, self.day_numbers(None), self.node_numbers(None), self.extras)
-        with whole_folder(Path(directory)) as folder:
+        with storage.whole_folder(Path(directory)) as folder:
             # No fill value: xarray would take a zero for a hole.
             filled = {name: {"_FillValue": None} for name in found.variables}
             found.to_zarr(folder, mode="w", zarr_format=2, consolidated=True, encoding=filled)
@@ -308,8 +288,8 @@ class Corpus:
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file of the release, by relative path."""
-        with loading(self.path):
-            return file_hashes(self.path)
+        with storage.loading(self.path):
+            return storage.file_hashes(self.path)
 
     @property
     def files(self) -> Listed:
@@ -318,8 +298,8 @@ class Corpus:
 
     def read_group(self, part: int, group: int) -> Phasors:
         """One stored row group: arrays (day, node, step)."""
-        names = [column.name for column in voltage_columns(self.layout.steps)]
-        ((_, (vm, va)),) = self.groups(DATA, part, names, [group])
+        names = [column.name for column in schema.voltage_columns(self.layout.steps)]
+        ((_, (vm, va)),) = self.groups(schema.DATA, part, names, [group])
         return Phasors(vm, va)
 
     def groups(
@@ -340,7 +320,7 @@ class Corpus:
         series = {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
         if with_loads:
             self._reader.refuse_absent("loads")
-            columns = self.extras.columns(self.layout.steps, folder=LOADS)
+            columns = self.extras.columns(self.layout.steps, folder=schema.LOADS)
             series |= self._reader.node_values(columns, *wanted)
         return series
 
@@ -399,7 +379,7 @@ def _positions(asked: Days | Nodes, count: int, what: str, ids: tuple[str, ...] 
         raise unclear
     wrong = [item for item, k in zip(given, numbers, strict=True) if not 0 <= k < count]
     if wrong and ids:
-        raise CorpusError(f"the corpus has no node {wrong[0]!r}; its nodes are in {NODES_FILE}")
+        raise CorpusError(f"the corpus has no node {wrong[0]!r}; its nodes are in {schema.NODES_FILE}")
     if wrong:
         raise CorpusError(f"the corpus has {what}s 0 to {count - 1} and another one was asked for")
     return np.array(numbers, dtype=np.int64)
@@ -420,16 +400,16 @@ def open_corpus(
     CorpusError : there is no release, an unfinished one, one of another version of the format, or a damaged
         one.
     """
-    directory = location(path)
+    directory = storage.location(path)
     if isinstance(directory, RemotePath):
         refuse_unfinished(directory)
     elif not directory.is_dir():
         raise CorpusError(
             f"{directory} is not a directory; give the directory of a release", code="release-not-found"
         )
-    listed = read_listed(directory, sha256=manifest_sha256) if check else Listed(directory)
-    layout, release_id, nodes = read_nodes(directory, listed.source(NODES_FILE))
-    last = f"{DATA}/{part_name(layout.n_parts - 1)}"
+    listed = storage.read_listed(directory, sha256=manifest_sha256) if check else Listed(directory)
+    layout, release_id, nodes = read_nodes(directory, listed.source(schema.NODES_FILE))
+    last = f"{schema.DATA}/{schema.part_name(layout.n_parts - 1)}"
     if not listed.has(last):
         raise CorpusError(
             f"{directory / last} is missing; is this the place of a finished release?",
@@ -440,11 +420,12 @@ def open_corpus(
 
 def refuse_unfinished(place: RemotePath) -> None:
     """A store has no renaming, so that parts of a release are there before the whole is: see the manifest."""
-    with loading(place):
-        finished = (place / MANIFEST_FILE).exists()
+    with storage.loading(place):
+        finished = (place / schema.MANIFEST_FILE).exists()
     if not finished:
         raise CorpusError(
-            f"{place} has no {MANIFEST_FILE}; give the URL of a finished release", code="release-not-found"
+            f"{place} has no {schema.MANIFEST_FILE}; give the URL of a finished release",
+            code="release-not-found",
         )
 
 
@@ -452,7 +433,10 @@ def refuse_unfinished(place: RemotePath) -> None:
 def dataset_of(corpus: Corpus, days: IntArray, nodes: IntArray, extras: ExtrasLayout) -> Any:
     """`xarray.Dataset` of voltages, and of what is beside them in these extras, over (day, step, node)."""
     along = "day", "step", "node"
-    columns = {column.name: column for column in (*voltage_columns(1), *extras.columns(1, folder=LOADS))}
+    columns = {
+        column.name: column
+        for column in (*schema.voltage_columns(1), *extras.columns(1, folder=schema.LOADS))
+    }
     arrays: dict[str, Any] = {}
     for name, values in corpus.node_series(days, nodes, with_loads=extras.loads).items():
         own = columns[name]

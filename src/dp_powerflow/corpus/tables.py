@@ -23,6 +23,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES, Weather
+from dp_powerflow.corpus import schema
 from dp_powerflow.corpus.grid import (
     Float32Array,
     NodeColumns,
@@ -31,31 +32,7 @@ from dp_powerflow.corpus.grid import (
     rounded_voltages,
     turn_days,
 )
-from dp_powerflow.corpus.schema import (
-    BESIDE,
-    BUSES_FILE,
-    CONNECTION_FILES,
-    CONNECTIONS_FILE,
-    DATA,
-    DAYS_FILE,
-    FEEDER,
-    LOADS,
-    NODES_FILE,
-    NOTHING,
-    Column,
-    CorpusLayout,
-    ExtrasLayout,
-    bus_columns,
-    connection_columns,
-    day_columns,
-    extras_in,
-    node_columns,
-    part_name,
-    part_schema,
-    parts_of,
-    read_metadata,
-    table_schema,
-)
+from dp_powerflow.corpus.schema import Column, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import Listed, Location, loading, open_parquet
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.grid.quantities import KINDS
@@ -84,21 +61,21 @@ PARQUET: Mapping[str, Any] = {
 _NUMBERS = ("day", "node")
 
 
-def encode_table(schema: pa.Schema, columns: Iterable[Any]) -> bytes:
+def encode_table(fields: pa.Schema, columns: Iterable[Any]) -> bytes:
     """Bytes of a whole table."""
-    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)], schema=fields)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **PARQUET)
     return bytes(sink.getvalue())
 
 
-def encode_groups(schema: pa.Schema, groups: Iterable[Sequence[NDArray[Any]]]) -> memoryview:
+def encode_groups(fields: pa.Schema, groups: Iterable[Sequence[NDArray[Any]]]) -> memoryview:
     """Bytes of a part from the columns of its row groups: numbers (row,) and lists (row, step)."""
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, **_options(schema)) as writer:
+    with pq.ParquetWriter(sink, fields, **_options(fields)) as writer:
         for columns in groups:
-            arrays = [_array(values, field) for values, field in zip(columns, schema, strict=True)]
-            table = pa.Table.from_arrays(arrays, schema=schema)
+            arrays = [_array(values, field) for values, field in zip(columns, fields, strict=True)]
+            table = pa.Table.from_arrays(arrays, schema=fields)
             writer.write_table(table, row_group_size=len(table))
     return memoryview(sink.getvalue()).cast("B")
 
@@ -109,10 +86,10 @@ def _array(values: NDArray[Any], field: pa.Field) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), field.type.value_type), type=field.type)
 
 
-def _options(schema: pa.Schema) -> dict[str, Any]:
-    numbers = [name for name in _NUMBERS if name in schema.names]
+def _options(fields: pa.Schema) -> dict[str, Any]:
+    numbers = [name for name in _NUMBERS if name in fields.names]
     encoding = dict.fromkeys(numbers, "DELTA_BINARY_PACKED")
-    for field in schema:
+    for field in fields:
         if pa.types.is_fixed_size_list(field.type) and field.type.value_type == pa.float32():
             encoding[f"{field.name}.list.element"] = "BYTE_STREAM_SPLIT"
     return {**PARQUET, "column_encoding": encoding, "write_statistics": numbers}
@@ -194,15 +171,17 @@ def encode_nodes(layout: CorpusLayout, release_id: str, nodes: NodeTable) -> byt
     if len(nodes.ids) != layout.nodes:
         raise CorpusError(f"the corpus has {layout.nodes} nodes and the node table {len(nodes.ids)}")
     columns = [range(layout.nodes), nodes.ids, *((nodes.phase, nodes.bus) if nodes.connected else ())]
-    return encode_table(table_schema(node_columns(nodes.connected), layout, release_id), columns)
+    return encode_table(
+        schema.table_schema(schema.node_columns(nodes.connected), layout, release_id), columns
+    )
 
 
 def read_nodes(directory: Location, content: Source) -> tuple[CorpusLayout, str, NodeTable]:
     """Layout, release id and node table, from `nodes.parquet` or its bytes."""
-    with loading(directory / NODES_FILE):
+    with loading(directory / schema.NODES_FILE):
         table = read_table(content)
-        layout, release_id = read_metadata(table.schema.metadata)
-        _expect(table, node_columns("bus" in table.column_names), layout, release_id)
+        layout, release_id = schema.read_metadata(table.schema.metadata)
+        _expect(table, schema.node_columns("bus" in table.column_names), layout, release_id)
         columns = table.to_pydict()
         if len(table) != layout.nodes or columns.pop("node") != list(range(layout.nodes)):
             raise ValueError("not one row per node in order")
@@ -221,7 +200,7 @@ def _as_damage() -> Iterator[None]:
 
 
 def _expect(table: pa.Table, columns: Iterable[Column], layout: CorpusLayout, release_id: str) -> None:
-    if not table.schema.equals(table_schema(columns, layout, release_id), check_metadata=True):
+    if not table.schema.equals(schema.table_schema(columns, layout, release_id), check_metadata=True):
         raise ValueError("columns, types or metadata are not those of a corpus")
 
 
@@ -324,11 +303,11 @@ def encode_connections(layout: CorpusLayout, release_id: str, found: Connections
     if len(found.bus_of) != layout.nodes:
         raise CorpusError("the connections of a corpus need one bus per node of it")
     places = () if found.coordinates is None else found.coordinates.T
-    buses = bus_columns(found.coordinates is not None), [found.bus_ids, found.source, *places]
-    pairs = connection_columns(), [*found.pairs.T, found.kinds]
-    tables = zip(CONNECTION_FILES, (buses, pairs), strict=True)
+    buses = schema.bus_columns(found.coordinates is not None), [found.bus_ids, found.source, *places]
+    pairs = schema.connection_columns(), [*found.pairs.T, found.kinds]
+    tables = zip(schema.CONNECTION_FILES, (buses, pairs), strict=True)
     return {
-        name: encode_table(table_schema(columns, layout, release_id), values)
+        name: encode_table(schema.table_schema(columns, layout, release_id), values)
         for name, (columns, values) in tables
     }
 
@@ -353,12 +332,12 @@ def read_connections(
     """
     if buses_file is None and pairs_file is None:
         return None
-    with loading(directory / (BUSES_FILE if buses_file is None else CONNECTIONS_FILE)):
+    with loading(directory / (schema.BUSES_FILE if buses_file is None else schema.CONNECTIONS_FILE)):
         if buses_file is None or pairs_file is None or not nodes.connected:
             raise ValueError("a file, or a column of the nodes, without the others")
         buses, pairs = read_table(buses_file), read_table(pairs_file)
-        _expect(buses, bus_columns("x" in buses.column_names), layout, release_id)
-        _expect(pairs, connection_columns(), layout, release_id)
+        _expect(buses, schema.bus_columns("x" in buses.column_names), layout, release_id)
+        _expect(pairs, schema.connection_columns(), layout, release_id)
         with _as_damage():
             return _connections_of(buses, pairs, nodes)
 
@@ -418,7 +397,7 @@ def encode_days(layout: CorpusLayout, release_id: str, days: DayTable) -> bytes:
         raise CorpusError(f"the corpus has {layout.days} days and the calendar {calendar.n_days}")
     values = [] if days.weather is None else list(days.weather.values.T)
     columns = [range(layout.days), calendar.days, days.holiday, calendar.off, *values]
-    return encode_table(table_schema(day_columns(days.names), layout, release_id), columns)
+    return encode_table(schema.table_schema(schema.day_columns(days.names), layout, release_id), columns)
 
 
 def read_days(
@@ -432,10 +411,10 @@ def read_days(
     """
     if content is None:
         return None
-    with loading(directory / DAYS_FILE):
+    with loading(directory / schema.DAYS_FILE):
         table = read_table(content)
         weather = tuple(name for name in FEATURES if name in table.column_names)
-        _expect(table, day_columns(weather), layout, release_id)
+        _expect(table, schema.day_columns(weather), layout, release_id)
         with _as_damage():
             return _days_of(table, layout, weather)
 
@@ -487,18 +466,18 @@ def encode_part(
         )
     arrays = _checked(extras, layout, part, given or {})
     made = {}
-    for folder in (*extras.folders, DATA):
-        schema = part_schema(folder, layout, extras, release_id, part)
-        if folder == FEEDER:  # one row group: a part has few days, and a day few columns
-            columns = extras.columns(layout.steps, folder=FEEDER)
+    for folder in (*extras.folders, schema.DATA):
+        fields = schema.part_schema(folder, layout, extras, release_id, part)
+        if folder == schema.FEEDER:  # one row group: a part has few days, and a day few columns
+            columns = extras.columns(layout.steps, folder=schema.FEEDER)
             stored = [_stored(column, arrays[column.of]) for column in columns]
-            content = encode_groups(schema, [[np.arange(days.start, days.stop), *stored]])
-        elif folder == LOADS:
-            powers = [arrays[array.name] for array in extras.arrays if array.folder == LOADS]
-            content = encode_groups(schema, _groups(layout, part, powers, rounded_powers))
+            content = encode_groups(fields, [[np.arange(days.start, days.stop), *stored]])
+        elif folder == schema.LOADS:
+            powers = [arrays[array.name] for array in extras.arrays if array.folder == schema.LOADS]
+            content = encode_groups(fields, _groups(layout, part, powers, rounded_powers))
         else:
-            content = encode_groups(schema, _groups(layout, part, [voltages], rounded_voltages))
-        made[f"{folder}/{part_name(part)}"] = content
+            content = encode_groups(fields, _groups(layout, part, [voltages], rounded_voltages))
+        made[f"{folder}/{schema.part_name(part)}"] = content
     return made
 
 
@@ -545,7 +524,7 @@ def _stored(column: Column, values: NDArray[Any]) -> NDArray[Any]:
 # --- parts read again -------------------------------------------------------------------------------------
 def row_groups(folder: str, layout: CorpusLayout, part: int) -> list[range]:
     """Days in each row group of a part; a part of `feeder/` is one."""
-    return [layout.days_of(part)] if folder == FEEDER else layout.groups_of(part)
+    return [layout.days_of(part)] if folder == schema.FEEDER else layout.groups_of(part)
 
 
 def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
@@ -563,7 +542,7 @@ def find_extras(
     root: Location,
     layout: CorpusLayout,
     release_id: str,
-    folders: Iterable[str] = BESIDE,
+    folders: Iterable[str] = schema.BESIDE,
     files: Listed | None = None,
 ) -> ExtrasLayout:
     """What a corpus holds beside its voltages, from its first part.
@@ -579,15 +558,17 @@ def find_extras(
     """
     schemas, files = {}, Listed(root) if files is None else files
     for folder in folders:
-        name = f"{folder}/{part_name(0)}"
+        name = f"{folder}/{schema.part_name(0)}"
         with loading(root / name):
             if files.has(name):
                 with open_parquet(files.source(name)) as file:
                     schemas[folder] = file.schema_arrow
-    extras = extras_in({folder: schema.names for folder, schema in schemas.items()})
-    for folder, schema in schemas.items():
-        with loading(root / folder / part_name(0)):
-            if not schema.equals(part_schema(folder, layout, extras, release_id, 0), check_metadata=True):
+    extras = schema.extras_in({folder: fields.names for folder, fields in schemas.items()})
+    for folder, fields in schemas.items():
+        with loading(root / folder / schema.part_name(0)):
+            if not fields.equals(
+                schema.part_schema(folder, layout, extras, release_id, 0), check_metadata=True
+            ):
                 raise ValueError("not a part of this corpus")
     return extras
 
@@ -625,11 +606,13 @@ class PartReader:
         A column is (day, node, step), of `feeder/` (day, step).
         """
         layout, wanted, held = self.layout, [*names], row_groups(folder, self.layout, part)
-        per_day, rows = ((), ("day",)) if folder == FEEDER else ((layout.nodes,), ("day", "node"))
-        content = self.files.source(f"{folder}/{part_name(part)}")
-        extras = NOTHING if folder == DATA else self.extras  # voltages are read whatever lies beside them
-        expected = part_schema(folder, layout, extras, self.release_id, part)
-        with loading(self.root / folder / part_name(part)), open_parquet(content) as file:
+        per_day, rows = ((), ("day",)) if folder == schema.FEEDER else ((layout.nodes,), ("day", "node"))
+        content = self.files.source(f"{folder}/{schema.part_name(part)}")
+        extras = (
+            schema.NOTHING if folder == schema.DATA else self.extras
+        )  # voltages are read whatever lies beside them
+        expected = schema.part_schema(folder, layout, extras, self.release_id, part)
+        with loading(self.root / folder / schema.part_name(part)), open_parquet(content) as file:
             if not file.schema_arrow.equals(expected, check_metadata=True):
                 raise ValueError("not a part of this corpus")
             for number in range(len(held)) if chosen is None else chosen:
@@ -668,7 +651,7 @@ class PartReader:
         """An array of `EXTRAS`, (day, step, …); `nodes` are of an array per node."""
         self.refuse_absent(name)
         columns = [*self.extras.columns(self.layout.steps, of=name)]
-        if columns[0].file == parts_of(LOADS):
+        if columns[0].file == schema.parts_of(schema.LOADS):
             stored = self.node_values(columns, days, nodes).values()
             found = np.stack([values.astype(np.float64) for values in stored], axis=-1)
         else:
@@ -676,7 +659,7 @@ class PartReader:
             parts = days // self.layout.days_per_part
             for part in np.unique(parts).tolist():
                 rows = np.flatnonzero(parts == part)
-                for held, blocks in self.groups(FEEDER, part, [column.name for column in columns]):
+                for held, blocks in self.groups(schema.FEEDER, part, [column.name for column in columns]):
                     found[rows] = np.stack([block[days[rows] - held.start] for block in blocks], axis=-1)
         if columns[0].part:
             found = found[..., 0::2] + 1j * found[..., 1::2]
