@@ -7,7 +7,6 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -147,9 +146,7 @@ def test_parts_of_another_release_are_never_continued(writer: CorpusWriter) -> N
 
 def test_voltages_of_the_wrong_shape_or_without_a_value_are_refused(writer: CorpusWriter) -> None:
     v = voltages(LAYOUT, LAYOUT.days_of(2))
-    with pytest.raises(
-        CorpusError, match=r"part 0 needs voltages of shape .* \(4, 24, 7\), not \(3, 24, 7\)"
-    ):
+    with pytest.raises(CorpusError, match=r"part 0 needs voltages of shape \(4, 24, 7\), not \(3, 24, 7\)"):
         writer.write_part(0, v)
     with pytest.raises(CorpusError, match="there is no part 3"):
         writer.write_part(3, v)
@@ -180,21 +177,6 @@ def test_a_release_id_that_cannot_be_in_a_file_name_is_refused(tmp_path: Path, r
         CorpusWriter(tmp_path / "r", LAYOUT, release_id)
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"ids": ()},
-        {"ids": ("a", "a")},
-        {"ids": ("a", "")},
-        {"ids": ("a", "b"), "phase": (1,)},
-        {"ids": ("a",), "bus": ("b0",)},
-    ],
-)
-def test_a_node_table_that_names_no_nodes_is_refused(columns: dict[str, Any]) -> None:
-    with pytest.raises(CorpusError, match=r"nodes of a corpus|node table"):
-        NodeTable(**columns)
-
-
 def test_the_node_table_holds_the_declared_columns_only(writer: CorpusWriter) -> None:
     writer.write_nodes(NodeTable.opaque(7))
     assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id"]
@@ -202,6 +184,10 @@ def test_the_node_table_holds_the_declared_columns_only(writer: CorpusWriter) ->
     assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id", "phase", "bus"]
     with pytest.raises(CorpusError, match="has 7 nodes and the node table 6"):
         writer.write_nodes(NodeTable.opaque(6))
+    wrong = [{"ids": ()}, {"ids": ("a", "a")}, {"ids": ("a", "")}, {"ids": ("a", "b"), "phase": (1,)}]
+    for columns in (*wrong, {"ids": ("a",), "bus": ("b0",)}):
+        with pytest.raises(CorpusError, match=r"nodes of a corpus|node table"):
+            NodeTable(**columns)
 
 
 # --- full disks, read-only and forbidden directories: one sentence, whole or nothing ---

@@ -161,12 +161,13 @@ class Corpus:
     @cached_property
     def connections(self) -> Connections | None:
         """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
-        found = self._sources(*schema.CONNECTION_FILES)
-        return read_connections(self.path, self.layout, self.release_id, *found, self.nodes)
+        buses, pairs = self._sources(*schema.CONNECTION_FILES)
+        return read_connections(self.path, self.layout, self.release_id, buses, pairs, self.nodes)
 
     @cached_property
     def _days(self) -> DayTable | None:
-        return read_days(self.path, self.layout, self.release_id, *self._sources(schema.DAYS_FILE))
+        (days,) = self._sources(schema.DAYS_FILE)
+        return read_days(self.path, self.layout, self.release_id, days)
 
     def _sources(self, *names: str) -> list[Any]:
         """What tables are read from; None for one that is not published."""

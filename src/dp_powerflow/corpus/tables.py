@@ -7,7 +7,7 @@ declared public.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,17 +26,13 @@ from dp_powerflow.almanac.weather import FEATURES, Weather
 from dp_powerflow.corpus import schema
 from dp_powerflow.corpus.grid import (
     Float32Array,
-    NodeColumns,
-    round_power,
-    rounded_powers,
-    rounded_voltages,
     turn_days,
 )
 from dp_powerflow.corpus.schema import Column, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import Listed, Location, loading, open_parquet
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.grid.quantities import KINDS
-from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 MOST_PLACE = 1e12
 """Largest size of a coordinate, in any unit: what is beyond is none, and could not be drawn."""
@@ -434,94 +430,7 @@ def _days_of(table: pa.Table, layout: CorpusLayout, weather: tuple[str, ...]) ->
     return DayTable(calendar, found)
 
 
-# --- parts: voltages, powers, taps and states of capacitors -------------------------------------------------
-# Numbers are rounded to the public grid of `corpus/grid.py` when they are written.
-_INT16 = np.iinfo(np.int16)
-
-
-def encode_part(
-    extras: ExtrasLayout,
-    layout: CorpusLayout,
-    release_id: str,
-    part: int,
-    voltages: ComplexArray | NodeColumns,
-    given: Mapping[str, Any] | None = None,
-) -> dict[str, memoryview]:
-    """Relative names and bytes of the files of a part, the voltages last, rounded to the public grid.
-
-    Parameters
-    ----------
-    voltages : complex (day, step, node) [p.u.].
-    given : by name exactly the arrays of `EXTRAS` that `extras` says, complex ones in kW + j kvar.
-
-    Raises
-    ------
-    CorpusError : something is missing that the corpus holds, or there that it does not hold, or of another
-        shape.
-    """
-    days, shape = layout.days_of(part), (len(layout.days_of(part)), layout.steps, layout.nodes)
-    if voltages.shape != shape:
-        raise CorpusError(
-            f"part {part} needs voltages of shape (day, step, node) = {shape}, not {voltages.shape}"
-        )
-    arrays = _checked(extras, layout, part, given or {})
-    made = {}
-    for folder in (*extras.folders, schema.DATA):
-        fields = schema.part_schema(folder, layout, extras, release_id, part)
-        if folder == schema.FEEDER:  # one row group: a part has few days, and a day few columns
-            columns = extras.columns(layout.steps, folder=schema.FEEDER)
-            stored = [_stored(column, arrays[column.of]) for column in columns]
-            content = encode_groups(fields, [[np.arange(days.start, days.stop), *stored]])
-        elif folder == schema.LOADS:
-            powers = [arrays[array.name] for array in extras.arrays if array.folder == schema.LOADS]
-            content = encode_groups(fields, _groups(layout, part, powers, rounded_powers))
-        else:
-            content = encode_groups(fields, _groups(layout, part, [voltages], rounded_voltages))
-        made[f"{folder}/{schema.part_name(part)}"] = content
-    return made
-
-
-def _checked(
-    extras: ExtrasLayout, layout: CorpusLayout, part: int, arrays: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    if arrays.keys() != set(extras.holds):
-        wanted, got = (", ".join(names) or "nothing" for names in (extras.holds, arrays))
-        raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
-    for name, values in arrays.items():
-        shape = extras.shape_of(name, len(layout.days_of(part)), layout)
-        if values.shape != shape:
-            raise CorpusError(f"part {part} needs {name} of shape {shape}, not {values.shape}")
-    return arrays
-
-
-def _groups(
-    layout: CorpusLayout,
-    part: int,
-    given: Sequence[ComplexArray | NodeColumns],
-    rounded: Callable[[NodeColumns, range], tuple[Float32Array, Float32Array]],
-) -> Iterator[list[NDArray[Any]]]:
-    """Columns of the row groups of a part: day, node, and two for each array (day, step, node)."""
-    first, nodes = layout.days_of(part).start, np.arange(layout.nodes)
-    columns = [NodeColumns.of(values) for values in given]
-    for days in layout.groups_of(part):
-        rows = [np.repeat(np.arange(days.start, days.stop), layout.nodes), np.tile(nodes, len(days))]
-        within = range(days.start - first, days.stop - first)
-        yield [*rows, *(made for values in columns for made in rounded(values, within))]
-
-
-def _stored(column: Column, values: NDArray[Any]) -> NDArray[Any]:
-    """Values (day, step) as the type of the column; refuses what it cannot hold."""
-    own = values if column.index is None else values[..., column.index]
-    if column.value == "float32":
-        return round_power(getattr(own, column.part or "real"))
-    if column.value == "bool" and not np.all((own == 0) | (own == 1)):
-        raise CorpusError(f"the {column.of} of a corpus are 1 or 0")
-    if column.value == "int16" and not np.all((own >= _INT16.min) & (own <= _INT16.max)):
-        raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
-    return own.astype(column.dtype)
-
-
-# --- parts read again -------------------------------------------------------------------------------------
+# --- parts -----------------------------------------------------------------------------------------------
 def row_groups(folder: str, layout: CorpusLayout, part: int) -> list[range]:
     """Days in each row group of a part; a part of `feeder/` is one."""
     return [layout.days_of(part)] if folder == schema.FEEDER else layout.groups_of(part)

@@ -12,19 +12,21 @@ import glob
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
 from dp_powerflow.corpus import schema, storage, tables
-from dp_powerflow.corpus.grid import NodeColumns
-from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
+from dp_powerflow.corpus.grid import Float32Array, NodeColumns, round_power, rounded_powers, rounded_voltages
+from dp_powerflow.corpus.schema import Column, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import Location, RemotePath, Version
 from dp_powerflow.corpus.tables import Connections, DayTable, NodeTable
 from dp_powerflow.errors import CorpusError, OutputTakenError
@@ -322,8 +324,35 @@ class CorpusWriter:
     def encoded(
         self, part: int, voltages: ComplexArray | NodeColumns, extras: Mapping[str, Any] | None = None
     ) -> dict[str, memoryview]:
-        """Files of a part by relative name, rounded to the public grid; parameters as of `write_part`."""
-        return tables.encode_part(self.extras, self.layout, self.release_id, part, voltages, extras)
+        """Files of a part by relative name, voltages last, on the public grid; parameters as of `write_part`.
+
+        Raises
+        ------
+        CorpusError : something is missing that the corpus holds, or there that it does not hold, or of
+            another shape.
+        """
+        layout, days, arrays = self.layout, self.layout.days_of(part), extras or {}
+        if arrays.keys() != set(self.extras.holds):
+            wanted, got = (", ".join(names) or "nothing" for names in (self.extras.holds, arrays))
+            raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
+        for name, values in ("voltages", voltages), *arrays.items():
+            shape = self.extras.shape_of(name, len(days), layout)
+            if values.shape != shape:
+                raise CorpusError(f"part {part} needs {name} of shape {shape}, not {values.shape}")
+        made = {}
+        for folder in (*self.extras.folders, schema.DATA):
+            fields = schema.part_schema(folder, layout, self.extras, self.release_id, part)
+            if folder == schema.FEEDER:  # one row group: a part has few days, and a day few columns
+                columns = self.extras.columns(layout.steps, folder=folder)
+                stored = [_stored(column, arrays[column.of]) for column in columns]
+                groups = iter([[np.arange(days.start, days.stop), *stored]])
+            elif folder == schema.LOADS:
+                powers = [arrays[array.name] for array in self.extras.arrays if array.folder == folder]
+                groups = _groups(layout, part, powers, rounded_powers)
+            else:
+                groups = _groups(layout, part, [voltages], rounded_voltages)
+            made[f"{folder}/{schema.part_name(part)}"] = tables.encode_groups(fields, groups)
+        return made
 
     def write_files(self, files: Mapping[str, bytes | memoryview]) -> dict[str, str]:
         """Write files, such as `encoded` gives, one after the other; relative names and their SHA-256."""
@@ -488,3 +517,30 @@ class CorpusWriter:
             "remove it, or use the configuration it was written with",
             code="request-changed",
         )
+
+
+def _groups(
+    layout: CorpusLayout,
+    part: int,
+    given: Sequence[ComplexArray | NodeColumns],
+    rounded: Callable[[NodeColumns, range], tuple[Float32Array, Float32Array]],
+) -> Iterator[list[NDArray[Any]]]:
+    """Columns of the row groups of a part: day, node, and two for each array (day, step, node)."""
+    first, nodes = layout.days_of(part).start, np.arange(layout.nodes)
+    columns = [NodeColumns.of(values) for values in given]
+    for days in layout.groups_of(part):
+        rows = [np.repeat(np.arange(days.start, days.stop), layout.nodes), np.tile(nodes, len(days))]
+        within = range(days.start - first, days.stop - first)
+        yield [*rows, *(made for values in columns for made in rounded(values, within))]
+
+
+def _stored(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+    """Values (day, step) as the type of the column; refuses what it cannot hold."""
+    own = values if column.index is None else values[..., column.index]
+    if column.value == "float32":
+        return round_power(getattr(own, column.part or "real"))
+    if column.value == "bool" and not np.all((own == 0) | (own == 1)):
+        raise CorpusError(f"the {column.of} of a corpus are 1 or 0")
+    if column.value == "int16" and not np.array_equal(own, own.astype(np.int16)):
+        raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
+    return own.astype(column.dtype)

@@ -93,7 +93,7 @@ def _perturbed_batch(
     at_buses[:, :, loaded] = demand[good], static[good]
     keys = first + np.arange(kept), picked[good] // released.corpus.layout.steps
     opened = _opened(released.network.branches, network.branches)
-    return kept, scenario_tables(network, keys, BusStates(*at_buses, v[good]), opened)
+    return kept, scenario_tables(network, keys, BusStates(at_buses[0], at_buses[1], v[good]), opened)
 
 
 def _drawn_powers(
