@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,25 +104,17 @@ def test_xarray_has_the_three_dimensions_and_units(corpus: Corpus, written: Phas
 
 
 @pytest.mark.parametrize(
-    ("call", "package", "extra"),
+    "asked",
     [
-        (lambda c, p: c.to_pandas(), "pandas", "pandas"),
-        (lambda c, p: c.to_polars(), "polars", "polars"),
-        (lambda c, p: c.to_xarray(), "xarray", "xarray"),
-        (lambda c, p: c.to_zarr(p / "z"), "zarr", "xarray"),
-        (lambda c, p: c.windows(4), "torch", "ml"),
-        (lambda c, p: c.to_pyg(), "torch_geometric", "pyg"),
+        *("to_pandas pandas pandas", "to_polars polars polars", "to_xarray xarray xarray"),
+        *("to_zarr zarr xarray", "windows torch ml", "to_pyg torch_geometric pyg"),
     ],
-    ids=["pandas", "polars", "xarray", "zarr", "torch", "pyg"],
 )
 def test_a_missing_extra_is_named(
-    corpus: Corpus,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    call: Callable[[Corpus, Path], object],
-    package: str,
-    extra: str,
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
+    method, package, extra = asked.split()
+    given = {"to_zarr": (tmp_path / "z",), "windows": (4,)}.get(method, ())
     import_module = importlib.import_module
 
     def without(name: str) -> Any:
@@ -133,7 +124,7 @@ def test_a_missing_extra_is_named(
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(MissingExtraError, match=rf"'{package}'.*dp-powerflow\[{extra}\]"):
-        call(corpus, tmp_path)
+        getattr(corpus, method)(*given)
     assert list(tmp_path.iterdir()) == []
 
 

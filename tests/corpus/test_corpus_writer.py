@@ -184,7 +184,12 @@ def test_the_node_table_holds_the_declared_columns_only(writer: CorpusWriter) ->
     assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id", "phase", "bus"]
     with pytest.raises(CorpusError, match="has 7 nodes and the node table 6"):
         writer.write_nodes(NodeTable.opaque(6))
-    wrong = [{"ids": ()}, {"ids": ("a", "a")}, {"ids": ("a", "")}, {"ids": ("a", "b"), "phase": (1,)}]
+    wrong: list[dict[str, Any]] = [
+        {"ids": ()},
+        {"ids": ("a", "a")},
+        {"ids": ("a", "")},
+        {"ids": ("a", "b"), "phase": (1,)},
+    ]
     for columns in (*wrong, {"ids": ("a",), "bus": ("b0",)}):
         with pytest.raises(CorpusError, match=r"nodes of a corpus|node table"):
             NodeTable(**columns)
