@@ -21,7 +21,7 @@ from dp_powerflow.corpus.storage import RemotePath, file_hashes, location
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import ConfigError, CorpusError, MissingExtraError, PowerFlowError
+from dp_powerflow.errors import CorpusError, MissingExtraError, PowerFlowError
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -273,18 +273,6 @@ def test_a_release_without_solution_leaves_nothing_in_the_store(
     with pytest.raises(PowerFlowError, match=r"no (power-flow )?solution"):
         run_release(config, engine=Processes(1))
     assert RemotePath(f"{server}/failed").below() == {}
-
-
-def test_a_url_in_a_config_is_kept_as_it_is_written(tmp_path: Path) -> None:
-    for text, kept in {
-        "s3://bucket/a/release": StorageUrl("s3://bucket/a/release"),
-        "out": tmp_path / "out",
-        "/elsewhere/out": Path("/elsewhere/out"),
-    }.items():
-        output = small_config(tmp_path, release={"output": text}).release.output
-        assert (output, type(output)) == (kept, type(kept))
-    with pytest.raises(ConfigError, match=r"release\.output"):
-        small_config(tmp_path, release={"output": 3})
 
 
 def test_a_twin_with_its_tables_at_a_url_has_the_bytes_of_a_local_one(
